@@ -1,0 +1,40 @@
+# make run and make test each work first on a fresh clone: both install what is missing.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: run test install lint check soak benchmarks clean
+
+run: install
+	$(BIN)/python experiments.py model=32d
+
+test: install
+	$(BIN)/python -m pytest
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: Highwater needs Python 3.11 or later; $(PYTHON) is older. Try make PYTHON=python3.12 ..." >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "error: $(PYTHON) lacks venv. On Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	touch $@
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: test lint
+	$(BIN)/python -m pytest -m "slow or privileged"
+
+soak: install
+	$(BIN)/python -m pytest -m soak --timeout 3600
+
+benchmarks: install
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,74 @@
+"""Numbers as people write them: counts are powers of 1000, sizes are powers of 1024."""
+
+from __future__ import annotations
+
+import re
+
+_COUNT_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+_SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_NUMBER = r"(\d+(?:_\d+)*(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d+))?"
+_COUNT = re.compile(rf"^{_NUMBER}\s*([KMBT]?)$", re.IGNORECASE)
+_SIZE = re.compile(rf"^{_NUMBER}\s*([KMGT]?)(?:i?B)?$", re.IGNORECASE)
+
+
+def parse_count(text: str | int | float) -> int:
+    """A whole number of tokens, steps or documents: `1B`, `2e9`, `500M`, `1_000`, `338025`.
+
+    K, M, B, T are powers of 1000. Raises ValueError when it is no number, negative, or not whole
+    after scaling (`1.5` is refused, `1.5K` is 1500).
+    """
+    return _parse(text, _COUNT, _COUNT_UNITS, "a count such as 500M, 2e9 or 1_000_000")
+
+
+def parse_size(text: str | int | float) -> int:
+    """A size in bytes: `32GB`, `32G`, `500M`, `1.5T`, `4096`.
+
+    K, M, G, T, with or without B, are powers of 1024, as Slurm means them. Raises ValueError.
+    """
+    return _parse(text, _SIZE, _SIZE_UNITS, "a size such as 32GB, 500M or 4096")
+
+
+def _parse(text: str | int | float, pattern: re.Pattern[str], units: dict[str, int], expected: str) -> int:
+    if isinstance(text, bool):
+        raise ValueError(f"expected {expected}, got {text}")
+    match = pattern.match(str(text).strip())
+    if match is None:
+        raise ValueError(f"expected {expected}, got {text!r}")
+    digits, exponent, unit = match.groups()
+    # Decimal arithmetic: 0.1B must be exactly 100,000,000.
+    from decimal import Decimal
+
+    if exponent is not None and abs(int(exponent)) > 30:
+        raise ValueError(f"expected {expected}, got {text!r}")
+    value = Decimal(digits.replace("_", "")) * (Decimal(10) ** int(exponent or 0)) * units[unit.upper()]
+    if value != value.to_integral_value():
+        raise ValueError(f"expected a whole number, got {text!r}")
+    return int(value)
+
+
+def format_count(value: float) -> str:
+    """1_190_000_000 -> '1.19B', 338025 -> '338,025'. Exact below a million."""
+    if value < 10**6:
+        return f"{value:,.0f}"
+    for unit, scale in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
+        if value >= scale:
+            return f"{value / scale:.4g}{unit}"
+    raise AssertionError
+
+
+def format_duration(seconds: float) -> str:
+    """75 -> '1 min 15 s', 7300 -> '2 h 2 min'. Two units at most; days above two of them."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, scale, lower_unit, lower_scale in (
+        ("d", 86400, "h", 3600),
+        ("h", 3600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
+        if whole >= scale:
+            rest = (whole % scale) // lower_scale
+            return f"{whole // scale} {unit}" + (f" {rest} {lower_unit}" if rest else "")
+    return f"{whole} s"

@@ -1,0 +1,205 @@
+"""The typed shape of a configuration: every key, its type, default, bounds and meaning.
+
+The yaml files of the groups fill these dataclasses; `conf.check` holds a composed configuration
+against them. A key that the schema lacks is refused wherever it stands.
+
+A key added after the first release declares `as_before=VALUE`: the value at which a run is the
+run it was before the key existed. It is left out of the identity at that value
+(`experiment_utils.identity`), so that old runs keep their names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, field
+from typing import Any
+
+AUTO = "auto"
+"""The value of a key whose choice is left to the program, resolved once and written to run.json."""
+
+
+def key(
+    default: Any,
+    doc: str,
+    *,
+    kind: str | None = None,
+    choices: tuple[str, ...] | None = None,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    as_before: Any = MISSING,
+) -> Any:
+    """A key of the schema.
+
+    kind: how text becomes a value where the annotation does not say it: `count` (1B, 500M),
+        `size` (32GB), `path` (~ is expanded).
+    choices: the only values allowed. Bounds are checked on numbers.
+    """
+    metadata = {
+        "doc": doc,
+        "kind": kind,
+        "choices": choices,
+        "above": above,
+        "at_least": at_least,
+        "at_most": at_most,
+        "below": below,
+        "as_before": as_before,
+    }
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass
+class Model:
+    """`model=`: the size."""
+
+    name: str = key("32d", "name of the size")
+    d_model: int = key(32, "width", at_least=1)
+    n_layers: int | None = key(None, "blocks; null: round(d_model / 16)", at_least=1)
+    n_heads: int | None = key(None, "attention heads; null: round(d_model / 16)", at_least=1)
+
+
+@dataclass
+class Arch:
+    """`arch=`: what the blocks are made of."""
+
+    name: str = key("transformer", "name of the variant")
+    family: str = key("transformer", "model family", choices=("transformer",))
+    norm: str = key("rms", "normalization", choices=("rms", "layer"))
+    norm_position: str = key("pre", "where it stands in a block", choices=("pre", "post"))
+    norm_eps: float = key(1e-5, "added to the variance", above=0)
+    positions: str = key("rotary", "position information", choices=("rotary", "learned", "sinusoidal"))
+    rope_theta: float = key(10000.0, "base of the rotary frequencies", above=0)
+    activation: str = key("swiglu", "feed-forward kind", choices=("swiglu", "gelu", "relu", "silu"))
+    ffn_multiplier: float = key(4.0, "feed-forward hidden width / d_model", above=0)
+    tied_head: bool = key(True, "output matrix = embedding matrix")
+    init_std: float = key(0.02, "standard deviation of initial weights", above=0)
+    max_positions: int | None = key(
+        None, "longest sequence the model takes; null: training.seq_len", at_least=1
+    )
+
+
+@dataclass
+class Dataset:
+    """`dataset=`: which tokens."""
+
+    name: str = key("stdlib", "name of the dataset")
+    source: str = key("text", "text: a file; stdlib: Python's own source code", choices=("text", "stdlib"))
+    path: str | None = key(None, ".txt or .npy; null: Datasets/NAME*.txt or .npy", kind="path")
+    val_path: str | None = key(None, ".txt or .npy held out as val; null: a part of path", kind="path")
+    val_fraction: float = key(0.1, "share of the tokens held out as val", above=0, below=1)
+    repeat: bool = key(False, "allow a budget of more than one epoch")
+    default_max_tokens: int = key(2_000_000, "budget when none is given", kind="count", at_least=1)
+    auto_tokenize: bool = key(True, "tokenize a text that has no token file yet")
+    document_separator: str | None = key(None, "line that ends a document; null: one document a file")
+    encoding: str = key("utf-8", "of the text")
+    errors: str = key("strict", "undecodable bytes", choices=("strict", "replace", "ignore"))
+
+
+@dataclass
+class Tokenizer:
+    """`tokenizer=`: text to ids. Its default comes from the dataset."""
+
+    name: str = key("bytes", "bytes, or a name for messages and file names")
+    path: str | None = key(None, "folder with tokenizer.json, or vocab.json + merges.txt", kind="path")
+    local_folder: str | None = key(None, "folder looked at when path is null", kind="path")
+    repo: str | None = key(None, "Hugging Face repository, cache first, then the hub")
+
+
+@dataclass
+class Optimizer:
+    """`optimizer=`"""
+
+    name: str = key("adamw", "algorithm", choices=("adamw",))
+    lr: float = key(3e-3, "peak learning rate", above=0)
+    beta1: float = key(0.9, "decay of the first moment", at_least=0, below=1)
+    beta2: float = key(0.95, "decay of the second moment", at_least=0, below=1)
+    eps: float = key(1e-8, "added to the denominator", above=0)
+    weight_decay: float = key(0.1, "decoupled decay of matrices; norms and vectors have none", at_least=0)
+    grad_clip: float | None = key(1.0, "largest global gradient norm; null: none", above=0)
+
+
+@dataclass
+class Schedule:
+    """`schedule=`: learning rate over the run."""
+
+    name: str = key(
+        "cosine_warmup",
+        "shape",
+        choices=("constant", "cosine", "cosine_warmup", "linear_warmup"),
+    )
+    warmup_fraction: float = key(0.05, "share of the steps with rising lr", at_least=0, below=1)
+    final_lr_fraction: float = key(0.1, "lr at the end / peak lr", at_least=0, at_most=1)
+
+
+@dataclass
+class Training:
+    """`training=`: budget, batch, evaluation, checkpoints, device."""
+
+    max_tokens: int | None = key(None, "budget in tokens (1B, 500M)", kind="count", at_least=1)
+    max_steps: int | None = key(None, "budget in optimizer steps", kind="count", at_least=1)
+    tokens_per_param: float | None = key(None, "budget in tokens per parameter, all of them", above=0)
+    seq_len: int = key(128, "tokens in a window", at_least=1)
+    effective_batch: int | None = key(None, "windows in a step; null: 32", kind="count", at_least=1)
+    batch_tokens: int | None = key(
+        None, "tokens in a step, instead of effective_batch", kind="count", at_least=1
+    )
+    micro_batch: int | str = key(AUTO, "windows at once on the device", at_least=1)
+    activation_checkpointing: bool = key(False, "recompute blocks in the backward pass: less memory")
+    loss_chunk: int | str = key(AUTO, "tokens whose logits exist at once", at_least=1)
+    precision: str = key(AUTO, "auto: bf16 where the device has it", choices=(AUTO, "fp32", "bf16"))
+    device: str = key(AUTO, "auto: cuda where there is one", choices=(AUTO, "cpu", "cuda"))
+    threads: int | str = key(AUTO, "CPU threads of torch; auto: those this job may use", at_least=1)
+    compile: bool = key(False, "torch.compile; not reproducible bit for bit on CPU")
+    evals: int = key(10, "evaluations over the run, the last one at its end", at_least=1)
+    eval_spacing: str = key("linear", "of the token milestones", choices=("linear", "log"))
+    eval_tokens: int = key(
+        100_000, "val tokens read at each, from the start of val", kind="count", at_least=1
+    )
+    checkpoint_every: int = key(200, "steps between checkpoints", kind="count", at_least=1)
+    keep_checkpoints: int = key(2, "checkpoints kept beside the best one", at_least=1)
+
+
+@dataclass
+class Memory:
+    """`memory=`: what is measured while the run goes on."""
+
+    every_steps: int = key(100, "steps between two train records", at_least=1)
+
+
+@dataclass
+class Logging:
+    """`logging=`: what is printed while the run goes on."""
+
+    every_s: float = key(5.0, "seconds between two progress lines", above=0)
+
+
+@dataclass
+class Study:
+    """`study=`: a named sweep of conf/study; its name is where the runs go."""
+
+    name: str | None = key(None, "folder below runs_dir; null: the study option, else 'default'")
+
+
+@dataclass
+class Config:
+    """A whole configuration, as composed and checked."""
+
+    model: Model = field(default_factory=Model)
+    arch: Arch = field(default_factory=Arch)
+    dataset: Dataset = field(default_factory=Dataset)
+    tokenizer: Tokenizer = field(default_factory=Tokenizer)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Schedule = field(default_factory=Schedule)
+    training: Training = field(default_factory=Training)
+    memory: Memory = field(default_factory=Memory)
+    logging: Logging = field(default_factory=Logging)
+    study: Study = field(default_factory=Study)
+    seed: int = key(0, "sets seed_init and seed_data", at_least=0)
+    seed_init: int | None = key(None, "of the initial weights; null: seed", at_least=0)
+    seed_data: int | None = key(None, "of the order of data; null: seed", at_least=0)
+    runs_dir: str = key("runs", "where studies and their runs go", kind="path")
+    plan: bool = key(False, "say what would run and what it costs, run nothing")
+    tags: list[str] = key([], "words to find the run by")
+    notes: str = key("", "free text")

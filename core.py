@@ -1,0 +1,300 @@
+"""train(): one run, stage by stage, from its folder to its last checkpoint.
+
+Read `train` from top to bottom: it is the story of a run. `python core.py RUN_FOLDER` is the
+process that an entry or a job starts; it exits 0 when the run is done, 1 when it failed, 2 when the
+user's input cannot be used, 130 when it was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import durable
+import experiment_utils
+from conf import AUTO, UserError
+from conf.quantities import format_count
+from memory import format_bytes, record_to, stage
+from training.interrupt import Interrupt, Interrupted
+from training.log import log_to
+from training.loop import (
+    Run,
+    checkpoint_is_due,
+    evaluate_run,
+    next_boundary,
+    restore_newest,
+    save_checkpoint,
+    train_until,
+)
+from training.progress import NonFinite, Progress
+
+if TYPE_CHECKING:
+    from data_loading import Data, StreamingDataset
+    from training.device import Device
+    from training.step import Batch
+
+log = logging.getLogger("core")
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
+
+def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -> None:
+    """Run the config of `folder` until its budget is met, going on from its newest checkpoint.
+
+    Raises:
+        UserError: the config, the data or the device do not serve.
+        OSError: the disk is full or read-only; checkpoints are as they were.
+        NonFinite: the loss diverged; checkpoints before it are kept.
+        Interrupted: a signal asked to stop; the step it stopped at is checkpointed.
+    """
+    with stage("start"):
+        run = _start(folder, status, interrupt)
+    config, plan, device = run.config, run.plan, run.device
+
+    with run.stage("load_tokenizer"):
+        from data_loading import load_tokenizer
+
+        tokenizer = load_tokenizer(config.tokenizer)
+        log.info("tokenizer %s, %s ids", tokenizer.name, f"{tokenizer.vocab_size:,}")
+
+    with run.stage("open_dataset"):
+        from data_loading import StreamingDataset
+        from training.plan import open_data
+
+        seq_len = config.training.seq_len
+        data = open_data(config.dataset, config.tokenizer)
+        train_set = StreamingDataset.from_data(data, "train", seq_len, config.seed_data)
+        val_set = StreamingDataset.from_data(data, "val", seq_len, config.seed_data, order="sequential")
+        _tell_data(data, train_set, val_set)
+
+    with run.stage("build_model"):
+        from models import build_model
+        from training.plan import max_positions
+
+        experiment_utils.seed_all(config.seed_init)
+        model = build_model(config.model, config.arch, data.vocab_size, max_positions(config.arch, seq_len))
+        model.activation_checkpointing = config.training.activation_checkpointing
+        model.to(device.torch_device)
+        if config.training.compile:
+            model.hidden = _compiled(model.hidden, device)  # type: ignore[method-assign]
+
+    with run.stage("build_optimizer"):
+        from training.optimizers import build_optimizer
+
+        optimizer = build_optimizer(model, config.optimizer, device.kind)
+
+    with run.stage("restore"):
+        from training.checkpoints import Checkpoints
+        from training.metrics import MetricsFile
+
+        loader = train_set.loader(batch_size=plan.budget.micro_batch, repeat=config.dataset.repeat)
+        checkpoints = Checkpoints(folder / "checkpoints", config.training.keep_checkpoints)
+        restore_newest(run, checkpoints, model, optimizer, loader)
+        metrics = MetricsFile(folder / "metrics.csv", run.step)
+
+    with run.stage("first_batch"):
+        from training.device import measure_peak_flops
+
+        batches = _with_first_ready(iter(loader)) if run.step < plan.budget.steps else iter(())
+        peak_flops = measure_peak_flops(device)
+        progress = Progress(plan, metrics, seconds=run.train_seconds, peak_flops=peak_flops)
+
+    name, until = "first_step", run.step + 1
+    while run.step < plan.budget.steps:
+        with run.stage(name):
+            train_until(run, until, model, optimizer, batches, progress)
+        val_loss = None
+        if run.step in plan.evaluations:
+            with run.last_stage("evaluate"):
+                val_loss = evaluate_run(run, model, val_set)
+        progress.flush(val_loss)
+        if checkpoint_is_due(run):
+            with run.last_stage("checkpoint"):
+                metrics.sync()
+                save_checkpoint(run, checkpoints, model, optimizer, loader)
+        name, until = "train", next_boundary(run)
+
+    with run.last_stage("finish"):
+        metrics.close()
+        _finish(run, data)
+
+
+def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -> Run:
+    """Read the config, plan it again on this machine, settle every `auto`, note the attempt."""
+    import torch
+
+    from conf.check import to_config
+    from models import loss_implementation, resolve_loss_chunk
+    from training.device import resolve_device
+    from training.plan import make_plan
+
+    config = to_config(experiment_utils.read_config(folder))
+    before = experiment_utils.read_run(folder)
+    kept = before.get("auto", {})
+    plan = make_plan(experiment_utils.with_auto(config, kept), tokenize=False)
+    if before and before["identity"] != plan.identity:
+        raise UserError(
+            f"the data of {folder} changed since its last attempt: its identity was "
+            f"{before['identity'][:8]}, now it is {(plan.identity or '')[:8]}. Bring the old token files "
+            "back, or type the command again to start a new run with these"
+        )
+    device = resolve_device(config.training, kept)
+    torch.set_num_threads(device.threads)
+    loss_chunk = resolve_loss_chunk(kept.get("loss_chunk", config.training.loss_chunk), plan.vocab_size)
+    if config.training.loss_chunk != AUTO:
+        loss_chunk = int(config.training.loss_chunk)
+    auto = {
+        "micro_batch": plan.budget.micro_batch,
+        "loss_chunk": loss_chunk,
+        "threads": device.threads,
+        "device": device.kind,
+        "precision": device.precision,
+    }
+    experiment_utils.record_attempt(folder, plan.to_json(), auto, {"loss": loss_implementation()})
+    status.update(stage="start", total_steps=plan.budget.steps)
+    log.info("run %s, attempt %s, on %s", folder, status.attempt, device.describe())
+    return Run(folder, config, plan, device, loss_chunk, status, interrupt)
+
+
+def _tell_data(data: Data, train_set: StreamingDataset, val_set: StreamingDataset) -> None:
+    facts = data.describe()
+    log.info(
+        "memory-mapped %s: %s on disk, read page by page as needed, 0 MB of it held in RAM",
+        facts["path"],
+        format_bytes(facts["file_bytes"]),
+    )
+    log.info(
+        "%s tokens: train %s (%.0f%%) = %s sequences of %s, val %s = %s sequences",
+        format_count(facts["tokens"]),
+        format_count(facts["train_tokens"]),
+        100 * facts["train_tokens"] / (facts["train_tokens"] + facts["val_tokens"]),
+        f"{len(train_set):,}",
+        train_set.seq_len,
+        format_count(facts["val_tokens"]),
+        f"{len(val_set):,}",
+    )
+
+
+def _compiled(function: Callable[..., Any], device: Device) -> Callable[..., Any]:
+    import torch
+
+    if device.kind == "cpu" and device.threads > 1:
+        log.warning(
+            "training.compile=true on a CPU with %s threads: losses will not be reproducible bit for bit",
+            device.threads,
+        )
+    return torch.compile(function)
+
+
+def _with_first_ready(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches, the first of them read already."""
+    first = next(batches)
+
+    def ready() -> Iterator[Batch]:
+        yield first
+        yield from batches
+
+    return ready()
+
+
+def _finish(run: Run, data: Data) -> None:
+    """Say what came out: results into run.json, the state `done` last."""
+    from data_loading import bigram_loss
+
+    training = run.config.training
+    results = {
+        "val_loss": run.val_loss,
+        "best": run.best,
+        "bigram_val_loss": bigram_loss(data, eval_tokens=training.eval_tokens, seq_len=training.seq_len)
+        if data.vocab_size <= 1024
+        else None,
+        "train_seconds": round(run.train_seconds, 3),
+    }
+    experiment_utils.update_run(run.folder, results=results)
+    experiment_utils.update_attempt(
+        run.folder, ended_s=round(time.time(), 3), seconds={k: round(v, 4) for k, v in run.seconds.items()}
+    )
+    run.status.update(state="done", stage="finish", step=run.step)
+
+
+def run_attempt(folder: Path, *, terminal: bool) -> int:
+    """Run `folder` once under its lock; returns the exit code and leaves the outcome in status.json.
+
+    Raises:
+        LockHeld: another process runs in this folder; nothing of it is touched.
+    """
+    with experiment_utils.run_lock(folder), log_to(folder / "log.txt", terminal=terminal):
+        attempt = len(experiment_utils.read_run(folder).get("attempts", [])) + 1
+        status = experiment_utils.Status(folder, attempt)
+        echo = logging.getLogger("memory").info
+        with Interrupt() as interrupt, record_to(folder / "memory.jsonl", attempt=attempt, echo=echo):
+            try:
+                train(folder, status, interrupt)
+            except BaseException as error:
+                state, code, reason = _outcome(error)
+                with suppress(OSError):
+                    status.update(state=state, reason=reason)
+                return code
+    return 0
+
+
+def _outcome(error: BaseException) -> tuple[str, int, str]:
+    """State, exit code and reason of an attempt that ended in `error`; tells the user as well."""
+    if isinstance(error, Interrupted | KeyboardInterrupt):
+        by_user = isinstance(error, KeyboardInterrupt) or error.signal_number == signal.SIGINT
+        reason = "interrupted (Ctrl-C)" if by_user else f"stopped by {error}"
+        log.info("%s; type the same command again to go on from the last checkpoint", reason)
+        return "cancelled", 130 if by_user else 1, reason
+    if isinstance(error, UserError):
+        for problem in error.problems:
+            log.error("error: %s", problem)
+        return "failed", 2, str(error)
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+        reason = (
+            f"cannot write {error.filename or 'the run folder'}: {error.strerror}. The checkpoints before "
+            "are whole: make room and type the same command again to go on from the last one"
+        )
+        log.error("error: %s", reason)
+        return "failed", 2, reason
+    if isinstance(error, NonFinite):
+        reason = f"the loss is no longer finite: {error}. The last good checkpoint is kept"
+        log.error("error: %s", reason)
+        return "failed", 1, reason
+    reason = f"{type(error).__name__}: {error}"
+    log.error("failed: %s (the traceback is in log.txt)", reason, exc_info=error)
+    return "failed", 1, reason
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="core.py", description="Run, or go on with, the run of a folder that `experiments.py` made."
+    )
+    parser.add_argument("folder", type=Path, help="the run folder, with its config.yaml")
+    parser.add_argument("--quiet", action="store_true", help="write to log.txt only")
+    options = parser.parse_args(arguments)
+    folder: Path = options.folder
+    if not (folder / "config.yaml").is_file():
+        print(f"error: {folder} is no run folder: it has no config.yaml", file=sys.stderr)
+        return 2
+    status = experiment_utils.read_status(folder)
+    if status.get("state") == "done":
+        if not options.quiet:
+            print(f"{folder} is finished ({status['step']:,} steps); nothing to do")
+        return 0
+    try:
+        return run_attempt(folder, terminal=not options.quiet)
+    except durable.LockHeld as held:
+        print(f"error: {held}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

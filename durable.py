@@ -1,0 +1,189 @@
+"""Files that others rely on: written whole or not at all, and locked while they are written.
+
+A reader never sees half a file: content goes to a temporary name in the same folder, is fsynced,
+renamed, and the folder is fsynced (rename(2): atomic on one file system; fsync(2): the folder
+needs its own).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from conf import UserError
+
+on_point: Callable[[str], None] | None = None
+"""Called at each named point of a write; kill tests put their SIGKILL here."""
+
+
+def point(name: str) -> None:
+    """A moment at which a kill must lose nothing, e.g. `checkpoint:before_rename`."""
+    if on_point is not None:
+        on_point(name)
+
+
+@contextmanager
+def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Open a temporary file that takes the name `path` when the block ends without an exception.
+
+    An exception removes the temporary file and leaves an older `path` untouched. Raises OSError
+    (disk full, read-only folder) as the system does.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
+    encoding = None if "b" in mode else "utf-8"
+    try:
+        with open(temporary, mode, encoding=encoding) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        point(f"{path.name}:before_rename")
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    fsync_folder(path.parent)
+    point(f"{path.name}:after_rename")
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Replace the file by `text` (UTF-8), atomically."""
+    with atomic_file(path, "w") as file:
+        file.write(text)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Replace the file by indented JSON, atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def fsync_folder(folder: str | Path) -> None:
+    """Make renames in the folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def file_sha256(path: str | Path) -> str:
+    """Hex digest of the file's bytes, read in blocks."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lock. started_at: the process's start in clock ticks after boot, 0 if unknown."""
+
+    host: str
+    pid: int
+    started_at: int
+    since: str
+    job_id: str | None
+
+    def __str__(self) -> str:
+        job = f", Slurm job {self.job_id}" if self.job_id else ""
+        return f"process {self.pid} on {self.host}{job}, since {self.since}"
+
+    def is_gone(self) -> bool:
+        """True when the holder ran on this host and is no more. A holder elsewhere counts as alive."""
+        return self.host == socket.gethostname() and _started_at(self.pid) != self.started_at
+
+
+class LockHeld(UserError):
+    """Another process holds the lock; `.holder` says which."""
+
+    def __init__(self, path: Path, holder: Holder, what: str) -> None:
+        self.holder = holder
+        super().__init__(
+            f"{what} is in use by {holder}. Wait for it, or stop it with `kill {holder.pid}` on "
+            f"{holder.host}. If that process is surely gone, remove {path}"
+        )
+
+
+@contextmanager
+def lock(path: str | Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold the lock file for the length of the block.
+
+    The file is created with O_EXCL, which also holds over NFS and Lustre where flock may not leave
+    the node, and names its holder. A lock whose holder died on this host is taken over.
+
+    Raises:
+        LockHeld: when another process still holds it after `wait_s` seconds.
+    """
+    path = Path(path)
+    deadline = time.monotonic() + wait_s
+    while not _try_lock(path):
+        holder = _read_holder(path)
+        if holder is not None and holder.is_gone():
+            _remove_stale(path, holder)
+        elif time.monotonic() >= deadline:
+            if holder is not None:
+                raise LockHeld(path, holder, what)
+        else:
+            time.sleep(0.2)
+    try:
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+def _try_lock(path: Path) -> bool:
+    """Create the lock file whole: written under another name, then linked, which fails if it exists."""
+    holder = Holder(
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        started_at=_started_at(os.getpid()),
+        since=time.strftime("%Y-%m-%d %H:%M:%S"),
+        job_id=os.environ.get("SLURM_JOB_ID"),
+    )
+    candidate = path.with_name(f".{path.name}.{holder.host}.{holder.pid}")
+    candidate.write_text(json.dumps(asdict(holder)))
+    try:
+        os.link(candidate, path)
+    except FileExistsError:
+        return False
+    finally:
+        candidate.unlink()
+    return True
+
+
+def _read_holder(path: Path) -> Holder | None:
+    try:
+        return Holder(**json.loads(path.read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def _remove_stale(path: Path, holder: Holder) -> None:
+    """Take the dead holder's file away, and only that one: another process may have been faster.
+
+    Its rivals are on this host (`is_gone`), so flock serves; the inode tells the dead holder's file
+    from a new one of the same name.
+    """
+    with suppress(FileNotFoundError), open(path, "r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_ino == path.stat().st_ino and _read_holder(path) == holder:
+            path.unlink()
+
+
+def _started_at(pid: int) -> int:
+    """Start of the process in clock ticks after boot (proc(5), field 22 of stat); 0 when it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    fields = stat.rpartition(")")[2].split()
+    return 0 if fields[0] in "ZX" else int(fields[19])

@@ -1,0 +1,387 @@
+"""What every run needs around the loop: its budget, identity, seeds and folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import socket
+import subprocess
+import time
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import durable
+from conf import AUTO, Config, Problem, UserError
+from conf.quantities import format_count
+from conf.schema import Training
+
+RUN_FOLDER_VERSION = 1
+DEFAULT_EFFECTIVE_BATCH = 32
+AUTO_MICRO_BATCH_TOKENS = 16_384
+
+WHERE_IT_RUNS = (
+    "hydra", "plan", "wait", "then", "notify", "study", "runs_dir", "tags", "notes", "slurm", "memory",
+    "logging",
+)  # fmt: skip
+"""Keys that do not change what a run computes: not in its identity."""
+
+HOW_IT_IS_COMPUTED = (
+    "training.micro_batch", "training.activation_checkpointing", "training.loss_chunk",
+    "training.threads", "training.workers", "dataset.reader", "dataset.max_resident",
+    "dataset.auto_tokenize", "training.checkpoint_every", "training.keep_checkpoints",
+    "training.profile", "training.max_time",
+)  # fmt: skip
+"""Keys that may change between two attempts of one run: not in its identity, recorded by attempt.
+
+Losses are bit for bit the same while they stay the same.
+"""
+
+REPLACED_BY_FINGERPRINT = (
+    "dataset.name", "dataset.source", "dataset.path", "dataset.val_path", "dataset.document_separator",
+    "dataset.encoding", "dataset.errors", "dataset.default_max_tokens", "tokenizer",
+)  # fmt: skip
+"""Keys that say where data lie and how they were made; the identity holds the data's fingerprint."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a run reads, and in which portions.
+
+    tokens = steps * batch_tokens; batch_tokens = effective_batch * seq_len;
+    effective_batch = micro_batch * accumulation (windows).
+    """
+
+    steps: int
+    tokens: int
+    effective_batch: int
+    batch_tokens: int
+    micro_batch: int
+    accumulation: int
+    epochs: float
+
+
+def effective_batch(training: Training) -> int:
+    """Windows in an optimizer step, from whichever of its two keys is given."""
+    if training.batch_tokens is not None:
+        return training.batch_tokens // training.seq_len
+    return training.effective_batch or DEFAULT_EFFECTIVE_BATCH
+
+
+def micro_batch(training: Training) -> int:
+    """Windows at once on the device; `auto`: most that divide the effective batch, up to 16,384 tokens."""
+    batch = effective_batch(training)
+    if training.micro_batch != AUTO:
+        return int(training.micro_batch)
+    at_most = max(1, AUTO_MICRO_BATCH_TOKENS // training.seq_len)
+    return max(size for size in range(1, batch + 1) if batch % size == 0 and size <= at_most)
+
+
+def resolve_budget(
+    training: Training, *, parameters: int, train_windows: int, repeat: bool, default_max_tokens: int
+) -> Budget:
+    """Turn whichever budget key is given into steps.
+
+    Steps are rounded up: a run never reads less than was asked for. Without any key the budget is
+    `default_max_tokens`, or one epoch where the data are fewer.
+
+    Raises:
+        UserError: when the data hold fewer windows than the budget needs and `repeat` is false.
+    """
+    batch = effective_batch(training)
+    batch_tokens = batch * training.seq_len
+    steps_in_epoch = train_windows // batch
+    if training.max_steps is not None:
+        where, steps = "training.max_steps", training.max_steps
+    elif training.max_tokens is not None:
+        where, steps = "training.max_tokens", -(-training.max_tokens // batch_tokens)
+    elif training.tokens_per_param is not None:
+        where = "training.tokens_per_param"
+        steps = -(-round(training.tokens_per_param * parameters) // batch_tokens)
+    else:
+        where, steps = "dataset.default_max_tokens", -(-default_max_tokens // batch_tokens)
+        if not repeat:
+            steps = max(1, min(steps, steps_in_epoch))
+    if steps > steps_in_epoch and not repeat:
+        raise UserError(
+            Problem(
+                where,
+                f"asks for {format_count(steps * batch_tokens)} tokens ({steps:,} steps of {batch} windows), "
+                f"but the train split has {train_windows:,} windows of {training.seq_len}: one epoch is "
+                f"{format_count(steps_in_epoch * batch_tokens)} tokens ({steps_in_epoch:,} steps). Set "
+                f"training.max_steps={max(1, steps_in_epoch)}, or read the data more than once with "
+                "dataset.repeat=true",
+            )
+            if steps_in_epoch > 0
+            else Problem(
+                "training.batch_tokens" if training.batch_tokens is not None else "training.effective_batch",
+                f"one step needs {batch} windows of {training.seq_len} tokens, but the train split has "
+                f"{train_windows:,}. Set training.effective_batch={max(1, train_windows)} or less, or "
+                "dataset.repeat=true",
+            )
+        )
+    micro = micro_batch(training)
+    return Budget(
+        steps=steps,
+        tokens=steps * batch_tokens,
+        effective_batch=batch,
+        batch_tokens=batch_tokens,
+        micro_batch=micro,
+        accumulation=batch // micro,
+        epochs=steps * batch / train_windows if train_windows else 0.0,
+    )
+
+
+def milestones(steps: int, count: int, spacing: str) -> list[int]:
+    """The steps after which to evaluate: at most `count`, ascending, the last one is `steps`.
+
+    spacing: `linear`, or `log`: equal ratios from step 1 on.
+    """
+    if spacing == "log":
+        wanted = [steps ** (i / (count - 1)) if count > 1 else steps for i in range(count)]
+    else:
+        wanted = [steps * (i + 1) / count for i in range(count)]
+    return sorted({min(steps, max(1, round(step))) for step in wanted} | {steps})
+
+
+def identity(config: Config, data_fingerprint: str) -> str:
+    """Name of what a run computes: SHA-256 (hex) of the resolved config less where and how, and of the data.
+
+    A key with `as_before` in its schema is left out at that value, so that runs made before the key
+    existed keep their identity.
+    """
+    left_out = (*WHERE_IT_RUNS, *HOW_IT_IS_COMPUTED, *REPLACED_BY_FINGERPRINT)
+    described = {"config": _hashed(config, "", left_out), "data": data_fingerprint}
+    text = json.dumps(described, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _hashed(node: Any, path: str, left_out: tuple[str, ...]) -> Any:
+    if not is_dataclass(node):
+        return node
+    kept = {}
+    for key in fields(node):
+        key_path = f"{path}.{key.name}" if path else key.name
+        value = getattr(node, key.name)
+        as_before = key.metadata.get("as_before", MISSING)
+        if key_path in left_out or (as_before is not MISSING and value == as_before):
+            continue
+        kept[key.name] = _hashed(value, key_path, left_out)
+    return kept
+
+
+def run_name(config: Config, run_identity: str) -> str:
+    """A name a person can read: `32d-lr0.003-seed1-1a2b3c4d`."""
+    return f"{config.model.name}-lr{config.optimizer.lr:g}-seed{config.seed}-{run_identity[:8]}"
+
+
+def run_folder(config: Config, run_identity: str) -> Path:
+    """Where the run of this identity lies: runs_dir / study / name."""
+    return Path(config.runs_dir) / (config.study.name or "default") / run_name(config, run_identity)
+
+
+def create_run(config: Config, run_identity: str) -> Path:
+    """Make the run's folder and write the resolved config into it. Safe to call again.
+
+    A finished run is left as it is. Keys of the second tuple (`HOW_IT_IS_COMPUTED`) may have changed
+    since the last attempt: the new ones are written.
+
+    Raises:
+        LockHeld: when a process is running in this folder.
+        UserError: when the folder cannot be written.
+    """
+    from conf.check import to_config, to_plain
+
+    folder = run_folder(config, run_identity)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if read_status(folder).get("state") == "done":
+            return folder
+        with run_lock(folder):
+            durable.write_text(folder / "config.yaml", _to_yaml(to_plain(config)))
+    except OSError as error:
+        raise UserError(
+            Problem(
+                "runs_dir", f"cannot write {folder}: {error.strerror}. Choose another place with runs_dir="
+            )
+        ) from error
+    if to_config(read_config(folder)) != config:
+        raise AssertionError(f"{folder / 'config.yaml'} does not read back as the config that was written")
+    return folder
+
+
+def run_lock(folder: Path) -> Any:
+    """Hold the run folder for the length of a `with` block; raises LockHeld with the holder."""
+    return durable.lock(folder / "run.lock", f"the run folder {folder}")
+
+
+def _to_yaml(plain: dict[str, Any]) -> str:
+    import yaml
+
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The run's resolved config as plain values."""
+    import yaml
+
+    return yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """The run's status.json; empty when it has none yet."""
+    return _read_json(folder / "status.json")
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """The run's run.json; empty when it has none yet."""
+    return _read_json(folder / "run.json")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+
+
+def record_attempt(
+    folder: Path, plan: dict[str, Any], auto: dict[str, Any], implementation: dict[str, str]
+) -> None:
+    """Note in run.json that an attempt begins: what it computes, with which choices, code and versions."""
+    run = read_run(folder)
+    training = plan["config"]["training"]
+    attempts = run.get("attempts", [])
+    attempts.append(
+        {
+            "attempt": len(attempts) + 1,
+            "started_s": round(time.time(), 3),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "job_ids": job_ids(),
+            "code": code_version(Path(__file__).resolve().parent),
+            "versions": versions(),
+            "how": {key: training[key] for key in ("activation_checkpointing", "checkpoint_every")} | auto,
+        }
+    )
+    fields_of_plan = {key: value for key, value in plan.items() if key not in ("config", "state", "folder")}
+    durable.write_json(
+        folder / "run.json",
+        {
+            "version": RUN_FOLDER_VERSION,
+            **fields_of_plan,
+            "auto": auto,
+            "implementation": implementation,
+            "results": run.get("results"),
+            "attempts": attempts,
+        },
+    )
+
+
+def update_attempt(folder: Path, **changes: Any) -> None:
+    """Add facts to the attempt that is running."""
+    run = read_run(folder)
+    run["attempts"][-1].update(changes)
+    durable.write_json(folder / "run.json", run)
+
+
+def update_run(folder: Path, **changes: Any) -> None:
+    """Add facts to run.json."""
+    durable.write_json(folder / "run.json", {**read_run(folder), **changes})
+
+
+def with_auto(config: Config, kept: dict[str, Any]) -> Config:
+    """The config with the micro-batch that an earlier attempt chose, where it is left to the program."""
+    if config.training.micro_batch != AUTO or "micro_batch" not in kept:
+        return config
+    return replace(config, training=replace(config.training, micro_batch=kept["micro_batch"]))
+
+
+class Status:
+    """status.json, written by the run alone: state, stage, step, attempt, heartbeat, reason."""
+
+    def __init__(self, folder: Path, attempt: int, total_steps: int | None = None) -> None:
+        self.attempt = attempt
+        self._path = folder / "status.json"
+        self._fields: dict[str, Any] = {
+            "version": RUN_FOLDER_VERSION,
+            "state": "running",
+            "stage": None,
+            "step": None,
+            "total_steps": total_steps,
+            "attempt": attempt,
+            "heartbeat_s": 0.0,
+            "reason": None,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+        }
+
+    def update(self, **changes: Any) -> None:
+        """Write the changed fields and a fresh heartbeat (Unix seconds)."""
+        self._fields.update(changes, heartbeat_s=round(time.time(), 3))
+        durable.write_json(self._path, self._fields)
+
+    def beat(self, every_s: float = 5.0, **changes: Any) -> None:
+        """`update` when the last heartbeat is older than `every_s`."""
+        if time.time() - self._fields["heartbeat_s"] >= every_s:
+            self.update(**changes)
+
+
+def code_version(root: Path) -> dict[str, Any]:
+    """Git commit of the code and whether the working tree differs from it; None where there is no git."""
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=True
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    status = git("status", "--porcelain", "--untracked-files=no")
+    return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide numbers."""
+    found = {"python": platform.python_version()}
+    for package in ("torch", "numpy", "tokenizers", "fastokens", "safetensors", "hydra-core"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def job_ids() -> dict[str, str]:
+    """Slurm's own names for this job, where it is one."""
+    names = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def seed_all(seed: int) -> None:
+    """Seed every generator of random numbers that a run may draw from."""
+    import random
+
+    import numpy
+    import torch
+
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def available_threads() -> int:
+    """CPU threads this job may use: its affinity, and the cgroup's CPU quota where that is smaller."""
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            threads = min(threads, max(1, int(quota) // int(period)))
+    except (OSError, ValueError):
+        pass
+    return threads

@@ -1,0 +1,277 @@
+"""A run from end to end: it learns, it keeps its folder's contract, it ends in the right state."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny_run import (
+    ROOT,
+    copy_of,
+    make_run,
+    metrics_without_clock,
+    outcome,
+    run_core,
+    tiny_config,
+)
+
+import experiment_utils
+from conf.schema import Dataset, Optimizer
+
+STAGES = [
+    "start", "load_tokenizer", "open_dataset", "build_model", "build_optimizer", "restore", "first_batch",
+    "first_step", "train", "evaluate", "checkpoint", "finish",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing disturbed."""
+    folder = make_run(tiny_config(tmp_path_factory.mktemp("finished")))
+    done = run_core(folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_the_run_folder_keeps_its_contract(finished: Path) -> None:
+    assert sorted(path.name for path in finished.iterdir()) == [
+        "checkpoints", "config.yaml", "evals.jsonl", "log.txt", "memory.jsonl", "metrics.csv", "run.json",
+        "status.json",
+    ]  # fmt: skip
+    status = experiment_utils.read_status(finished)
+    assert (status["state"], status["step"], status["total_steps"], status["attempt"]) == ("done", 40, 40, 1)
+    run = experiment_utils.read_run(finished)
+    assert finished.name.endswith(run["identity"][:8])
+    assert run["auto"].keys() == {"micro_batch", "loss_chunk", "threads", "device", "precision"}
+    assert run["attempts"][0]["resumed_from_step"] == 0
+    assert run["attempts"][0]["code"].keys() == {"commit", "dirty"}
+    assert run["data"]["train_tokens"] + run["data"]["val_tokens"] == run["data"]["tokens"]
+    assert sorted(path.name for path in (finished / "checkpoints").iterdir())[0] == "best"
+
+
+def test_every_stage_is_told_with_its_memory(finished: Path) -> None:
+    records = [json.loads(line) for line in (finished / "memory.jsonl").read_text().splitlines()]
+    begun = list(dict.fromkeys(record["stage"] for record in records if record["event"] == "begin"))
+    assert begun == STAGES
+    log = (finished / "log.txt").read_text()
+    for stage in STAGES:
+        assert f"[mem] {stage}" in log
+
+
+def test_metrics_have_each_step_once_and_the_loss_falls(finished: Path) -> None:
+    rows = metrics_without_clock(finished)
+    assert [int(row["step"]) for row in rows] == list(range(1, 41))
+    assert [row["step"] for row in rows if row["val_loss"]] == ["10", "20", "30", "40"]
+    assert [int(row["tokens"]) for row in rows] == [64 * step for step in range(1, 41)]
+    losses = [float(row["train_loss"]) for row in rows]
+    assert sum(losses[-5:]) / 5 < sum(losses[:5]) / 5 - 0.5
+
+
+def test_the_same_command_again_says_finished_and_changes_nothing(finished: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    done = run_core(finished)
+    assert done.returncode == 0
+    assert "is finished (40 steps)" in done.stdout
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+
+
+def test_the_same_config_gives_the_same_numbers_whatever_the_micro_batch_bookkeeping(
+    finished: Path, tmp_path: Path
+) -> None:
+    config = tiny_config(finished.parents[2])
+    again = copy_of(config, tmp_path / "runs")
+    assert run_core(again).returncode == 0
+    assert outcome(again) == outcome(finished)
+
+
+def test_activation_checkpointing_changes_no_number(finished: Path, tmp_path: Path) -> None:
+    config = tiny_config(finished.parents[2], activation_checkpointing=True)
+    again = copy_of(config, tmp_path / "runs")
+    assert again.name == finished.name
+    assert run_core(again).returncode == 0
+    assert outcome(again) == outcome(finished)
+
+
+def test_seeds_change_the_run(finished: Path, tmp_path: Path) -> None:
+    config = dataclasses.replace(tiny_config(finished.parents[2]), seed_data=5)
+    other = copy_of(config, tmp_path / "runs")
+    assert run_core(other).returncode == 0
+    first, second = metrics_without_clock(finished)[0], metrics_without_clock(other)[0]
+    assert first["train_loss"] != second["train_loss"]
+
+
+def wait_for_step(folder: Path, step: int) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        metrics = folder / "metrics.csv"
+        if metrics.exists() and metrics.read_text().count("\n") > step:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"step {step} was never reached")
+
+
+@pytest.fixture
+def long_run(tmp_path: Path) -> Path:
+    """A run that lasts until it is stopped."""
+    config = tiny_config(tmp_path, max_steps=200_000, evals=1, checkpoint_every=50)
+    config = dataclasses.replace(
+        config,
+        dataset=dataclasses.replace(config.dataset, repeat=True),
+        logging=dataclasses.replace(config.logging, every_s=0.1),
+    )
+    return make_run(config)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
+def test_a_signal_checkpoints_and_says_how_to_go_on(long_run: Path, number: signal.Signals, code: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "core.py"), str(long_run)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    wait_for_step(long_run, 20)
+    process.send_signal(number)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == code, output
+    assert "type the same command again to go on" in output
+    assert "Traceback" not in output
+    status = experiment_utils.read_status(long_run)
+    assert status["state"] == "cancelled"
+    newest = max((long_run / "checkpoints").glob("step-*"))
+    rows = metrics_without_clock(long_run)
+    assert int(newest.name[5:]) == int(rows[-1]["step"])
+
+
+def test_a_second_process_is_told_who_holds_the_run(long_run: Path) -> None:
+    first = subprocess.Popen([sys.executable, str(ROOT / "core.py"), str(long_run), "--quiet"])
+    try:
+        wait_for_step(long_run, 5)
+        second = run_core(long_run)
+        assert second.returncode == 2
+        assert f"process {first.pid} on " in second.stderr
+        assert "since " in second.stderr
+        assert "Traceback" not in second.stderr
+        assert experiment_utils.read_status(long_run)["state"] == "running"
+    finally:
+        first.kill()
+        first.wait()
+
+
+def test_a_loss_that_is_no_number_fails_at_its_step_and_keeps_the_checkpoint(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, checkpoint_every=2)
+    config = dataclasses.replace(config, optimizer=Optimizer(lr=1e30, grad_clip=None))
+    folder = make_run(config)
+    done = run_core(folder)
+    assert done.returncode == 1
+    status = experiment_utils.read_status(folder)
+    assert status["state"] == "failed"
+    assert "no longer finite: step " in status["reason"]
+    assert "error: the loss is no longer finite" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert metrics_without_clock(folder)[-1]["train_loss"] in ("nan", "inf")
+
+
+def test_a_failure_of_ours_leaves_its_traceback_in_the_log(tmp_path: Path) -> None:
+    folder = make_run(tiny_config(tmp_path))
+    code = (
+        "import sys, core, training.loop\n"
+        "def broken(*a, **k): raise ZeroDivisionError('the cat walked by')\n"
+        "core.evaluate_run = broken\n"
+        "sys.exit(core.main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert "ZeroDivisionError: the cat walked by" in experiment_utils.read_status(folder)["reason"]
+    log = (folder / "log.txt").read_text()
+    assert "Traceback (most recent call last)" in log
+    assert "the cat walked by" in log
+    assert run_core(folder).returncode == 0
+
+
+def test_data_that_changed_under_a_run_are_refused(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path)
+    folder = make_run(config)
+    assert run_core(folder).returncode == 0
+    status = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps(status | {"state": "failed"}))
+    text = Path(config.dataset.path or "")
+    text.write_text(text.read_text().upper())
+    for left in text.parent.glob("tiny.npy*"):
+        left.unlink()
+    make_run(config)
+    done = run_core(folder)
+    assert done.returncode == 2
+    assert "changed since its last attempt" in done.stderr
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    done = run_core(tmp_path)
+    assert done.returncode == 2
+    assert "no run folder" in done.stderr
+
+
+@pytest.mark.privileged
+def test_a_disk_that_fills_up_fails_clearly_and_the_run_goes_on_later(tmp_path: Path, small_disk: Path) -> None:
+    config = dataclasses.replace(tiny_config(tmp_path), runs_dir=str(small_disk / "runs"))
+    folder = make_run(config)
+    filler = small_disk / "filler"
+    code = (
+        "import sys, core, training.loop\n"
+        "save = core.save_checkpoint\n"
+        "def fill(run, *a):\n"
+        f"    if run.step == 14:\n"
+        f"        with open({str(filler)!r}, 'wb') as file:\n"
+        "            try:\n"
+        "                while True: file.write(bytes(4096)); file.flush()\n"
+        "            except OSError: pass\n"
+        "    save(run, *a)\n"
+        "core.save_checkpoint = fill\n"
+        "sys.exit(core.main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2, done.stderr
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (folder / "checkpoints" / "step-00000010").is_dir()
+    filler.unlink()
+    assert run_core(folder).returncode == 0
+    undisturbed = copy_of(config, tmp_path / "undisturbed")
+    assert run_core(undisturbed).returncode == 0
+    assert outcome(folder) == outcome(undisturbed)
+
+
+def test_a_missing_dataset_is_told_without_a_traceback(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path)
+    folder = make_run(config)
+    for path in tmp_path.glob("tiny*"):
+        if path.is_file():
+            path.unlink()
+    done = run_core(folder)
+    assert done.returncode == 2
+    assert "tiny" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert experiment_utils.read_status(folder)["state"] == "failed"
+
+
+def test_dataset_defaults_are_those_of_the_schema() -> None:
+    assert Dataset().repeat is False
+
+
+def test_core_answers_at_once_without_torch(finished: Path) -> None:
+    code = "import sys, core; core.main([sys.argv[1]]); print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(finished)], cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "False"

@@ -1,0 +1,89 @@
+"""The commands of README and docs work on a copy of this checkout, in the order they stand."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_run import make_run, run_core, tiny_config
+
+import experiment_utils
+from training.metrics import COLUMNS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)\)")
+NOT_RUN = ("git clone", "cd highwater", "sudo ", "apt ", "make test", "make soak", "make check", "source .venv")
+"""Lines that set a machine up or run this very suite."""
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of this checkout in a folder of their own, with this environment as its .venv."""
+    copy = tmp_path_factory.mktemp("docs") / "highwater"
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+    (copy / ".venv").symlink_to(sys.prefix)
+    return copy
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_work(page: Path, checkout: Path) -> None:
+    environment = os.environ | {"PATH": f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}", "NO_COLOR": "1"}
+    for block in BLOCK.findall(page.read_text()):
+        lines = [line for line in block.splitlines() if not line.startswith(NOT_RUN)]
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],
+            cwd=checkout, env=environment, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{page.name}:\n{block}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert missing == []
+
+
+def test_the_run_folder_page_names_everything_a_run_writes(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "run-folder.md").read_text()
+    folder = make_run(tiny_config(tmp_path))
+    assert run_core(folder, "--quiet").returncode == 0
+    evaluation = json.loads((folder / "evals.jsonl").read_text().splitlines()[0])
+    names = [
+        *(path.name for path in folder.iterdir() if path.is_file()),
+        *COLUMNS,
+        *experiment_utils.read_status(folder),
+        *experiment_utils.read_run(folder),
+        *evaluation,
+        *(path.name for path in (folder / "checkpoints" / "best").iterdir()),
+    ]
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_the_run_folder_page_names_what_is_not_in_the_identity() -> None:
+    page = (ROOT / "docs" / "run-folder.md").read_text()
+    schema_keys = {"plan", "study", "runs_dir", "tags", "notes", "memory", "logging"}
+    assert schema_keys <= set(experiment_utils.WHERE_IT_RUNS)
+    for key in schema_keys:
+        assert f"`{key}`" in page
+    for key in experiment_utils.HOW_IT_IS_COMPUTED:
+        group, name = key.split(".")
+        if hasattr(getattr(experiment_utils.Config(), group), name):
+            assert f"`{key}`" in page

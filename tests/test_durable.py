@@ -1,0 +1,167 @@
+"""Files are whole or absent; locks have one holder, also when holders die."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+import durable
+
+ROOT = Path(durable.__file__).parent
+
+
+def run_python(code: str, *arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def test_atomic_file_replaces_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    durable.write_json(path, {"step": 1})
+    durable.write_json(path, {"step": 2})
+    assert json.loads(path.read_text()) == {"step": 2}
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_an_exception_leaves_the_old_file_and_no_temporary(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    durable.write_text(path, "old")
+    with pytest.raises(ZeroDivisionError), durable.atomic_file(path, "w") as file:
+        file.write("new")
+        1 / 0  # noqa: B018
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("point", ["a.txt:before_rename", "a.txt:after_rename"])
+def test_a_kill_at_any_point_leaves_one_whole_version(tmp_path: Path, point: str) -> None:
+    path = tmp_path / "a.txt"
+    durable.write_text(path, "old" * 1000)
+    done = run_python(
+        """
+        import os, signal, sys, durable
+        path, point = sys.argv[1:]
+        durable.on_point = lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None
+        durable.write_text(path, "new" * 1000)
+        """,
+        path,
+        point,
+    )
+    assert done.returncode == -signal.SIGKILL
+    expected = "old" if point.endswith("before_rename") else "new"
+    assert path.read_text() == expected * 1000
+
+
+@pytest.mark.privileged
+def test_full_disk_raises_and_keeps_the_old_file(small_disk: Path) -> None:
+    path = small_disk / "a.bin"
+    durable.write_text(path, "old")
+    with pytest.raises(OSError, match="No space left") as raised, durable.atomic_file(path) as file:
+        file.write(b"x" * (64 << 20))
+    assert raised.value.errno == errno.ENOSPC
+    assert path.read_text() == "old"
+    assert os.listdir(small_disk) == ["a.bin"]
+
+
+def test_lock_tells_who_holds_it(tmp_path: Path) -> None:
+    path = tmp_path / "run.lock"
+    with durable.lock(path, "the run folder"):
+        with pytest.raises(durable.LockHeld) as raised, durable.lock(path, "the run folder"):
+            pass
+        message = str(raised.value)
+        assert f"process {os.getpid()} on " in message
+        assert "since " in message
+        assert str(path) in message
+    assert os.listdir(tmp_path) == []
+
+
+def test_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "run.lock"
+    done = run_python(
+        """
+        import os, signal, sys, durable
+        with durable.lock(sys.argv[1], "it"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        path,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert path.exists()
+    with durable.lock(path, "it"):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_reused_process_id_does_not_keep_a_lock_alive(tmp_path: Path) -> None:
+    path = tmp_path / "run.lock"
+    with durable.lock(path, "it"):
+        holder = json.loads(path.read_text())
+    path.write_text(json.dumps(holder | {"started_at": holder["started_at"] - 1}))
+    with durable.lock(path, "it"):
+        pass
+
+
+def test_a_lock_from_another_host_is_respected(tmp_path: Path) -> None:
+    path = tmp_path / "run.lock"
+    with durable.lock(path, "it"):
+        holder = json.loads(path.read_text())
+    path.write_text(json.dumps(holder | {"host": "elsewhere", "pid": 2**22 + 1}))
+    with pytest.raises(durable.LockHeld, match="elsewhere"), durable.lock(path, "it"):
+        pass
+    assert path.exists()
+
+
+def test_waiting_for_a_lock_gets_it_when_the_holder_leaves(tmp_path: Path) -> None:
+    path = tmp_path / "run.lock"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", "import sys, time, durable\n"
+         "with durable.lock(sys.argv[1], 'it'):\n    print('held', flush=True)\n    time.sleep(0.5)", str(path)],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    started = time.monotonic()
+    with durable.lock(path, "it", wait_s=20):
+        assert time.monotonic() - started > 0.1
+    assert holder.wait() == 0
+
+
+def test_many_processes_taking_over_a_dead_lock_never_hold_it_together(tmp_path: Path) -> None:
+    path, journal = tmp_path / "run.lock", tmp_path / "journal"
+    with durable.lock(path, "it"):
+        holder = json.loads(path.read_text())
+    path.write_text(json.dumps(holder | {"started_at": 1}))
+    code = """
+        import os, sys, time, durable
+        for _ in range(10):
+            with durable.lock(sys.argv[1], "it", wait_s=50):
+                for word in ("in", "out"):
+                    descriptor = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+                    os.write(descriptor, f"{word} {os.getpid()}\\n".encode())
+                    os.close(descriptor)
+                    time.sleep(0.001)
+    """
+    processes = [
+        subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(path), str(journal)], cwd=ROOT)
+        for _ in range(4)
+    ]
+    assert [process.wait() for process in processes] == [0, 0, 0, 0]
+    lines = journal.read_text().split("\n")[:-1]
+    assert len(lines) == 80
+    for entered, left in zip(lines[::2], lines[1::2], strict=True):
+        assert entered.replace("in", "out") == left

@@ -1,0 +1,81 @@
+"""Imports run one way: entries -> slurm, analysis -> core -> training -> the rooms -> memory, conf."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+MAY_IMPORT = {
+    "conf": set(),
+    "memory": set(),
+    "durable": {"conf"},
+    "experiment_utils": {"durable", "conf", "memory"},
+    "data_loading": {"durable", "conf", "memory"},
+    "models": {"durable", "conf", "memory"},
+}
+MAY_IMPORT["training"] = {*MAY_IMPORT, "experiment_utils", "data_loading", "models"} - {"training"}
+MAY_IMPORT["core"] = {*MAY_IMPORT["training"], "training"}
+MAY_IMPORT["slurm"] = {*MAY_IMPORT["core"], "core"}
+MAY_IMPORT["analysis"] = {*MAY_IMPORT["core"], "core"}
+MAY_IMPORT["hydra_plugins"] = {"slurm"}
+MAY_IMPORT["experiments"] = {*MAY_IMPORT["core"], "core", "slurm", "analysis"}
+MAY_IMPORT["pretokenize_dataset"] = {*MAY_IMPORT["core"], "core", "slurm", "analysis"}
+
+LOADED_WHERE_NEEDED = {
+    "torch", "transformers", "tokenizers", "fastokens", "datasets", "matplotlib", "hydra", "submitit", "rich",
+}  # fmt: skip
+FILES_OF_TORCH = {"models", "training/state.py"}
+"""Where torch may be imported at the top: files that only a training process loads."""
+
+
+def sources(root: Path) -> list[tuple[str, Path]]:
+    found = [(room, root / f"{room}.py") for room in MAY_IMPORT if (root / f"{room}.py").exists()]
+    for room in MAY_IMPORT:
+        found += [(room, path) for path in sorted((root / room).rglob("*.py"))]
+    return found
+
+
+def imported(tree: ast.AST) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, "import by the full name"
+            names.add(node.module.split(".")[0])
+    return names
+
+
+def test_every_room_is_looked_at(root: Path) -> None:
+    assert {room for room, _ in sources(root)} == set(MAY_IMPORT)
+
+
+def test_rooms_import_one_way(root: Path) -> None:
+    wrong = [
+        f"{path.relative_to(root)} imports {name}"
+        for room, path in sources(root)
+        for name in sorted(imported(ast.parse(path.read_text())) & set(MAY_IMPORT))
+        if name != room and name not in MAY_IMPORT[room]
+    ]
+    assert wrong == []
+
+
+def test_heavy_packages_are_imported_where_they_are_needed(root: Path) -> None:
+    wrong = []
+    for _, path in sources(root):
+        place = path.relative_to(root).as_posix()
+        if any(place == allowed or place.startswith(f"{allowed}/") for allowed in FILES_OF_TORCH):
+            continue
+        top = ast.Module(
+            body=[node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)],
+            type_ignores=[],
+        )
+        wrong += [f"{place} imports {name} at its top" for name in sorted(imported(top) & LOADED_WHERE_NEEDED)]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("taken", ["experiments", "core"])
+def test_no_folder_stands_beside_a_file_of_its_name(root: Path, taken: str) -> None:
+    assert not (root / taken).is_dir()

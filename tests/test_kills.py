@@ -1,0 +1,132 @@
+"""SIGKILL at any moment and the same command again: the very run that nothing disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny_run import ROOT, copy_of, make_run, outcome, run_core, tiny_config
+
+import experiment_utils
+
+POINTS = [
+    "checkpoint:written", "state.json:before_rename", "state.json:after_rename", "checkpoint:before_rename",
+    "checkpoint:after_rename", "checkpoint:before_delete", "status.json:before_rename",
+    "run.json:before_rename", "run.json:after_rename", "metrics.csv:before_rename",
+]  # fmt: skip
+
+KILLED_AT_POINT = """
+import os, signal, sys
+point, count, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+import durable
+seen = 0
+def kill(name):
+    global seen
+    seen += name == point
+    if seen == count:
+        os.kill(os.getpid(), signal.SIGKILL)
+durable.on_point = kill
+import core
+sys.exit(core.main([folder, "--quiet"]))
+"""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = make_run(tiny_config(tmp_path_factory.mktemp("undisturbed")))
+    assert run_core(folder, "--quiet").returncode == 0
+    return folder
+
+
+def kill_at_point(folder: Path, point: str, count: int) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_AT_POINT, point, str(count), str(folder)], cwd=ROOT, timeout=240
+    )
+    return done.returncode
+
+
+def kill_after(folder: Path, seconds: float) -> int:
+    process = subprocess.Popen([sys.executable, str(ROOT / "core.py"), str(folder), "--quiet"])
+    try:
+        return process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def kill_many_times(folder: Path, kills: int, seed: int) -> dict[str, int]:
+    """Kill the run `kills` times, by turns at a named point and at a random moment; then let it end."""
+    generator = random.Random(seed)
+    counted = {"at a point": 0, "at a random moment": 0}
+    while sum(counted.values()) < kills:
+        if experiment_utils.read_status(folder).get("state") == "done":
+            break
+        if generator.random() < 0.5:
+            point, count = generator.choice(POINTS), generator.randint(1, 3)
+            counted["at a point"] += kill_at_point(folder, point, count) == -signal.SIGKILL
+        else:
+            seconds = generator.uniform(0.2, 6)
+            counted["at a random moment"] += kill_after(folder, seconds) == -signal.SIGKILL
+    assert run_core(folder, "--quiet").returncode == 0
+    return counted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_a_named_point(undisturbed: Path, tmp_path: Path, point: str) -> None:
+    folder = copy_of(tiny_config(undisturbed.parents[2]), tmp_path / "runs")
+    if point == "metrics.csv:before_rename":  # only a resume cuts the file
+        assert kill_at_point(folder, "checkpoint:before_delete", 1) == -signal.SIGKILL
+    assert kill_at_point(folder, point, 1) == -signal.SIGKILL
+    assert run_core(folder, "--quiet").returncode == 0
+    assert outcome(folder) == outcome(undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_killed_twenty_times(undisturbed: Path, tmp_path: Path) -> None:
+    kills = 0
+    for seed in range(100):
+        folder = copy_of(tiny_config(undisturbed.parents[2]), tmp_path / f"runs{seed}")
+        kills += sum(kill_many_times(folder, 20 - kills, seed).values())
+        assert outcome(folder) == outcome(undisturbed)
+        if kills >= 20:
+            break
+    assert kills >= 20
+
+
+@pytest.mark.soak
+def test_killed_hundreds_of_times(undisturbed: Path, tmp_path: Path) -> None:
+    """Writes its counts to benchmarks/results/soak_kills.json."""
+    wanted = int(os.environ.get("SOAK_KILLS", "200"))
+    counted = {"at a point": 0, "at a random moment": 0}
+    runs = 0
+    started = time.time()
+    while sum(counted.values()) < wanted:
+        folder = copy_of(tiny_config(undisturbed.parents[2]), tmp_path / f"runs{runs}")
+        for kind, count in kill_many_times(folder, 20, seed=1000 + runs).items():
+            counted[kind] += count
+        assert outcome(folder) == outcome(undisturbed)
+        runs += 1
+    result = {
+        "what": "runs of 40 steps killed by SIGKILL up to 20 times each; all ended in the undisturbed run's "
+        "metrics, evaluations, weights and moments, bit for bit",
+        "date": time.strftime("%Y-%m-%d"),
+        "kills": counted,
+        "runs": runs,
+        "differences": 0,
+        "minutes": round((time.time() - started) / 60, 1),
+        "machine": {"cpus": os.cpu_count(), "platform": platform.platform()},
+        "versions": experiment_utils.versions(),
+    }
+    saved = ROOT / "benchmarks" / "results" / "soak_kills.json"
+    saved.parent.mkdir(exist_ok=True)
+    saved.write_text(json.dumps(result, indent=2) + "\n")

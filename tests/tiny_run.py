@@ -1,0 +1,98 @@
+"""A run small enough for tests: a real text, real tokens, a real model, seconds of training."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import experiment_utils
+from conf import Config
+from conf.schema import Dataset, Logging, Memory, Model, Tokenizer, Training
+from training.metrics import CLOCK_COLUMNS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def write_text(path: Path, words: int = 8000) -> Path:
+    """Text with something to learn: words of a small vocabulary in a skewed order."""
+    generator = random.Random(0)
+    vocabulary = ["the", "high", "water", "mark", "of", "memory", "rises", "and", "falls", "again"]
+    lines = [
+        " ".join(generator.choices(vocabulary, weights=range(10, 0, -1), k=12)) for _ in range(words // 12)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def tiny_config(folder: Path, **training: Any) -> Config:
+    """40 steps of a one-block model over a byte-tokenized text in `folder`."""
+    text = folder / "tiny.txt"
+    if not text.exists():
+        write_text(text)
+    options = {
+        "max_steps": 40, "seq_len": 16, "effective_batch": 4, "micro_batch": 2, "evals": 4, "eval_tokens": 512,
+        "checkpoint_every": 7, "threads": 1, "device": "cpu",
+    }  # fmt: skip
+    return Config(
+        model=Model(name="tiny", d_model=16, n_layers=1, n_heads=1),
+        dataset=Dataset(name="text", path=str(text)),
+        tokenizer=Tokenizer(name="bytes"),
+        training=Training(**(options | training)),
+        memory=Memory(every_steps=11),
+        logging=Logging(every_s=60.0),
+        runs_dir=str(folder / "runs"),
+    )
+
+
+def make_run(config: Config) -> Path:
+    """The run's folder, as an entry makes it."""
+    from training.plan import make_plan
+
+    plan = make_plan(config, tokenize=True)
+    assert plan.identity is not None
+    return experiment_utils.create_run(plan.config, plan.identity)
+
+
+def run_core(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The run as a process of its own."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "core.py"), str(folder), *arguments],
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+
+
+def metrics_without_clock(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "metrics.csv", newline="") as file:
+        return [
+            {key: value for key, value in row.items() if key not in CLOCK_COLUMNS} for row in csv.DictReader(file)
+        ]
+
+
+def evaluations_without_clock(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "evals.jsonl").read_text().splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """All of a finished run that must not depend on how often it was interrupted."""
+    newest = max((folder / "checkpoints").glob("step-*"))
+    state = json.loads((newest / "state.json").read_text())
+    return {
+        "metrics": metrics_without_clock(folder),
+        "evaluations": evaluations_without_clock(folder),
+        "weights and moments": state["sha256"],
+        "checkpoints": sorted(path.name for path in (folder / "checkpoints").iterdir()),
+        "val_loss": experiment_utils.read_run(folder)["results"]["val_loss"],
+        "state": experiment_utils.read_status(folder)["state"],
+    }
+
+
+def copy_of(config: Config, runs_dir: Path) -> Path:
+    """A second folder for the same run, elsewhere."""
+    return make_run(dataclasses.replace(config, runs_dir=str(runs_dir)))

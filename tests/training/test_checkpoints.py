@@ -1,0 +1,132 @@
+"""Checkpoints are whole or skipped; the last K and the best stay."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from training.checkpoints import Checkpoint, Checkpoints, CorruptError, load
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def checkpoint(step: int, best: int | None = None) -> Checkpoint:
+    generator = torch.Generator().manual_seed(step)
+    return Checkpoint(
+        weights={"embedding.weight": torch.randn(11, 3, generator=generator)},
+        training={"optimizer.0.exp_avg": torch.randn(11, 3, generator=generator), "rng.cpu": torch.get_rng_state()},
+        state={"step": step, "best": best and {"step": best, "val_loss": 1.0}, "data": {"epoch": 0, "samples": 4}},
+    )
+
+
+def assert_equal(found: Checkpoint | None, step: int) -> None:
+    expected = checkpoint(step)
+    assert found is not None
+    assert found.state["step"] == step
+    assert torch.equal(found.weights["embedding.weight"], expected.weights["embedding.weight"])
+    assert torch.equal(found.training["optimizer.0.exp_avg"], expected.training["optimizer.0.exp_avg"])
+
+
+def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2)
+    assert checkpoints.newest() is None
+    checkpoints.save(checkpoint(5))
+    assert_equal(checkpoints.newest(), 5)
+
+
+def test_the_last_ones_and_the_best_are_kept(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in range(1, 8):
+        checkpoints.save(checkpoint(step, best=min(step, 3)))
+    assert checkpoints.steps() == [3, 6, 7]
+    assert (tmp_path / "best").resolve() == tmp_path / "step-00000003"
+    assert sorted(os.listdir(tmp_path)) == ["best", "step-00000003", "step-00000006", "step-00000007"]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "training.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
+def test_a_corrupt_checkpoint_is_skipped_with_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, damage: str
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    checkpoints.save(checkpoint(1))
+    path = checkpoints.save(checkpoint(2)) / name
+    content = bytearray(path.read_bytes())
+    if damage == "truncate":
+        path.write_bytes(content[:-7])
+    elif damage == "flip":
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    else:
+        path.unlink()
+    with pytest.raises(CorruptError):
+        load(path.parent)
+    assert_equal(checkpoints.newest(), 1)
+    assert "step 2 is corrupt" in caplog.text
+    checkpoints.save(checkpoint(2))
+    assert_equal(checkpoints.newest(), 2)
+
+
+def test_all_corrupt_means_from_the_beginning(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    (checkpoints.save(checkpoint(1)) / "state.json").write_text("{")
+    assert checkpoints.newest() is None
+
+
+@pytest.mark.parametrize(
+    ("point", "survivors"),
+    [
+        ("checkpoint:written", [1, 2]),
+        ("state.json:before_rename", [1, 2]),
+        ("checkpoint:before_rename", [1, 2]),
+        ("checkpoint:after_rename", [1, 2, 3]),
+        ("checkpoint:before_delete", [2, 3]),
+    ],
+)
+def test_a_kill_at_any_point_leaves_only_whole_checkpoints(
+    tmp_path: Path, point: str, survivors: list[int]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path), point, str(Path(__file__).parent)],
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    assert checkpoints.steps() == survivors
+    assert_equal(checkpoints.newest(), survivors[-1])
+    checkpoints.save(checkpoint(4))
+    assert sorted(os.listdir(tmp_path)) == [f"step-{step:08d}" for step in (survivors[-1], 4)]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+folder, point, tests = sys.argv[1:]
+sys.path.insert(0, tests)
+import durable
+from test_checkpoints import checkpoint
+from training.checkpoints import Checkpoints
+checkpoints = Checkpoints(Path(folder), keep=2)
+checkpoints.save(checkpoint(1))
+checkpoints.save(checkpoint(2))
+durable.on_point = lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None
+checkpoints.save(checkpoint(3))
+"""
+
+
+@pytest.mark.privileged
+def test_a_full_disk_is_an_oserror_and_older_checkpoints_stay(small_disk: Path) -> None:
+    checkpoints = Checkpoints(small_disk / "checkpoints", keep=2)
+    checkpoints.save(checkpoint(1))
+    large = checkpoint(2)
+    large.weights["large"] = torch.zeros(32 << 20, dtype=torch.uint8)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoints.save(large)
+    assert os.listdir(small_disk / "checkpoints") == ["step-00000001"]
+    assert_equal(checkpoints.newest(), 1)

@@ -1,0 +1,86 @@
+"""metrics.csv reads back exactly and is cut back to a checkpoint without holes or doubles."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.metrics import COLUMNS, MetricsFile, Row, append_evaluation, cut_evaluations
+
+
+def row(step: int, **changes: float) -> Row:
+    values = {
+        "step": step, "tokens": step * 4096, "train_loss": 5.0 / step, "val_loss": None, "lr": 1e-3,
+        "grad_norm": 0.1, "flops": 1e9 * step, "seconds": step / 3, "tokens_per_s": 1e5, "mfu": 0.2,
+    }  # fmt: skip
+    return Row(**(values | changes))  # type: ignore[arg-type]
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: Path, last_step: int) -> None:
+    metrics = MetricsFile(path, 0)
+    metrics.append([row(step) for step in range(1, last_step + 1)])
+    metrics.close()
+
+
+def test_header_is_the_contract(tmp_path: Path) -> None:
+    MetricsFile(tmp_path / "metrics.csv", 0).close()
+    assert (tmp_path / "metrics.csv").read_text() == (
+        "step,tokens,train_loss,val_loss,lr,grad_norm,flops,seconds,tokens_per_s,mfu\n"
+    )
+
+
+@given(loss=st.floats(), norm=st.floats(allow_nan=False))
+def test_floats_read_back_as_the_same_number(tmp_path_factory: pytest.TempPathFactory, loss: float, norm: float) -> None:
+    path = tmp_path_factory.mktemp("metrics") / "metrics.csv"
+    metrics = MetricsFile(path, 0)
+    metrics.append([row(1, train_loss=loss, grad_norm=norm)])
+    metrics.close()
+    found = read(path)[0]
+    assert float(found["train_loss"]) == loss or (math.isnan(loss) and math.isnan(float(found["train_loss"])))
+    assert float(found["grad_norm"]) == norm
+    assert found["val_loss"] == ""
+
+
+@pytest.mark.parametrize("kept", [0, 1, 7, 10, 12])
+def test_resume_keeps_exactly_the_steps_of_the_checkpoint(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "metrics.csv"
+    write(path, 10)
+    metrics = MetricsFile(path, kept)
+    metrics.append([row(min(kept, 10) + 1)])
+    metrics.close()
+    assert [int(line["step"]) for line in read(path)] == list(range(1, min(kept, 10) + 2))
+
+
+@given(cut=st.integers(0, 400))
+def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    path = tmp_path_factory.mktemp("metrics") / "metrics.csv"
+    write(path, 5)
+    content = path.read_bytes()
+    path.write_bytes(content[: max(0, len(content) - cut)])
+    whole_lines = path.read_bytes().count(b"\n")
+    MetricsFile(path, 5).close()
+    steps = [int(line["step"]) for line in read(path)]
+    assert steps == list(range(1, max(1, whole_lines)))
+    assert path.read_text().startswith(",".join(COLUMNS) + "\n")
+
+
+def test_evaluations_are_cut_the_same_way(tmp_path: Path) -> None:
+    path = tmp_path / "evals.jsonl"
+    cut_evaluations(path, 5)
+    for step in (2, 4, 6):
+        append_evaluation(path, {"step": step, "loss": 1 / step})
+    with open(path, "a") as file:
+        file.write('{"step": 8, "lo')
+    cut_evaluations(path, 4)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [2, 4]

@@ -1,0 +1,58 @@
+"""Rows wait on the device until a flush; a loss that is no number ends the run and names the step."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import torch
+
+from training.metrics import MetricsFile
+from training.plan import Plan
+from training.progress import NonFinite, Progress
+from training.step import StepResult
+
+PLAN = cast(
+    Plan, SimpleNamespace(budget=SimpleNamespace(batch_tokens=100, steps=10), flops_per_token=6.0, parameters=1)
+)
+
+
+def result(loss: float, norm: float = 1.0) -> StepResult:
+    return StepResult(torch.tensor(loss), torch.tensor(norm))
+
+
+def start(path: Path, seconds: float = 0.0) -> Progress:
+    return Progress(PLAN, MetricsFile(path, 0), seconds=seconds, peak_flops=6000.0)
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_rows_carry_totals_and_rates(tmp_path: Path) -> None:
+    progress = start(tmp_path / "metrics.csv", seconds=5.0)
+    progress.add(3, result(2.5), lr=0.1, seconds=5.5)
+    progress.add(4, result(2.0), lr=0.2, seconds=6.0)
+    assert read(tmp_path / "metrics.csv") == []
+    progress.flush(val_loss=2.25)
+    first, last = read(tmp_path / "metrics.csv")
+    assert (first["step"], first["tokens"], first["train_loss"], first["val_loss"]) == ("3", "300", "2.5", "")
+    assert (last["step"], last["val_loss"], last["lr"], last["flops"]) == ("4", "2.25", "0.2", "2400.0")
+    assert (last["tokens_per_s"], last["mfu"]) == ("200.0", "0.2")
+    assert "step      4/10 | loss 2.0000 | lr 2.00e-01" in progress.line()
+    assert "200 tok/s | 3.0 s to go" in progress.line()
+
+
+@pytest.mark.parametrize(("loss", "norm"), [(float("nan"), 1.0), (float("inf"), 1.0), (2.0, float("inf"))])
+def test_a_number_that_is_none_ends_the_run_at_its_step(tmp_path: Path, loss: float, norm: float) -> None:
+    progress = start(tmp_path / "metrics.csv")
+    progress.add(1, result(2.0), lr=0.1, seconds=1.0)
+    progress.add(2, result(loss, norm), lr=0.1, seconds=2.0)
+    progress.add(3, result(2.0), lr=0.1, seconds=3.0)
+    with pytest.raises(NonFinite, match=r"step 2: .*optimizer\.lr"):
+        progress.flush()
+    assert [row["step"] for row in read(tmp_path / "metrics.csv")] == ["1", "2"]

@@ -1,0 +1,191 @@
+"""Checkpoints: whole or absent, checksummed, the last K and the best.
+
+    checkpoints/step-00000400/model.safetensors      weights by name
+                              training.safetensors   optimizer moments, random-number states
+                              state.json             step, counters, data position; SHA-256 of the others
+    checkpoints/best                                 link to the one with the lowest val loss
+
+A checkpoint is built under a temporary name, fsynced and renamed: a folder named step-* is whole,
+unless the disk changed it later, which the checksums tell.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import durable
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger("training")
+
+_WEIGHTS = "model.safetensors"
+_TRAINING = "training.safetensors"
+_NAME = re.compile(r"^step-(\d{8,})$")
+
+
+class CorruptError(Exception):
+    """The checkpoint's files do not match its checksums, or do not read."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run is at a step boundary.
+
+    weights: tensors by parameter name. training: tensors by name (moments, RNG states).
+    state: plain values; `step`, and `best`: {"step", "val_loss"} of the best evaluation so far or None.
+    """
+
+    weights: dict[str, torch.Tensor]
+    training: dict[str, torch.Tensor]
+    state: dict[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints folder of one run; keeps the last `keep` and the best."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._folder = folder
+        self._keep = keep
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Write the checkpoint, then drop those that are no longer kept.
+
+        Raises:
+            OSError: when the disk is full or read-only; older checkpoints stay.
+        """
+        from safetensors.torch import save_file
+
+        step = checkpoint.state["step"]
+        self._folder.mkdir(exist_ok=True)
+        self._remove_leftovers()
+        temporary = self._folder / f".step-{step:08d}.tmp"
+        temporary.mkdir()
+        try:
+            with _safetensors_errors_as_oserror(temporary):
+                save_file(checkpoint.weights, temporary / _WEIGHTS)
+                save_file(checkpoint.training, temporary / _TRAINING)
+            durable.point("checkpoint:written")
+            digests = {name: _fsync_and_digest(temporary / name) for name in (_WEIGHTS, _TRAINING)}
+            durable.write_json(temporary / "state.json", _sealed({**checkpoint.state, "sha256": digests}))
+            durable.fsync_folder(temporary)
+            durable.point("checkpoint:before_rename")
+            final = self._path(step)
+            if final.exists():  # found corrupt on resume, or saved by an attempt that then lost its metrics
+                self._remove(final)
+            temporary.rename(final)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        durable.fsync_folder(self._folder)
+        durable.point("checkpoint:after_rename")
+        best = checkpoint.state["best"]
+        self._link_best(best["step"] if best else None)
+        self._prune(best["step"] if best else None)
+        return final
+
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole; a corrupt one is named in the log and skipped."""
+        for step in sorted(self.steps(), reverse=True):
+            try:
+                return load(self._path(step))
+            except CorruptError as error:
+                log.warning("checkpoint of step %s is corrupt (%s): using the one before", f"{step:,}", error)
+        return None
+
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint, ascending."""
+        if not self._folder.is_dir():
+            return []
+        matches = (_NAME.match(path.name) for path in self._folder.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
+
+    def _path(self, step: int) -> Path:
+        return self._folder / f"step-{step:08d}"
+
+    def _link_best(self, step: int | None) -> None:
+        if step is None or not self._path(step).is_dir():
+            return
+        link = self._folder / ".best.tmp"
+        link.unlink(missing_ok=True)
+        link.symlink_to(self._path(step).name)
+        link.replace(self._folder / "best")
+
+    def _prune(self, best_step: int | None) -> None:
+        steps = self.steps()
+        for step in steps[: -self._keep]:
+            if step != best_step:
+                self._remove(self._path(step))
+
+    def _remove(self, folder: Path) -> None:
+        """Rename, then delete: a kill in between leaves no half checkpoint under a checkpoint's name."""
+        doomed = folder.with_name(f".{folder.name}.removed")
+        folder.rename(doomed)
+        durable.point("checkpoint:before_delete")
+        shutil.rmtree(doomed)
+
+    def _remove_leftovers(self) -> None:
+        for path in self._folder.glob(".step-*"):
+            shutil.rmtree(path)
+
+
+def load(folder: Path) -> Checkpoint:
+    """Read a checkpoint into CPU memory, checked against its checksums.
+
+    Raises:
+        CorruptError: says which file, and how it differs.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load as from_bytes
+
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        if _sealed({key: value for key, value in state.items() if key != "seal"}) != state:
+            raise CorruptError(f"{folder / 'state.json'} does not match its own checksum")
+        tensors = []
+        for name in (_WEIGHTS, _TRAINING):
+            content = (folder / name).read_bytes()
+            if hashlib.sha256(content).hexdigest() != state["sha256"][name]:
+                raise CorruptError(f"{folder / name} does not match its checksum")
+            tensors.append(from_bytes(content))
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise CorruptError(f"{folder}: {error}") from error
+    weights, training = tensors
+    return Checkpoint(weights, training, state)
+
+
+def _sealed(state: dict[str, Any]) -> dict[str, Any]:
+    """The state with a checksum of itself."""
+    text = json.dumps(state, sort_keys=True)
+    return {**state, "seal": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def _fsync_and_digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _safetensors_errors_as_oserror(path: Path) -> Iterator[None]:
+    """safetensors reports a failed write in its own exception; callers know OSError."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        match = re.search(r"os error (\d+)", str(error))
+        number = int(match[1]) if match else errno.EIO
+        raise OSError(number, os.strerror(number), str(path)) from error

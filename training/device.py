@@ -1,0 +1,110 @@
+"""Where the arithmetic runs: device, precision, threads; resolved once and kept by every attempt."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import experiment_utils
+from conf import AUTO, Problem, UserError
+from conf.schema import Training
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger("training")
+
+
+@dataclass(frozen=True)
+class Device:
+    """kind: cpu or cuda. precision: fp32, or bf16: matrix products in bfloat16, weights and loss in fp32."""
+
+    kind: str
+    precision: str
+    threads: int
+
+    @property
+    def torch_device(self) -> torch.device:
+        import torch
+
+        return torch.device(self.kind)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The context in which the model's forward pass runs."""
+        import torch
+
+        if self.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.kind, dtype=torch.bfloat16)
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor on this device."""
+        return tensor.to(self.torch_device, non_blocking=True)
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all it was given."""
+        if self.kind == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+
+    def describe(self) -> str:
+        import torch
+
+        name = torch.cuda.get_device_name() if self.kind == "cuda" else "CPU"
+        return f"{name}, {self.precision}, {self.threads} threads"
+
+
+def resolve_device(training: Training, kept: dict[str, object]) -> Device:
+    """Choose device, precision and threads; what an earlier attempt chose (`kept`) stays.
+
+    `auto` is bf16 on a GPU that computes in it (compute capability 8.0 and later), else fp32. A CPU
+    always gets fp32 from it: most lack bf16 and then run it many times slower, and the nodes of one
+    cluster differ, so that one study would be computed in two precisions.
+
+    Raises:
+        UserError: cuda is asked for, or was used by the earlier attempts, and there is none.
+    """
+    import torch
+
+    kind = str(kept.get("device", training.device))
+    if kind == AUTO:
+        kind = "cuda" if torch.cuda.is_available() else "cpu"
+    elif kind == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            Problem(
+                "training.device", "cuda: torch sees no GPU here. Use training.device=cpu or another node"
+            )
+        )
+    precision = str(kept.get("precision", training.precision))
+    if precision == AUTO:
+        has_bf16 = kind == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
+        precision = "bf16" if has_bf16 else "fp32"
+    elif precision == "bf16" and kind == "cpu" and not torch.cpu.get_capabilities().get("avx512_bf16"):
+        log.warning(
+            "training.precision=bf16: this CPU has no bf16 arithmetic and will be slower than in fp32"
+        )
+    threads = training.threads
+    if threads == AUTO:
+        threads = kept.get("threads", experiment_utils.available_threads())  # type: ignore[assignment]
+    return Device(kind, precision, int(threads))
+
+
+def measure_peak_flops(device: Device) -> float:
+    """FLOP/s of a square matrix product in the precision of the run: what MFU is relative to."""
+    import torch
+
+    size = 8192 if device.kind == "cuda" else 1024
+    dtype = torch.bfloat16 if device.precision == "bf16" else torch.float32
+    a = torch.ones(size, size, dtype=dtype, device=device.torch_device)
+    seconds = []
+    for _ in range(5):
+        device.synchronize()
+        started = time.perf_counter()
+        a @ a
+        device.synchronize()
+        seconds.append(time.perf_counter() - started)
+    return 2 * size**3 / min(seconds)

@@ -1,0 +1,58 @@
+"""Asking a run to stop: signals set a flag, the run stops at its next step boundary."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from types import FrameType, TracebackType
+from typing import Any
+
+log = logging.getLogger("training")
+
+SAME_KEYPRESS_S = 1.0
+"""A terminal sends Ctrl-C to the whole process group, and the parent passes its own on: one wish."""
+
+
+class Interrupted(Exception):
+    """The run stopped because a signal asked for it."""
+
+    def __init__(self, signal_number: int) -> None:
+        self.signal_number = signal_number
+        super().__init__(signal.Signals(signal_number).name)
+
+
+class Interrupt:
+    """Within the `with` block SIGINT and SIGTERM only note that a stop is wanted.
+
+    A second SIGINT, later than the same keypress can explain, raises KeyboardInterrupt at once.
+    """
+
+    def __init__(self) -> None:
+        self.requested: int | None = None
+        self._requested_at = 0.0
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupt:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raise Interrupted when a stop is wanted."""
+        if self.requested is not None:
+            raise Interrupted(self.requested)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.requested is None:
+            self.requested, self._requested_at = number, now
+            # Not through logging: the signal may have come while its lock was held.
+        elif number == signal.SIGINT and now - self._requested_at > SAME_KEYPRESS_S:
+            raise KeyboardInterrupt

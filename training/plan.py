@@ -1,0 +1,245 @@
+"""The plan of a run: a function of its configuration and its data, without torch.
+
+What would run, what it costs, what it is called. `core.train` follows the very plan that
+`plan=true` prints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import experiment_utils
+from conf import Config, Problem, UserError
+from conf.quantities import format_count
+from conf.schema import Arch, Dataset, Tokenizer
+from memory import format_bytes
+
+if TYPE_CHECKING:
+    from data_loading import Data
+
+ADAM_STATE_COPIES = 3
+"""A checkpoint holds the weights and two moments of each, in fp32."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do. Tokens, steps and windows are counts; flops are of training, forward and backward.
+
+    identity and folder are None while the text is not tokenized: then `text` says which, and the
+    numbers that need the data (`data`, `budget.epochs`) are None as well.
+    """
+
+    config: Config
+    parameters: int
+    non_embedding: int
+    flops_per_token: float
+    head_share: float
+    vocab_size: int
+    budget: experiment_utils.Budget
+    evaluations: list[int]
+    checkpoint_bytes: int
+    data: dict[str, Any] | None
+    text: str | None
+    identity: str | None
+    folder: Path | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain values; `state` is that of an existing run of this identity, else None."""
+        from conf.check import to_plain
+
+        return {
+            "config": to_plain(self.config),
+            "identity": self.identity,
+            "folder": str(self.folder) if self.folder else None,
+            "state": self.state,
+            "parameters": self.parameters,
+            "non_embedding": self.non_embedding,
+            "flops_per_token": self.flops_per_token,
+            "total_flops": self.total_flops,
+            "head_share": self.head_share,
+            "vocab_size": self.vocab_size,
+            **asdict(self.budget),
+            "evaluations": self.evaluations,
+            "checkpoint_bytes": self.checkpoint_bytes,
+            "data": self.data,
+            "not_tokenized": self.text,
+        }
+
+    @property
+    def total_flops(self) -> float:
+        return self.flops_per_token * self.budget.tokens
+
+    @property
+    def state(self) -> str | None:
+        """State of the run that already has this identity, if there is one."""
+        return experiment_utils.read_status(self.folder).get("state") if self.folder else None
+
+    def render(self) -> str:
+        """The plan as a page for a terminal."""
+        config, budget = self.config, self.budget
+        model, training = config.model, config.training
+        name = experiment_utils.run_name(config, self.identity) if self.identity else model.name
+        rows = [
+            ("run", name if self.identity else f"{name} (identity after tokenizing)"),
+            ("folder", f"{self.folder or '-'}" + (f" ({self.state})" if self.state else "")),
+            (
+                "model",
+                f"{config.arch.name}, width {model.d_model}, {model.n_layers} layers, {model.n_heads} heads: "
+                f"{self.parameters:,} parameters ({self.non_embedding:,} in the matrices of the blocks)",
+            ),
+            ("data", self._describe_data()),
+            (
+                "budget",
+                f"{format_count(budget.tokens)} tokens = {budget.steps:,} steps of {budget.effective_batch} "
+                f"x {training.seq_len}"
+                + (f" ({budget.epochs:.3g} epochs)" if self.data else "")
+                + f"; {budget.tokens / self.parameters:.3g} tokens a parameter",
+            ),
+            (
+                "step",
+                f"micro-batch {budget.micro_batch} x {budget.accumulation} accumulated; lr "
+                f"{config.optimizer.lr:g}, {config.schedule.name}",
+            ),
+            (
+                "cost",
+                f"{self.total_flops:.3g} FLOPs ({self.flops_per_token:.3g} a token, "
+                f"{self.head_share:.0%} of it the head)",
+            ),
+            (
+                "val",
+                f"{len(self.evaluations)} evaluations of {format_count(training.eval_tokens)} tokens, the "
+                f"first after step {self.evaluations[0]:,}",
+            ),
+            (
+                "disk",
+                f"{format_bytes(self.checkpoint_bytes)} a checkpoint, "
+                f"up to {training.keep_checkpoints + 1} kept",
+            ),
+        ]
+        return "\n".join(f"{label:<8}{text}" for label, text in rows)
+
+    def _describe_data(self) -> str:
+        if self.data is None:
+            return f"{self.text} (not tokenized yet)"
+        return (
+            f"{self.data['path']}: {format_count(self.data['tokens'])} tokens, "
+            f"{format_count(self.data['train_tokens'])} train, {format_count(self.data['val_tokens'])} val, "
+            f"tokenizer {self.data['tokenizer']} of {self.vocab_size:,} ids"
+        )
+
+
+def resolve(config: Config) -> Config:
+    """Fill in every key whose value follows from others, so that the config says all that will be done."""
+    from models.shape import resolve_shape
+
+    shape = resolve_shape(config.model, config.arch)
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, n_layers=shape.n_layers, n_heads=shape.n_heads),
+        training=dataclasses.replace(
+            config.training,
+            effective_batch=experiment_utils.effective_batch(config.training),
+            batch_tokens=None,
+        ),
+        study=dataclasses.replace(config.study, name=config.study.name or "default"),
+        seed_init=config.seed if config.seed_init is None else config.seed_init,
+        seed_data=config.seed if config.seed_data is None else config.seed_data,
+    )
+
+
+def make_plan(config: Config, *, tokenize: bool, log: Callable[[str], None] = lambda line: None) -> Plan:
+    """Plan a checked configuration against its data.
+
+    tokenize: make missing token files first (where dataset.auto_tokenize allows it). Otherwise a
+    text without token file gives a plan without identity.
+
+    Raises:
+        UserError: whatever is wrong with the data, or with the configuration in view of the data.
+    """
+    from data_loading import NotTokenized, prepare_data
+
+    config = resolve(config)
+    try:
+        data = prepare_data(config.dataset, config.tokenizer, tokenize=tokenize, log=log)
+    except NotTokenized as missing:
+        if tokenize:
+            raise
+        return _plan(config, None, missing)
+    return _plan(config, data, None)
+
+
+def open_data(dataset: Dataset, tokenizer: Tokenizer) -> Data:
+    """The data of a run whose plan was made: nothing is tokenized here."""
+    from data_loading import prepare_data
+
+    return prepare_data(dataset, tokenizer, tokenize=False)
+
+
+def max_positions(config_arch: Arch, seq_len: int) -> int:
+    """Positions the model has: arch.max_positions, else the length of a window."""
+    return config_arch.max_positions or seq_len
+
+
+def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
+    from models import counts
+
+    training = config.training
+    vocab_size = data.vocab_size if data else _vocab_size(config.tokenizer)
+    positions = max_positions(config.arch, training.seq_len)
+    counted = counts.count_parameters(config.model, config.arch, vocab_size, positions)
+    problems = _problems_with_data(config, data) if data else []
+    if problems:
+        raise UserError(*problems)
+    budget = experiment_utils.resolve_budget(
+        training,
+        parameters=counted.total,
+        train_windows=data.windows("train", training.seq_len) if data else 0,
+        repeat=config.dataset.repeat or data is None,
+        default_max_tokens=config.dataset.default_max_tokens,
+    )
+    if (training.max_tokens, training.max_steps, training.tokens_per_param) == (None, None, None):
+        training = dataclasses.replace(training, max_tokens=budget.tokens)
+        config = dataclasses.replace(config, training=training)
+    flops = counts.flops_per_token(config.model, config.arch, vocab_size, training.seq_len)
+    run_identity = experiment_utils.identity(config, data.fingerprint) if data else None
+    return Plan(
+        config=config,
+        parameters=counted.total,
+        non_embedding=counted.non_embedding,
+        flops_per_token=flops.total,
+        head_share=flops.head / flops.total,
+        vocab_size=vocab_size,
+        budget=budget,
+        evaluations=experiment_utils.milestones(budget.steps, training.evals, training.eval_spacing),
+        checkpoint_bytes=ADAM_STATE_COPIES * 4 * counted.total,
+        data=data.describe() if data else None,
+        text=str(missing.text_path) if missing else None,
+        identity=run_identity,
+        folder=experiment_utils.run_folder(config, run_identity) if run_identity else None,
+    )
+
+
+def _vocab_size(tokenizer: Tokenizer) -> int:
+    from data_loading import load_tokenizer
+
+    return load_tokenizer(tokenizer).vocab_size
+
+
+def _problems_with_data(config: Config, data: Data) -> list[Problem]:
+    seq_len = config.training.seq_len
+    return [
+        Problem(
+            "training.seq_len",
+            f"one window of {seq_len} needs {seq_len + 1} tokens, but the {split} split of "
+            f"{token_set.path} has {len(split_range):,}. Set a smaller training.seq_len or use more text",
+        )
+        for split, token_set, split_range in (
+            ("train", data.train, data.train_range),
+            ("val", data.val, data.val_range),
+        )
+        if len(split_range) < seq_len + 1
+    ]

@@ -1,0 +1,114 @@
+"""From scalars on the device to rows of metrics.csv and a line on the terminal."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass, replace
+
+from conf.quantities import format_count, format_duration
+from training.metrics import MetricsFile, Row
+from training.plan import Plan
+from training.step import StepResult
+
+log = logging.getLogger("training")
+
+
+class NonFinite(Exception):
+    """A loss or gradient norm became infinite or no number; the run cannot go on from here."""
+
+
+@dataclass(frozen=True)
+class _Pending:
+    step: int
+    result: StepResult
+    lr: float
+    seconds: float
+
+
+class Progress:
+    """Rows of the steps done, in order.
+
+    Scalars stay on the device until `flush`, so that a GPU is not made to wait at every step.
+    """
+
+    def __init__(self, plan: Plan, metrics: MetricsFile, *, seconds: float, peak_flops: float) -> None:
+        """seconds: of training already behind the first row. peak_flops: of the device, FLOP/s."""
+        self._plan = plan
+        self._metrics = metrics
+        self._peak_flops = peak_flops
+        self._pending: list[_Pending] = []
+        self._first_step: int | None = None
+        self._first_seconds = self._last_seconds = seconds
+        self._told_at = 0.0
+        self.last: Row | None = None
+
+    def add(self, step: int, result: StepResult, lr: float, seconds: float) -> None:
+        """Note a step. seconds: of training since the run began, all attempts."""
+        if self._first_step is None:
+            self._first_step = step - 1
+        self._pending.append(_Pending(step, result, lr, seconds))
+
+    def flush(self, val_loss: float | None = None) -> None:
+        """Write the rows of all steps noted; the last one carries `val_loss`.
+
+        Raises:
+            NonFinite: at the first step whose loss or gradient norm is not finite; its row is written.
+        """
+        rows: list[Row] = []
+        for pending in self._pending:
+            rows.append(self._row(pending))
+            if not (math.isfinite(rows[-1].train_loss) and math.isfinite(rows[-1].grad_norm)):
+                break
+        self._pending.clear()
+        if not rows:
+            return
+        rows[-1] = replace(rows[-1], val_loss=val_loss)
+        self._metrics.append(rows)
+        self.last = row = rows[-1]
+        if not (math.isfinite(row.train_loss) and math.isfinite(row.grad_norm)):
+            raise NonFinite(
+                f"step {row.step:,}: loss {row.train_loss}, gradient norm {row.grad_norm} at lr {row.lr:g}. "
+                "A smaller optimizer.lr or optimizer.grad_clip, or a longer schedule.warmup_fraction, helps"
+            )
+
+    def tell(self, every_s: float) -> None:
+        """Print a progress line when the last one is older than `every_s`."""
+        now = time.monotonic()
+        if now - self._told_at >= every_s:
+            self._told_at = now
+            self.flush()
+            log.info("%s", self.line())
+
+    def line(self) -> str:
+        """Where the run is: step, loss, lr, speed, time to go."""
+        row, budget = self.last, self._plan.budget
+        if row is None or self._first_step is None:
+            return "no step yet"
+        seconds = row.seconds - self._first_seconds
+        per_step = seconds / max(1, row.step - self._first_step)
+        speed = budget.batch_tokens / per_step if per_step > 0 else 0.0
+        left = format_duration(per_step * (budget.steps - row.step))
+        return (
+            f"step {row.step:>6,}/{budget.steps:,} | loss {row.train_loss:.4f} | lr {row.lr:.2e} | "
+            f"grad {row.grad_norm:.2f} | {format_count(round(speed))} tok/s | {left} to go"
+        )
+
+    def _row(self, pending: _Pending) -> Row:
+        batch_tokens = self._plan.budget.batch_tokens
+        tokens = pending.step * batch_tokens
+        speed = batch_tokens / max(pending.seconds - self._last_seconds, 1e-9)
+        self._last_seconds = pending.seconds
+        return Row(
+            step=pending.step,
+            tokens=tokens,
+            train_loss=pending.result.loss.item(),
+            val_loss=None,
+            lr=pending.lr,
+            grad_norm=pending.result.grad_norm.item(),
+            flops=self._plan.flops_per_token * tokens,
+            seconds=round(pending.seconds, 4),
+            tokens_per_s=round(speed, 1),
+            mfu=round(speed * self._plan.flops_per_token / self._peak_flops, 4),
+        )

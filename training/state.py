@@ -1,0 +1,72 @@
+"""Between a run in memory and a checkpoint: everything that decides the next step, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from conf import UserError
+from training.checkpoints import Checkpoint
+
+if TYPE_CHECKING:
+    from data_loading import Loader
+    from models import LanguageModel
+
+
+def capture(
+    model: LanguageModel, optimizer: torch.optim.Optimizer, loader: Loader, **counters: Any
+) -> Checkpoint:
+    """The state at a step boundary.
+
+    Optimizer state is stored flat: tensors as `optimizer.PARAMETER.KEY`, other values in `state`.
+    Random-number states are tensors of bytes.
+    """
+    training = {"rng.cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():
+        training["rng.cuda"] = torch.cuda.get_rng_state()
+    scalars: dict[str, Any] = {}
+    for index, entries in optimizer.state_dict()["state"].items():
+        for key, value in entries.items():
+            name = f"optimizer.{index}.{key}"
+            if isinstance(value, torch.Tensor):
+                training[name] = value.detach().contiguous()
+            else:
+                scalars[name] = value
+    weights = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
+    return Checkpoint(weights, training, {**counters, "data": loader.state_dict(), "optimizer": scalars})
+
+
+def restore(
+    checkpoint: Checkpoint, model: LanguageModel, optimizer: torch.optim.Optimizer, loader: Loader
+) -> None:
+    """Make model, optimizer, random numbers and data position those of the checkpoint.
+
+    Raises:
+        UserError: the checkpoint has other parameters (names, shapes), or comes from other data.
+    """
+    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    saved = {name: tuple(tensor.shape) for name, tensor in checkpoint.weights.items()}
+    if own != saved:
+        differing = sorted({name for name, _ in own.items() ^ saved.items()})
+        raise UserError(
+            "the checkpoint is of another model; differing parameters: "
+            + ", ".join(f"{name} {saved.get(name)} -> {own.get(name)}" for name in differing)
+        )
+    model.load_state_dict(checkpoint.weights)
+    optimizer.load_state_dict(
+        {"state": _nested(checkpoint), "param_groups": optimizer.state_dict()["param_groups"]}
+    )
+    torch.set_rng_state(checkpoint.training["rng.cpu"])
+    if "rng.cuda" in checkpoint.training and torch.cuda.is_available():
+        torch.cuda.set_rng_state(checkpoint.training["rng.cuda"])
+    loader.load_state_dict(checkpoint.state["data"])
+
+
+def _nested(checkpoint: Checkpoint) -> dict[int, dict[str, Any]]:
+    nested: dict[int, dict[str, Any]] = {}
+    for name, value in (checkpoint.training | checkpoint.state["optimizer"]).items():
+        if name.startswith("optimizer."):
+            _, index, key = name.split(".", 2)
+            nested.setdefault(int(index), {})[key] = value
+    return nested
