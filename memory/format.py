@@ -1,0 +1,168 @@
+"""Amounts of memory as people read them, and the one line that a stage prints."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from memory.snapshots import Snapshot
+
+_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+_UNIT_ENDS = [999.5 * 1024**exponent for exponent in range(len(_UNITS) - 1)]
+_MB, _GB = 2, 3
+_LABEL_WIDTH = 22
+_WORTH_TELLING_BYTES = 1 << 20
+
+
+def format_bytes(n: float) -> str:
+    """`9.4 GB`, `412 MB`, `3.2 MB`, `-35 MB`: units are powers of 1024, as Slurm means them."""
+    exponent = _exponent(n)
+    return f"{_number(n, exponent, is_fine=True)} {_UNITS[exponent]}"
+
+
+def stage_label(name: str, facts: Mapping[str, Any], depth: int, thread: str | None) -> str:
+    """`train step 1,200`; a stage within a stage is indented, a thread of its own is named."""
+    step = facts.get("step")
+    label = "  " * depth + name
+    if isinstance(step, int) and step > 0:
+        label += f" step {step:,}"
+    return label if thread is None else f"{label} ({thread})"
+
+
+def stage_line(
+    label: str, after: Snapshot, change: Mapping[str, int], seconds: float, error: str | None = None
+) -> str:
+    """One stage in one line: where memory stands after it, and what changed while it ran.
+
+    A number without a unit is in GB; as soon as one part of the line is not in GB, every part says its
+    unit. Parts that do not apply are left out. A number shorter than usual is made up for at the end
+    of its part, so that the bars of successive lines stand below each other.
+    """
+    parts = [part for part in (_split(after), _rss(after), _workers(after), _gpu(after)) if part is not None]
+    u = after.unreclaimable_bytes
+    in_gb = u is not None and _exponent(u) == _GB and all(part.exponent == _GB for part in parts)
+    columns = [
+        _job(after),
+        *(part.render(with_unit=not in_gb) for part in parts),
+        _change(change, seconds, error),
+    ]
+    return " | ".join([f"[mem] {label:<{_LABEL_WIDTH}}", *columns])
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Words around amounts that share one unit, that of the largest: `rss {} of which {}{unit} ...`."""
+
+    template: str
+    amounts: tuple[int, ...]
+
+    @property
+    def exponent(self) -> int:
+        return max(_MB, _exponent(max(self.amounts)))
+
+    def render(self, *, with_unit: bool) -> str:
+        numbers = [_number(amount, self.exponent) for amount in self.amounts]
+        unit = f" {_UNITS[self.exponent]}" if with_unit else ""
+        missing = len(" GB") - len(unit) + sum(max(0, len("99.9") - len(number)) for number in numbers)
+        return self.template.format(*numbers, unit=unit) + " " * missing
+
+
+def _job(after: Snapshot) -> str:
+    u, limit = after.unreclaimable_bytes, after.limit_bytes
+    if u is None:
+        why = after.notes[0].split(":")[0] if after.notes else "not told by this system"
+        return f"unreclaimable memory unknown ({why})"
+    scope = f"{after.scope} up to" if after.scope == "process tree" and after.workers else after.scope
+    used, percent = format_bytes(u), ""
+    missing = max(0, len("99.9 GB") - len(used))
+    text = f"{scope} {used} unreclaimable"
+    if limit:
+        of = format_bytes(limit)
+        if used[-2:] == of[-2:]:
+            used, missing = used[:-3], missing + 3
+        whose = "of the host's" if after.limit_at == "host" else "of"
+        percent = f"{100 * u / limit:.0f}" if u >= limit / 100 else "<1"
+        missing += max(0, 2 - len(percent))
+        text = f"{scope} {used} {whose} {of} unreclaimable ({percent}%)"
+    return text + " " * missing
+
+
+def _split(after: Snapshot) -> _Part | None:
+    if after.unreclaimable_bytes is None:
+        return None
+    job = after.job if after.scope == "job" else None
+    amounts = {
+        "anon": after.anon_bytes if job is None else job.anon_bytes,
+        "shm": after.shmem_bytes,
+        "kernel": None if job is None else job.kernel_bytes,
+    }
+    known = {name: amount for name, amount in amounts.items() if amount is not None}
+    return (
+        _Part(" ".join(f"{name} {{}}" for name in known) + "{unit}", tuple(known.values())) if known else None
+    )
+
+
+def _rss(after: Snapshot) -> _Part | None:
+    rss, files = after.rss_bytes, after.file_bytes
+    if rss is None:
+        return None
+    if files is None:
+        return _Part("rss {}{unit}", (rss,))
+    return _Part("rss {} of which {}{unit} mapped files (reclaimable)", (rss, files))
+
+
+def _workers(after: Snapshot) -> _Part | None:
+    of_main, of_workers, count = after.main.anon_bytes, after.workers_anon_bytes, len(after.workers)
+    if of_main is None or of_workers is None:
+        return None
+    return _Part(f"main {{}} + {count} worker{'s' * (count != 1)} {{}}{{unit}}", (of_main, of_workers))
+
+
+def _gpu(after: Snapshot) -> _Part | None:
+    gpu = after.gpu
+    if gpu is None:
+        return None
+    return _Part("GPU {} of {}, peak {}{unit}", (gpu.allocated_bytes, gpu.total_bytes, gpu.peak_bytes))
+
+
+def _change(change: Mapping[str, int], seconds: float, error: str | None) -> str:
+    """`+35 MB anon, +1.0 GB shm in 0.42 s`: anon always, the others where they moved by a megabyte."""
+    names = {"anon_bytes": "anon", "shmem_bytes": "shm", "file_bytes": "mapped files", "gpu_bytes": "GPU"}
+    told = [
+        f"{_signed(change[key])} {name}"
+        for key, name in names.items()
+        if key in change and (key == "anon_bytes" or abs(change[key]) >= _WORTH_TELLING_BYTES)
+    ]
+    text = " ".join(filter(None, [", ".join(told), f"in {_duration(seconds)}"]))
+    return text if error is None else f"{text}, ended by {error.partition(':')[0]}"
+
+
+def _signed(n: int) -> str:
+    if abs(n) < 0.05 * (1 << 20):
+        return "+0 MB"
+    exponent = max(_MB, _exponent(n))
+    return f"{'+' if n > 0 else '-'}{_number(abs(n), exponent, is_fine=True)} {_UNITS[exponent]}"
+
+
+def _number(n: float, exponent: int, *, is_fine: bool = False) -> str:
+    """Three digits at most: one decimal from GB on, and in a fine number below ten also in KB and MB."""
+    value = n / 1024**exponent
+    has_decimal = abs(value) < 99.95 if exponent >= _GB else is_fine and exponent > 0 and abs(value) < 9.95
+    return f"{value:.{int(has_decimal)}f}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 0.1:
+        return f"{1000 * seconds:.1f} ms"
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _exponent(n: float) -> int:
+    """Power of 1024 of the unit that writes `n` with at most three digits before the point."""
+    return bisect_right(_UNIT_ENDS, abs(n))

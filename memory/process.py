@@ -1,0 +1,116 @@
+"""A process and its descendants: resident memory, split into anon, file and shmem.
+
+Sources: proc(5), /proc/PID/status and /proc/PID/task/TID/children. RssAnon is the process's own
+data; RssFile is mapped files, which the kernel can drop and read again; RssShmem is /dev/shm and
+shared maps, which it cannot. psutil answers where /proc does not (it has no such split).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from memory.kernel_files import exists, kilobytes, list_folder, read_file, read_long_file, to_number
+
+_AMOUNTS_BYTES = 300
+"""Of /proc/PID/status, from VmHWM on: VmRSS, the split and VmSwap stand within them."""
+_AMOUNTS = (b"VmRSS:", b"RssAnon:", b"RssFile:", b"RssShmem:", b"VmSwap:", b"VmHWM:")
+_PAGE_BYTES = 4096
+_MAX_PROCESSES = 10_000
+"""Guard against a walk without end over a garbled /proc."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Memory of one process, in bytes; None where the system does not tell.
+
+    anon_bytes counts a page that is shared since a fork in every process that still shares it.
+    peak_rss_bytes is the kernel's VmHWM, the high-water mark of rss_bytes since the process began.
+    """
+
+    pid: int
+    name: str = ""
+    threads: int | None = None
+    rss_bytes: int | None = None
+    anon_bytes: int | None = None
+    file_bytes: int | None = None
+    shmem_bytes: int | None = None
+    swap_bytes: int | None = None
+    peak_rss_bytes: int | None = None
+
+
+def read_process(pid: int, proc: str = "/proc") -> Process | None:
+    """Measure one process, or None when it is gone (or a zombie, which holds no memory)."""
+    status = read_file(f"{proc}/{pid}/status")
+    if status is None:
+        return None if exists(f"{proc}/self") else _ask_psutil(pid)
+    name = status[6 : status.find(b"\n")].decode(errors="replace") if status.startswith(b"Name:\t") else ""
+    at = max(status.find(b"VmHWM:"), 0) or max(status.find(b"VmRSS:"), 0)
+    amounts = kilobytes(status[at : at + _AMOUNTS_BYTES], _AMOUNTS)
+    if amounts[0] is None and (b"\nState:\tZ" in status or b"\nState:\tX" in status):
+        return None
+    at = status.find(b"\nThreads:\t", at) + len(b"\nThreads:\t")
+    threads = to_number(status[at : status.find(b"\n", at)])
+    return Process(pid, name, threads, *amounts)
+
+
+def read_descendants(main: Process, proc: str = "/proc") -> tuple[Process, ...]:
+    """Measure all children of `main`, their children and so on, of every thread."""
+    if not exists(f"{proc}/{main.pid}/task/{main.pid}/children"):
+        # no /proc, or a kernel without CONFIG_PROC_CHILDREN
+        asked = (read_process(pid, proc) for pid in _ask_psutil_for_descendants(main.pid))
+        return tuple(process for process in asked if process is not None)
+    seen, found, waiting = {main.pid}, [], [main]
+    while waiting and len(seen) < _MAX_PROCESSES:
+        for pid in _children(waiting.pop(), proc):
+            child = None if pid in seen else read_process(pid, proc)
+            seen.add(pid)
+            if child is not None:
+                found.append(child)
+                waiting.append(child)
+    return tuple(found)
+
+
+def _children(process: Process, proc: str) -> list[int]:
+    tasks = f"{proc}/{process.pid}/task"
+    threads = [str(process.pid)]
+    if process.threads != 1:  # a child stands under the thread that forked it
+        threads = list_folder(tasks)
+    words = b"".join(_list_of(f"{tasks}/{thread}/children") for thread in threads).split()
+    return [int(word) for word in words if word.isdigit() and len(word) < 10]
+
+
+def _list_of(path: str) -> bytes:
+    """A list of up to a page comes in one read."""
+    content = read_file(path) or b""
+    return content if len(content) < _PAGE_BYTES - 16 else read_long_file(path) or b""
+
+
+def _psutil() -> Any:
+    """psutil, or None: this package also works where only the standard library is at hand."""
+    try:
+        import psutil
+    except ImportError:
+        return None
+    return psutil
+
+
+def _ask_psutil(pid: int) -> Process | None:
+    psutil = _psutil()
+    if psutil is None:
+        return None
+    try:
+        process = psutil.Process(pid)
+        return Process(pid, process.name(), process.num_threads(), process.memory_info().rss)
+    except (psutil.Error, OSError):
+        return None
+
+
+def _ask_psutil_for_descendants(pid: int) -> list[int]:
+    psutil = _psutil()
+    if psutil is None:
+        return []
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except (psutil.Error, OSError):
+        return []

@@ -1,0 +1,181 @@
+"""A real limit, real memory against it, and a real OOM kill by the kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory.cgroup import find_levels
+
+pytestmark = pytest.mark.privileged
+
+MB = 1 << 20
+LIMIT = 200 * MB
+ROOT = Path(__file__).parents[2]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def limited(request: pytest.FixtureRequest) -> Iterator[tuple[Path, str]]:
+    """A cgroup of 200 MB with a task's cgroup inside, which has no limit of its own, as under Slurm."""
+    version, levels = find_levels("", Path("/proc/self/cgroup").read_bytes())
+    if not levels:
+        pytest.skip("no memory cgroup to make another one in")
+    job = Path(levels[0].folder) / f"highwater_test_{os.getpid()}_{time.time_ns()}"
+    limit_file, controllers = (
+        ("memory.limit_in_bytes", []) if version == 1 else ("memory.max", [job.parent, job])
+    )
+    try:
+        job.mkdir()
+        for folder in controllers:
+            (folder / "cgroup.subtree_control").write_text("+memory")
+        (job / limit_file).write_text(str(LIMIT))
+        (job / "task_0").mkdir()
+    except OSError as error:
+        for folder in (job / "task_0", job):
+            with suppress(OSError):
+                folder.rmdir()
+        pytest.skip(f"cannot make a cgroup with a limit here: {error}")
+    try:
+        yield job, f"{levels[0].path}/{job.name}"
+    finally:
+        for folder in (job / "task_0", job):
+            for _ in range(50):
+                with suppress(OSError):
+                    folder.rmdir()
+                    break
+                time.sleep(0.1)
+
+
+@pytest.fixture
+def run_limited(limited: tuple[Path, str]) -> Run:
+    """Runs Python code whose every page is charged to the task's cgroup."""
+
+    def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+        enter = f'echo $$ > "{limited[0]}/task_0/cgroup.procs" && exec "$@"'
+        command = ["sh", "-c", enter, "sh", sys.executable, "-c", code, *map(str, arguments)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+def test_unreclaimable_limit_and_file_pages(
+    limited: tuple[Path, str], run_limited: Run, tmp_path: Path
+) -> None:
+    code = """
+import json, mmap, os, sys
+from memory import snapshot
+before = snapshot().to_json()
+path, shared = sys.argv[1:]
+held = bytearray(b"x") * (50 << 20)
+with open(path, "wb") as file:
+    for _ in range(64):
+        file.write(b"x" * (1 << 20))
+    os.fsync(file.fileno())
+with open(shared, "wb") as file:
+    file.write(b"x" * (20 << 20))
+with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+    sum(mapped[at] for at in range(0, len(mapped), mmap.PAGESIZE))
+    print(json.dumps([before, snapshot().to_json()]))
+"""
+    shared = Path(f"/dev/shm/highwater_test_{os.getpid()}")
+    try:
+        done = run_limited(code, tmp_path / "tokens.bin", shared)
+    finally:
+        shared.unlink(missing_ok=True)
+    assert done.returncode == 0, done.stderr
+    before, after = json.loads(done.stdout)
+    job, path = after["job"], limited[1]
+    assert (after["scope"], after["limit_bytes"], after["limit_at"], job["path"]) == (
+        "job",
+        LIMIT,
+        path,
+        path,
+    )
+    assert grown(before, after, "job", "anon_bytes") == pytest.approx(50 * MB, abs=3 * MB)
+    assert grown(before, after, "job", "shmem_bytes") == pytest.approx(20 * MB, abs=MB)
+    assert grown(before, after, "job", "file_bytes") == pytest.approx(64 * MB, abs=3 * MB)
+    assert 0 < job["kernel_bytes"] < 20 * MB
+    assert after["unreclaimable_bytes"] == job["anon_bytes"] + job["shmem_bytes"] + job["kernel_bytes"]
+    assert after["unreclaimable_bytes"] - before["unreclaimable_bytes"] == pytest.approx(70 * MB, abs=6 * MB)
+    assert grown(before, after, "main", "file_bytes") == pytest.approx(64 * MB, abs=3 * MB)
+    assert grown(before, after, "main", "anon_bytes") == pytest.approx(50 * MB, abs=3 * MB)
+    assert job["peak_usage_bytes"] >= job["usage_bytes"] > 134 * MB
+    assert job["anon_bytes"] == pytest.approx(after["main"]["anon_bytes"], abs=4 * MB)
+
+
+def test_a_map_larger_than_the_limit_is_no_danger(run_limited: Run, tmp_path: Path) -> None:
+    code = """
+import json, mmap, os, sys
+from memory import snapshot
+path = sys.argv[1]
+with open(path, "wb") as file:
+    for _ in range(400):
+        file.write(b"x" * (1 << 20))
+    os.fsync(file.fileno())
+with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+    sum(mapped[at] for at in range(0, len(mapped), mmap.PAGESIZE))
+    print(json.dumps(snapshot().to_json()))
+"""
+    done = run_limited(code, tmp_path / "tokens.bin")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["job"]["usage_bytes"] > 0.8 * LIMIT, "the cache has filled the cgroup"
+    assert found["unreclaimable_bytes"] < 40 * MB
+    assert found["job"]["events"]["oom_kill"] == 0
+
+
+def test_a_kill_by_the_kernel_is_counted(limited: tuple[Path, str], run_limited: Run, tmp_path: Path) -> None:
+    code = """
+import os, sys
+from pathlib import Path
+from memory import record_to, snapshot, stage
+with record_to(Path(sys.argv[1]), attempt=1), stage("load"):
+    pid = os.fork()
+    if pid == 0:
+        Path("/proc/self/oom_score_adj").write_text("1000")
+        held = []
+        while True:
+            held.append(bytearray(b"x") * (1 << 20))
+    _, status = os.waitpid(pid, 0)
+print(os.WTERMSIG(status))
+"""
+    done = run_limited(code, tmp_path / "memory.jsonl")
+    assert (done.returncode, done.stdout) == (0, "9\n"), done.stderr
+    begin, end = (json.loads(line) for line in (tmp_path / "memory.jsonl").read_text().splitlines())
+    assert begin["snapshot"]["job"]["events"]["oom_kill"] == 0
+    assert end["snapshot"]["job"]["events"]["oom_kill"] == 1
+    assert end["snapshot"]["limit_at"] == limited[1]
+    assert end["snapshot"]["job"]["peak_usage_bytes"] == pytest.approx(LIMIT, rel=0.02)
+
+
+def test_a_killed_run_leaves_its_last_stage(run_limited: Run, tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from memory import record_to, stage
+with record_to(Path(sys.argv[1]), attempt=1):
+    held = []
+    for step in range(1000):
+        with stage("train", step=step):
+            held.append(bytearray(b"x") * (10 << 20))
+"""
+    done = run_limited(code, tmp_path / "memory.jsonl")
+    assert done.returncode == -9
+    found = [json.loads(line) for line in (tmp_path / "memory.jsonl").read_text().splitlines()]
+    assert found[-1]["event"] == "begin"
+    assert found[-1]["facts"]["step"] == len(found) // 2
+    assert found[-1]["snapshot"]["unreclaimable_bytes"] > 0.8 * LIMIT
+
+
+def grown(before: dict[str, Any], after: dict[str, Any], part: str, key: str) -> int:
+    return after[part][key] - before[part][key]
