@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conf import UserError
+from conf.schema import Arch, Model
+from models.shape import Shape, resolve_shape, shape_problems
+
+
+@pytest.mark.parametrize(("width", "layers"), [(32, 2), (48, 3), (64, 4), (80, 5), (256, 16), (512, 32)])
+def test_layers_and_heads_follow_the_width(width: int, layers: int) -> None:
+    assert resolve_shape(Model(d_model=width), Arch()) == Shape(width, layers, layers, 16, 4 * width)
+
+
+def test_layers_and_heads_can_be_given() -> None:
+    shape = resolve_shape(Model(d_model=48, n_layers=1, n_heads=6), Arch(ffn_multiplier=8 / 3))
+    assert shape == Shape(48, 1, 6, 8, 128)
+
+
+def test_heads_that_do_not_divide_the_width_are_refused_with_the_nearest_that_do() -> None:
+    with pytest.raises(UserError, match=r"model\.n_heads: a width of 64 .* 5 heads.*: 2, 4, 8$"):
+        resolve_shape(Model(d_model=64, n_heads=5), Arch())
+
+
+def test_rotary_needs_heads_of_even_width() -> None:
+    odd = Model(d_model=36, n_heads=4)
+    assert "36 / 4 heads is 9" in str(shape_problems(odd, Arch(positions="rotary"))[0])
+    assert shape_problems(odd, Arch(positions="learned")) == []
+
+
+@given(st.integers(1, 600), st.none() | st.integers(1, 40))
+def test_a_shape_without_problems_divides_the_width(width: int, heads: int | None) -> None:
+    model, arch = Model(d_model=width, n_heads=heads), Arch(positions="learned")
+    if not shape_problems(model, arch):
+        shape = resolve_shape(model, arch)
+        assert shape.n_heads * shape.head_dim == width
+        assert min(shape.n_layers, shape.ffn_hidden) >= 1
