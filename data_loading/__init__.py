@@ -1,0 +1,48 @@
+"""Text to token sets, token sets to batches.
+
+    text --pretokenize--> X.npy + manifest --prepare_data--> Data --StreamingDataset--> batches
+
+The names below are loaded where they are used: importing the package is instant.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from data_loading.bigram import bigram_loss as bigram_loss
+    from data_loading.data import Data as Data
+    from data_loading.data import NotTokenized as NotTokenized
+    from data_loading.data import prepare_data as prepare_data
+    from data_loading.loader import Loader as Loader
+    from data_loading.lookup import load_tokenizer as load_tokenizer
+    from data_loading.lookup import tokenizer_spec as tokenizer_spec
+    from data_loading.pretokenize import pretokenize as pretokenize
+    from data_loading.streaming import StreamingDataset as StreamingDataset
+    from data_loading.token_set import TokenSet as TokenSet
+    from data_loading.token_set import open_token_set as open_token_set
+    from data_loading.tokenizer import Tokenizer as Tokenizer
+
+_PLACES = {
+    "Data": "data",
+    "Loader": "loader",
+    "NotTokenized": "data",
+    "StreamingDataset": "streaming",
+    "TokenSet": "token_set",
+    "Tokenizer": "tokenizer",
+    "bigram_loss": "bigram",
+    "load_tokenizer": "lookup",
+    "open_token_set": "token_set",
+    "prepare_data": "data",
+    "pretokenize": "pretokenize",
+    "tokenizer_spec": "lookup",
+}
+
+__all__ = list(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"data_loading.{_PLACES[name]}"), name)

@@ -1,0 +1,193 @@
+"""From documents to blocks: enough text to encode at once, cut where no id changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from conf import UserError
+from data_loading.cuts import CutRule, first_cut, last_cut
+from data_loading.engines import Engine
+
+RUN_LIMIT = 16 << 20
+"""Bytes without a safe cut that are still encoded whole; more is an error, never a silent cut."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A part of a document, as a source reads it: UTF-8, any length.
+
+    source: the file, for messages. offset: of its first byte there. ends_document: nothing of the
+    document follows.
+    """
+
+    data: bytes
+    source: str
+    offset: int
+    ends_document: bool
+
+
+@dataclass(frozen=True)
+class Block:
+    """Text for one call of an engine, parts of documents in their order.
+
+    chunks: each is a whole document, or begins and ends at a safe cut.
+    """
+
+    index: int
+    chunks: list[Chunk]
+
+
+@dataclass(frozen=True)
+class EncodedBlock:
+    """ids: `(n,)` in the dtype of the token file, end-of-text ids included.
+
+    document_ends: int64, positions in `ids` just after a document's last id.
+    """
+
+    index: int
+    ids: np.ndarray
+    document_ends: np.ndarray
+
+
+@dataclass
+class _Packer:
+    """Collects chunks until they fill a block."""
+
+    block_bytes: int
+    chunks: list[Chunk] = field(default_factory=list)
+    size: int = 0
+    index: int = 0
+
+    def add(self, chunk: Chunk) -> Iterator[Block]:
+        self.chunks.append(chunk)
+        self.size += len(chunk.data)
+        if self.size >= self.block_bytes:
+            yield from self.flush()
+
+    def flush(self) -> Iterator[Block]:
+        if self.chunks:
+            yield Block(self.index, self.chunks)
+            self.index, self.chunks, self.size = self.index + 1, [], 0
+
+
+def make_blocks(
+    chunks: Iterable[Chunk], rule: CutRule, block_bytes: int, run_limit: int = RUN_LIMIT
+) -> Iterator[Block]:
+    """Pack chunks into blocks of about `block_bytes`; documents without text are left out.
+
+    Memory: one block and one chunk, or the longest run without a safe cut.
+
+    Raises:
+        UserError: more than `run_limit` bytes without a safe cut, with the byte at which they start.
+    """
+    packer = _Packer(block_bytes)
+    rest = bytearray()
+    start = 0
+    for chunk in chunks:
+        if not rest:
+            start = chunk.offset
+        rest += chunk.data
+        while len(rest) >= block_bytes:
+            cut = _next_cut(rest, rule, block_bytes)
+            if cut is None or cut > run_limit:
+                break
+            yield from packer.add(Chunk(bytes(rest[:cut]), chunk.source, start, False))
+            cut += rule.drop_space
+            del rest[:cut]
+            start += cut
+        if len(rest) > run_limit:
+            raise _run_too_long(chunk.source, start, rule, run_limit)
+        if chunk.ends_document and rest:
+            yield from packer.add(Chunk(bytes(rest), chunk.source, start, True))
+            rest.clear()
+    yield from packer.flush()
+
+
+def _next_cut(rest: bytearray, rule: CutRule, block_bytes: int) -> int | None:
+    """The last safe cut within a block's length, else the first one after it."""
+    if not rule.exists:
+        return None
+    cut = last_cut(rest, rule, 0, block_bytes)
+    return cut if cut is not None else first_cut(rest, rule, block_bytes)
+
+
+def _run_too_long(source: str, start: int, rule: CutRule, limit: int) -> UserError:
+    size = f"{limit / 2**20:g} MB"
+    if rule.exists:
+        return UserError(
+            f"{source}: from byte {start:,} on there is no space to cut at for more than {size}, and a cut "
+            "anywhere else would change token ids. Is this a text? Put a line break and a space, or a "
+            "document separator (--document-separator), into it"
+        )
+    return UserError(
+        f"{source}: the document that holds byte {start:,} is longer than {size}, and this tokenizer has "
+        f"to see a document whole ({rule.why_none}). Divide the text into documents (--document-separator)"
+    )
+
+
+@dataclass(frozen=True)
+class BlockEncoder:
+    """Blocks to ids; the same in this process and in a worker.
+
+    eot_id: appended to each document; None: nothing is. vocab_size: an id at or above it is a fault
+    of the engine. errors: what to do with bytes that are not UTF-8.
+    """
+
+    engine: Engine
+    eot_id: int | None
+    vocab_size: int
+    errors: str
+
+    @property
+    def dtype(self) -> np.dtype:
+        return token_dtype(self.vocab_size)
+
+    def encode(self, block: Block) -> EncodedBlock:
+        """Raises UserError where bytes are not UTF-8, with the file and the byte."""
+        texts = [chunk.data for chunk in block.chunks]
+        if self.errors != "strict":
+            texts = [text.decode("utf-8", self.errors).encode() for text in texts]
+        try:
+            found, lengths = self.engine.encode_batch(texts)
+        except UnicodeDecodeError:
+            raise _not_utf8(block.chunks) from None
+        if len(found) and int(found.max()) >= self.vocab_size:
+            raise RuntimeError(
+                f"{self.engine.name} gave id {found.max()} of a vocabulary of {self.vocab_size}"
+            )
+        ends = np.array([chunk.ends_document for chunk in block.chunks])
+        if self.eot_id is None:
+            return EncodedBlock(block.index, found.astype(self.dtype), np.cumsum(lengths)[ends])
+        positions = np.cumsum(lengths + ends)[ends]
+        ids = np.empty(len(found) + len(positions), self.dtype)
+        is_text = np.ones(len(ids), bool)
+        is_text[positions - 1] = False
+        ids[is_text] = found
+        ids[positions - 1] = self.eot_id
+        return EncodedBlock(block.index, ids, positions)
+
+
+def _not_utf8(chunks: list[Chunk]) -> UserError:
+    for chunk in chunks:
+        try:
+            chunk.data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return undecodable(chunk.source, "utf-8", chunk.offset + error.start, chunk.data[error.start])
+    raise AssertionError("all chunks are UTF-8")
+
+
+def undecodable(source: str, encoding: str, offset: int, byte: int) -> UserError:
+    """What a user is told about the first byte that is not text."""
+    return UserError(
+        f"{source}: byte {offset:,} (0x{byte:02x}) is not {encoding}. Say how the text is encoded "
+        "(--encoding latin-1, cp1252, utf-16, ...), or what to do with such bytes (--errors replace or "
+        "ignore)"
+    )
+
+
+def token_dtype(vocab_size: int) -> np.dtype:
+    """uint16 up to 65,536 ids, else uint32; little endian."""
+    return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")

@@ -1,0 +1,67 @@
+"""What reading a whole file found out, kept beside the tokens so that it is read once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import durable
+from data_loading.set_files import SetFiles
+
+log = logging.getLogger("data_loading")
+
+_known_here: dict[Path, dict[str, Any]] = {}
+"""For folders that cannot be written: known for the life of this process."""
+
+
+def read_checked(files: SetFiles) -> dict[str, Any]:
+    """What an earlier reading found out; empty where nothing did."""
+    try:
+        facts = json.loads(files.checked.read_text())
+    except (OSError, ValueError):
+        facts = None
+    return facts if isinstance(facts, dict) else _known_here.get(files.checked.absolute(), {})
+
+
+def write_checked(files: SetFiles, facts: dict[str, Any]) -> None:
+    """Keep the facts on disk, or at least in this process."""
+    _known_here[files.checked.absolute()] = facts
+    try:
+        durable.write_json(files.checked, facts)
+    except OSError as error:
+        log.info(
+            "%s is not kept (%s): the next process checks again", files.checked, os.strerror(error.errno or 0)
+        )
+
+
+def text_difference(text: Path, fact: dict[str, Any], files: SetFiles) -> str | None:
+    """How the text is not the one of a manifest's source; None when it is.
+
+    Size and modification time are trusted; otherwise the contents are compared, once for each
+    state of the text.
+    """
+    stat = text.stat()
+    if fact.get("bytes") != stat.st_size:
+        there = f"of {fact['bytes']:,} bytes" if "bytes" in fact else "from another kind of source"
+        return f"it was made from a text {there}, and {text} has {stat.st_size:,} bytes"
+    if fact.get("mtime_ns") == stat.st_mtime_ns:
+        return None
+    key = {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+    known = read_checked(files).get("text", {})
+    if not all(known.get(name) == value for name, value in key.items()):
+        log.info(
+            "reading %s once: its modification time is not that of the text %s was made from",
+            text,
+            files.tokens,
+        )
+        known = {**key, "sha256": durable.file_sha256(text)}
+        write_checked(files, {**read_checked(files), "text": known})
+    if known["sha256"] == fact["sha256"]:
+        return None
+    return (
+        f"it was made from a text with sha256 {fact['sha256'][:12]}, and {text} has "
+        f"{known['sha256'][:12]}: the text was changed since"
+    )

@@ -1,0 +1,258 @@
+"""Where a text may be cut into blocks without changing one id, read from the tokenizer's own rules.
+
+The cut stands in bytes of UTF-8: before a space (0x20) that follows a printable ASCII character
+(0x21-0x7E); for GPT-2's pattern before a line feed (0x0A) as well. It is safe when
+
+1. no added token can match across it, nor take away the space after itself (`rstrip`);
+2. the normalizer works on each side as on the whole;
+3. the pre-tokenizer always puts a border there and looks at neither side from the other, or
+   there is no pre-tokenizer, but no token of a BPE vocabulary spans the border, so that no merge
+   ever does.
+
+Whatever is not listed here as known to be safe has no rule: such documents are encoded whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+SPACE, LINE_FEED = 0x20, 0x0A
+
+GPT2_PATTERN = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+_O200K_PATTERN = "|".join(
+    [
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    ]
+)
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_CL100K_TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_CL100K_PATTERNS = tuple(
+    contractions + r"|[^\r\n\p{L}\p{N}]?\p{L}+|" + numbers + _CL100K_TAIL
+    for contractions in (_CONTRACTIONS, r"'(?i:[sdmt]|ll|ve|re)")
+    for numbers in (r"\p{N}{1,3}", r"\p{N}")
+)
+KNOWN_PATTERNS = (GPT2_PATTERN, _O200K_PATTERN, *_CL100K_PATTERNS)
+"""Split patterns (GPT-2; o200k; cl100k as Llama 3 and Qwen 2 write it) in which whitespace after a
+character that is none always starts a new match, except for line ends in all but GPT-2's."""
+
+_LOCAL_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "BertNormalizer")
+_SPLIT_AT_WHITESPACE = ("Whitespace", "WhitespaceSplit", "BertPreTokenizer")
+_WORD_MARK = "▁"
+
+
+@dataclass(frozen=True)
+class CutRule:
+    """before: bytes before which a cut is safe after 0x21-0x7E; empty: no safe cut is known.
+
+    everywhere: each character border is safe (bytes tokenizer).
+    drop_space: the space at the cut is left out of the next block, whose start gets a mark for it
+    (Llama 2's Prepend).
+    why_none: what in the tokenizer stands against a rule.
+    """
+
+    before: tuple[int, ...] = ()
+    everywhere: bool = False
+    drop_space: bool = False
+    why_none: str = ""
+
+    @property
+    def exists(self) -> bool:
+        return self.everywhere or bool(self.before)
+
+
+EVERY_CHARACTER = CutRule(everywhere=True)
+
+
+class _NoRule(Exception):
+    """Carries the reason."""
+
+
+def cut_rule(definition: dict[str, Any]) -> CutRule:
+    """The safe cuts of the tokenizer that a parsed tokenizer.json describes."""
+    normalizer = _flatten(definition.get("normalizer"), "normalizers")
+    try:
+        splitter, marks_spaces = _find_splitter(_flatten(definition.get("pre_tokenizer"), "pretokenizers"))
+        prepends = _check_normalizer(normalizer, splitter)
+        if splitter is None:
+            marks_spaces = marks_spaces or any(step["type"] == "Replace" for step in normalizer)
+            _check_vocabulary(definition["model"], marks_spaces)
+        line_feed_too = splitter is not None and _splits_at_line_feed(splitter) and not normalizer
+        before: tuple[int, ...] = (SPACE, LINE_FEED) if line_feed_too else (SPACE,)
+        for token in definition.get("added_tokens") or []:
+            before = _check_added_token(token, before, prepends)
+        return CutRule(before=before, drop_space=prepends)
+    except _NoRule as reason:
+        return CutRule(why_none=str(reason))
+
+
+def _check_added_token(token: dict[str, Any], before: tuple[int, ...], prepends: bool) -> tuple[int, ...]:
+    """The bytes before which a cut stays safe. A special token is not matched, but still hides others."""
+    content = token["content"]
+    for cut in before:
+        inside = any(content[i] == chr(cut) and "!" <= content[i - 1] <= "~" for i in range(1, len(content)))
+        looks_back = content[:1] == chr(cut) and token.get("single_word")
+        if inside or looks_back:
+            if cut == SPACE:
+                raise _NoRule(f"the added token {content!r} matches across a space")
+            before = tuple(b for b in before if b != cut)
+    if token.get("special"):
+        return before
+    if token.get("rstrip"):
+        raise _NoRule(f"the added token {content!r} takes the spaces after it (rstrip)")
+    if prepends:
+        raise _NoRule(f"the added token {content!r} beside a Prepend normalizer")
+    return before
+
+
+def _check_normalizer(steps: list[dict[str, Any]], splitter: dict[str, Any] | None) -> bool:
+    """True when it prepends the word mark to a text. Raises _NoRule when it may look across a cut."""
+    kinds = [step["type"] for step in steps]
+    for step in steps:
+        if step["type"] == "Replace":
+            _check_replace(step, splitter)
+        elif step["type"] == "Precompiled":
+            _check_precompiled(step)
+        elif step["type"] not in (*_LOCAL_NORMALIZERS, "Prepend"):
+            raise _NoRule(f"the normalizer {step['type']}")
+    if "Prepend" not in kinds:
+        return False
+    if kinds != ["Prepend", "Replace"] or steps[0].get("prepend") != _WORD_MARK or splitter is not None:
+        raise _NoRule("a Prepend normalizer among other steps")
+    return True
+
+
+def _check_replace(step: dict[str, Any], splitter: dict[str, Any] | None) -> None:
+    """Known: space to word mark, a run of spaces to one of them, and ALBERT's quotation marks."""
+    pattern, content = step.get("pattern"), step.get("content")
+    if pattern in ({"String": "``"}, {"String": "''"}) and content == '"':
+        return
+    if pattern == {"Regex": " {2,}"} and content == " ":
+        return
+    marks_spaces = pattern in ({"String": " "}, {"Regex": " {2,}"}) and content == _WORD_MARK
+    if not (marks_spaces and (splitter is None or splitter["type"] == "Metaspace")):
+        raise _NoRule("a Replace normalizer that is not known")
+
+
+def _check_precompiled(step: dict[str, Any]) -> None:
+    """A table of SentencePiece works on single characters here; it must leave these as they are."""
+    from base64 import b64decode
+
+    from tokenizers.normalizers import Precompiled
+
+    table = Precompiled(b64decode(step["precompiled_charsmap"]))
+    for character in map(chr, range(0x20, 0x7F)):
+        changed = table.normalize_str(character)
+        if changed != character and (character == " " or not changed or changed.split() != [changed]):
+            raise _NoRule(f"a Precompiled normalizer that turns {character!r} into {changed!r}")
+
+
+def _find_splitter(steps: list[dict[str, Any]]) -> tuple[dict[str, Any] | None, bool]:
+    """(the step that always puts a border at a space, whether one only marks spaces instead).
+
+    Steps after the splitter see its pieces one by one. Raises _NoRule for one that is not known.
+    """
+    for step in steps:
+        kind = step["type"]
+        if kind == "ByteLevel":
+            return (step, False) if step.get("use_regex", True) else (None, False)
+        if kind == "Metaspace":
+            return (step, False) if step.get("split", True) else (None, step.get("replacement") == _WORD_MARK)
+        if kind in _SPLIT_AT_WHITESPACE:
+            return step, False
+        if kind == "Split":
+            isolates = (step.get("behavior"), step.get("invert", False)) in (
+                ("Isolated", False),
+                ("Removed", True),
+            )
+            if not isolates or step.get("pattern", {}).get("Regex") not in KNOWN_PATTERNS:
+                raise _NoRule("a Split pattern that is not known")
+            return step, False
+        if kind == "Digits" or (kind == "Punctuation" and step.get("behavior", "Isolated") == "Isolated"):
+            continue  # looks at one character; the next step has to make the border
+        raise _NoRule(f"the pre-tokenizer {kind}")
+    return None, False
+
+
+def _splits_at_line_feed(splitter: dict[str, Any]) -> bool:
+    if splitter["type"] == "ByteLevel":
+        return not splitter.get("add_prefix_space", True)
+    return splitter["type"] == "Split" and splitter["pattern"]["Regex"] == GPT2_PATTERN
+
+
+def _check_vocabulary(model: dict[str, Any], marks_spaces: bool) -> None:
+    """Raises _NoRule unless this is a BPE that no merge can take across a marked space.
+
+    A unigram model is left out: its sums of scores over a whole text round differently in parts.
+    """
+    if (
+        "merges" not in model
+        or model.get("ignore_merges")
+        or not marks_spaces
+        or _WORD_MARK not in model["vocab"]
+    ):
+        raise _NoRule("no pre-tokenizer that splits at spaces")
+    for token in model["vocab"]:
+        if _WORD_MARK in token.lstrip(_WORD_MARK):
+            raise _NoRule(f"the token {token!r} spans a space")
+
+
+def _flatten(part: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
+    if part is None:
+        return []
+    if part["type"] == "Sequence":
+        return [step for item in part[key] for step in _flatten(item, key)]
+    return [part]
+
+
+def last_cut(data: bytes | bytearray, rule: CutRule, start: int, stop: int) -> int | None:
+    """The last safe cut p with start < p <= stop: data[:p] and data[p:] may be encoded apart.
+
+    Where the rule drops the space, data[p + 1:] is what follows.
+    """
+    import numpy as np
+
+    stop = min(stop, len(data) - (2 if rule.drop_space else 1))
+    width = 1 << 12
+    high = stop
+    while high > start:
+        low = max(start, high - width)  # candidates p in (low, high]
+        window = np.frombuffer(data, np.uint8, high - low + 1, low)
+        found = np.flatnonzero(_is_cut(window[:-1], window[1:], rule))
+        if len(found):
+            return low + 1 + int(found[-1])
+        high, width = low, width * 8
+    return None
+
+
+def first_cut(data: bytes | bytearray, rule: CutRule, start: int) -> int | None:
+    """The first safe cut p with p > start."""
+    import numpy as np
+
+    stop = len(data) - (2 if rule.drop_space else 1)
+    low, width = max(start, 0), 1 << 12
+    while low < stop:
+        high = min(stop, low + width)
+        window = np.frombuffer(data, np.uint8, high - low + 1, low)
+        found = np.flatnonzero(_is_cut(window[:-1], window[1:], rule))
+        if len(found):
+            return low + 1 + int(found[0])
+        low, width = high, width * 8
+    return None
+
+
+def _is_cut(before: Any, after: Any, rule: CutRule) -> Any:
+    """Element-wise: may the text be cut between these two bytes?"""
+    if rule.everywhere:
+        return (after & 0xC0) != 0x80  # not inside a character of UTF-8
+    printable = (before >= 0x21) & (before <= 0x7E)
+    wanted = after == rule.before[0] if rule.before else after != after
+    for byte in rule.before[1:]:
+        wanted |= after == byte
+    return printable & wanted

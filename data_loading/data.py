@@ -1,0 +1,254 @@
+"""From a configuration to tokens ready to read: found, tokenized where needed, verified, split."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import durable
+from conf import UserError, schema
+from data_loading.locate import DEFAULT_FOLDER, Place, locate
+from data_loading.lookup import KNOWN, load_tokenizer
+from data_loading.pretokenize import Options, command_for, pretokenize
+from data_loading.set_files import SetFiles
+from data_loading.splits import split_ranges
+from data_loading.stdlib_source import StdlibSource, default_name
+from data_loading.texts import Source, TextFile
+from data_loading.token_set import TokenSet, open_token_set, read_manifest
+from data_loading.tokenizer import Tokenizer
+from data_loading.tokenizer_files import holds_tokenizer, read_tokenizer
+from data_loading.verify import verify, verify_text
+
+_log = logging.getLogger("data_loading")
+_LONGEST_WAIT_S = 7 * 86400.0
+
+
+class NotTokenized(UserError):
+    """There is a text, but no token file yet. command: what makes one."""
+
+    def __init__(self, text_path: Path, text_bytes: int, command: str) -> None:
+        self.text_path, self.text_bytes, self.command = text_path, text_bytes, command
+        super().__init__(
+            f"{text_path} ({text_bytes / 1e6:,.1f} MB) is not tokenized yet. Tokenize it once: {command}"
+        )
+
+
+@dataclass(frozen=True)
+class Data:
+    """Tokens of a run. Ranges are token indices into their set; where val is a part of train they are
+    disjoint ranges of the same set.
+
+    fingerprint: of both sets and the vocabulary; independent of paths.
+    """
+
+    train: TokenSet
+    train_range: range
+    val: TokenSet
+    val_range: range
+    vocab_size: int
+    eot_id: int | None
+    tokenizer_name: str
+    fingerprint: str
+
+    def range_of(self, split: str) -> tuple[TokenSet, range]:
+        """The set and range of `train` or `val`. Raises UserError for another name."""
+        if split == "train":
+            return self.train, self.train_range
+        if split == "val":
+            return self.val, self.val_range
+        raise UserError(f"split {split!r}: choices are train, val")
+
+    def windows(self, split: str, seq_len: int) -> int:
+        """Windows of `seq_len` inputs and as many labels, one on: n tokens hold (n - 1) // seq_len."""
+        _, tokens = self.range_of(split)
+        return max(0, (len(tokens) - 1) // seq_len)
+
+    def describe(self) -> dict[str, Any]:
+        """Facts for run.json and for people."""
+        sets = [self.train] if self.val is self.train else [self.train, self.val]
+        documents = [len(s.documents) for s in sets if s.documents is not None]
+        return {
+            "path": str(self.train.path),
+            "val_path": str(self.val.path) if self.val is not self.train else None,
+            "file_bytes": sum(s.path.stat().st_size for s in sets),
+            "dtype": self.train.tokens.dtype.name,
+            "tokens": sum(s.n_tokens for s in sets),
+            "documents": sum(documents) if len(documents) == len(sets) else None,
+            "train_tokens": len(self.train_range),
+            "val_tokens": len(self.val_range),
+            "tokenizer": self.tokenizer_name,
+            "vocab_size": self.vocab_size,
+            "fingerprint": self.fingerprint,
+        }
+
+
+def prepare_data(
+    dataset: schema.Dataset,
+    tokenizer: schema.Tokenizer,
+    *,
+    tokenize: bool,
+    log: Callable[[str], None] = _log.info,
+) -> Data:
+    """Find, verify and split the tokens of a dataset.
+
+    tokenize: make missing token files (where dataset.auto_tokenize allows it); two processes do not
+    both do it: the second waits for the first.
+
+    Raises:
+        NotTokenized: there is only text, and it is not to be tokenized now.
+        UserError: nothing found, or what was found does not fit the text, the tokenizer or itself.
+    """
+    if dataset.source == "stdlib":
+        places: tuple[Place, Place | None] = _stdlib_place(dataset, tokenizer), None
+    else:
+        places = locate(dataset)
+    loaded = _load_tokenizer(tokenizer, places[0])
+    train, *others = [
+        _token_set(dataset, place, loaded, tokenizer, tokenize=tokenize, log=log) for place in places if place
+    ]
+    return split_data(train, others[0] if others else None, loaded, dataset.val_fraction)
+
+
+def open_for_reading(path: str, val_fraction: float) -> Data:
+    """The tokens of a path, whichever tokenizer they were made with; nothing is tokenized.
+
+    Raises:
+        NotTokenized: there is only a text.
+        UserError: nothing there, or it does not fit its text.
+    """
+    dataset = schema.Dataset(source="text", path=path)
+    sets = []
+    for place in locate(dataset):
+        if place is None:
+            continue
+        if not place.is_tokenized:
+            assert place.text is not None
+            command = command_for(str(place.text), "NAME_OR_FOLDER")
+            raise NotTokenized(place.text, place.text.stat().st_size, command)
+        found = open_token_set(place.tokens)
+        verify_text(found, place, command_for(str(place.text), "NAME_OR_FOLDER"))
+        sets.append(found)
+    return split_data(sets[0], sets[1] if len(sets) > 1 else None, None, val_fraction)
+
+
+def split_data(
+    train: TokenSet, val: TokenSet | None, tokenizer: Tokenizer | None, val_fraction: float
+) -> Data:
+    """Both ranges of one set, or two sets whole. tokenizer: None: as the manifest of train says."""
+    vocab_size = tokenizer.vocab_size if tokenizer else train.vocab_size
+    if val is None:
+        train_range, val_range = split_ranges(train.n_tokens, train.documents, val_fraction)
+        parts = [train.fingerprint]
+    else:
+        train_range, val_range = range(train.n_tokens), range(val.n_tokens)
+        parts = [train.fingerprint, val.fingerprint]
+    return Data(
+        train=train,
+        train_range=train_range,
+        val=val or train,
+        val_range=val_range,
+        vocab_size=vocab_size,
+        eot_id=tokenizer.eot_id if tokenizer else train.eot_id,
+        tokenizer_name=tokenizer.name if tokenizer else train.tokenizer_name,
+        fingerprint=hashlib.sha256(" ".join([*parts, str(vocab_size)]).encode()).hexdigest(),
+    )
+
+
+def _stdlib_place(dataset: schema.Dataset, tokenizer: schema.Tokenizer) -> Place:
+    if dataset.path is None:
+        return Place(None, DEFAULT_FOLDER / default_name(tokenizer.name))
+    path = Path(dataset.path).expanduser()
+    if path.suffix != ".npy":
+        raise UserError(
+            f"dataset.path={dataset.path}: with dataset=stdlib it says where the tokens go, as FILE.npy"
+        )
+    return Place(None, path)
+
+
+def _load_tokenizer(spec: schema.Tokenizer, place: Place) -> Tokenizer:
+    """The configured tokenizer; where it cannot be found, the copy in the token set of that name."""
+    try:
+        return load_tokenizer(spec)
+    except UserError:
+        files = SetFiles(place.tokens)
+        manifest = read_manifest(files.tokens) if spec.path is None and place.is_tokenized else None
+        if manifest and manifest["tokenizer"]["name"] == spec.name and holds_tokenizer(files.tokenizer):
+            _log.info("tokenizer %s: taken from %s, found nowhere else", spec.name, files.tokenizer)
+            return read_tokenizer(files.tokenizer, spec.name)
+        raise
+
+
+def _token_set(
+    dataset: schema.Dataset,
+    place: Place,
+    tokenizer: Tokenizer,
+    spec: schema.Tokenizer,
+    *,
+    tokenize: bool,
+    log: Callable[[str], None],
+) -> TokenSet:
+    if not place.is_tokenized:
+        source = _source(dataset, place)
+        if not (tokenize and dataset.auto_tokenize):
+            text = Path(source.what) if isinstance(source, TextFile) else Path("stdlib")
+            raise NotTokenized(text, source.total_bytes, _command(dataset, place, spec))
+        _tokenize_once(source, tokenizer, place.tokens, log)
+    found = open_token_set(place.tokens, tokenizer.vocab_size)
+    source_now = StdlibSource() if dataset.source == "stdlib" else None
+    verify(found, dataset, place, tokenizer, source_now, _command(dataset, place, spec, found.manifest))
+    return found
+
+
+def _source(dataset: schema.Dataset, place: Place) -> Source:
+    if dataset.source == "stdlib":
+        return StdlibSource()
+    if place.text is None:
+        raise UserError(f"{place.tokens}: no such token file")
+    return TextFile(place.text, dataset.encoding, dataset.errors, dataset.document_separator)
+
+
+def _tokenize_once(source: Source, tokenizer: Tokenizer, output: Path, log: Callable[[str], None]) -> None:
+    options = Options(terminal=sys.stderr if sys.stderr.isatty() else None)
+    while not output.exists():
+        try:
+            result = pretokenize(source, tokenizer, output, options, log)
+            log(f"{output}: {result.manifest['tokens']:,} tokens in {result.seconds:.1f} s")
+        except durable.LockHeld as held:
+            log(f"{held}; waiting for it")
+            files = SetFiles(output)
+            with durable.lock(files.lock, f"token set {output}", wait_s=_LONGEST_WAIT_S):
+                pass
+
+
+def _command(
+    dataset: schema.Dataset, place: Place, tokenizer: schema.Tokenizer, manifest: dict[str, Any] | None = None
+) -> str:
+    """What makes this token file anew, with the options of its manifest where the configuration has none."""
+    made = manifest["options"] if manifest else {}
+    if dataset.source == "stdlib":
+        return command_for("stdlib", _flag(tokenizer), "--output", str(place.tokens))
+    options: list[str] = []
+    for flag, value, default in (
+        ("--document-separator", dataset.document_separator, None),
+        ("--encoding", dataset.encoding, "utf-8"),
+        ("--errors", dataset.errors, "strict"),
+    ):
+        used = value if value != default else made.get(flag[2:].replace("-", "_"), default)
+        if used != default:
+            options += [flag, str(used)]
+    text = str(place.text) if place.text else "TEXT"
+    if place.text is None:
+        options += ["--output", str(place.tokens)]
+    return command_for(text, _flag(tokenizer), *options)
+
+
+def _flag(tokenizer: schema.Tokenizer) -> str:
+    """What `--tokenizer` takes for it."""
+    if tokenizer.path is not None:
+        return tokenizer.path
+    return tokenizer.name if tokenizer.name in KNOWN else tokenizer.repo or tokenizer.name

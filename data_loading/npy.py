@@ -1,0 +1,105 @@
+"""Plain 1-D `.npy` files (format version 1.0, little endian): checked when read, grown when written."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from conf import UserError
+
+HEADER_BYTES = 128
+"""What NumPy itself writes for a 1-D array of any length."""
+
+
+def header(dtype: np.dtype, length: int) -> bytes:
+    """The first 128 bytes of the file, the same as `np.save` writes."""
+    buffer = io.BytesIO()
+    facts = {"descr": npy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
+    npy_format.write_array_header_1_0(buffer, facts)
+    text = buffer.getvalue()
+    assert len(text) == HEADER_BYTES
+    return text
+
+
+class NpyWriter:
+    """Appends to a 1-D array on disk whose length is known at the end."""
+
+    def __init__(self, file: IO[bytes], dtype: np.dtype) -> None:
+        self._file, self._dtype, self.length = file, np.dtype(dtype), 0
+        file.write(b"\0" * HEADER_BYTES)
+
+    def append(self, values: np.ndarray) -> None:
+        values = np.ascontiguousarray(values, self._dtype)
+        self._file.write(values.data.cast("B") if len(values) else b"")
+        self.length += len(values)
+
+    def finish(self) -> None:
+        """Write the true header; the caller flushes and syncs."""
+        self._file.seek(0)
+        self._file.write(header(self._dtype, self.length))
+
+
+def open_npy(path: Path) -> np.ndarray:
+    """Memory-map a 1-D array of integers, read-only.
+
+    Raises:
+        UserError: no such file, not an `.npy`, truncated, pickled, of another dtype, byte order or
+            number of dimensions.
+    """
+    try:
+        with open(path, "rb") as file:
+            shape, dtype = _read_header(path, file)
+            start, size = file.tell(), file.seek(0, io.SEEK_END)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such token file") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    _check_kind(path, shape, dtype)
+    expected = start + shape[0] * dtype.itemsize
+    if size != expected:
+        word = "truncated" if size < expected else "longer than its header says"
+        raise UserError(
+            f"{path} is {word}: {shape[0]:,} tokens of {dtype} make {expected:,} bytes, the file has "
+            f"{size:,}. Copy or tokenize it again"
+        )
+    if shape[0] == 0:
+        raise UserError(f"{path} holds no tokens")
+    return np.memmap(path, dtype, mode="r", offset=start, shape=shape)
+
+
+def _read_header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    try:
+        version = npy_format.read_magic(file)
+        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    except (ValueError, SyntaxError) as error:
+        file.seek(0)
+        begins = file.read(8)
+        raise UserError(
+            f"{path} is no whole .npy file (it begins with {begins!r}; NumPy says: {error}). Raw token files "
+            "have no header: wrap one with np.save(OUT, np.fromfile(FILE, dtype))"
+        ) from None
+    return shape, dtype
+
+
+def _check_kind(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    wanted = "expected a 1-D array of little-endian integers (uint16, uint32, int32, int64)"
+    if dtype.hasobject:
+        raise UserError(f"{path} holds pickled Python objects, which are never loaded; {wanted}")
+    if dtype.names is not None:
+        raise UserError(f"{path} holds records with fields {', '.join(dtype.names)}; {wanted}")
+    if dtype.kind not in "iu":
+        raise UserError(f"{path} holds {dtype}; {wanted}")
+    if dtype.byteorder == ">":
+        raise UserError(
+            f"{path} is big-endian ({dtype.str}); {wanted}. Convert it: "
+            f"np.save(OUT, np.load('{path}').astype('{dtype.newbyteorder('<').str}'))"
+        )
+    if len(shape) != 1:
+        raise UserError(
+            f"{path} has {len(shape)} dimensions, shape {shape}; {wanted}. Flatten it and save it again"
+        )

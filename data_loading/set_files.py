@@ -1,0 +1,169 @@
+"""The files of a token set, and how they take their place all at once.
+
+A set is four names: X.npy, X.docs.npy, X.npy.json and X.tokenizer/. They are written into a hidden
+folder beside them (`.X.npy.partial`). When everything in it is on the disk it is renamed to
+`.X.npy.commit`: from that moment the new set counts, and whoever comes next, reader or writer,
+finishes moving its parts into place. A set is never half old and half new.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import durable
+from conf import UserError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
+_TAKEN_OVER_WAIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class SetFiles:
+    """Paths of the set whose tokens are `tokens` (X.npy)."""
+
+    tokens: Path
+
+    def __post_init__(self) -> None:
+        assert self.tokens.name.endswith(".npy")
+
+    @property
+    def stem(self) -> Path:
+        return self.tokens.with_name(self.tokens.name.removesuffix(".npy"))
+
+    @property
+    def documents(self) -> Path:
+        return self.stem.with_name(f"{self.stem.name}.docs.npy")
+
+    @property
+    def manifest(self) -> Path:
+        return self.tokens.with_name(f"{self.tokens.name}.json")
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.stem.with_name(f"{self.stem.name}.tokenizer")
+
+    @property
+    def checked(self) -> Path:
+        """What was found out by reading the whole file, kept so that it is read once."""
+        return self.tokens.with_name(f"{self.tokens.name}.checked.json")
+
+    @property
+    def lock(self) -> Path:
+        return self.tokens.with_name(f".{self.tokens.name}.lock")
+
+    @property
+    def partial(self) -> Path:
+        return self.tokens.with_name(f".{self.tokens.name}.partial")
+
+    @property
+    def commit(self) -> Path:
+        return self.tokens.with_name(f".{self.tokens.name}.commit")
+
+    @property
+    def moves(self) -> list[tuple[str, Path]]:
+        """(name inside the hidden folder, final path); the manifest last."""
+        return [
+            ("tokenizer", self.tokenizer),
+            ("docs.npy", self.documents),
+            ("tokens.npy", self.tokens),
+            ("manifest.json", self.manifest),
+        ]
+
+
+@contextmanager
+def staging(files: SetFiles) -> Iterator[Path]:
+    """A fresh hidden folder for the parts; put in place at the end, removed on any exception.
+
+    The caller holds the set's lock and has finished an earlier commit, so a folder that is there
+    already was left by a dead process.
+    """
+    shutil.rmtree(files.partial, ignore_errors=True)
+    try:
+        files.partial.mkdir()
+        yield files.partial
+        _sync_tree(files.partial)
+        durable.point(f"{files.tokens.name}:before_commit")
+        os.rename(files.partial, files.commit)
+    except BaseException:
+        shutil.rmtree(files.partial, ignore_errors=True)
+        raise
+    durable.fsync_folder(files.tokens.parent)
+    durable.point(f"{files.tokens.name}:after_commit")
+    finish_commit(files)
+
+
+def finish_commit(files: SetFiles) -> None:
+    """Move what a commit folder still holds into place; nothing to do where there is none.
+
+    Each move can be repeated, so it does not matter where an earlier attempt was killed.
+    """
+    if not files.commit.is_dir():
+        return
+    for name, target in files.moves:
+        source = files.commit / name
+        if source.is_dir():
+            aside = files.commit / "old"
+            shutil.rmtree(aside, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                os.rename(target, aside)
+            os.rename(source, target)
+        elif source.exists():
+            os.replace(source, target)
+        durable.point(f"{files.tokens.name}:moved_{name}")
+    durable.fsync_folder(files.tokens.parent)
+    shutil.rmtree(files.commit)
+
+
+def settle(files: SetFiles) -> None:
+    """For readers: see that no half-finished commit stands.
+
+    Raises:
+        UserError: there is one that this process may not finish.
+    """
+    if not files.commit.is_dir():
+        return
+    try:
+        with durable.lock(files.lock, f"token set {files.tokens}", wait_s=_TAKEN_OVER_WAIT_S):
+            finish_commit(files)
+    except OSError as error:
+        raise UserError(
+            f"{files.tokens}: its writer was killed while it put the files in place, and they cannot be put "
+            f"there now ({error.strerror}). Run this once where {files.tokens.parent} can be written"
+        ) from error
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """A full disk or a read-only folder becomes a UserError that names the path."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise UserError(
+                f"{path} cannot be written: {os.strerror(error.errno)}. What was there before is "
+                "untouched. Make room, or tokenize to another disk: "
+                "python pretokenize_dataset.py TEXT --output FILE.npy"
+            ) from error
+        if error.errno in _FORBIDDEN:
+            raise UserError(
+                f"{path} cannot be written: {os.strerror(error.errno)}. Tokenize into a folder "
+                "that can be: python pretokenize_dataset.py TEXT --output FILE.npy (a run reads it with "
+                "dataset.path=FILE.npy)"
+            ) from error
+        raise
+
+
+def _sync_tree(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        if path.is_dir():
+            durable.fsync_folder(path)
+        else:
+            with open(path, "rb+") as file:
+                os.fsync(file.fileno())

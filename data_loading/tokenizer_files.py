@@ -1,0 +1,230 @@
+"""Reading a tokenizer's folder, tokenizer.json or GPT-2's two files, and refusing what is broken."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from conf import UserError
+from data_loading.tokenizer import (
+    BYTES_FILE,
+    END_OF_TEXT,
+    BytesTokenizer,
+    JsonTokenizer,
+    Tokenizer,
+    model_type,
+    vocabulary,
+)
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+    BYTES_FILE,
+)
+END_OF_TEXT_NAMES = (
+    END_OF_TEXT,
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+    "<|eos|>",
+    "<|im_end|>",
+    "[EOS]",
+    "[SEP]",
+)
+"""Looked for in this order where tokenizer_config.json and special_tokens_map.json name no eos_token."""
+
+_MODELS = ("BPE", "Unigram", "WordPiece", "WordLevel")
+_SPECIAL = re.compile(r"[<\[].*[>\]]")
+_UNREACHABLE_ALLOWED = 64
+
+
+def holds_tokenizer(folder: Path) -> bool:
+    """True when the folder has files that `read_tokenizer` reads."""
+    names = ("tokenizer.json", BYTES_FILE)
+    return any((folder / name).is_file() for name in names) or (
+        (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file()
+    )
+
+
+def read_tokenizer(folder: Path, name: str) -> Tokenizer:
+    """The tokenizer of a folder.
+
+    Raises:
+        UserError: nothing there that is known, or it is broken, truncated or empty.
+    """
+    files = [folder / file for file in TOKENIZER_FILES if (folder / file).is_file()]
+    if not holds_tokenizer(folder):
+        raise UserError(
+            f"tokenizer {name}: {folder} holds neither tokenizer.json nor vocab.json with merges.txt"
+            + (f" (there is {', '.join(file.name for file in files)})" if files else "")
+        )
+    if (folder / BYTES_FILE).is_file():
+        return BytesTokenizer()
+    stamps = tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
+    return _read_json_tokenizer(folder, name, stamps)
+
+
+@lru_cache(maxsize=4)
+def _read_json_tokenizer(folder: Path, name: str, stamps: tuple[tuple[Path, int, int], ...]) -> JsonTokenizer:
+    """stamps (path, size, mtime): a changed file is read again."""
+    files = tuple(file for file, _, _ in stamps)
+    if folder / "tokenizer.json" in files:
+        definition = _read_json(folder / "tokenizer.json")
+        what = folder / "tokenizer.json"
+        files = tuple(file for file in files if file.name not in ("vocab.json", "merges.txt"))
+    else:
+        definition = _from_vocab_and_merges(folder)
+        what = folder / "vocab.json"
+    _check(definition, what)
+    return JsonTokenizer(name, definition, _end_of_text(folder, definition), files)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is truncated or no JSON ({error}). Fetch the file again") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} holds a JSON {type(value).__name__}, expected an object")
+    return value
+
+
+def _from_vocab_and_merges(folder: Path) -> dict[str, Any]:
+    """The tokenizer.json that transformers' GPT2Tokenizer makes of these two files."""
+    vocab = _read_json(folder / "vocab.json")
+    config = (
+        _read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    )
+    if (folder / "added_tokens.json").is_file() or len(config.get("added_tokens_decoder", {})) > 1:
+        raise UserError(
+            f"{folder} adds tokens to vocab.json, which only a tokenizer.json can say exactly. Make one: "
+            f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
+        )
+    if not all(isinstance(index, int) for index in vocab.values()):
+        raise UserError(f"{folder / 'vocab.json'}: expected whole numbers as ids")
+    merges = _read_merges(folder / "merges.txt")
+    if len(vocab) > 1:
+        _check_merges_reach_all(folder, vocab, merges)
+    eot_id = vocab.get(END_OF_TEXT, max(vocab.values(), default=-1) + 1)
+    prefix = bool(config.get("add_prefix_space", False))
+    byte_level = {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": True, "use_regex": True}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": eot_id, "content": END_OF_TEXT, **flags}] if vocab else [],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": None,
+        "decoder": {**byte_level, "add_prefix_space": True},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocab,
+            "merges": merges,
+        },
+    }
+
+
+def _read_merges(path: Path) -> list[list[str]]:
+    merges = []
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is truncated or no UTF-8 ({error}). Fetch the file again") from error
+    for number, line in enumerate(lines, 1):
+        line = line.removesuffix("\r")
+        if not line or line.startswith("#version"):
+            continue
+        pair = line.split(" ")
+        if len(pair) != 2 or not all(pair):
+            raise UserError(
+                f"{path}, line {number}: expected two tokens, found {line!r}. Is the file truncated?"
+            )
+        merges.append(pair)
+    return merges
+
+
+def _check_merges_reach_all(folder: Path, vocab: dict[str, int], merges: list[list[str]]) -> None:
+    """A merges.txt cut at the end of a line still parses: then most tokens can never be made."""
+    made = {left + right for left, right in merges}
+    missing = [t for t in vocab if len(t) > 1 and t not in made and not _SPECIAL.fullmatch(t)]
+    if len(missing) > _UNREACHABLE_ALLOWED:
+        raise UserError(
+            f"{folder / 'merges.txt'} has {len(merges):,} merges, which cannot make {len(missing):,} of the "
+            f"{len(vocab):,} tokens in vocab.json (such as {missing[-1]!r}). It is truncated, or from "
+            "another tokenizer: fetch both files again"
+        )
+
+
+def _check(definition: dict[str, Any], path: Path) -> None:
+    """Raises UserError for a tokenizer that would give wrong, random or no ids."""
+    model = definition.get("model")
+    if not isinstance(model, dict) or model_type(definition) not in _MODELS or "vocab" not in model:
+        raise UserError(f"{path} has no model of a known kind; expected one of {', '.join(_MODELS)}")
+    ids = vocabulary(definition)
+    if len(set(ids.values())) < 2:
+        raise UserError(
+            f"{path} is an empty tokenizer: it has {len(set(ids.values()))} ids, and a vocabulary needs "
+            "at least 2. The file is truncated or was saved without its vocabulary: fetch it again"
+        )
+    if model.get("dropout"):
+        raise UserError(f"{path} has BPE dropout {model['dropout']}: its ids are random. Set it to null")
+    if model_type(definition) == "BPE":
+        _check_bpe(definition, path)
+
+
+def _check_bpe(definition: dict[str, Any], path: Path) -> None:
+    model = definition["model"]
+    vocab = model["vocab"]
+    inner = len(model.get("continuing_subword_prefix") or "")
+    for number, pair in enumerate(model.get("merges") or [], 1):
+        left, right = pair.split(" ", 1) if isinstance(pair, str) else pair
+        absent = [token for token in (left, right, left + right[inner:]) if token not in vocab]
+        if absent:
+            raise UserError(
+                f"{path}: merge {number} ({left!r} {right!r}) needs the token {absent[0]!r}, which the "
+                "vocabulary lacks. The files are truncated, or from different tokenizers: fetch them again"
+            )
+    byte_level = "ByteLevel" in json.dumps(definition.get("pre_tokenizer"))
+    if byte_level and definition.get("normalizer") is None and model.get("unk_token") is None:
+        lost = [byte for byte, symbol in _byte_symbols().items() if symbol not in vocab]
+        if lost:
+            raise UserError(
+                f"{path} has no token for {len(lost)} of the byte values of UTF-8 (such as "
+                f"0x{lost[0]:02x}), and would drop them from the text without a word. It is truncated, or "
+                "was trained without initial_alphabet=ByteLevel.alphabet()"
+            )
+
+
+def _byte_symbols() -> dict[int, str]:
+    """Byte that occurs in UTF-8 to the character that GPT-2's byte level writes for it."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    symbols = {byte: chr(byte) for byte in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
+    return {byte: symbol for byte, symbol in symbols.items() if byte not in (0xC0, 0xC1) and byte < 0xF5}
+
+
+def _end_of_text(folder: Path, definition: dict[str, Any]) -> int | None:
+    """eos_token of tokenizer_config.json or special_tokens_map.json, else the first usual name there is."""
+    ids = vocabulary(definition)
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        if (folder / file).is_file():
+            token = _read_json(folder / file).get("eos_token")
+            content = token.get("content") if isinstance(token, dict) else token
+            if content in ids:
+                return ids[content]
+    return next((ids[name] for name in END_OF_TEXT_NAMES if name in ids), None)

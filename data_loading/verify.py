@@ -1,0 +1,74 @@
+"""Does this token set belong to that text and that tokenizer? If not, say both sides and what mends it."""
+
+from __future__ import annotations
+
+from conf import UserError, schema
+from data_loading.checked import text_difference
+from data_loading.locate import Place
+from data_loading.lookup import KNOWN
+from data_loading.set_files import SetFiles
+from data_loading.stdlib_source import StdlibSource
+from data_loading.texts import text_encoding
+from data_loading.token_set import TokenSet
+from data_loading.tokenizer import Tokenizer
+
+
+def verify(
+    found: TokenSet,
+    dataset: schema.Dataset,
+    place: Place,
+    tokenizer: Tokenizer,
+    stdlib: StdlibSource | None,
+    command: str,
+) -> None:
+    """Hold a set's manifest against the text beside it, the tokenizer and the options of the run.
+
+    stdlib: the source as it is now, for dataset=stdlib. command: what makes the set anew. A set
+    without manifest was checked when it was opened, as far as that is possible. Options that the
+    configuration leaves at their default are taken from the set.
+
+    Raises:
+        UserError: something differs.
+    """
+    manifest = found.manifest
+    if manifest is None:
+        return
+    there = manifest["tokenizer"]
+    if there["content_hash"] != tokenizer.content_hash:
+        known = there["name"] in KNOWN
+        ask = there["name"] if known else f"custom tokenizer.path={SetFiles(found.path).tokenizer}"
+        raise UserError(
+            f"{found.path} was made with tokenizer {there['name']} (content "
+            f"{there['content_hash'][:12]}), this run asks for {tokenizer.name} (content "
+            f"{tokenizer.content_hash[:12]}). Ask for tokenizer={ask}, or make the set anew: "
+            f"{command} --overwrite"
+        )
+    default = schema.Dataset()
+    for name in ("document_separator", "encoding", "errors"):
+        wanted, made = getattr(dataset, name), manifest["options"].get(name)
+        if name == "encoding":
+            wanted = text_encoding(wanted)
+        if wanted != getattr(default, name) and wanted != made:
+            raise UserError(
+                f"{found.path} was made with {name} {made!r}, this run says dataset.{name}={wanted!r}. "
+                f"Leave that out, or make the set anew: {command} --overwrite"
+            )
+    if stdlib is not None:
+        _refuse(stdlib.differs(manifest["sources"], SetFiles(found.path)), found, command)
+    else:
+        verify_text(found, place, command)
+
+
+def verify_text(found: TokenSet, place: Place, command: str) -> None:
+    """Hold the set against the text beside it, where there is one. Raises UserError."""
+    if found.manifest is not None and place.text is not None:
+        sources = found.manifest["sources"]
+        fact = sources[0] if len(sources) == 1 else {}
+        _refuse(text_difference(place.text, fact, SetFiles(found.path)), found, command)
+
+
+def _refuse(difference: str | None, found: TokenSet, command: str) -> None:
+    if difference:
+        raise UserError(
+            f"{found.path} does not belong to its text: {difference}. Make it anew: {command} --overwrite"
+        )

@@ -1,0 +1,334 @@
+"""prepare_data: found, tokenized once, verified, split; every mismatch names both sides."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import durable
+from conf import UserError
+from conf.schema import Dataset, Tokenizer
+from data_loading import data as module
+from data_loading.data import Data, NotTokenized, prepare_data
+from data_loading.pretokenize import Options, pretokenize
+from data_loading.splits import split_ranges
+from data_loading.texts import TextFile
+from data_loading.tokenizer import BytesTokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+BYTES = Tokenizer(name="bytes")
+Folder = Callable[[str], Path]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "a.txt"
+    path.write_text("0123456789" * 100)
+    return path
+
+
+def prepare(path: Path | str, tokenizer: Tokenizer = BYTES, *, tokenize: bool = True, **options: Any) -> Data:
+    return prepare_data(Dataset(source="text", path=str(path), **options), tokenizer, tokenize=tokenize)
+
+
+class TestTokenizing:
+    def test_a_text_is_tokenized_once(self, text: Path) -> None:
+        data = prepare(text)
+        assert data.train.n_tokens == 1001
+        before = text.with_suffix(".npy").stat().st_ino
+        prepare(text)
+        prepare(text, tokenize=False)
+        assert text.with_suffix(".npy").stat().st_ino == before
+
+    @pytest.mark.parametrize("options", [{"tokenize": False}, {"tokenize": True, "auto_tokenize": False}])
+    def test_or_refused_with_the_command(self, options: dict[str, Any], text: Path) -> None:
+        with pytest.raises(NotTokenized) as caught:
+            prepare(text, document_separator="a b", encoding="latin-1", **options)
+        assert (caught.value.text_path, caught.value.text_bytes) == (text, 1000)
+        command = caught.value.command
+        assert command == (
+            f"python pretokenize_dataset.py {text} --tokenizer bytes --document-separator 'a b' "
+            "--encoding latin-1"
+        )
+        assert command in str(caught.value)
+        assert not text.with_suffix(".npy").exists()
+
+    def test_options_of_the_dataset_are_used(self, text: Path) -> None:
+        text.write_bytes("é\n-\nb".encode("latin-1"))
+        data = prepare(text, encoding="latin-1", document_separator="-", val_fraction=0.5)
+        assert bytes(data.train.tokens.astype(np.uint8)) == "é\n\0b\0".encode()
+        assert data.train.documents is not None
+        assert data.train.documents.tolist() == [0, 4]
+
+    def test_two_processes_do_not_both_tokenize(self, text: Path) -> None:
+        """The second waits for the first, then reads what it made."""
+        code = (
+            "import sys, logging; from conf.schema import Dataset, Tokenizer; from data_loading import "
+            f"prepare_data\ndataset = Dataset(source='text', path={str(text)!r})\n"
+            "prepare_data(dataset, Tokenizer(name='bytes'), tokenize=True, log=print)"
+        )
+        lock = text.with_name(".a.npy.lock")
+        with durable.lock(lock, "it"):
+            second = subprocess.Popen(
+                [sys.executable, "-u", "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
+            )
+            assert second.stdout is not None
+            assert "waiting for it" in second.stdout.readline()
+            pretokenize_unlocked(text)
+        assert second.wait(timeout=60) == 0
+        assert "tokenizing" not in second.stdout.read()
+        second.stdout.close()
+
+    def test_the_set_serves_without_its_text(self, text: Path) -> None:
+        fingerprint = prepare(text).fingerprint
+        text.unlink()
+        assert prepare(text.with_suffix(".npy")).fingerprint == fingerprint
+
+
+def pretokenize_unlocked(text: Path) -> None:
+    """What the holder of the lock does."""
+    pretokenize(TextFile(text), BytesTokenizer(), text.with_name("other.npy"), Options())
+    for name in ("docs.npy", "npy.json", "tokenizer", "npy"):
+        os.rename(text.with_name(f"other.{name}"), text.with_name(f"a.{name}"))
+
+
+class TestVerified:
+    def test_another_text(self, text: Path) -> None:
+        prepare(text)
+        text.write_text("0123456789" * 99 + "012345678X")
+        os.utime(text, (1, 1))
+        with pytest.raises(
+            UserError, match=r"a\.npy does not belong to its text: .*sha256.*pretokenize.* --overwrite"
+        ):
+            prepare(text)
+        text.write_text("longer" * 1000)
+        with pytest.raises(UserError, match=r"from a text of 1,000 bytes, and .* has 6,000 bytes"):
+            prepare(text)
+
+    def test_a_touched_text_is_compared_once(self, text: Path, caplog: pytest.LogCaptureFixture) -> None:
+        prepare(text)
+        os.utime(text, (1, 1))
+        with caplog.at_level("INFO"):
+            prepare(text)
+            prepare(text)
+        assert caplog.text.count("reading") == 1
+
+    def test_another_tokenizer(self, text: Path, tokenizer_folder: Folder) -> None:
+        prepare(text)
+        other = Tokenizer(name="digits", path=str(tokenizer_folder("digits")))
+        with pytest.raises(
+            UserError, match=r"made with tokenizer bytes .*asks for digits .*tokenizer=bytes.*--overwrite"
+        ):
+            prepare(text, other)
+
+    def test_a_tokenizer_of_ones_own_is_offered_from_the_set(
+        self, text: Path, tokenizer_folder: Folder
+    ) -> None:
+        prepare(text, Tokenizer(name="mine", path=str(tokenizer_folder("digits"))))
+        copy = text.with_name("a.tokenizer")
+        with pytest.raises(UserError, match=f"Ask for tokenizer=custom tokenizer.path={copy}, or"):
+            prepare(text)
+        assert prepare(text, Tokenizer(name="custom", path=str(copy))).vocab_size > 257
+
+    def test_the_same_tokenizer_from_another_folder_is_the_same(
+        self, text: Path, tmp_path: Path, tokenizer_folder: Folder
+    ) -> None:
+        first = prepare(text, Tokenizer(name="one", path=str(tokenizer_folder("gpt2"))))
+        shutil.copytree(tokenizer_folder("gpt2"), tmp_path / "elsewhere")
+        second = prepare(text, Tokenizer(name="two", path=str(tmp_path / "elsewhere")))
+        assert first.fingerprint == second.fingerprint
+
+    @pytest.mark.parametrize(
+        ("made", "asked", "fits"),
+        [
+            ({"document_separator": "-"}, {}, True),
+            ({"document_separator": "-"}, {"document_separator": "-"}, True),
+            ({}, {"document_separator": "-"}, False),
+            ({"document_separator": "-"}, {"document_separator": "+"}, False),
+            ({}, {"encoding": "latin-1"}, False),
+            ({}, {"errors": "replace"}, False),
+        ],
+    )
+    def test_other_options(self, made: dict[str, Any], asked: dict[str, Any], fits: bool, text: Path) -> None:
+        prepare(text, **made)
+        if fits:
+            prepare(text, **asked)
+        else:
+            with pytest.raises(UserError, match=r"was made with .*this run says dataset\..*--overwrite"):
+                prepare(text, **asked)
+
+    def test_the_mending_command_keeps_the_options_of_the_set(self, text: Path) -> None:
+        prepare(text, document_separator="-")
+        text.write_text("changed")
+        with pytest.raises(UserError, match="--document-separator - --overwrite"):
+            prepare(text)
+
+    def test_another_length(self, text: Path) -> None:
+        prepare(text)
+        np.save(text.with_suffix(".npy"), np.zeros(5, np.uint16))
+        with pytest.raises(UserError, match=r"has 5 tokens .*says 1,001"):
+            prepare(text)
+
+    def test_a_lone_file_is_held_against_the_vocabulary(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "b.npy", np.array([1, 256] * 100, np.int32))
+        data = prepare(tmp_path / "b.npy")
+        assert (data.vocab_size, data.eot_id, data.train.manifest) == (257, 256, None)
+        np.save(tmp_path / "c.npy", np.array([1, 257], np.int32))
+        with pytest.raises(UserError, match="id 257, outside the vocabulary of 257"):
+            prepare(tmp_path / "c.npy")
+
+
+class TestTokenizerOfTheSet:
+    def test_serves_where_the_tokenizer_is_found_nowhere_else(
+        self, text: Path, tmp_path: Path, tokenizer_folder: Folder
+    ) -> None:
+        folder = tmp_path / "local"
+        shutil.copytree(tokenizer_folder("gpt2"), folder)
+        spec = Tokenizer(name="mine", local_folder=str(folder))
+        before = prepare(text, spec)
+        shutil.rmtree(folder)
+        assert prepare(text, spec).fingerprint == before.fingerprint
+        for wrong in (
+            Tokenizer(name="other", local_folder=str(folder)),
+            Tokenizer(name="mine", path=str(folder)),
+        ):
+            with pytest.raises(UserError, match=r"found in none|is no folder"):
+                prepare(text, wrong)
+
+
+class TestSplits:
+    @given(n=st.integers(2, 10_000), fraction=st.floats(0.001, 0.999), seed=st.integers(0, 100))
+    def test_train_and_val_are_disjoint_and_together_the_set(
+        self, n: int, fraction: float, seed: int
+    ) -> None:
+        generator = np.random.default_rng(seed)
+        count = int(generator.integers(1, min(n, 300) + 1))
+        starts = np.sort(generator.choice(np.arange(1, n), count - 1, replace=False)) if count > 1 else []
+        documents = np.concatenate([[0], starts]).astype(np.uint64)
+        for borders in (None, documents):
+            train, val = split_ranges(n, borders, fraction)
+            assert (train.start, val.stop, train.stop) == (0, n, val.start)
+            assert len(train) >= 1
+            assert len(val) >= 1
+        if count >= 100:
+            assert val.start in documents.tolist()
+            wanted = n - round(n * fraction)
+            assert abs(val.start - wanted) == np.abs(documents[1:].astype(int) - wanted).min()
+
+    def test_val_is_the_last_share_by_token(self) -> None:
+        assert split_ranges(1000, None, 0.1) == (range(900), range(900, 1000))
+        assert split_ranges(1000, np.arange(0, 990, 10, dtype=np.uint64), 0.125)[1] == range(875, 1000)
+        assert split_ranges(1000, np.arange(0, 1000, 10, dtype=np.uint64), 0.125)[1] == range(870, 1000)
+
+    def test_one_token_cannot_be_divided(self) -> None:
+        with pytest.raises(UserError, match="1 tokens cannot be divided"):
+            split_ranges(1, None, 0.1)
+
+    def test_a_set_of_its_own_is_val(self, text: Path, tmp_path: Path) -> None:
+        other = tmp_path / "b.txt"
+        other.write_text("abc" * 20)
+        data = prepare(text, val_path=str(other))
+        assert data.train_range == range(1001)
+        assert data.val_range == range(61)
+        assert data.val.path == tmp_path / "b.npy"
+        assert data.fingerprint != prepare(text).fingerprint
+        facts = data.describe()
+        assert (facts["tokens"], facts["train_tokens"], facts["val_tokens"]) == (1062, 1001, 61)
+        assert facts["file_bytes"] == 128 * 2 + 2 * 1062
+
+    def test_validation_beside_train_is_found_and_tokenized(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("Datasets").mkdir()
+        Path("Datasets/wiki_train.txt").write_text("a" * 100)
+        Path("Datasets/wiki_validation.txt").write_text("b" * 50)
+        data = prepare_data(Dataset(source="text", name="wiki"), BYTES, tokenize=True)
+        assert (len(data.train_range), len(data.val_range)) == (101, 51)
+
+
+def test_describe_has_what_a_run_records(text: Path) -> None:
+    data = prepare(text)
+    facts = data.describe()
+    assert facts == {
+        "path": str(text.with_suffix(".npy")),
+        "val_path": None,
+        "file_bytes": text.with_suffix(".npy").stat().st_size,
+        "dtype": "uint16",
+        "tokens": 1001,
+        "documents": 1,
+        "train_tokens": 901,
+        "val_tokens": 100,
+        "tokenizer": "bytes",
+        "vocab_size": 257,
+        "fingerprint": data.fingerprint,
+    }
+    json.dumps(facts)
+
+
+def test_fingerprint_does_not_depend_on_the_place(text: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "elsewhere" / "b.txt"
+    copy.parent.mkdir()
+    shutil.copy(text, copy)
+    assert prepare(text).fingerprint == prepare(copy).fingerprint
+
+
+def test_a_wrong_split_name(text: Path) -> None:
+    with pytest.raises(UserError, match="choices are train, val"):
+        prepare(text).windows("test", 3)
+
+
+class TestStdlib:
+    @pytest.fixture
+    def here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.chdir(tmp_path)
+        return tmp_path
+
+    def prepare(self, *, tokenize: bool = True, **options: Any) -> Data:
+        return prepare_data(Dataset(name="stdlib", source="stdlib", **options), BYTES, tokenize=tokenize)
+
+    def test_is_made_on_demand_below_datasets(self, here: Path) -> None:
+        with pytest.raises(NotTokenized, match=r"pretokenize_dataset\.py stdlib --tokenizer bytes --output"):
+            self.prepare(tokenize=False)
+        data = self.prepare()
+        version = ".".join(map(str, sys.version_info[:3]))
+        assert data.train.path == Path(f"Datasets/stdlib-py{version}-bytes.npy")
+        assert data.train.documents is not None
+        assert data.val_range.start in data.train.documents.tolist()
+        assert self.prepare(tokenize=False).fingerprint == data.fingerprint
+
+    def test_the_set_of_another_library_is_refused(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        other = here / "lib"
+        other.mkdir()
+        (other / "a.py").write_text("a = 1\n" * 100)
+        monkeypatch.setattr(module, "StdlibSource", lambda: stdlib_of(other))
+        self.prepare()
+        (other / "b.py").write_text("b = 1\n")
+        with pytest.raises(
+            UserError, match=r"made from the standard library of Python .*pretokenize.* stdlib .*--overwrite"
+        ):
+            self.prepare()
+
+    def test_a_path_says_where_its_tokens_go(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (here / "a.py").write_text("a = 1\n" * 100)
+        monkeypatch.setattr(module, "StdlibSource", lambda: stdlib_of(here))
+        assert self.prepare(path="my/lib.npy").train.path == Path("my/lib.npy")
+        with pytest.raises(UserError, match=r"as FILE\.npy"):
+            self.prepare(path="my/lib.txt")
+
+
+def stdlib_of(root: Path) -> Any:
+    from data_loading.stdlib_source import StdlibSource
+
+    return StdlibSource(root)

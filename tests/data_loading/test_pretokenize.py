@@ -1,0 +1,444 @@
+"""The job: exact ids for every way of working, whole files or none, old sets left alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import durable
+from conf import UserError
+from data_loading import blocks
+from data_loading.blocks import RUN_LIMIT
+from data_loading.pretokenize import Options, Result, pretokenize
+from data_loading.set_files import SetFiles
+from data_loading.texts import TextFile
+from data_loading.tokenizer import BytesTokenizer, Tokenizer
+from data_loading.tokenizer_files import read_tokenizer
+from tests.data_loading.conftest import FRAGMENTS, training_text
+
+ROOT = Path(__file__).resolve().parents[2]
+Folder = Callable[[str], Path]
+HOSTILE = ("".join(FRAGMENTS) + " " + "".join(training_text()[:200]) + "\r\n") * 8
+
+
+def write(path: Path, text: str = HOSTILE) -> Path:
+    path.write_bytes(text.encode())
+    return path
+
+
+def make(text: Path, tokenizer: Tokenizer, output: Path | None = None, **options: Any) -> Result:
+    output = output or text.with_suffix(".npy")
+    source = {k: options.pop(k) for k in ("encoding", "errors", "document_separator") if k in options}
+    lines: list[str] = options.pop("lines", [])
+    return pretokenize(TextFile(text, **source), tokenizer, output, Options(**options), lines.append)
+
+
+def files_of(output: Path) -> dict[str, bytes]:
+    files = SetFiles(output)
+    whole = [files.tokens, files.documents, files.manifest, *sorted(files.tokenizer.iterdir())]
+    return {str(path.relative_to(output.parent)): path.read_bytes() for path in whole}
+
+
+@pytest.mark.parametrize("family", ["gpt2", "qwen2", "llama2", "wordpiece", "rstrip", "bytes"])
+def test_ids_are_those_of_the_whole_document_for_every_block_size_and_worker_count(
+    family: str, tmp_path: Path, tokenizer_folder: Folder
+) -> None:
+    tokenizer = BytesTokenizer() if family == "bytes" else read_tokenizer(tokenizer_folder(family), family)
+    text = write(tmp_path / "a.txt")
+    expected = tokenizer.encode(HOSTILE).tolist() + ([] if tokenizer.eot_id is None else [tokenizer.eot_id])
+    variants = [{"block_bytes": size} for size in (1, 5, 64, 1000)] + [{}, {"workers": 2, "block_bytes": 500}]
+    written = set()
+    for number, options in enumerate(variants):
+        output = tmp_path / str(number) / "a.npy"
+        made = make(text, tokenizer, output, **options)
+        assert np.load(output).tolist() == expected, options
+        assert made.manifest["tokens"] == len(expected)
+        written.add(tuple(files_of(output).items()))
+    assert len(written) == 1, "every way of working writes the same bytes"
+
+
+def test_tinyshakespeare_is_338025_ids_and_those_of_the_reference(tmp_path: Path, shared_data: Path) -> None:
+    tokenizer = read_tokenizer(shared_data / "gpt2", "gpt2")
+    text = shared_data / "tinyshakespeare.txt"
+    result = make(text, tokenizer, tmp_path / "t.npy")
+    ids = np.load(tmp_path / "t.npy")
+    whole = tokenizer.encode(text.read_bytes().decode())
+    assert result.text_tokens == 338_025 == len(whole)
+    assert result.manifest["engine"]["name"] == "fastokens"
+    assert np.array_equal(ids[:-1], whole)
+    assert ids[-1] == 50256
+
+
+@pytest.mark.slow
+def test_wikitext_in_every_engine_and_two_workers(tmp_path: Path, shared_data: Path) -> None:
+    tokenizer = read_tokenizer(shared_data / "gpt2", "gpt2")
+    text = shared_data / "wikitext2_valid.txt"
+    whole = tokenizer.encode(text.read_bytes().decode())
+    for engine in ("fastokens", "huggingface"):
+        make(text, tokenizer, tmp_path / f"{engine}.npy", engine=engine, workers=2, block_bytes=10_000)
+        assert np.array_equal(np.load(tmp_path / f"{engine}.npy")[:-1], whole)
+
+
+class TestDocuments:
+    def test_each_gets_an_end_of_text_and_a_start(self, tmp_path: Path, tokenizer_folder: Folder) -> None:
+        tokenizer = read_tokenizer(tokenizer_folder("gpt2"), "gpt2")
+        documents = ["the word\n", "é\n", "a the 文字\n" * 50, "last"]
+        text = write(
+            tmp_path / "a.txt",
+            "---\n" + "---\n".join(documents[:2]) + "---\n---\n" + "---\n".join(documents[2:]),
+        )
+        for size in (1, 40, 10_000):
+            result = make(text, tokenizer, document_separator="---", block_bytes=size, overwrite=True)
+            ids, starts = np.load(tmp_path / "a.npy"), np.load(tmp_path / "a.docs.npy")
+            assert starts.dtype == np.uint64
+            ends = [*starts[1:].tolist(), len(ids)]
+            for document, start, end in zip(documents, starts.tolist(), ends, strict=True):
+                assert ids[start:end].tolist() == [*tokenizer.encode(document).tolist(), tokenizer.eot_id]
+            assert result.manifest["documents"] == 4
+            assert result.text_tokens == len(ids) - 4
+
+    def test_without_an_end_of_text_token_nothing_is_appended_and_the_manifest_says_so(
+        self, tmp_path: Path, tokenizer_folder: Folder
+    ) -> None:
+        tokenizer = dataclasses.replace(read_tokenizer(tokenizer_folder("gpt2"), "x"), eot_id=None)  # type: ignore[type-var]
+        result = make(write(tmp_path / "a.txt", "a\n-\nb\n"), tokenizer, document_separator="-")
+        assert np.load(tmp_path / "a.npy").tolist() == tokenizer.encode("a\nb\n").tolist()
+        assert np.load(tmp_path / "a.docs.npy").tolist() == [0, 2]
+        assert result.manifest["tokenizer"]["eot_appended"] is False
+        assert result.text_tokens == 4
+
+    def test_separators_alone_are_no_text(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="holds no text between its document separators"):
+            make(write(tmp_path / "a.txt", "-\n-\n-"), BytesTokenizer(), document_separator="-")
+        assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+class TestManifest:
+    def test_says_what_the_set_is_made_of(self, tmp_path: Path, tokenizer_folder: Folder) -> None:
+        tokenizer = read_tokenizer(tokenizer_folder("gpt2"), "gpt2")
+        text = write(tmp_path / "a.txt")
+        result = make(text, tokenizer)
+        manifest = json.loads((tmp_path / "a.npy.json").read_text())
+        assert manifest == result.manifest
+        assert manifest["format"] == "highwater token set"
+        assert manifest["dtype"] == "<u2"
+        assert manifest["sources"] == [
+            {
+                "path": "a.txt",
+                "bytes": text.stat().st_size,
+                "mtime_ns": text.stat().st_mtime_ns,
+                "sha256": durable.file_sha256(text),
+            }
+        ]
+        assert manifest["tokenizer"] == {
+            "name": "gpt2",
+            "content_hash": tokenizer.content_hash,
+            "vocab_size": tokenizer.vocab_size,
+            "eot_id": tokenizer.eot_id,
+            "eot_appended": True,
+        }
+        assert manifest["options"] == {
+            "encoding": "utf-8",
+            "errors": "strict",
+            "document_separator": None,
+            "special_tokens": "text",
+        }
+        assert read_tokenizer(tmp_path / "a.tokenizer", "gpt2").content_hash == tokenizer.content_hash
+
+    def test_checksums_are_of_the_token_data_in_pieces(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import hashlib
+
+        from data_loading import pretokenize as job
+        from data_loading import writer
+
+        for module in (writer, job):
+            monkeypatch.setattr(module, "CHECKSUM_BYTES", 1000)
+        manifest = make(write(tmp_path / "a.txt"), BytesTokenizer(), block_bytes=333).manifest
+        data = np.load(tmp_path / "a.npy").tobytes()
+        expected = [hashlib.sha256(data[i : i + 1000]).hexdigest() for i in range(0, len(data), 1000)]
+        assert manifest["checksums"] == {"algorithm": "sha256", "bytes": 1000, "blocks": expected}
+
+    def test_fingerprint_is_of_content_tokenizer_and_options_alone(
+        self, tmp_path: Path, tokenizer_folder: Folder
+    ) -> None:
+        gpt2, digits = (read_tokenizer(tokenizer_folder(name), name) for name in ("gpt2", "digits"))
+        text, copy = write(tmp_path / "a.txt"), write(tmp_path / "copy.txt")
+        other = write(tmp_path / "other.txt", HOSTILE + " ")
+
+        def fingerprint(text: Path, tokenizer: Tokenizer, **options: Any) -> str:
+            return make(text, tokenizer, tmp_path / "x.npy", overwrite=True, **options).manifest[
+                "fingerprint"
+            ]
+
+        first = fingerprint(text, gpt2)
+        assert (
+            first == fingerprint(copy, gpt2) == fingerprint(text, gpt2, engine="huggingface", block_bytes=99)
+        )
+        others = [
+            fingerprint(other, gpt2),
+            fingerprint(text, digits),
+            fingerprint(text, gpt2, document_separator="-"),
+            fingerprint(text, gpt2, errors="replace"),
+            fingerprint(text, gpt2, encoding="latin-1"),
+        ]
+        assert len({first, *others}) == 6
+
+    def test_ids_beyond_uint16_are_written_as_uint32(self, tmp_path: Path) -> None:
+        class Wide(BytesTokenizer):
+            vocab_size = 65_537
+
+        assert make(write(tmp_path / "a.txt"), Wide()).manifest["dtype"] == "<u4"
+        assert np.load(tmp_path / "a.npy").dtype == np.uint32
+
+    def test_an_id_outside_the_vocabulary_cannot_be_written(self, tmp_path: Path) -> None:
+        class Narrow(BytesTokenizer):
+            vocab_size = 100
+
+        with pytest.raises(RuntimeError, match=r"gave id 2.. of a vocabulary of 100"):
+            make(write(tmp_path / "a.txt"), Narrow())
+
+
+class TestExistingOutput:
+    def test_a_set_that_is_up_to_date_is_left_alone(self, tmp_path: Path) -> None:
+        text = write(tmp_path / "a.txt")
+        assert make(text, BytesTokenizer()).made
+        before = (tmp_path / "a.npy").stat().st_ino
+        os.utime(text, (1, 1))
+        again = make(text, BytesTokenizer())
+        assert not again.made
+        assert (tmp_path / "a.npy").stat().st_ino == before
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ("text", "it was made from a text of .* bytes, and .* has"),
+            ("same size", "it was made from a text with sha256"),
+            ("tokenizer", "it was made with tokenizer bytes .*, not with gpt2"),
+            ("separator", "it was made with document_separator None, not '-'"),
+            ("manifest", "without a manifest"),
+            ("tokens", "its tokens are missing"),
+        ],
+    )
+    def test_another_content_is_refused_unless_overwritten(
+        self, change: str, message: str, tmp_path: Path, tokenizer_folder: Folder
+    ) -> None:
+        text, tokenizer, options = write(tmp_path / "a.txt"), BytesTokenizer(), {}
+        make(text, tokenizer)
+        if change == "text":
+            write(text, HOSTILE + "more")
+        elif change == "same size":
+            write(text, HOSTILE[:-1] + "!")
+            os.utime(text, (1, 1))
+        elif change == "tokenizer":
+            tokenizer = read_tokenizer(tokenizer_folder("gpt2"), "gpt2")
+        elif change == "separator":
+            options = {"document_separator": "-"}
+        else:
+            (tmp_path / ("a.npy.json" if change == "manifest" else "a.npy")).unlink()
+        before = files_of(tmp_path / "a.npy") if change not in ("manifest", "tokens") else None
+        with pytest.raises(UserError, match=f"a.npy exists.*{message}.*--overwrite.*--output"):
+            make(text, tokenizer, **options)
+        if before:
+            assert files_of(tmp_path / "a.npy") == before
+        assert make(text, tokenizer, overwrite=True, **options).made
+
+    def test_a_broken_manifest_is_told(self, tmp_path: Path) -> None:
+        text = write(tmp_path / "a.txt")
+        make(text, BytesTokenizer())
+        manifest = tmp_path / "a.npy.json"
+        for content, message in (("{", "no whole manifest"), ("{}", "no manifest of a token set")):
+            manifest.write_text(content)
+            with pytest.raises(UserError, match=f"{message}.*--overwrite"):
+                make(text, BytesTokenizer())
+        manifest.write_text('{"format": "highwater token set", "version": 99}')
+        with pytest.raises(UserError, match="version 99, this program reads up to 1"):
+            make(text, BytesTokenizer())
+
+
+class TestBadText:
+    @pytest.mark.parametrize("workers", [0, 2])
+    @pytest.mark.parametrize("family", ["bytes", "gpt2"])
+    def test_the_byte_that_is_not_utf8_is_named(
+        self, workers: int, family: str, tmp_path: Path, tokenizer_folder: Folder
+    ) -> None:
+        tokenizer = (
+            BytesTokenizer() if family == "bytes" else read_tokenizer(tokenizer_folder(family), family)
+        )
+        good = ("word " * 1000).encode()
+        (tmp_path / "a.txt").write_bytes(good + b"\xff" + good + b"\xfe")
+        with pytest.raises(
+            UserError, match=r"a\.txt: byte 5,000 \(0xff\) is not utf-8.*--encoding.*--errors"
+        ):
+            make(tmp_path / "a.txt", tokenizer, workers=workers, block_bytes=700)
+        assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+    @pytest.mark.parametrize("block_bytes", [1, 3, 1000])
+    def test_replace_and_ignore_do_as_python_does(self, block_bytes: int, tmp_path: Path) -> None:
+        data = b"a\xff b\xe4\xb8 \xe4\xb8\xadc\xf0\x9f\x98"
+        (tmp_path / "a.txt").write_bytes(data)
+        for errors in ("replace", "ignore"):
+            make(tmp_path / "a.txt", BytesTokenizer(), errors=errors, block_bytes=block_bytes, overwrite=True)
+            expected = data.decode("utf-8", errors).encode()
+            assert np.load(tmp_path / "a.npy").tolist() == [*expected, 256]
+
+    def test_another_encoding_gives_the_ids_of_the_decoded_text(self, tmp_path: Path) -> None:
+        (tmp_path / "a.txt").write_bytes("naïve\r\n".encode("cp1252"))
+        make(tmp_path / "a.txt", BytesTokenizer(), encoding="cp1252")
+        assert np.load(tmp_path / "a.npy").tolist() == [*"naïve\r\n".encode(), 256]
+
+    def test_a_run_without_a_safe_cut_is_an_error_that_names_the_byte(
+        self, tmp_path: Path, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(blocks.make_blocks, "__defaults__", (20_000,))
+        text = write(tmp_path / "a.txt", "a b " * 100 + "x" * 30_000 + " c")
+        tokenizer = read_tokenizer(tokenizer_folder("gpt2"), "gpt2")
+        with pytest.raises(
+            UserError, match=r"a\.txt: from byte 399 on .* no space to cut at .*--document-separator"
+        ):
+            make(text, tokenizer, block_bytes=5000)
+        write(text, "a b " * 100 + "x" * 19_000 + " c")
+        make(text, tokenizer, block_bytes=5000)
+        assert np.load(tmp_path / "a.npy")[:-1].tolist() == tokenizer.encode(text.read_text()).tolist()
+
+    def test_a_long_document_of_a_tokenizer_without_safe_cuts_as_well(
+        self, tmp_path: Path, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(blocks.make_blocks, "__defaults__", (20_000,))
+        text = write(tmp_path / "a.txt", "short\n-\n" + "a b\n" * 8000)
+        tokenizer = read_tokenizer(tokenizer_folder("rstrip"), "rstrip")
+        with pytest.raises(UserError, match=r"the document that holds byte 8 is longer .*rstrip.*Divide"):
+            make(text, tokenizer, document_separator="-", block_bytes=5000)
+
+    def test_the_limit_is_16_mb(self) -> None:
+        assert RUN_LIMIT == 16 * 2**20
+        assert blocks.make_blocks.__defaults__ == (RUN_LIMIT,)
+
+
+class TestProgress:
+    def run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO | None) -> list[str]:
+        from data_loading import progress
+
+        monkeypatch.setattr(progress, "_TERMINAL_EVERY_S", 0.0)
+        monkeypatch.setattr(progress, "_LOG_EVERY_S", 0.0)
+        lines: list[str] = []
+        make(write(tmp_path / "a.txt"), BytesTokenizer(), block_bytes=1000, terminal=terminal, lines=lines)
+        return lines
+
+    def test_one_moving_line_on_a_terminal(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        terminal = io.StringIO()
+        lines = self.run(tmp_path, monkeypatch, terminal)
+        shown = terminal.getvalue()
+        assert "\n" not in shown
+        assert shown.endswith(" \r"), "the line is taken away at the end"
+        assert "MB/s" in shown
+        assert "left" in shown
+        assert len(lines) == 1, "only the line at the start"
+
+    def test_plain_lines_in_a_log(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        lines = self.run(tmp_path, monkeypatch, None)
+        assert len(lines) > 3
+        assert all("\r" not in line for line in lines)
+        assert " of 0.1 MB, " in lines[1]
+        assert "MB/s" in lines[1]
+
+
+class TestLock:
+    def test_a_second_process_on_one_output_is_told_which(self, tmp_path: Path) -> None:
+        text = write(tmp_path / "a.txt")
+        with (
+            durable.lock(SetFiles(tmp_path / "a.npy").lock, "it"),
+            pytest.raises(durable.LockHeld, match=f"a.npy is in use by process {os.getpid()} on"),
+        ):
+            make(text, BytesTokenizer())
+
+    def test_a_dead_writer_does_not_block(self, tmp_path: Path) -> None:
+        text = write(tmp_path / "a.txt")
+        lock = SetFiles(tmp_path / "a.npy").lock
+        code = f"import durable, os\nwith durable.lock({str(lock)!r}, 'it'): os.kill(os.getpid(), 9)"
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60)
+        assert lock.exists()
+        assert make(text, BytesTokenizer()).made
+        assert not lock.exists()
+
+
+class TestDisk:
+    def test_a_full_disk_leaves_nothing_and_spares_the_old_set(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A process's size limit stands for the disk; tests/test_pretokenize_dataset.py fills a real one."""
+        text = write(tmp_path / "a.txt")
+        make(text, BytesTokenizer())
+        before = files_of(tmp_path / "a.npy")
+        write(text, HOSTILE * 20)
+        code = (
+            "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+            "from pathlib import Path; from conf import UserError\n"
+            "from data_loading.pretokenize import *; from data_loading.texts import TextFile\n"
+            "from data_loading.tokenizer import BytesTokenizer\n"
+            f"text = Path({str(text)!r})\n"
+            "try: pretokenize(TextFile(text), BytesTokenizer(), text.with_suffix('.npy'), "
+            "Options(overwrite=True))\nexcept UserError as error: print(error)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+        assert f"a.npy cannot be written: {os.strerror(errno.EFBIG)}" in done.stdout, done.stderr
+        assert files_of(tmp_path / "a.npy") == before
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            "a.docs.npy", "a.npy", "a.npy.checked.json", "a.npy.json", "a.tokenizer", "a.txt",
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+    def test_no_space_while_writing(
+        self, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from data_loading.writer import SetWriter
+
+        def full(*arguments: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(SetWriter, "append", full)
+        with pytest.raises(UserError, match=f"a.npy cannot be written: {os.strerror(number)}. .*Make room"):
+            make(write(tmp_path / "a.txt"), BytesTokenizer())
+        assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+    def test_other_errors_of_the_system_are_not_hidden(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from data_loading.writer import SetWriter
+
+        def broken(*arguments: object) -> None:
+            raise OSError(errno.EIO, "I/O error")
+
+        monkeypatch.setattr(SetWriter, "append", broken)
+        with pytest.raises(OSError, match="I/O error"):
+            make(write(tmp_path / "a.txt"), BytesTokenizer())
+
+    def test_the_folder_of_the_output_is_made(self, tmp_path: Path) -> None:
+        assert make(write(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "new" / "deep" / "a.npy").made
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from data_loading.writer import SetWriter
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SetWriter, "append", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        make(write(tmp_path / "a.txt"), BytesTokenizer(), workers=2, block_bytes=100)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]

@@ -1,0 +1,186 @@
+"""Killed at any point, a set is the old one whole or the new one whole; the next process cleans up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import durable
+from conf import UserError
+from data_loading.pretokenize import Options, pretokenize
+from data_loading.set_files import SetFiles, finish_commit
+from data_loading.texts import TextFile
+from data_loading.token_set import open_token_set
+from data_loading.tokenizer import BytesTokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+OLD, NEW = "the old text\n", "the new words\nof more\n"
+
+POINTS = (
+    "a.npy:before_commit",
+    "a.npy:after_commit",
+    "a.npy:moved_tokenizer",
+    "a.npy:moved_docs.npy",
+    "a.npy:moved_tokens.npy",
+    "a.npy:moved_manifest.json",
+)
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import durable
+from data_loading.pretokenize import *
+from data_loading.texts import TextFile
+from data_loading.tokenizer import BytesTokenizer
+
+seen = []
+def on_point(name):
+    seen.append(name)
+    if name == {point!r}:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+durable.on_point = on_point
+text = Path({text!r})
+source = TextFile(text, document_separator="of more")
+pretokenize(source, BytesTokenizer(), text.with_suffix(".npy"), Options(overwrite=True))
+print(*seen)
+"""
+
+
+def make(text: Path) -> None:
+    source = TextFile(text, document_separator="of more")
+    pretokenize(source, BytesTokenizer(), text.with_suffix(".npy"), Options(overwrite=True))
+
+
+def run_killed(text: Path, point: str) -> subprocess.CompletedProcess[str]:
+    code = KILLED.format(text=str(text), point=point)
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def content(output: Path) -> tuple[str, dict[str, object]]:
+    """The text that a reader finds, and what its manifest says."""
+    found = open_token_set(output)
+    assert found.manifest is not None
+    assert found.documents is not None
+    assert found.manifest["tokens"] == found.n_tokens
+    assert found.manifest["documents"] == len(found.documents)
+    assert (output.with_name("a.tokenizer") / "bytes.json").exists()
+    return BytesTokenizer().decode(found.tokens).replace("<|endoftext|>", ""), found.manifest
+
+
+def names(folder: Path) -> list[str]:
+    """Without what is only remembered of a set, and may be deleted."""
+    return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".checked.json"))
+
+
+WHOLE = ["a.docs.npy", "a.npy", "a.npy.json", "a.tokenizer", "a.txt"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("next_one", "old"), [("reader", True), ("writer", True), ("reader", False)])
+def test_a_kill_at_a_named_point_leaves_the_old_or_the_new_set(
+    point: str, next_one: str, old: bool, tmp_path: Path
+) -> None:
+    text, output = tmp_path / "a.txt", tmp_path / "a.npy"
+    if old:
+        text.write_text(OLD)
+        make(text)
+    text.write_text(NEW)
+    assert run_killed(text, point).returncode == -9
+    assert names(tmp_path) != WHOLE, "the kill came in the middle"
+    if next_one == "writer":
+        make(text)
+    if point == "a.npy:before_commit" and next_one == "reader":
+        if old:
+            assert content(output)[0] == OLD
+        else:
+            with pytest.raises(UserError, match="no such token file"):
+                open_token_set(output)
+    else:
+        found, manifest = content(output)
+        assert found == "the new words\n"
+        assert manifest["sources"][0]["bytes"] == len(NEW)  # type: ignore[index]
+        assert names(tmp_path) == WHOLE, "nothing is left over"
+
+
+def test_every_point_is_passed_in_this_order(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(NEW)
+    passed = run_killed(tmp_path / "a.txt", "never").stdout.split()
+    assert tuple(point for point in passed if ".checked.json:" not in point) == POINTS
+
+
+def test_a_reader_that_may_not_finish_the_commit_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text(OLD)
+    make(text)
+    text.write_text(NEW)
+    run_killed(text, "a.npy:moved_docs.npy")
+
+    def read_only(*arguments: object, **options: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(durable, "lock", read_only)
+    with pytest.raises(UserError, match=r"writer was killed.*Read-only file system.*can be written"):
+        open_token_set(tmp_path / "a.npy")
+
+
+def test_a_reader_waits_for_a_writer_that_is_at_it(tmp_path: Path) -> None:
+    """The lock is the writer's while it moves files; here it is held by a process that then ends."""
+    text = tmp_path / "a.txt"
+    text.write_text(NEW)
+    run_killed(text, "a.npy:after_commit")
+    files = SetFiles(tmp_path / "a.npy")
+    code = (
+        "import durable, time\n"
+        f"with durable.lock({str(files.lock)!r}, 'it'): print('held', flush=True); time.sleep(1)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert content(files.tokens)[0] == "the new words\n"
+        assert holder.poll() is not None or not files.lock.exists()
+
+
+def test_finishing_twice_changes_nothing(tmp_path: Path) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text(NEW)
+    run_killed(text, "a.npy:moved_tokenizer")
+    files = SetFiles(tmp_path / "a.npy")
+    finish_commit(files)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    finish_commit(files)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert np.load(files.tokens)[-1] == 256
+
+
+def test_names_of_a_set() -> None:
+    files = SetFiles(Path("x/a.b.npy"))
+    assert files.documents == Path("x/a.b.docs.npy")
+    assert files.manifest == Path("x/a.b.npy.json")
+    assert files.tokenizer == Path("x/a.b.tokenizer")
+    assert files.checked == Path("x/a.b.npy.checked.json")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("run", range(30))
+def test_a_kill_at_any_moment(run: int, tmp_path: Path) -> None:
+    text, output = tmp_path / "a.txt", tmp_path / "a.npy"
+    text.write_text(OLD)
+    make(text)
+    text.write_text(NEW)
+    code = KILLED.format(text=str(text), point="never")
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        process.wait(timeout=0.15 + run * 0.01)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    assert content(output)[0] in (OLD, "the new words\n")
+    make(text)
+    assert names(tmp_path) == WHOLE

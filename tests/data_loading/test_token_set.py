@@ -1,0 +1,171 @@
+"""Opening a set: its parts must belong together; a lone file is checked once and remembered."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import durable
+from conf import UserError
+from data_loading import token_set as module
+from data_loading.pretokenize import Options, pretokenize
+from data_loading.texts import TextFile
+from data_loading.token_set import open_token_set
+from data_loading.tokenizer import BytesTokenizer
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    (tmp_path / "a.txt").write_text("one\n-\ntwo\n")
+    source = TextFile(tmp_path / "a.txt", document_separator="-")
+    pretokenize(source, BytesTokenizer(), tmp_path / "a.npy", Options())
+    return tmp_path / "a.npy"
+
+
+def test_a_set_is_mapped_with_its_documents(made: Path) -> None:
+    found = open_token_set(made)
+    assert isinstance(found.tokens, np.memmap)
+    assert bytes(found.tokens[:4].astype(np.uint8)) == b"one\n"
+    assert found.documents is not None
+    assert found.documents.tolist() == [0, 5]
+    assert (found.n_tokens, found.vocab_size, found.eot_id, found.tokenizer_name) == (10, 257, 256, "bytes")
+    assert found.manifest is not None
+    assert found.fingerprint == found.manifest["fingerprint"]
+
+
+class TestPartsOfDifferentSets:
+    def test_tokens(self, made: Path) -> None:
+        np.save(made, np.arange(11, dtype=np.uint16))
+        with pytest.raises(
+            UserError, match=r"has 11 tokens of <u2, its manifest a\.npy\.json says 10 of <u2"
+        ):
+            open_token_set(made)
+        np.save(made, np.arange(10, dtype=np.uint32))
+        with pytest.raises(UserError, match="10 tokens of <u4"):
+            open_token_set(made)
+
+    def test_documents(self, made: Path) -> None:
+        np.save(made.with_name("a.docs.npy"), np.arange(3, dtype=np.uint64))
+        with pytest.raises(UserError, match=r"has 3 documents, .* says 2.*--overwrite"):
+            open_token_set(made)
+
+    def test_missing_documents_are_not_known(self, made: Path) -> None:
+        made.with_name("a.docs.npy").unlink()
+        assert open_token_set(made).documents is None
+
+
+class TestLoneFile:
+    @pytest.mark.parametrize("dtype", ["<u2", "<u4", "<i4", "<i8", "u1"])
+    def test_loads_with_a_warning(self, dtype: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        path = tmp_path / "a.npy"
+        np.save(path, np.array([3, 1, 99], dtype))
+        with caplog.at_level(logging.WARNING):
+            found = open_token_set(path, vocab_size=100)
+        assert "has no manifest" in caplog.text
+        assert (found.manifest, found.documents, found.vocab_size) == (None, None, 100)
+        assert found.fingerprint == durable.file_sha256(path)
+        assert found.tokens.tolist() == [3, 1, 99]
+
+    @pytest.mark.parametrize(("ids", "wrong"), [([1, 100], "100"), ([1, -5], "-5"), ([99, 70_000], "70,000")])
+    def test_ids_outside_the_vocabulary_are_refused(self, ids: list[int], wrong: str, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", np.array(ids, np.int64))
+        for _ in range(2):  # also when the range is remembered
+            with pytest.raises(UserError, match=f"holds the id {wrong}, outside the vocabulary of 100 ids"):
+                open_token_set(tmp_path / "a.npy", vocab_size=100)
+
+    def test_every_id_is_looked_at(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "_SCAN_IDS", 7)
+        for place in range(30):
+            ids = np.zeros(30, np.uint16)
+            ids[place] = 500
+            np.save(tmp_path / f"{place}.npy", ids)
+            with pytest.raises(UserError, match="holds the id 500"):
+                open_token_set(tmp_path / f"{place}.npy", vocab_size=100)
+
+    def test_without_a_vocabulary_it_is_one_more_than_the_largest_id(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", np.array([1, 6], np.uint16))
+        assert open_token_set(tmp_path / "a.npy").vocab_size == 7
+
+    def test_is_read_once_and_again_only_when_changed(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = tmp_path / "a.npy"
+        np.save(path, np.array([1, 2], np.uint16))
+        with caplog.at_level(logging.INFO):
+            open_token_set(path, 100)
+            open_token_set(path, 50)
+            assert caplog.text.count("reading") == 1
+            assert json.loads((tmp_path / "a.npy.checked.json").read_text())["max_id"] == 2
+            np.save(path, np.array([1, 60], np.uint16))
+            os.utime(path, ns=(1, 1))
+            with pytest.raises(UserError, match="holds the id 60"):
+                open_token_set(path, 50)
+            assert caplog.text.count("reading") == 2
+
+    def test_in_a_folder_that_cannot_be_written_it_is_remembered_here(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def read_only(*arguments: object) -> None:
+            raise OSError(30, "Read-only file system")
+
+        monkeypatch.setattr(durable, "write_json", read_only)
+        np.save(tmp_path / "a.npy", np.array([1, 2], np.uint16))
+        with caplog.at_level(logging.INFO):
+            open_token_set(tmp_path / "a.npy", 100)
+            open_token_set(tmp_path / "a.npy", 100)
+        assert caplog.text.count("reading") == 1
+
+    def test_a_broken_note_is_made_anew(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", np.array([1, 2], np.uint16))
+        (tmp_path / "a.npy.checked.json").write_text("[")
+        assert open_token_set(tmp_path / "a.npy", 100).n_tokens == 2
+        assert json.loads((tmp_path / "a.npy.checked.json").read_text())["max_id"] == 2
+
+
+class TestContent:
+    def change(self, made: Path, value: int) -> None:
+        tokens = np.load(made, mmap_mode="r+")
+        tokens[1] = value
+        tokens.flush()
+        os.utime(made, ns=(1, 1))
+
+    @pytest.mark.parametrize("value", [7, 60_000])
+    def test_changed_tokens_are_never_read_in_silence(self, made: Path, value: int) -> None:
+        self.change(made, value)
+        with pytest.raises(UserError, match=r"bytes 0 to .* do not match their checksum.*--overwrite"):
+            open_token_set(made)
+
+    def test_what_the_writer_wrote_is_not_read_again(
+        self, made: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.INFO):
+            open_token_set(made)
+            assert "verify" not in caplog.text
+            os.utime(made, ns=(1, 1))
+            open_token_set(made)
+            open_token_set(made)
+        assert caplog.text.count("to verify its checksums") == 1
+
+
+def test_a_set_replaced_while_it_is_opened_is_opened_again(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = module._open
+    calls = []
+
+    def replaced_in_between(*arguments: object) -> object:
+        calls.append(1)
+        found = opened(*arguments)  # type: ignore[arg-type]
+        if len(calls) == 1:
+            (made.with_name("a.txt")).write_text("another text\n")
+            pretokenize(TextFile(made.with_name("a.txt")), BytesTokenizer(), made, Options(overwrite=True))
+        return found
+
+    monkeypatch.setattr(module, "_open", replaced_in_between)
+    assert bytes(open_token_set(made).tokens[:7].astype(np.uint8)) == b"another"
+    assert len(calls) == 2

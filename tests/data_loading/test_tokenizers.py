@@ -1,0 +1,310 @@
+"""Tokenizers: the same ids as transformers, the same hash for the same content, broken ones refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from conf import UserError
+from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
+from data_loading.tokenizer_files import read_tokenizer
+from tests.data_loading.conftest import WITH_RULE, WITHOUT_RULE, hostile_text, tokenizer_folder_text
+
+
+def write_vocab_and_merges(folder: Path, definition: dict[str, Any]) -> Path:
+    """The two files of GPT-2 that say what a byte-level tokenizer.json says."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.json").write_text(json.dumps(definition["model"]["vocab"]), encoding="utf-8")
+    merges = "".join(f"{left} {right}\n" for left, right in definition["model"]["merges"])
+    (folder / "merges.txt").write_text("#version: 0.2\n" + merges, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def two_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two_files")
+    return write_vocab_and_merges(folder, json.loads(tokenizer_folder_text("gpt2")))
+
+
+def gpt2_of_transformers(folder: Path) -> Any:
+    from transformers import GPT2Tokenizer
+
+    return GPT2Tokenizer.from_pretrained(folder)
+
+
+def expected_ids(theirs: Any, text: str) -> list[int]:
+    """Ids of transformers with a literal special token read as text."""
+    theirs.backend_tokenizer.encode_special_tokens = True
+    return theirs.backend_tokenizer.encode(text, add_special_tokens=False).ids
+
+
+class TestBytes:
+    def test_ids_are_the_bytes_of_utf8(self) -> None:
+        tokenizer = BytesTokenizer()
+        ids = tokenizer.encode("é\r\n\0")
+        assert ids.dtype == np.uint32
+        assert ids.tolist() == [0xC3, 0xA9, 0x0D, 0x0A, 0x00]
+        assert (tokenizer.vocab_size, tokenizer.eot_id) == (257, 256)
+
+    @given(hostile_text)
+    def test_decoding_gives_the_text_back(self, text: str) -> None:
+        tokenizer = BytesTokenizer()
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+    def test_end_of_text_is_seen_when_decoding_and_broken_characters_do_not_fail(self) -> None:
+        assert BytesTokenizer().decode([0x61, 256, 0xC3, 256]) == "a<|endoftext|>\ufffd<|endoftext|>"
+
+    def test_a_saved_one_is_read_back(self, tmp_path: Path) -> None:
+        BytesTokenizer().save(tmp_path / "t")
+        assert isinstance(read_tokenizer(tmp_path / "t", "bytes"), BytesTokenizer)
+
+
+class TestTwoFilesOfGpt2:
+    def test_the_tokenizer_built_is_the_one_of_transformers(self, two_files: Path) -> None:
+        built = read_tokenizer(two_files, "gpt2")
+        theirs = json.loads(gpt2_of_transformers(two_files).backend_tokenizer.to_str())
+        assert isinstance(built, JsonTokenizer)
+        for part in ("normalizer", "pre_tokenizer", "model", "added_tokens", "decoder"):
+            assert built.definition[part] == theirs[part], part
+
+    @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(text=hostile_text)
+    def test_ids_are_those_of_transformers(self, text: str, two_files: Path) -> None:
+        assert read_tokenizer(two_files, "g").encode(text).tolist() == expected_ids(_theirs(two_files), text)
+
+    def test_a_literal_end_of_text_is_ordinary_text(self, two_files: Path) -> None:
+        tokenizer = read_tokenizer(two_files, "gpt2")
+        ids = tokenizer.encode("a<|endoftext|>b")
+        assert tokenizer.eot_id not in ids.tolist()
+        assert tokenizer.decode(ids) == "a<|endoftext|>b"
+        assert tokenizer.decode([tokenizer.eot_id or 0]) == "<|endoftext|>"
+
+    def test_add_prefix_space_of_the_config_counts(self, two_files: Path, tmp_path: Path) -> None:
+        definition = json.loads(tokenizer_folder_text("gpt2"))
+        folder = write_vocab_and_merges(tmp_path / "t", definition)
+        (folder / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": True}))
+        built = read_tokenizer(folder, "gpt2")
+        assert built.encode("the").tolist() == expected_ids(gpt2_of_transformers(folder), "the")
+        assert built.encode("the").tolist() != read_tokenizer(two_files, "gpt2").encode("the").tolist()
+
+    def test_real_gpt2_on_real_text(self, shared_data: Path) -> None:
+        theirs = gpt2_of_transformers(shared_data / "gpt2")
+        ours = read_tokenizer(shared_data / "gpt2", "gpt2")
+        text = (shared_data / "wikitext2_valid.txt").read_text(encoding="utf-8")[:200_000]
+        assert ours.encode(text).tolist() == expected_ids(theirs, text)
+        assert (ours.vocab_size, ours.eot_id) == (50257, 50256)
+
+
+def _theirs(folder: Path, known: dict[Path, Any] = {}) -> Any:  # noqa: B006 (a cache)
+    if folder not in known:
+        known[folder] = gpt2_of_transformers(folder)
+    return known[folder]
+
+
+class TestContentHash:
+    def test_is_of_the_content_not_of_the_layout(
+        self, two_files: Path, tmp_path: Path, tokenizer_folder: Callable[[str], Path]
+    ) -> None:
+        as_json = read_tokenizer(tokenizer_folder("gpt2"), "a")
+        assert as_json.content_hash == read_tokenizer(two_files, "b").content_hash
+        old = json.loads(tokenizer_folder_text("gpt2"))
+        old["model"]["merges"] = [" ".join(pair) for pair in old["model"]["merges"]]
+        del old["model"]["type"], old["model"]["byte_fallback"], old["pre_tokenizer"]["use_regex"]
+        old |= {"truncation": {"max_length": 5}, "version": "0.9", "decoder": None, "post_processor": None}
+        old["added_tokens"][0]["normalized"] = True  # says nothing of a token that is read as text
+        (tmp_path / "tokenizer.json").write_text(json.dumps(old))
+        assert read_tokenizer(tmp_path, "c").content_hash == as_json.content_hash
+
+    def test_differs_between_all_families(self, tokenizer_folder: Callable[[str], Path]) -> None:
+        families = WITH_RULE + WITHOUT_RULE
+        hashes = {read_tokenizer(tokenizer_folder(family), family).content_hash for family in families}
+        hashes.add(BytesTokenizer().content_hash)
+        assert len(hashes) == len(families) + 1
+
+    @pytest.mark.parametrize("change", ["merges", "vocab", "added", "eot", "prefix"])
+    def test_changes_with_whatever_changes_ids(self, change: str, tmp_path: Path) -> None:
+        definition = json.loads(tokenizer_folder_text("gpt2"))
+        tmp_path.joinpath("tokenizer.json").write_text(json.dumps(definition))
+        before = read_tokenizer(tmp_path, "x").content_hash
+        vocab = definition["model"]["vocab"]
+        if change == "merges":
+            definition["model"]["merges"][:2] = definition["model"]["merges"][1::-1]
+        elif change == "vocab":
+            vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
+        elif change == "added":
+            definition["added_tokens"].append({"id": 900, "content": "<x>", "special": False})
+        elif change == "eot":
+            (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "a"}))
+        else:
+            definition["pre_tokenizer"]["add_prefix_space"] = True
+        tmp_path.joinpath("tokenizer.json").write_text(json.dumps(definition))
+        assert read_tokenizer(tmp_path, "x").content_hash != before
+
+    def test_the_constant_of_bytes_never_changes(self) -> None:
+        known = "39307ea688406daeb3fce13cb05b74041b2bde8fc49d4c26530985ff4ae11e27"
+        assert BytesTokenizer().content_hash == known
+
+
+class TestEndOfText:
+    def definition(self, *names: str) -> dict[str, Any]:
+        definition = json.loads(tokenizer_folder_text("gpt2"))
+        definition["added_tokens"] = [
+            {"id": 800 + i, "content": name, "special": True} for i, name in enumerate(names)
+        ]
+        del definition["model"]["vocab"]["<|endoftext|>"]
+        return definition
+
+    @pytest.mark.parametrize(
+        ("names", "config", "expected"),
+        [
+            (["</s>", "<|endoftext|>"], {}, 801),
+            (["</s>"], {}, 800),
+            (["<a>", "</s>"], {"eos_token": "<a>"}, 800),
+            (["<a>", "</s>"], {"eos_token": {"content": "<a>", "lstrip": False}}, 800),
+            (["<a>", "</s>"], {"eos_token": "<not there>"}, 801),
+            (["<a>"], {}, None),
+        ],
+    )
+    def test_comes_from_the_config_or_the_usual_names(
+        self, names: list[str], config: dict[str, Any], expected: int | None, tmp_path: Path
+    ) -> None:
+        (tmp_path / "tokenizer.json").write_text(json.dumps(self.definition(*names)))
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        assert read_tokenizer(tmp_path, "x").eot_id == expected
+
+    def test_special_tokens_map_counts_as_well(self, tmp_path: Path) -> None:
+        (tmp_path / "tokenizer.json").write_text(json.dumps(self.definition("<a>", "</s>")))
+        (tmp_path / "special_tokens_map.json").write_text(json.dumps({"eos_token": "<a>"}))
+        assert read_tokenizer(tmp_path, "x").eot_id == 800
+
+    def test_ids_with_a_hole_count_for_the_vocabulary_size(self, tmp_path: Path) -> None:
+        (tmp_path / "tokenizer.json").write_text(json.dumps(self.definition("</s>")))
+        assert read_tokenizer(tmp_path, "x").vocab_size == 801
+
+
+class TestRefused:
+    def refusal(self, folder: Path) -> str:
+        with pytest.raises(UserError) as caught:
+            read_tokenizer(folder, "mine")
+        return str(caught.value)
+
+    def changed(self, folder: Path, change: Callable[[dict[str, Any]], None]) -> str:
+        definition = json.loads(tokenizer_folder_text("gpt2"))
+        change(definition)
+        (folder / "tokenizer.json").write_text(json.dumps(definition))
+        return self.refusal(folder)
+
+    def test_an_empty_folder(self, tmp_path: Path) -> None:
+        assert "neither tokenizer.json nor vocab.json with merges.txt" in self.refusal(tmp_path)
+
+    def test_one_of_two_files(self, tmp_path: Path) -> None:
+        (tmp_path / "vocab.json").write_text("{}")
+        assert "there is vocab.json" in self.refusal(tmp_path)
+
+    def test_truncated_json(self, tmp_path: Path) -> None:
+        (tmp_path / "tokenizer.json").write_text(tokenizer_folder_text("gpt2")[:5000])
+        assert "truncated or no JSON" in self.refusal(tmp_path)
+
+    def test_another_json(self, tmp_path: Path) -> None:
+        (tmp_path / "tokenizer.json").write_text("[1]")
+        assert "expected an object" in self.refusal(tmp_path)
+        (tmp_path / "tokenizer.json").write_text('{"a": 1}')
+        assert "no model of a known kind" in self.refusal(tmp_path)
+
+    @pytest.mark.parametrize("vocab", [{}, {"a": 0}])
+    def test_an_empty_vocabulary_or_one_id(self, vocab: dict[str, int], tmp_path: Path) -> None:
+        def change(definition: dict[str, Any]) -> None:
+            definition["model"] |= {"vocab": vocab, "merges": []}
+            definition["added_tokens"] = []
+
+        assert f"empty tokenizer: it has {len(vocab)} ids" in self.changed(tmp_path, change)
+
+    @pytest.mark.parametrize("vocab", ["{}", '{"a": 0}'])
+    def test_empty_files_of_gpt2(self, vocab: str, tmp_path: Path) -> None:
+        (tmp_path / "vocab.json").write_text(vocab)
+        (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+        message = self.refusal(tmp_path)
+        assert "empty tokenizer" in message or "no token for" in message
+
+    def test_a_vocabulary_that_would_drop_bytes(self, tmp_path: Path) -> None:
+        def change(definition: dict[str, Any]) -> None:
+            del definition["model"]["vocab"]["ô"]
+
+        assert "no token for 1 of the byte values of UTF-8 (such as 0xf4)" in self.changed(tmp_path, change)
+
+    def test_dropout(self, tmp_path: Path) -> None:
+        assert "ids are random" in self.changed(tmp_path, lambda d: d["model"].update(dropout=0.1))
+
+    def test_a_merge_of_an_unknown_token(self, tmp_path: Path) -> None:
+        message = self.changed(tmp_path, lambda d: d["model"]["merges"].append(["no", "such"]))
+        assert "needs the token" in message
+        assert "truncated, or from different tokenizers" in message
+
+    def test_what_the_tokenizers_library_refuses(self, tmp_path: Path) -> None:
+        definition = json.loads(tokenizer_folder_text("gpt2"))
+        definition["pre_tokenizer"] = {"type": "NoSuchThing"}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
+        with pytest.raises(UserError, match="cannot be loaded"):
+            read_tokenizer(tmp_path, "mine").encode("a")
+
+    @pytest.mark.parametrize("kept", [0.2, 0.6])
+    def test_a_merges_file_cut_at_the_end_of_a_line(self, kept: float, tmp_path: Path) -> None:
+        definition = json.loads(tokenizer_folder_text("gpt2"))
+        merges = definition["model"]["merges"]
+        definition["model"]["merges"] = merges[: int(len(merges) * kept)]
+        assert "cannot make" in self.refusal(write_vocab_and_merges(tmp_path, definition))
+
+    def test_a_merges_file_cut_inside_a_line(self, tmp_path: Path) -> None:
+        folder = write_vocab_and_merges(tmp_path, json.loads(tokenizer_folder_text("gpt2")))
+        lines = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
+        (folder / "merges.txt").write_text("\n".join([*lines[:-1], lines[-1].split()[0]]), encoding="utf-8")
+        assert f"merges.txt, line {len(lines)}: expected two tokens" in self.refusal(folder)
+
+    def test_added_tokens_that_two_files_cannot_say(self, tmp_path: Path) -> None:
+        folder = write_vocab_and_merges(tmp_path, json.loads(tokenizer_folder_text("gpt2")))
+        (folder / "added_tokens.json").write_text('{"<x>": 900}')
+        assert "save_pretrained" in self.refusal(folder)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "unigram", "wordpiece"])
+def test_a_saved_tokenizer_is_the_same_tokenizer(
+    family: str, tmp_path: Path, tokenizer_folder: Callable[[str], Path]
+) -> None:
+    tokenizer = read_tokenizer(tokenizer_folder(family), family)
+    tokenizer.save(tmp_path / "copy")
+    check_same(tokenizer, read_tokenizer(tmp_path / "copy", family))
+
+
+def test_two_files_saved_keep_their_own_form_and_get_a_tokenizer_json(
+    two_files: Path, tmp_path: Path
+) -> None:
+    tokenizer = read_tokenizer(two_files, "gpt2")
+    tokenizer.save(tmp_path / "copy")
+    assert {path.name for path in (tmp_path / "copy").iterdir()} == {
+        "vocab.json",
+        "merges.txt",
+        "tokenizer.json",
+    }
+    check_same(tokenizer, read_tokenizer(tmp_path / "copy", "gpt2"))
+
+
+def check_same(first: Tokenizer, second: Tokenizer) -> None:
+    assert first.content_hash == second.content_hash
+    assert (first.vocab_size, first.eot_id) == (second.vocab_size, second.eot_id)
+    text = "The word é 文字\r\n</s>"
+    assert first.encode(text).tolist() == second.encode(text).tolist()
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    definition = json.loads(tokenizer_folder_text("gpt2"))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
+    before = read_tokenizer(tmp_path, "x").vocab_size
+    definition["added_tokens"].append({"id": 5000, "content": "<y>", "special": True})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
+    assert read_tokenizer(tmp_path, "x").vocab_size == 5001 != before

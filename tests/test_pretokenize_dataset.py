@@ -1,0 +1,280 @@
+"""The command: what it prints, its exit status, and each bad input as one clear line."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pretokenize_dataset
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = str(ROOT / "pretokenize_dataset.py")
+
+
+def run(cwd: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, SCRIPT, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120, **options
+    )
+
+
+def heed_permissions() -> None:
+    """Take from root, before it starts a program, the right to write anywhere (capabilities(7))."""
+    pr_capbset_drop, cap_dac_override = 24, 1
+    ctypes.CDLL(None).prctl(pr_capbset_drop, cap_dac_override, 0, 0, 0)
+
+
+def refused(cwd: Path, *arguments: str, **options: Any) -> str:
+    """Standard error of a command whose input cannot be used."""
+    done = run(cwd, *arguments, **options)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, "one message"
+    return errors[0]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "Datasets" / "my.txt"
+    path.parent.mkdir()
+    path.write_text("A text.\n" * 100)
+    return path
+
+
+def test_a_text_becomes_a_token_set_and_the_next_command_is_told(text: Path, tmp_path: Path) -> None:
+    done = run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(
+        "Datasets/my.npy: 800 tokens of text in 1 document and an end-of-text id after each"
+    )
+    assert lines[1].startswith("made in ")
+    assert lines[-1] == (
+        "next: python experiments.py model=32d dataset=text dataset.path=Datasets/my.npy tokenizer=bytes"
+    )
+    assert "[mem] tokenize" in done.stderr
+    assert "\r" not in done.stderr, "no moving line when it is not a terminal"
+    assert np.load(text.with_suffix(".npy")).shape == (801,)
+    again = run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes")
+    assert again.returncode == 0
+    assert "up to date: nothing to do" in again.stdout
+
+
+def test_json_is_one_object_on_standard_output(text: Path, tmp_path: Path) -> None:
+    done = run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes", "--output", "out/x.npy", "--json")
+    facts = json.loads(done.stdout)
+    assert facts["path"] == "out/x.npy"
+    assert (facts["tokens"], facts["text_tokens"], facts["documents"], facts["made"]) == (801, 800, 1, True)
+    assert facts["tokenizer"]["name"] == "bytes"
+    assert facts["file_bytes"] == (tmp_path / "out/x.npy").stat().st_size
+
+
+def test_stdlib_is_a_text_of_its_own(tmp_path: Path) -> None:
+    done = run(tmp_path, "stdlib")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "next: python experiments.py model=32d"
+    assert len(list((tmp_path / "Datasets").glob("stdlib-py*-bytes.npy"))) == 1
+
+
+def test_a_file_named_stdlib_is_that_file(tmp_path: Path) -> None:
+    (tmp_path / "stdlib").write_text("my own")
+    assert "stdlib.npy: 6 tokens" in run(tmp_path, "stdlib", "--tokenizer", "bytes").stdout
+
+
+@pytest.mark.slow
+def test_tinyshakespeare_with_a_tokenizer_folder(tmp_path: Path, shared_data: Path) -> None:
+    output = tmp_path / "t.npy"
+    text, folder = str(shared_data / "tinyshakespeare.txt"), str(shared_data / "gpt2")
+    done = run(tmp_path, text, "--tokenizer", folder, "--output", str(output), "--workers", "2")
+    assert "338,025 tokens of text in 1 document" in done.stdout, done.stderr
+    assert f"tokenizer=custom tokenizer.path={folder}" in done.stdout
+
+
+@pytest.mark.parametrize("question", ["--help", "--version"])
+def test_help_and_version_answer_at_once(question: str, tmp_path: Path) -> None:
+    """0.3 s is the promise; a shared machine gets three tries."""
+    times = []
+    for _ in range(3):
+        started = time.monotonic()
+        done = run(tmp_path, question)
+        times.append(time.monotonic() - started)
+        assert done.returncode == 0
+    assert min(times) < 0.3
+    assert "examples:" in done.stdout or done.stdout.startswith("highwater ")
+
+
+def test_help_needs_no_heavy_import() -> None:
+    code = (
+        "import sys, pretokenize_dataset as p\n"
+        "p.parser().format_help()\n"
+        "print(sorted({'numpy', 'tokenizers', 'fastokens', 'torch', 'hydra', 'omegaconf'} & "
+        "set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_moving_line_on_a_terminal_is_taken_away(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("word " * 20_000_000)
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, SCRIPT, "a.txt", "--tokenizer", "bytes"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=slave,
+    )
+    os.close(slave)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other end closes
+        while part := os.read(master, 4096):
+            shown += part
+    os.close(master)
+    assert process.wait(timeout=60) == 0
+    assert b"MB/s" in shown
+    assert b"% of 100.0 MB" in shown
+    moving = [part for part in shown.split(b"\r\n") if b"MB/s" in part]
+    assert all(line.rsplit(b"\r", 2)[1].strip() == b"" for line in moving), "nothing of it stays"
+
+
+def test_ctrl_c_leaves_nothing_and_exits_130(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("word " * 30_000_000)
+    process = subprocess.Popen(
+        [sys.executable, SCRIPT, "a.txt", "--tokenizer", "bytes"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("tokenizing"):
+            break
+    process.send_signal(signal.SIGINT)
+    rest = process.stderr.read()
+    assert process.wait(timeout=60) == 130, rest
+    assert "interrupted: nothing was written" in rest
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    process.stderr.close()
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["missing.txt"], "missing.txt: no such text file"),
+            (["empty.txt"], "empty.txt is empty"),
+            (["bad.txt"], "bad.txt: byte 4 (0xe9) is not utf-8"),
+            (["bad.txt", "--encoding", "utf-9"], "--encoding utf-9: no such encoding"),
+            (["bad.txt", "--errors", "guess"], "--errors guess: choices are strict, replace, ignore"),
+            (["Datasets"], "Datasets is a folder"),
+            (["Datasets/my.npy"], "is a token file already"),
+            (["Datasets/my.txt", "--output", "out"], "expected a name that ends in .npy"),
+            (["Datasets/my.txt", "--output", "x.docs.npy"], "expected a name that ends in .npy"),
+            (["Datasets/my.txt", "--output", "folder.npy"], "is a folder; expected a file name"),
+            (["Datasets/my.txt", "--engine", "magic"], "--engine magic: choices are auto, bytes, fastokens"),
+            (["Datasets/my.txt", "--workers", "-1"], "--workers -1: expected 0 or more"),
+            (
+                ["Datasets/my.txt", "--tokenizer", "gpt5"],
+                "--tokenizer gpt5: no such folder. Choices: bytes, gpt2",
+            ),
+            (["Datasets/my.txt", "--tokenizer", "gpt2"], "tokenizer gpt2 was found in none of four places"),
+            (["Datasets/my.txt", "--tokenizer", "Datasets"], "holds neither tokenizer.json nor"),
+        ],
+    )
+    def test_one_clear_message_and_exit_2(
+        self,
+        arguments: list[str],
+        message: str,
+        text: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        from huggingface_hub import constants
+
+        (tmp_path / "empty.txt").touch()
+        (tmp_path / "bad.txt").write_bytes(b"caf. \xe9"[:4] + b"\xe9 and more")
+        (tmp_path / "folder.npy").mkdir()
+        before = sorted(tmp_path.rglob("*"))
+        if "--tokenizer" not in arguments:
+            arguments = [*arguments, "--tokenizer", "bytes"]
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "no"))
+        assert pretokenize_dataset.main(arguments) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1
+        assert message in errors[0]
+        assert sorted(tmp_path.rglob("*")) == before, "nothing written, nothing lost"
+
+    def test_another_content_is_not_replaced_unasked(self, text: Path, tmp_path: Path) -> None:
+        run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes")
+        text.write_text("Another text.")
+        assert "--overwrite" in refused(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes")
+        assert np.load(text.with_suffix(".npy")).shape == (801,)
+        assert run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes", "--overwrite").returncode == 0
+        assert np.load(text.with_suffix(".npy")).shape == (14,)
+
+    def test_a_folder_that_cannot_be_written(self, text: Path, tmp_path: Path) -> None:
+        text.parent.chmod(0o555)
+        message = refused(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes", preexec_fn=heed_permissions)
+        text.parent.chmod(0o755)
+        assert f"Datasets/my.npy cannot be written: {os.strerror(errno.EACCES)}" in message
+        assert "--output FILE.npy" in message
+
+    def test_unknown_flags_are_refused_by_the_parser(self, tmp_path: Path) -> None:
+        done = run(tmp_path, "a.txt", "--tokeniser", "bytes")
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 1 MB."""
+    if os.getuid() != 0:
+        pytest.skip("mounting needs root")
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount a small disk here: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.privileged
+class TestRealDisk:
+    def test_full(self, small_disk: Path, tmp_path: Path) -> None:
+        (tmp_path / "old.txt").write_text("old " * 100)
+        (tmp_path / "new.txt").write_text("new " * 500_000)
+        output = str(small_disk / "x.npy")
+        assert run(tmp_path, "old.txt", "--tokenizer", "bytes", "--output", output).returncode == 0
+        before = {path.name: path.stat().st_size for path in small_disk.rglob("*")}
+        message = refused(tmp_path, "new.txt", "--tokenizer", "bytes", "--output", output, "--overwrite")
+        assert f"x.npy cannot be written: {os.strerror(errno.ENOSPC)}" in message
+        assert {path.name: path.stat().st_size for path in small_disk.rglob("*")} == before
+        assert np.load(output).shape == (401,)
+
+    def test_read_only(self, small_disk: Path, tmp_path: Path) -> None:
+        (tmp_path / "a.txt").write_text("text")
+        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+        message = refused(tmp_path, "a.txt", "--tokenizer", "bytes", "--output", str(small_disk / "x.npy"))
+        assert f"x.npy cannot be written: {os.strerror(errno.EROFS)}" in message
