@@ -30,3 +30,7 @@ class UserError(Exception):
     def __init__(self, *problems: str | Problem) -> None:
         self.problems = [Problem("", p) if isinstance(p, str) else p for p in problems]
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    def render(self) -> str:
+        """One `error: ...` for each problem, for a terminal."""
+        return "\n".join(f"error: {problem}" for problem in self.problems)

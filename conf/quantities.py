@@ -35,32 +35,33 @@ def _parse(text: str | int | float, pattern: re.Pattern[str], units: dict[str, i
     if match is None:
         raise ValueError(f"expected {expected}, got {text!r}")
     digits, exponent, unit = match.groups()
-    # Decimal arithmetic: 0.1B must be exactly 100,000,000.
-    from decimal import Decimal
-
-    if exponent is not None and abs(int(exponent)) > 30:
+    if exponent is not None and len(exponent) > 3:
         raise ValueError(f"expected {expected}, got {text!r}")
-    value = Decimal(digits.replace("_", "")) * (Decimal(10) ** int(exponent or 0)) * units[unit.upper()]
-    if value != value.to_integral_value():
+    # Exact arithmetic: 0.1B must be exactly 100,000,000.
+    whole, _, decimals = digits.replace("_", "").partition(".")
+    scaled, power = int(f"{whole}{decimals}") * units[unit.upper()], int(exponent or 0) - len(decimals)
+    value, rest = (scaled * 10**power, 0) if power >= 0 else divmod(scaled, 10**-power)
+    if rest:
         raise ValueError(f"expected a whole number, got {text!r}")
-    return int(value)
+    return value
 
 
 def format_count(value: float) -> str:
     """1_190_000_000 -> '1.19B', 338025 -> '338,025'. Exact below a million."""
     if value < 10**6:
         return f"{value:,.0f}"
-    for unit, scale in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
-        if value >= scale:
-            return f"{value / scale:.4g}{unit}"
-    raise AssertionError
+    for unit, scale in (("M", 10**6), ("B", 10**9)):
+        shown = f"{value / scale:.4g}"
+        if float(shown) < 1000:
+            return f"{shown}{unit}"
+    return f"{value / 10**12:.4g}T"
 
 
 def format_duration(seconds: float) -> str:
     """75 -> '1 min 15 s', 7300 -> '2 h 2 min'. Two units at most; days above two of them."""
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 10:
+    if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     for unit, scale, lower_unit, lower_scale in (

@@ -16,6 +16,11 @@ from typing import Any
 AUTO = "auto"
 """The value of a key whose choice is left to the program, resolved once and written to run.json."""
 
+DEFAULT_EFFECTIVE_BATCH = 32
+"""Windows in a step where neither training.effective_batch nor training.batch_tokens says."""
+
+_LARGEST_SEED = 2**63 - 1
+
 
 def key(
     default: Any,
@@ -32,7 +37,7 @@ def key(
     """A key of the schema.
 
     kind: how text becomes a value where the annotation does not say it: `count` (1B, 500M),
-        `size` (32GB), `path` (~ is expanded).
+        `size` (32GB), `path` (~ is expanded), `name` (a part of a file name).
     choices: the only values allowed. Bounds are checked on numbers.
     """
     metadata = {
@@ -54,7 +59,7 @@ def key(
 class Model:
     """`model=`: the size."""
 
-    name: str = key("32d", "name of the size")
+    name: str = key("32d", "name of the size", kind="name")
     d_model: int = key(32, "width", at_least=1)
     n_layers: int | None = key(None, "blocks; null: round(d_model / 16)", at_least=1)
     n_heads: int | None = key(None, "attention heads; null: round(d_model / 16)", at_least=1)
@@ -84,7 +89,7 @@ class Arch:
 class Dataset:
     """`dataset=`: which tokens."""
 
-    name: str = key("stdlib", "name of the dataset")
+    name: str = key("stdlib", "name of the dataset", kind="name")
     source: str = key("text", "text: a file; stdlib: Python's own source code", choices=("text", "stdlib"))
     path: str | None = key(None, ".txt or .npy; null: Datasets/NAME*.txt or .npy", kind="path")
     val_path: str | None = key(None, ".txt or .npy held out as val; null: a part of path", kind="path")
@@ -179,7 +184,7 @@ class Logging:
 class Study:
     """`study=`: a named sweep of conf/study; its name is where the runs go."""
 
-    name: str | None = key(None, "folder below runs_dir; null: the study option, else 'default'")
+    name: str | None = key(None, "folder below runs_dir; null: the study option, else 'default'", kind="name")
 
 
 @dataclass
@@ -196,9 +201,9 @@ class Config:
     memory: Memory = field(default_factory=Memory)
     logging: Logging = field(default_factory=Logging)
     study: Study = field(default_factory=Study)
-    seed: int = key(0, "sets seed_init and seed_data", at_least=0)
-    seed_init: int | None = key(None, "of the initial weights; null: seed", at_least=0)
-    seed_data: int | None = key(None, "of the order of data; null: seed", at_least=0)
+    seed: int = key(0, "sets seed_init and seed_data", at_least=0, at_most=_LARGEST_SEED)
+    seed_init: int | None = key(None, "of the initial weights; null: seed", at_least=0, at_most=_LARGEST_SEED)
+    seed_data: int | None = key(None, "of the order of data; null: seed", at_least=0, at_most=_LARGEST_SEED)
     runs_dir: str = key("runs", "where studies and their runs go", kind="path")
     plan: bool = key(False, "say what would run and what it costs, run nothing")
     tags: list[str] = key([], "words to find the run by")

@@ -1,0 +1,102 @@
+"""A composed configuration held against the schema: every problem at once, or a `Config`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from conf.errors import Problem, UserError
+from conf.keys import groups, keys
+from conf.names import nearest_keys
+from conf.rules import RULES, Rule
+from conf.schema import Config
+from conf.values import convert
+
+
+def check(
+    plain: Mapping[str, Any], rules: Iterable[Rule] = RULES, known_bad: Iterable[str] = ()
+) -> tuple[Config, list[Problem]]:
+    """The configuration of nested plain values, and all that is wrong with it.
+
+    Keys that are not given have their defaults, and so have those with a problem: the Config is good
+    for use only when there is none. A rule is not asked when a key that it reads has a problem, or is
+    among `known_bad` (config paths or groups).
+    """
+    values, problems = _convert(plain)
+    bad = {problem.where for problem in problems} | set(known_bad)
+    config = _build(values)
+    for rule in rules:
+        if not any(_covers(read, wrong) for read in rule.reads for wrong in bad):
+            problems += rule.find(config)
+    return config, problems
+
+
+def to_config(plain: Mapping[str, Any]) -> Config:
+    """The typed configuration of nested plain values, as `config.yaml` holds them.
+
+    Types, bounds and choices are checked, rules between keys are not: what was written had passed them.
+
+    Raises:
+        UserError: all problems.
+    """
+    config, problems = check(plain, rules=())
+    if problems:
+        raise UserError(*problems)
+    return config
+
+
+def to_plain(config: Config) -> dict[str, Any]:
+    """Nested plain values of every key, in the order of the schema; the reverse of `to_config`."""
+    return dataclasses.asdict(config)
+
+
+def unknown_key(path: str) -> Problem:
+    """The problem of a config path that the schema lacks."""
+    meant = nearest_keys(path)
+    return Problem(path, "no such key" + (f"; nearest: {', '.join(meant)}" if meant else ""))
+
+
+def _convert(plain: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+    """Config path to converted value, for the keys that are given and right."""
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for path, value in _leaves(plain):
+        key = keys().get(path)
+        if path in groups():
+            if value is not None:
+                problems.append(Problem(path, f"expected the keys of the group {path}, got {value!r}"))
+        elif key is None:
+            problems.append(unknown_key(path))
+        elif value == "???":
+            problems.append(Problem(path, f"must be given: {path}=VALUE"))
+        else:
+            try:
+                values[path] = convert(key, value)
+            except ValueError as error:
+                problems.append(Problem(path, str(error)))
+    return values, problems
+
+
+def _leaves(plain: Mapping[Any, Any]) -> Iterable[tuple[str, Any]]:
+    for name, value in plain.items():
+        if name in groups() and isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", leaf) for inner, leaf in value.items())
+        else:
+            yield str(name), value
+
+
+def _build(values: Mapping[str, Any]) -> Config:
+    sections = {
+        name: section(
+            **{key.name: values[f"{name}.{key.name}"] for key in dataclasses.fields(section)
+               if f"{name}.{key.name}" in values}
+        )
+        for name, section in groups().items()
+    }  # fmt: skip
+    return Config(**sections, **{path: value for path, value in values.items() if "." not in path})
+
+
+def _covers(read: str, wrong: str) -> bool:
+    """True when one is the other or the group it is in."""
+    return read == wrong or read.startswith(f"{wrong}.") or wrong.startswith(f"{read}.")

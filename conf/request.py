@@ -1,0 +1,251 @@
+"""What a command line asks for: its runs, checked whole before the first one starts."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from conf.check import check
+from conf.compose import Composer, Composition
+from conf.errors import Problem, UserError
+from conf.interpolation import resolve
+from conf.keys import groups, keys
+from conf.overrides import Setting, Value
+from conf.rules import RULES, Rule
+from conf.schema import Config
+from conf.settings import Settings, option_name, read_settings
+
+MOST_RUNS = 100_000
+ENUMERATING_SWEEPERS = (
+    "hydra_plugins.highwater.LocalSweeper",
+    "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
+)
+"""Sweepers that run every combination; others choose as they go."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run. overrides: what it was given, as Hydra's grammar reads it; enough to compose it again."""
+
+    overrides: tuple[str, ...]
+    config: Config
+
+
+@dataclass(frozen=True)
+class Request:
+    """runs: in the order of Hydra's own sweeper. arguments: the whole command line as Hydra's grammar
+    reads it. is_open: the sweeper chooses the runs as it goes; `runs` are then samples that were checked.
+    """
+
+    runs: list[Run]
+    multirun: bool
+    arguments: list[str]
+    is_open: bool
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """settings: what a study or the sweeper's params add. is_open: as in Request."""
+
+    settings: Settings
+    is_open: bool
+    multirun: bool
+
+
+def read_request(
+    arguments: list[str],
+    composer: Composer,
+    *,
+    multirun: bool,
+    rules: Iterable[Rule] = RULES,
+    command: str = "python experiments.py -m ...",
+) -> Request:
+    """Compose and check every run that the arguments ask for.
+
+    command: what starts them as a sweep, for the message when they are one and `multirun` is false.
+
+    Raises:
+        UserError: everything that is wrong, in one list, each problem once and with the runs it is in.
+    """
+    given = read_settings(arguments, composer, split=multirun)
+    problems = list(given.problems)
+    try:
+        sweep = _read_sweep(given, composer, multirun, problems)
+    except UserError as error:
+        raise UserError(*problems, *error.problems) from error
+    of_study = {key: s for key, s in sweep.settings.by_key.items() if key not in given.by_key}
+    settings = {**sweep.settings.by_key, **given.by_key}
+    count = math.prod(len(setting.values) for setting in settings.values())
+    if not sweep.is_open and count > MOST_RUNS:
+        raise UserError(*problems, Problem("", f"a sweep of more than {MOST_RUNS:,} runs; give fewer values"))
+    if count > 1 and not sweep.multirun:
+        problems += _needs_multirun(command, settings, of_study, count)
+    combined = _one_at_a_time(settings) if sweep.is_open else _every_combination(settings)
+    assignments = list(combined)
+    bad = {problem.where for problem in problems}
+    runs, found = _check_all(assignments, composer, rules, bad)
+    problems += _told_once(found, assignments, settings, of_study)
+    if problems:
+        raise UserError(*problems)
+    of_hydra = [setting.argument for setting in given.of_hydra]
+    ours = [setting.argument for setting in given.by_key.values()]
+    return Request(runs, sweep.multirun, [*of_hydra, *ours], sweep.is_open)
+
+
+def read_run(overrides: Iterable[str], composer: Composer, rules: Iterable[Rule] = RULES) -> Config:
+    """The configuration of one run, as a sweeper asks for it. Raises UserError."""
+    given = read_settings(overrides, composer, split=False)
+    assignment = {key: setting.values[0] for key, setting in given.by_key.items()}
+    config, problems, _ = _check_one(
+        assignment, composer, tuple(rules), {problem.where for problem in given.problems}
+    )
+    if given.problems or problems:
+        raise UserError(*given.problems, *problems)
+    return config
+
+
+def _read_sweep(given: Settings, composer: Composer, multirun: bool, problems: list[Problem]) -> _Sweep:
+    """What the study, or the command line through Hydra's sweeper, sweeps over."""
+    choices = {k: option_name(s.values[0]) for k, s in given.by_key.items() if k not in keys()}
+    is_enumerated = True
+    if multirun or given.of_hydra:
+        node, wrong = composer.hydra_part(choices, [setting.argument for setting in given.of_hydra])
+        problems += wrong
+        params = node.hydra.sweeper.get("params") or {}
+        is_enumerated = node.hydra.sweeper.get("_target_") in ENUMERATING_SWEEPERS
+        multirun = multirun or str(node.hydra.get("mode")).endswith("MULTIRUN")
+        problems += _wrong_jobs(node.hydra.launcher.get("jobs", 1))
+    else:
+        params = composer.compose(choices).sweep
+    settings = read_settings([f"{key}={value}" for key, value in params.items()], composer, split=True)
+    problems += settings.problems
+    intervals = [s for s in (*settings.by_key.values(), *given.by_key.values()) if s.is_interval]
+    if is_enumerated:
+        problems += [
+            Problem(
+                setting.key,
+                "interval() is for a sweeper that chooses values, such as hydra/sweeper=optuna; name the "
+                f"values: {setting.key}=1e-3,3e-3 or range(...)",
+            )
+            for setting in intervals
+        ]
+    return _Sweep(settings, is_open=not is_enumerated, multirun=multirun)
+
+
+def _wrong_jobs(jobs: Any) -> list[Problem]:
+    if isinstance(jobs, int) and not isinstance(jobs, bool) and jobs >= 1:
+        return []
+    return [Problem("hydra.launcher.jobs", f"expected a whole number at least 1, got {jobs}")]
+
+
+def _needs_multirun(
+    command: str, settings: Mapping[str, Setting], of_study: Mapping[str, Setting], count: int
+) -> list[Problem]:
+    """A sweep without -m: the command to type, and how a text with commas is quoted."""
+    swept = [setting for setting in settings.values() if len(setting.values) > 1]
+    if any(setting.key in of_study for setting in swept):
+        study = settings.get("study")
+        name = option_name(study.values[0]) if study else "hydra.sweeper.params"
+        return [Problem("study", f"{name} is a sweep of {count} runs; start it with: {command}")]
+    problems = []
+    for setting in swept:
+        text = setting.argument.partition("=")[2]
+        what = f"`{text}` is a sweep of {len(setting.values)} values; start it with: {command}"
+        known = keys().get(setting.key)
+        if known is not None and known.is_text:
+            quoted = shlex.quote(f'{setting.key}="{text}"')
+            what = f"`{text}` is a sweep; for one text with commas: {quoted}"
+        problems.append(Problem(setting.key, what))
+    return problems
+
+
+def _every_combination(settings: Mapping[str, Setting]) -> Iterator[dict[str, Value]]:
+    """In the order of Hydra's BasicSweeper: the last key varies fastest."""
+    for values in product(*(setting.values for setting in settings.values())):
+        yield dict(zip(settings, values, strict=True))
+
+
+def _one_at_a_time(settings: Mapping[str, Setting]) -> Iterator[dict[str, Value]]:
+    """Every value of every key once, the others at their first."""
+    first = {key: setting.values[0] for key, setting in settings.items()}
+    yield first
+    for key, setting in settings.items():
+        for value in setting.values[1:]:
+            yield {**first, key: value}
+
+
+def _check_all(
+    assignments: list[dict[str, Value]], composer: Composer, rules: Iterable[Rule], bad: set[str]
+) -> tuple[list[Run], dict[Problem, tuple[list[int], Composition | None]]]:
+    """The runs, and each problem with the numbers of the runs it is in."""
+    rules = tuple(rules)
+    runs: list[Run] = []
+    found: dict[Problem, tuple[list[int], Composition | None]] = {}
+    for number, assignment in enumerate(assignments):
+        config, problems, composition = _check_one(assignment, composer, rules, bad)
+        for problem in problems:
+            found.setdefault(problem, ([], composition))[0].append(number)
+        signs = {key: "" if key in keys() or key in groups() else "+" for key in assignment}
+        overrides = tuple(f"{signs[key]}{key}={value.text}" for key, value in assignment.items())
+        runs.append(Run(overrides, config))
+    return runs, found
+
+
+def _check_one(
+    assignment: Mapping[str, Value], composer: Composer, rules: tuple[Rule, ...], bad: set[str]
+) -> tuple[Config, list[Problem], Composition | None]:
+    choices = {key: option_name(value) for key, value in assignment.items() if key not in keys()}
+    try:
+        composition = composer.compose(choices)
+    except UserError as error:
+        return Config(), error.problems, None
+    plain = {name: dict(part) if isinstance(part, dict) else part for name, part in composition.plain.items()}
+    for path, value in assignment.items():
+        if path in keys():
+            group, _, name = path.rpartition(".")
+            section = plain.setdefault(group, {}) if group else plain
+            if isinstance(section, dict):
+                section[name] = value.value
+    resolved, unresolved = resolve(plain)
+    config, problems = check(resolved, rules, bad | {problem.where for problem in unresolved})
+    return config, unresolved + problems, composition
+
+
+def _told_once(
+    found: Mapping[Problem, tuple[list[int], Composition | None]],
+    assignments: list[dict[str, Value]],
+    settings: Mapping[str, Setting],
+    of_study: Mapping[str, Setting],
+) -> list[Problem]:
+    """Each problem once, with the file it comes from and the runs it is in, where not in all of them."""
+    told = []
+    for problem, (numbers, composition) in found.items():
+        notes = []
+        origin = composition.origin(problem.where) if composition and problem.where else None
+        if problem.where in of_study:
+            notes.append("in the sweep of the study")
+        elif problem.where not in settings and origin is not None:
+            notes.append(f"in {_shown(origin)}")
+        if len(numbers) < len(assignments):
+            same = [
+                f"{key}={values.pop()}"
+                for key, setting in settings.items()
+                if len(setting.values) > 1
+                and len(values := {assignments[number][key].text for number in numbers}) == 1
+            ]
+            which = f": {', '.join(same)}" if same else ""
+            notes.append(f"in {len(numbers)} of {len(assignments)} runs{which}")
+        noted = f" ({', '.join(notes)})" if notes else ""
+        told.append(Problem(problem.where, f"{problem.what}{noted}"))
+    return told
+
+
+def _shown(file: Path) -> str:
+    relative = os.path.relpath(file)
+    return str(file) if relative.startswith("..") else relative

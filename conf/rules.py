@@ -1,0 +1,198 @@
+"""What keys must hold between each other: small functions, each of which returns Problems.
+
+They need no data and no torch. A room adds a rule of its own by handing it to the entry's check
+(`models.shape.shape_problems`), so that no formula stands twice.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from conf.errors import Problem
+from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config
+
+BUDGETS = ("max_tokens", "max_steps", "tokens_per_param")
+SCHEDULES_WITHOUT_WARMUP = ("constant", "cosine")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """reads: the config paths or groups it looks at; it is not asked when one of them has a problem."""
+
+    reads: tuple[str, ...]
+    find: Callable[[Config], list[Problem]]
+
+
+def one_budget(config: Config) -> list[Problem]:
+    """At most one key sets the budget."""
+    given = [name for name in BUDGETS if getattr(config.training, name) is not None]
+    if len(given) < 2:
+        return []
+    others = " ".join(f"training.{name}=null" for name in given[1:])
+    return [
+        Problem(
+            f"training.{given[0]}",
+            f"exactly one of {', '.join(BUDGETS)} sets the budget, but {' and '.join(given)} are given. "
+            f"Take all but one away; one that a file sets is taken away by, for example, {others}",
+        )
+    ]
+
+
+def one_batch(config: Config) -> list[Problem]:
+    """Windows or tokens in a step, not both."""
+    training = config.training
+    if training.effective_batch is None or training.batch_tokens is None:
+        return []
+    return [
+        Problem(
+            "training.batch_tokens",
+            f"training.effective_batch={training.effective_batch} is given too: each says how large a step "
+            "is. Take one away (=null)",
+        )
+    ]
+
+
+def whole_windows(config: Config) -> list[Problem]:
+    """batch_tokens is a whole number of windows."""
+    training = config.training
+    if training.batch_tokens is None or training.batch_tokens % training.seq_len == 0:
+        return []
+    below = training.batch_tokens // training.seq_len * training.seq_len
+    choices = [str(tokens) for tokens in (below, below + training.seq_len) if tokens]
+    return [
+        Problem(
+            "training.batch_tokens",
+            f"{training.batch_tokens} tokens are no whole number of windows of {training.seq_len}; "
+            f"nearest: {', '.join(choices)}",
+        )
+    ]
+
+
+def whole_micro_batches(config: Config) -> list[Problem]:
+    """The effective batch is met exactly by whole micro-batches."""
+    training = config.training
+    micro = training.micro_batch
+    if micro == AUTO or (training.batch_tokens or 0) % training.seq_len:
+        return []
+    tokens = training.batch_tokens
+    batch = tokens // training.seq_len if tokens else training.effective_batch or DEFAULT_EFFECTIVE_BATCH
+    if batch % int(micro) == 0:
+        return []
+    where = "training.batch_tokens" if tokens else "training.effective_batch"
+    below = batch // int(micro) * int(micro)
+    unit = training.seq_len if tokens else 1
+    batches = [str(windows * unit) for windows in (below, below + int(micro)) if windows]
+    return [
+        Problem(
+            "training.micro_batch",
+            f"a step of {batch} windows is no whole number of micro-batches of {micro}; nearest "
+            f"micro-batches: {', '.join(map(str, nearest_divisors(batch, int(micro))))}; or "
+            f"{where}={' or '.join(batches)}",
+        )
+    ]
+
+
+def window_within_positions(config: Config) -> list[Problem]:
+    """A window is no longer than the model's positions."""
+    longest, seq_len = config.arch.max_positions, config.training.seq_len
+    if longest is None or seq_len <= longest:
+        return []
+    return [
+        Problem(
+            "training.seq_len",
+            f"a window of {seq_len} tokens is longer than the model's positions, arch.max_positions="
+            f"{longest}. Use at most {longest}, or a larger arch.max_positions",
+        )
+    ]
+
+
+def findable_tokenizer(config: Config) -> list[Problem]:
+    """A tokenizer is bytes, or says where its files are; and where nothing is read, nothing is given."""
+    tokenizer = config.tokenizer
+    if tokenizer.name == "bytes":
+        return [
+            Problem(
+                f"tokenizer.{name}",
+                f"tokenizer=bytes reads no files. For the tokenizer of {value}: tokenizer=custom "
+                f"tokenizer.{name}={value}",
+            )
+            for name, value in (("path", tokenizer.path), ("repo", tokenizer.repo))
+            if value is not None
+        ]
+    if tokenizer.path or tokenizer.local_folder or tokenizer.repo:
+        return []
+    return [
+        Problem(
+            "tokenizer.path",
+            f"tokenizer={tokenizer.name} needs tokenizer.path=FOLDER (with tokenizer.json, or vocab.json "
+            "and merges.txt) or tokenizer.repo=ORG/NAME",
+        )
+    ]
+
+
+def known_encoding(config: Config) -> list[Problem]:
+    """Python knows the encoding, and it is one of text."""
+    name = config.dataset.encoding
+    try:
+        is_text = codecs.lookup(name)._is_text_encoding
+    except (LookupError, ValueError):
+        is_text = False
+    if is_text:
+        return []
+    return [
+        Problem(
+            "dataset.encoding",
+            f"Python knows no text encoding `{name}`; usual: utf-8, latin-1, cp1252, utf-16",
+        )
+    ]
+
+
+def one_line_separator(config: Config) -> list[Problem]:
+    """The document separator is one line that is not empty."""
+    separator = config.dataset.document_separator
+    if separator is None or (separator and "\n" not in separator and "\r" not in separator):
+        return []
+    return [
+        Problem(
+            "dataset.document_separator", "expected the one line that stands between two documents, or null"
+        )
+    ]
+
+
+def warmup_only_where_there_is_one(config: Config) -> list[Problem]:
+    """No schedule ignores a warm-up that was asked for."""
+    schedule = config.schedule
+    if schedule.name not in SCHEDULES_WITHOUT_WARMUP or schedule.warmup_fraction == 0:
+        return []
+    return [
+        Problem(
+            "schedule.warmup_fraction",
+            f"schedule={schedule.name} has no warm-up: use schedule=cosine_warmup or linear_warmup, or "
+            "schedule.warmup_fraction=0",
+        )
+    ]
+
+
+def nearest_divisors(number: int, wanted: int, count: int = 3) -> list[int]:
+    """The divisors of `number` nearest to `wanted`, ascending."""
+    small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    divisors = {*small, *(number // n for n in small)}
+    return sorted(sorted(divisors, key=lambda n: (abs(n - wanted), n))[:count])
+
+
+RULES = (
+    Rule(tuple(f"training.{name}" for name in BUDGETS), one_budget),
+    Rule(("training.effective_batch", "training.batch_tokens"), one_batch),
+    Rule(("training.batch_tokens", "training.seq_len"), whole_windows),
+    Rule(
+        ("training.micro_batch", "training.effective_batch", "training.batch_tokens", "training.seq_len"),
+        whole_micro_batches,
+    ),
+    Rule(("training.seq_len", "arch.max_positions"), window_within_positions),
+    Rule(("tokenizer",), findable_tokenizer),
+    Rule(("dataset.encoding",), known_encoding),
+    Rule(("dataset.document_separator",), one_line_separator),
+    Rule(("schedule",), warmup_only_where_there_is_one),
+)

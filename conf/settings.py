@@ -1,0 +1,136 @@
+"""The settings of a command line or of a study's sweep, held against the names that there are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from conf.check import unknown_key
+from conf.compose import Composer
+from conf.errors import Problem
+from conf.keys import groups, keys
+from conf.names import nearest
+from conf.overrides import Setting, Value, parse
+
+
+@dataclass
+class Settings:
+    """by_key: of this program, by config path or group. of_hydra: of Hydra's own part."""
+
+    by_key: dict[str, Setting] = field(default_factory=dict)
+    of_hydra: list[Setting] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read_settings(arguments: Iterable[str], composer: Composer, *, split: bool) -> Settings:
+    """Parse the arguments and look every name up.
+
+    split: commas in a value that Hydra's grammar cannot read make it a sweep, as in one that it can.
+    """
+    settings = Settings()
+    for argument in arguments:
+        parsed = parse(argument, composer.options, split=split)
+        if isinstance(parsed, Problem):
+            settings.problems.append(parsed)
+        elif parsed.is_of_hydra:
+            _read_of_hydra(parsed, composer, settings)
+        elif parsed.is_delete:
+            settings.problems.append(_cannot_delete(parsed.key))
+        elif parsed.key in groups() or (parsed.key not in keys() and composer.is_group(parsed.key)):
+            _read_choice(parsed, composer, settings)
+        elif parsed.key in keys():
+            settings.by_key[parsed.key] = parsed
+        else:
+            settings.problems.append(unknown_key(parsed.key))
+    return settings
+
+
+def option_name(value: Value) -> str:
+    """The option that a value names: `256` of model=256 too."""
+    return value.value if isinstance(value.value, str) else value.text
+
+
+def _read_choice(setting: Setting, composer: Composer, settings: Settings) -> None:
+    group = setting.key
+    if group in settings.by_key:
+        before = option_name(settings.by_key[group].values[0])
+        settings.problems.append(
+            Problem(group, f"is chosen twice: {before} and {option_name(setting.values[0])}")
+        )
+        return
+    if group == "study" and setting.is_sweep:
+        settings.problems.append(Problem(group, "one study at a time; start each by itself"))
+        setting = dataclasses.replace(setting, values=setting.values[:1], is_sweep=False)
+    there = []
+    for value in setting.values:
+        if isinstance(value.value, dict | list):
+            first = keys_example(group)
+            what = (
+                f"expected the name of an option; to set a key of it: {first}" if first else "expected a name"
+            )
+            settings.problems.append(Problem(group, what))
+        elif value.value is None or not composer.has_option(group, option_name(value)):
+            settings.problems.append(no_such_option(group, option_name(value), composer.options(group)))
+        else:
+            there.append(value)
+    if not there:
+        return
+    sign = "" if group in groups() else "+"
+    argument = sign + setting.argument
+    settings.by_key[group] = dataclasses.replace(setting, values=tuple(there), argument=argument)
+
+
+def _read_of_hydra(setting: Setting, composer: Composer, settings: Settings) -> None:
+    if setting.is_sweep:
+        settings.problems.append(
+            Problem(setting.key, "cannot be swept: it is the same for all runs of a sweep")
+        )
+    elif "/" in setting.key and setting.values:
+        name = option_name(setting.values[0])
+        if composer.is_group(setting.key) and composer.has_option(setting.key, name):
+            settings.of_hydra.append(setting)
+        elif composer.is_group(setting.key):
+            settings.problems.append(no_such_option(setting.key, name, composer.options(setting.key)))
+        else:
+            close = nearest(setting.key, [f"hydra/{group}" for group in ("launcher", "sweeper")])
+            settings.problems.append(
+                Problem(
+                    setting.key,
+                    "Hydra has no such group" + (f"; nearest: {', '.join(close)}" if close else ""),
+                )
+            )
+    else:
+        settings.of_hydra.append(setting)
+
+
+def no_such_option(group: str, given: str, options: list[str]) -> Problem:
+    """The problem of an option that a group lacks: the nearest names, then all."""
+    noun = "size" if group == "model" else "option"
+    close = nearest(given, options)
+    if not close:
+        return Problem(group, f"no {noun} `{given}`; choices: {' '.join(options)}")
+    shown = f"no {noun} `{given}`; nearest: {', '.join(close)}"
+    return Problem(group, shown if len(close) == len(options) else f"{shown} (all: {' '.join(options)})")
+
+
+def keys_example(group: str) -> str | None:
+    """A key of the group as one would set it."""
+    first = next(
+        (key for key in keys().values() if key.path.startswith(f"{group}.") and key.name != "name"), None
+    )
+    return f"{first.path}=VALUE" if first else None
+
+
+def _cannot_delete(path: str) -> Problem:
+    key = keys().get(path)
+    if key is None and path not in groups():
+        return unknown_key(path)
+    if key is None:
+        hint = f"choose another one with {path}=NAME" if path != "study" else "leave study= out for none"
+    elif key.optional:
+        hint = f"{path}=null is none"
+    else:
+        default = str(key.default).lower() if isinstance(key.default, bool) else key.default
+        hint = f"its default is {path}={default}"
+    return Problem(path, f"cannot be deleted, every key has a value; {hint}")

@@ -1,0 +1,190 @@
+"""The entry: overrides in; runs, plans or help out. `python experiments.py --help` has examples.
+
+Reading top to bottom: flags (before Hydra is imported), then compose and check everything, then run
+one, plan, or hand a sweep to Hydra.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from conf.errors import UserError
+
+if TYPE_CHECKING:
+    from conf.arguments import Arguments
+    from conf.request import Request
+    from conf.rules import Rule
+
+DONE, FAILED, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Do what the command line says; returns the exit code."""
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        return _main(sys.argv[1:] if argv is None else argv)
+    except UserError as error:
+        print(error.render(), file=sys.stderr)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        print("interrupted; type the same command again to go on", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _main(argv: list[str]) -> int:
+    from conf.arguments import read_arguments
+
+    arguments = read_arguments(argv)
+    if arguments.version:
+        return _print({"version": version()} if arguments.json else f"highwater {version()}")
+    if arguments.help:
+        from conf.help import help_page
+
+        return _print(help_page(arguments.topics, arguments.config_dir))
+    if arguments.to_hydra:
+        return _ask_hydra()
+    from conf.compose import Composer
+    from conf.request import read_request
+
+    searchpath = [override for override in arguments.overrides if override.startswith("hydra.searchpath=")]
+    composer = Composer(arguments.config_dir, arguments.config_name, searchpath)
+    rules = all_rules()
+    request = read_request(
+        arguments.overrides,
+        composer,
+        multirun=arguments.multirun,
+        rules=rules,
+        command=arguments.command(arguments.overrides, multirun=True),
+    )
+    if arguments.show:
+        return _print(_composed(request, arguments))
+    _log_to(sys.stderr if arguments.json else sys.stdout)
+    if any(run.config.plan for run in request.runs):
+        return _plan(request, arguments)
+    if request.multirun:
+        return _sweep(request, composer, rules, arguments)
+    return _run(request, arguments)
+
+
+def all_rules() -> tuple[Rule, ...]:
+    """The rules of the configuration, and those that other rooms know."""
+    from conf.rules import RULES, Rule
+    from models.shape import shape_problems
+
+    return (*RULES, Rule(("model", "arch"), lambda config: shape_problems(config.model, config.arch)))
+
+
+def version() -> str:
+    """Of the checkout, or of the installed package."""
+    import tomllib
+    from importlib import metadata
+    from pathlib import Path
+
+    project = Path(__file__).with_name("pyproject.toml")
+    if project.exists():
+        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
+    return metadata.version("highwater")
+
+
+def _run(request: Request, arguments: Arguments) -> int:
+    from slurm import run_one
+
+    outcome = run_one(request.runs[0].config, quiet=arguments.json)
+    if arguments.json:
+        _print(outcome.to_json())
+        return outcome.exit_code
+    if outcome.exit_code != USER_ERROR:  # else nothing ran, and the child said why
+        from analysis.summary import render_run
+
+        _print(render_run(outcome.folder))
+        if outcome.reason is not None:
+            print(f"{outcome.state}: {outcome.folder}: {outcome.reason}", file=sys.stderr)
+    return outcome.exit_code
+
+
+def _plan(request: Request, arguments: Arguments) -> int:
+    from slurm.plans import plan_all, render_plans
+
+    if request.is_open:
+        raise UserError("plan: this sweeper chooses its runs as it goes, so there is no plan of all of them")
+    plans = plan_all([run.config for run in request.runs], tokenize=False)
+    if arguments.json:
+        return _print([plan.to_json() for plan in plans])
+    rest = [override for override in arguments.overrides if not override.lstrip("+").startswith("plan=")]
+    command = arguments.command(rest, multirun=request.multirun)
+    return _print(f"{render_plans(plans)}\n\nStart it: {command}")
+
+
+def _sweep(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
+    from slurm import run_sweep
+
+    runs = run_sweep(request, composer, rules, quiet=arguments.json)
+    outcomes = list(runs.outcomes.values())
+    if arguments.json:
+        _print([outcome.to_json() for outcome in outcomes])
+    elif outcomes:
+        from analysis.summary import render_sweep
+
+        _print(render_sweep(runs.folders))
+    if runs.interrupted is not None:
+        print("stopped; type the same command again to go on", file=sys.stderr)
+        return runs.interrupted.exit_code
+    return DONE if all(outcome.exit_code == DONE for outcome in outcomes) else FAILED
+
+
+def _composed(request: Request, arguments: Arguments) -> Any:
+    """What --cfg prints: every key of every run, or the group that --package names."""
+    from conf.check import to_plain
+
+    shown = [to_plain(run.config) for run in request.runs]
+    if arguments.package:
+        missing = arguments.package not in shown[0]
+        if missing:
+            raise UserError(f"--package {arguments.package}: choices are {', '.join(shown[0])}")
+        shown = [plain[arguments.package] for plain in shown]
+    if arguments.json:
+        return shown if request.multirun else shown[0]
+    import yaml
+
+    return yaml.safe_dump_all(shown, sort_keys=False, allow_unicode=True).rstrip("\n")
+
+
+def _ask_hydra() -> int:
+    """Commands that are Hydra's own, such as --info."""
+    import logging
+
+    import hydra
+
+    from conf.hydra_parts import CONF, VERSION_BASE, prepare_hydra
+
+    logging.raiseExceptions = False  # a reader that has seen enough, `head` say
+    prepare_hydra()
+    decorate = hydra.main(config_path=str(CONF), config_name="config", version_base=VERSION_BASE)
+    decorate(lambda config: None)()
+    return DONE
+
+
+def _print(answer: Any) -> int:
+    print(answer if isinstance(answer, str) else json.dumps(answer, indent=2, ensure_ascii=False), flush=True)
+    return DONE
+
+
+def _log_to(stream: Any) -> None:
+    import logging
+
+    logging.basicConfig(stream=stream, format="%(message)s", level=logging.INFO)
+
+
+def _stop(number: int, frame: Any) -> None:
+    raise SystemExit(FAILED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

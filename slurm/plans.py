@@ -1,0 +1,79 @@
+"""The plans of all runs of a sweep: made together, shown as one table."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import experiment_utils
+from conf import Config, Problem, UserError
+from conf.quantities import format_count
+
+if TYPE_CHECKING:
+    from training.plan import Plan
+
+log = logging.getLogger("slurm")
+
+HEADER = ("run", "parameters", "tokens", "steps", "FLOPs", "state")
+
+
+def plan_all(configs: Iterable[Config], *, tokenize: bool) -> list[Plan]:
+    """The plan of each configuration, in order.
+
+    Raises:
+        UserError: the problems of all of them, each once.
+    """
+    from training.plan import make_plan
+
+    plans: list[Plan] = []
+    problems: dict[Problem, None] = {}
+    for config in configs:
+        try:
+            plans.append(make_plan(config, tokenize=tokenize, log=log.info))
+        except UserError as error:
+            problems |= dict.fromkeys(error.problems)
+    if problems:
+        raise UserError(*problems)
+    return plans
+
+
+def render_plans(plans: Sequence[Plan]) -> str:
+    """One plan as a page, several as a table with their sum."""
+    if len(plans) == 1:
+        return plans[0].render()
+    rows = [HEADER, *(_row(plan) for plan in plans)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+    lines = [_line(row, widths) for row in rows]
+    different = {plan.identity or id(plan): plan for plan in plans}.values()
+    tokens = sum(plan.budget.tokens for plan in different)
+    flops = sum(plan.total_flops for plan in different)
+    there = sum(plan.state == "done" for plan in different)
+    total = f"{len(different)} runs, {format_count(tokens)} tokens, {flops:.3g} FLOPs"
+    if len(different) < len(plans):
+        total += f"; {len(plans) - len(different)} asked for twice run once"
+    if there:
+        total += f"; {there} done already"
+    texts = sorted({plan.text for plan in plans if plan.text is not None})
+    if texts:
+        total += f"; not tokenized yet: {', '.join(texts)} (identities after tokenizing)"
+    return "\n".join([*lines, total])
+
+
+def _row(plan: Plan) -> tuple[str, ...]:
+    return (
+        experiment_utils.run_name(plan.config, plan.identity or "?"),
+        f"{plan.parameters:,}",
+        format_count(plan.budget.tokens),
+        f"{plan.budget.steps:,}",
+        f"{plan.total_flops:.3g}",
+        plan.state or "-",
+    )
+
+
+def _line(row: tuple[str, ...], widths: list[int]) -> str:
+    first, *numbers, last = (
+        f"{cell:<{width}}" if column in (0, len(HEADER) - 1) else f"{cell:>{width}}"
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+    )
+    return "  ".join([first, *numbers, last]).rstrip()

@@ -1,0 +1,147 @@
+"""Child processes that get every signal this process gets, and that it never leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Any
+
+CORE = Path(__file__).resolve().parent.parent / "core.py"
+POLL_S = 0.05
+FORWARDED = (signal.SIGINT, signal.SIGTERM)
+
+
+def run_command(folder: Path, *, quiet: bool) -> list[str]:
+    """What runs a run folder: one process, which exits 0 done, 1 failed, 2 user's input, 130 interrupted."""
+    return [sys.executable, str(CORE), str(folder), *(["--quiet"] if quiet else [])]
+
+
+@dataclass
+class Child:
+    """A run's process. errors: what it wrote to stderr, where it has no terminal."""
+
+    process: subprocess.Popen[bytes]
+    slot: int
+    errors: IO[bytes] | None
+    started_s: float = field(default_factory=time.monotonic)
+    ended_s: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """As a run exits; 130 also when SIGINT ended it before it could say so, 1 for other signals."""
+        code = self.process.returncode
+        return code if code in (0, 1, 2, 130) else 130 if code == -signal.SIGINT else 1
+
+    @property
+    def killed_by(self) -> str | None:
+        """Name of the signal that ended it, if one did."""
+        return signal.Signals(-self.process.returncode).name if self.process.returncode < 0 else None
+
+    @property
+    def seconds(self) -> float:
+        return self.ended_s - self.started_s
+
+    def last_error(self) -> str | None:
+        """The last line it wrote to stderr, where that was kept."""
+        if self.errors is None:
+            return None
+        self.errors.seek(0)
+        lines = self.errors.read().decode(errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), None)
+
+
+class Children:
+    """Within the `with` block SIGINT and SIGTERM are passed on to the children, each time.
+
+    slots: how many may run side by side; the CPU cores of this process are shared out among them, so
+    that a run which takes all cores it may use takes its share. requested: the first signal that
+    came; nothing more should be started then.
+    """
+
+    def __init__(self, slots: int = 1) -> None:
+        self.slots = slots
+        self.requested: int | None = None
+        self._running: list[Child] = []
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Children:
+        for number in FORWARDED:
+            self._previous[number] = signal.signal(number, self._pass_on)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            for child in self._running:
+                child.process.send_signal(signal.SIGTERM)
+        while self._running:
+            self.wait()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    @property
+    def free(self) -> bool:
+        """Whether one more may be started."""
+        return self.requested is None and len(self._running) < self.slots
+
+    def start(self, command: list[str], *, quiet: bool) -> Child:
+        """Start one. quiet: it gets no terminal, and its stderr is kept."""
+        taken = {child.slot for child in self._running}
+        slot = next(slot for slot in range(self.slots) if slot not in taken)
+        errors = tempfile.TemporaryFile() if quiet else None  # noqa: SIM115  lives as long as the child
+        sys.stdout.flush()
+        with _on_cores(slot, self.slots):
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL if quiet else None,
+                stdout=subprocess.DEVNULL if quiet else None,
+                stderr=errors,
+            )
+        child = Child(process, slot, errors)
+        self._running.append(child)
+        if self.requested is not None:  # it came while the child was being made
+            process.send_signal(self.requested)
+        return child
+
+    def wait(self) -> Child:
+        """The next child that ends."""
+        while True:
+            for child in self._running:
+                if child.process.poll() is not None:
+                    child.ended_s = time.monotonic()
+                    self._running.remove(child)
+                    return child
+            if len(self._running) == 1:
+                self._running[0].process.wait()
+            else:
+                time.sleep(POLL_S)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self.requested = self.requested or number
+        for child in self._running:
+            child.process.send_signal(number)
+
+
+@contextlib.contextmanager
+def _on_cores(slot: int, slots: int) -> Any:
+    """Let a child that is started in the block use the slot's share of the cores."""
+    if slots == 1 or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    all_cores = os.sched_getaffinity(0)
+    cores = sorted(all_cores)
+    share = cores[slot * len(cores) // slots : (slot + 1) * len(cores) // slots] or [cores[slot % len(cores)]]
+    os.sched_setaffinity(0, share)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_cores)

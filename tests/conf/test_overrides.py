@@ -1,0 +1,142 @@
+"""One argument of the command line, in Hydra's grammar or as it stands."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conf.errors import Problem
+from conf.overrides import Setting, parse
+
+
+def options(group: str) -> list[str]:
+    return ["32d", "64d", "128d"]
+
+
+def setting(argument: str, *, split: bool = False) -> Setting:
+    parsed = parse(argument, options, split=split)
+    assert isinstance(parsed, Setting), parsed
+    return parsed
+
+
+def values(argument: str, *, split: bool = False) -> list[object]:
+    return [value.value for value in setting(argument, split=split).values]
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("optimizer.lr=1e-3", 1e-3),
+        ("+optimizer.lr=1e-3", 1e-3),
+        ("++optimizer.lr=1e-3", 1e-3),
+        ("model=32d", "32d"),
+        ("training.max_tokens=1B", "1B"),
+        ("training.max_steps=null", None),
+        ("arch.tied_head=False", False),
+        ("tags=[a,b c]", ["a", "b c"]),
+        ("notes=", ""),
+        ("notes=two words", "two words"),
+        ("notes='a, b'", "a, b"),
+        ("dataset.path=Datasets/my.txt", "Datasets/my.txt"),
+        ("optimizer.lr=${schedule.warmup_fraction}", "${schedule.warmup_fraction}"),
+    ],
+)
+def test_hydras_grammar(argument: str, value: object) -> None:
+    assert values(argument) == [value]
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("dataset.path=~/c4.txt", "~/c4.txt"),
+        ("dataset.path=Datasets/été.txt", "Datasets/été.txt"),
+        ("dataset.path=a (1).txt", "a (1).txt"),
+        ("dataset.path=it's.txt", "it's.txt"),
+        ("notes=https://x/y?a=b&c=d", "https://x/y?a=b&c=d"),
+        ("notes=2^10", "2^10"),
+        ("notes='half quoted", "'half quoted"),
+        ("notes=foo(3)", "foo(3)"),
+        ("tags=[été,(b)]", ["été", "(b)"]),
+    ],
+)
+def test_text_that_it_cannot_read_is_taken_as_it_stands(argument: str, value: object) -> None:
+    assert values(argument) == [value]
+
+
+@pytest.mark.parametrize("number", ["1e-3", "007.50", "1_000", "0x10", "true", "12"])
+def test_a_number_for_a_text_key_stays_as_it_was_typed(number: str) -> None:
+    assert values(f"notes={number}") == [number]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"])))
+def test_what_a_text_became_is_read_again_as_the_same(text: str) -> None:
+    """`argument` and every value's text go through Hydra, and must mean there what they mean here."""
+    for split in (False, True):
+        parsed = parse(f"notes={text}", options, split=split)
+        if isinstance(parsed, Problem) or not parsed.values:
+            continue
+        assert [v.value for v in setting(parsed.argument).values] == [v.value for v in parsed.values]
+        for value in parsed.values:
+            again = setting(f"notes={value.text}")
+            assert [v.value for v in again.values] == [value.value]
+            assert not again.is_sweep
+
+
+@pytest.mark.parametrize(
+    ("argument", "swept"),
+    [
+        ("optimizer.lr=1e-3,3e-3", [1e-3, 3e-3]),
+        ("seed=range(3)", [0, 1, 2]),
+        ("seed=range(1,8,3)", [1, 4, 7]),
+        ("seed=choice(5,7)", [5, 7]),
+        ("model=glob(*)", ["32d", "64d", "128d"]),
+        ("model=glob(*,exclude=64*)", ["32d", "128d"]),
+        ("notes=a,b", ["a", "b"]),
+        ("tags=[a],[b]", [["a"], ["b"]]),
+    ],
+)
+def test_sweeps(argument: str, swept: list[object]) -> None:
+    parsed = setting(argument)
+    assert parsed.is_sweep
+    assert [value.value for value in parsed.values] == swept
+
+
+def test_text_is_split_at_commas_only_where_asked() -> None:
+    assert values("dataset.path=~/a.txt,~/b.txt") == ["~/a.txt,~/b.txt"]
+    assert values("dataset.path=~/a.txt,~/b.txt", split=True) == ["~/a.txt", "~/b.txt"]
+    assert values("dataset.path='~/a,b.txt',été.txt", split=True) == ["~/a,b.txt", "été.txt"]
+
+
+def test_an_interval_has_two_ends() -> None:
+    parsed = setting("optimizer.lr=interval(1e-4,1e-2)")
+    assert parsed.is_interval
+    assert [value.value for value in parsed.values] == [1e-4, 1e-2]
+
+
+def test_a_huge_range_is_not_written_out() -> None:
+    assert len(setting("seed=range(0,1000000000)").values) == 100_001
+
+
+def test_deletion() -> None:
+    assert setting("~optimizer.lr").is_delete
+
+
+@pytest.mark.parametrize(
+    ("argument", "where", "words"),
+    [
+        ("plan", "plan", "expected KEY=VALUE, for example plan=true"),
+        ("model", "model", "--help model"),
+        ("seed", "seed", "a whole number"),
+        ("=3", "=3", "expected KEY=VALUE"),
+        ("", "", "expected KEY=VALUE"),
+        ("training.max_tokens=(10M", "training.max_tokens", "expected a count such as 500M"),
+        ("optimizer.lr=foo(3)", "optimizer.lr", "Unknown function 'foo'"),
+    ],
+)
+def test_what_is_no_setting(argument: str, where: str, words: str) -> None:
+    parsed = parse(argument, options)
+    assert isinstance(parsed, Problem)
+    assert parsed.where == where
+    assert words in parsed.what
+    assert "extraneous" not in parsed.what

@@ -1,0 +1,122 @@
+"""Each rule between keys: what it refuses, that its advice is good, and what it lets pass."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from conf.check import check
+from conf.rules import SCHEDULES_WITHOUT_WARMUP, nearest_divisors
+from training.schedules import SCHEDULES
+
+
+def problems(**plain: Any) -> dict[str, str]:
+    return {problem.where: problem.what for problem in check(plain)[1]}
+
+
+def test_one_budget() -> None:
+    assert problems(training={"max_tokens": "1B"}) == {}
+    assert problems(training={"tokens_per_param": 20}) == {}
+    two = problems(training={"tokens_per_param": 20, "max_steps": 10})
+    assert "max_steps and tokens_per_param are given" in two["training.max_steps"]
+    assert "training.tokens_per_param=null" in two["training.max_steps"]
+    three = problems(training={"tokens_per_param": 20, "max_steps": 10, "max_tokens": 5})
+    assert "training.max_steps=null training.tokens_per_param=null" in three["training.max_tokens"]
+
+
+def test_one_batch() -> None:
+    both = problems(training={"effective_batch": 32, "batch_tokens": 4096})
+    assert "training.effective_batch=32 is given too" in both["training.batch_tokens"]
+
+
+@given(tokens=st.integers(1, 10**6), seq_len=st.integers(1, 4096))
+def test_tokens_in_a_step_are_whole_windows(tokens: int, seq_len: int) -> None:
+    found = problems(training={"batch_tokens": tokens, "seq_len": seq_len})
+    assert bool(found) == bool(tokens % seq_len)
+    if found:
+        advice = found["training.batch_tokens"].partition("nearest: ")[2].split(", ")
+        for choice in advice:
+            assert abs(int(choice) - tokens) < seq_len
+            assert problems(training={"batch_tokens": int(choice), "seq_len": seq_len}) == {}
+
+
+@given(
+    batch=st.none() | st.integers(1, 5000),
+    micro=st.integers(1, 5000),
+    seq_len=st.integers(1, 64),
+    tokens=st.booleans(),
+)
+def test_micro_batches_meet_the_batch_exactly(
+    batch: int | None, micro: int, seq_len: int, tokens: bool
+) -> None:
+    assume(batch is not None or not tokens)
+    size = {"batch_tokens": batch * seq_len} if tokens and batch else {"effective_batch": batch}
+    found = problems(training={**size, "micro_batch": micro, "seq_len": seq_len})
+    assert bool(found) == bool((batch or 32) % micro)
+    if found:
+        what = found["training.micro_batch"]
+        divisors, _, others = what.partition("; or training.")
+        for choice in re.findall(r"\d+", divisors.partition("nearest micro-batches: ")[2]):
+            assert problems(training={**size, "micro_batch": int(choice), "seq_len": seq_len}) == {}
+        key, _, values = others.partition("=")
+        for value in values.split(" or "):
+            assert problems(training={key: int(value), "micro_batch": micro, "seq_len": seq_len}) == {}
+
+
+@given(number=st.integers(1, 10**5), wanted=st.integers(1, 10**5))
+def test_nearest_divisors(number: int, wanted: int) -> None:
+    found = nearest_divisors(number, wanted)
+    every = [n for n in range(1, number + 1) if number % n == 0]
+    assert found == sorted(found)
+    assert set(found) <= set(every)
+    assert len(found) == min(3, len(every))
+    farthest = max(abs(n - wanted) for n in found)
+    assert all(abs(n - wanted) >= farthest for n in every if n not in found)
+
+
+def test_a_window_is_within_the_positions() -> None:
+    assert problems(training={"seq_len": 128}, arch={"max_positions": 128}) == {}
+    found = problems(training={"seq_len": 129}, arch={"max_positions": 128})
+    assert "longer than the model's positions, arch.max_positions=128" in found["training.seq_len"]
+
+
+def test_a_tokenizer_can_be_found() -> None:
+    assert problems(tokenizer={"name": "custom", "repo": "a/b"}) == {}
+    assert problems(tokenizer={"name": "custom", "path": "x"}) == {}
+    assert "tokenizer.path=FOLDER" in problems(tokenizer={"name": "custom"})["tokenizer.path"]
+
+
+def test_a_tokenizer_that_would_not_be_read_is_told() -> None:
+    found = problems(tokenizer={"name": "bytes", "path": "x"})
+    assert "tokenizer=custom tokenizer.path=x" in found["tokenizer.path"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-9", "", "hex", "rot13", "a\0b", "x" * 300])
+def test_an_encoding_that_there_is_not(encoding: str) -> None:
+    assert "Python knows no text encoding" in problems(dataset={"encoding": encoding})["dataset.encoding"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "UTF-16", "cp1252"])
+def test_an_encoding_that_there_is(encoding: str) -> None:
+    assert problems(dataset={"encoding": encoding}) == {}
+
+
+@pytest.mark.parametrize(
+    ("separator", "is_right"), [("<|sep|>", True), (None, True), (" ", True), ("", False), ("a\n", False)]
+)
+def test_a_separator_is_one_line(separator: str | None, is_right: bool) -> None:
+    assert (problems(dataset={"document_separator": separator}) == {}) is is_right
+
+
+def test_a_warmup_is_not_ignored() -> None:
+    assert problems(schedule={"name": "cosine", "warmup_fraction": 0}) == {}
+    found = problems(schedule={"name": "cosine", "warmup_fraction": 0.1})
+    assert "schedule=cosine has no warm-up" in found["schedule.warmup_fraction"]
+
+
+def test_the_schedules_without_warmup_are_those_of_training() -> None:
+    assert {name for name, shape in SCHEDULES.items() if not shape.warms_up} == set(SCHEDULES_WITHOUT_WARMUP)

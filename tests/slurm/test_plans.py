@@ -1,0 +1,55 @@
+"""Plans of a whole sweep: problems together, one table, sums that count each run once."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from tiny_run import make_run, run_core, tiny_config
+
+from conf import UserError
+from slurm.plans import plan_all, render_plans
+
+
+def test_one_plan_is_its_page(tmp_path: Path) -> None:
+    (plan,) = plan_all([tiny_config(tmp_path)], tokenize=False)
+    assert render_plans([plan]) == plan.render()
+
+
+def test_equal_runs_count_once(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path)
+    other = dataclasses.replace(config, seed=1)
+    table = render_plans(plan_all([config, other, config], tokenize=True)).splitlines()
+    assert len(table) == 5
+    assert {line[:13] for line in table[1:4]} == {"tiny-lr0.003-"}
+    tokens = 40 * 4 * 16
+    assert table[-1].startswith(f"2 runs, {2 * tokens:,} tokens, ")
+    assert table[-1].endswith("1 asked for twice run once")
+    assert max(map(len, table)) < 110
+
+
+def test_a_text_that_is_not_tokenized_is_named(tmp_path: Path) -> None:
+    configs = [dataclasses.replace(tiny_config(tmp_path), seed=seed) for seed in (0, 1)]
+    table = render_plans(plan_all(configs, tokenize=False))
+    assert f"not tokenized yet: {tmp_path / 'tiny.txt'}" in table
+
+
+@pytest.mark.slow
+def test_what_is_done_already_is_told(tmp_path: Path) -> None:
+    configs = [dataclasses.replace(tiny_config(tmp_path, max_steps=2), seed=seed) for seed in (0, 1)]
+    assert run_core(make_run(configs[0])).returncode == 0
+    table = render_plans(plan_all(configs, tokenize=False)).splitlines()
+    assert table[1].endswith("done")
+    assert table[-1].endswith("1 done already")
+
+
+def test_problems_of_all_runs_come_together_and_once(tmp_path: Path) -> None:
+    wrong = [tiny_config(tmp_path, max_steps=10**9), tiny_config(tmp_path, seq_len=10**6)]
+    with pytest.raises(UserError) as raised:
+        plan_all([*wrong, tiny_config(tmp_path), *wrong], tokenize=True)
+    assert [problem.where for problem in raised.value.problems] == [
+        "training.max_steps",
+        "training.seq_len",  # of train
+        "training.seq_len",  # of val
+    ]
