@@ -1,0 +1,145 @@
+"""The page that ends a sweep: a row a run, the best one marked, what failed and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.next_steps import after_sweep
+from analysis.outcome import Outcome, diverged, how_to_go_on, outcome_of
+from analysis.run_folder import RunFolder, read_run_folder
+from analysis.terminal import STATE_STYLES, Terminal, commands, heading, indented, table
+from conf.quantities import format_count, format_duration
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """A run of a sweep. Losses in nats a token, None until the first evaluation. seconds: of training."""
+
+    run: RunFolder
+    outcome: Outcome
+    final_val_loss: float | None
+    best_val_loss: float | None
+    tokens: float | None
+    seconds: float | None
+
+
+def sweep_row(run: RunFolder) -> SweepRow:
+    """What a sweep's table says of the run."""
+    losses = [record["loss"] for record in run.evals]
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    return SweepRow(
+        run,
+        outcome_of(run),
+        final_val_loss=losses[-1] if losses else None,
+        best_val_loss=min(finite, default=None),
+        tokens=next(iter(run.column("tokens")[-1:]), None),
+        seconds=next(iter(run.column("seconds")[-1:]), None),
+    )
+
+
+def best_row(rows: Sequence[SweepRow]) -> SweepRow | None:
+    """The finished run with the lowest final val loss; None where the losses are of different tokens."""
+    done = [
+        row
+        for row in rows
+        if row.outcome.is_done and row.final_val_loss is not None and math.isfinite(row.final_val_loss)
+    ]
+    if not done or len({_measured_on(row.run) for row in done}) > 1:
+        return None
+    return min(done, key=lambda row: row.final_val_loss or 0.0)
+
+
+def render_sweep(folders: Sequence[Path], *, color: bool | None = None) -> str:
+    """The page of a sweep's runs, in the order given.
+
+    Raises:
+        UserError: one of the folders is not there.
+    """
+    rows = [sweep_row(read_run_folder(folder)) for folder in folders]
+    return sweep_page(rows, Terminal.of_stdout(color))
+
+
+def sweep_page(rows: Sequence[SweepRow], terminal: Terminal) -> str:
+    """The page of a sweep as text."""
+    from rich.text import Text
+
+    failed = [row for row in rows if not row.outcome.is_done]
+    best = best_row(rows)
+    counts = f"{len(rows) - len(failed)} of {len(rows)} runs done"
+    style = "bold red" if failed else "bold green"
+    parts: list[RenderableType] = [
+        Text(terminal.rule(_study(rows), counts), style=style),
+        indented(_rows(rows, best, terminal)),
+        *(indented(sentence) for sentence in [_about_best(rows, best)] if sentence),
+        "",
+    ]
+    if failed:
+        parts += [
+            heading(f"Not done: {len(failed)}"),
+            *(part for row in failed for part in _failure(row)),
+            "",
+        ]
+    to_go_on = sum(not diverged(row.run) for row in failed)
+    next_commands = after_sweep(best.run if best else None, to_go_on)
+    return terminal.print(*parts, heading("Next"), commands(next_commands, terminal.width))
+
+
+def _rows(rows: Sequence[SweepRow], best: SweepRow | None, terminal: Terminal) -> RenderableType:
+    from rich.text import Text
+
+    star = "★" if terminal.unicode else "*"
+    shown = table(
+        ("  run", "left"), ("state", "left"), ("final val loss", "right"), ("best", "right"),
+        ("tokens", "right"), ("time", "right"),
+    )  # fmt: skip
+    for row in rows:
+        shown.add_row(
+            f"{star if row is best else ' '} {row.run.name}",
+            Text(row.outcome.state, style=STATE_STYLES.get(row.outcome.state, "")),
+            _loss(row.final_val_loss),
+            _loss(row.best_val_loss),
+            "-" if row.tokens is None else format_count(row.tokens),
+            "-" if row.seconds is None else format_duration(row.seconds),
+            style="bold" if row is best else "",
+        )
+    return shown
+
+
+def _about_best(rows: Sequence[SweepRow], best: SweepRow | None) -> str | None:
+    if best is not None:
+        return f"Best: {best.run.name}, val loss {best.final_val_loss:.4f}"
+    if sum(row.outcome.is_done and row.final_val_loss is not None for row in rows) > 1:
+        return "No best run: they were evaluated on different tokens, so that their losses do not compare"
+    return None
+
+
+def _failure(row: SweepRow) -> list[RenderableType]:
+    outcome = row.outcome
+    at = f" at {outcome.steps}" if outcome.step is not None else ""
+    told = f"{row.run.name}: {outcome.state}{at}: {outcome.reason or 'no reason is given'}"
+    parts: list[RenderableType] = [indented(told, style=STATE_STYLES.get(outcome.state, ""))]
+    if diverged(row.run):
+        parts.append(indented(how_to_go_on(row.run), style="dim"))
+    return parts
+
+
+def _measured_on(run: RunFolder) -> tuple[object, ...]:
+    """What must be the same for two validation losses to compare."""
+    evaluated = run.evals[-1].get("eval_tokens") if run.evals else None
+    return run.fact("data.fingerprint"), run.setting("training.seq_len"), evaluated
+
+
+def _study(rows: Sequence[SweepRow]) -> str:
+    folders = {row.run.path.parent for row in rows}
+    return str(folders.pop()) if len(folders) == 1 else f"{len(folders)} studies"
+
+
+def _loss(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

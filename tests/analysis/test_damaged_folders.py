@@ -1,0 +1,62 @@
+"""The page of a run comes, whatever bytes its files hold: it ends every run, and must not be what fails."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis import read_run_folder
+from analysis.loss_plot import loss_figure
+from analysis.memory_plot import memory_figure
+from analysis.summary import run_page
+from analysis.sweep import sweep_page, sweep_row
+from analysis.terminal import Terminal
+
+FILES = ["status.json", "run.json", "config.yaml", "metrics.csv", "evals.jsonl", "memory.jsonl"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_overwritten(small_run: Any, name: str, data: st.DataObject) -> None:
+    whole = (small_run.path / name).read_bytes()
+    at = data.draw(st.integers(0, len(whole)))
+    junk = data.draw(
+        st.binary(max_size=8) | st.sampled_from([b"null", b"{}", b"[]", b'"x"', b"-1", b"NaN", b"1e999"])
+    )
+    try:
+        (small_run.path / name).write_bytes(whole[:at] + junk + whole[at + len(junk) :])
+        page = run_page(read_run_folder(small_run.path), [], Terminal())
+        assert small_run.path.name in page
+        sweep_page([sweep_row(read_run_folder(small_run.path))], Terminal())
+    finally:
+        (small_run.path / name).write_bytes(whole)
+
+
+@pytest.mark.parametrize("key", [
+    "results", "data", "attempts", "auto", "parameters", "steps", "tokens", "vocab_size", "effective_batch",
+])  # fmt: skip
+@pytest.mark.parametrize("value", [None, "x", [], {}, -1, float("nan")])
+def test_any_fact_of_another_kind(small_run: Any, key: str, value: Any) -> None:
+    small_run.run(**{key: value})
+    run = read_run_folder(small_run.path)
+    page = run_page(run, [], Terminal())
+    assert "Memory by stage" in page
+    assert "nan" not in page
+    sweep_page([sweep_row(run)], Terminal())
+
+
+@pytest.mark.parametrize("missing", FILES)
+def test_any_file_missing(small_run: Any, tmp_path: Path, missing: str) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(small_run.path, copy)
+    (copy / missing).unlink()
+    run = read_run_folder(copy)
+    assert "Next" in run_page(run, [], Terminal())
+    assert (loss_figure(run) is None) == (missing == "metrics.csv")
+    assert (memory_figure(run) is None) == (missing == "memory.jsonl")

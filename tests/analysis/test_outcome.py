@@ -1,0 +1,107 @@
+"""The state of a run that could still say so, and of one that could not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import durable
+from analysis import read_run_folder
+from analysis.outcome import diverged, how_to_go_on, outcome_of
+
+
+def test_done(done_run: Any) -> None:
+    outcome = outcome_of(read_run_folder(done_run.path))
+    assert outcome.is_done
+    assert (outcome.state, outcome.reason, outcome.steps) == ("done", None, "step 500 of 500")
+
+
+def test_a_run_without_status_is_queued(new_run: Callable[..., Any]) -> None:
+    outcome = outcome_of(read_run_folder(new_run().path))
+    assert (outcome.state, outcome.reason) == ("queued", "it has not started yet")
+    assert outcome.steps == "no step"
+
+
+def test_a_run_whose_process_is_there_is_running(new_run: Callable[..., Any]) -> None:
+    made = new_run()
+    made.status("running", step=7, heartbeat_s=time.time())
+    with durable.lock(made.path / "run.lock", "it"):
+        outcome = outcome_of(read_run_folder(made.path))
+    assert outcome.state == "running"
+    assert f"process {os.getpid()} on" in str(outcome.reason)
+
+
+def test_a_run_whose_process_was_killed_has_failed(new_run: Callable[..., Any], root: Path) -> None:
+    made = new_run()
+    made.status("running", step=7, stage="evaluate", heartbeat_s=time.time() - 60)
+    program = (
+        "import durable, os, signal, sys\n"
+        "with durable.lock(sys.argv[1], 'it'):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, str(made.path / "run.lock")], cwd=root)
+    assert killed.returncode == -signal.SIGKILL
+    assert (made.path / "run.lock").exists()
+    outcome = outcome_of(read_run_folder(made.path))
+    assert outcome.state == "failed"
+    assert outcome.reason == (
+        "its process ended without a word, in stage evaluate, last heard of 1 min ago: killed, or the "
+        "machine went down"
+    )
+
+
+def test_a_run_that_says_running_without_a_lock_has_failed(new_run: Callable[..., Any]) -> None:
+    made = new_run()
+    made.status("running")
+    assert outcome_of(read_run_folder(made.path)).state == "failed"
+
+
+@pytest.mark.parametrize(("silent_s", "state"), [(10, "running"), (3600, "stalled")])
+def test_a_run_on_another_machine_is_told_by_its_heartbeat(
+    new_run: Callable[..., Any], silent_s: float, state: str
+) -> None:
+    made = new_run()
+    made.status("running", heartbeat_s=time.time() - silent_s)
+    holder = {"host": "another", "pid": 1, "started_at": 5, "since": "noon", "job_id": "77"}
+    (made.path / "run.lock").write_text(json.dumps(holder))
+    outcome = outcome_of(read_run_folder(made.path))
+    assert outcome.state == state
+    assert "process 1 on another, Slurm job 77, since noon" in str(outcome.reason)
+
+
+def test_a_run_that_ends_while_it_is_looked_at_is_done(new_run: Callable[..., Any]) -> None:
+    made = new_run()
+    made.status("running")
+    run = read_run_folder(made.path)
+    assert run.status["state"] == "running"
+    made.status("done")
+    assert outcome_of(run).state == "done"
+
+
+def test_how_to_go_on(new_run: Callable[..., Any]) -> None:
+    made = new_run()
+    made.status("cancelled", reason="interrupted (Ctrl-C)")
+    made.losses(20)
+    assert "start it over" in how_to_go_on(read_run_folder(made.path))
+    made.checkpoint(200)
+    made.checkpoint(1200)
+    (made.path / "checkpoints" / ".step-00009999.tmp").mkdir()
+    assert how_to_go_on(read_run_folder(made.path)) == (
+        "Type the same command again to go on from the checkpoint of step 1,200"
+    )
+
+
+def test_a_run_that_diverged_is_not_to_be_typed_again(diverged_run: Any, done_run: Any) -> None:
+    run = read_run_folder(diverged_run.path)
+    assert diverged(run)
+    assert "change it first" in how_to_go_on(run)
+    assert not diverged(read_run_folder(done_run.path))

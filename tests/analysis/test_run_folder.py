@@ -1,0 +1,154 @@
+"""A run folder reads as plain values, whatever a killed run left in it."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis import read_run_folder
+from analysis.summary import run_page
+from analysis.terminal import Terminal
+from conf import UserError
+
+
+def test_a_finished_run_reads_whole(done_run: Any) -> None:
+    run = read_run_folder(done_run.path)
+    assert run.status["state"] == "done"
+    assert run.fact("data.tokens") == 12080465
+    assert run.setting("optimizer.lr") == 0.003
+    assert run.column("step") == list(range(1, 501))
+    assert {len(column) for column in run.metrics.values()} == {500}
+    blank = [math.isnan(value) for value in run.column("val_loss")]
+    assert blank.count(False) == len(run.evals) == 10
+    assert not blank[49]
+    assert run.evals[-1]["loss"] == run.column("val_loss")[-1] == run.fact("results.val_loss")
+    assert len(run.memory) == 2 * (8 + 3 * 10 + 1)
+    assert run.checkpoint_step == 500
+    assert run.damage == []
+
+
+def test_an_empty_folder_reads_as_empty(tmp_path: Path) -> None:
+    run = read_run_folder(tmp_path)
+    assert (run.status, run.run, run.config, run.metrics, run.evals, run.memory) == ({}, {}, {}, {}, [], [])
+    assert run.column("train_loss") == []
+    assert run.fact("data.tokens") is None
+    assert run.checkpoint_step is None
+    assert run.damage == []
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no_such: no such run folder"):
+        read_run_folder(tmp_path / "no_such")
+
+
+def test_a_row_cut_at_any_byte_is_left_out(small_run: Any) -> None:
+    whole = read_run_folder(small_run.path).metrics
+    path = small_run.path / "metrics.csv"
+    content = path.read_bytes()
+    for cut in range(len(content) - 300, len(content)):
+        path.write_bytes(content[:cut])
+        run = read_run_folder(small_run.path)
+        rows = content[:cut].count(b"\n") - 1
+        for name, column in run.metrics.items():
+            assert len(column) == rows
+            assert repr(column) == repr(whole[name][:rows])
+        assert len(run.damage) == (not content[:cut].endswith(b"\n"))
+
+
+@pytest.mark.parametrize("name", ["evals", "memory"])
+def test_a_record_cut_at_any_byte_is_left_out(small_run: Any, name: str) -> None:
+    whole = getattr(read_run_folder(small_run.path), name)
+    path = small_run.path / f"{name}.jsonl"
+    content = path.read_bytes()
+    for cut in range(len(content) - 150, len(content) - 1):
+        path.write_bytes(content[:cut])
+        run = read_run_folder(small_run.path)
+        assert getattr(run, name) == whole[:-1]
+        assert run.damage == [f"{name}.jsonl: 1 line passed over, torn or not numbers"]
+
+
+def test_a_line_that_a_full_disk_cut_does_not_take_the_next_with_it(done_run: Any) -> None:
+    path = done_run.path / "memory.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:3], lines[3][:40], *lines[4:]]) + "\n")
+    run = read_run_folder(done_run.path)
+    assert len(run.memory) == len(lines) - 1
+    assert run.damage == ["memory.jsonl: 1 line passed over, torn or not numbers"]
+
+
+def test_records_of_another_kind_are_ignored(small_run: Any) -> None:
+    whole = read_run_folder(small_run.path)
+    records, evaluations = whole.memory, whole.evals
+    with open(small_run.path / "memory.jsonl", "a") as file:
+        for other in (
+            {"event": "sample"},
+            {"snapshot": None},
+            {"stage": 3},
+            {"attempt": None},
+            {"elapsed_s": ""},
+        ):
+            file.write(json.dumps(records[0] | other) + "\n")
+    with open(small_run.path / "evals.jsonl", "a") as file:
+        file.write(json.dumps(evaluations[0] | {"loss": None}) + "\n")
+    run = read_run_folder(small_run.path)
+    assert (run.memory, run.evals) == (records, evaluations)
+
+
+def test_a_line_ends_only_at_its_end(small_run: Any) -> None:
+    records = read_run_folder(small_run.path).memory
+    odd = records[0] | {"facts": {"path": "a\u2028b\x85c"}}
+    with open(small_run.path / "memory.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps(odd, ensure_ascii=False) + "\n")
+    assert read_run_folder(small_run.path).memory == [*records, odd]
+
+
+def test_what_is_not_known_is_ignored_and_what_is_missing_is_missed(new_run: Callable[..., Any]) -> None:
+    made = new_run()
+    (made.path / "metrics.csv").write_text("step,loss_of_another_version,tokens\n1,0.5,10\n2,,20\n")
+    run = read_run_folder(made.path)
+    assert run.column("tokens") == [10.0, 20.0]
+    assert run.column("train_loss") == []
+    assert run_page(run, [], Terminal())
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"\xff\xfe\x00", b"null", b"[" * 100_000])
+def test_a_json_file_that_is_damaged_is_told(done_run: Any, content: bytes) -> None:
+    (done_run.path / "run.json").write_bytes(content)
+    run = read_run_folder(done_run.path)
+    assert run.run == {}
+    assert len(run.damage) == 1
+    assert run.damage[0].startswith("run.json cannot be read")
+    assert f"not whole      {run.damage[0]}" in run_page(run, [], Terminal())
+
+
+def test_the_newest_attempt_is_the_one_that_counts(done_run: Any) -> None:
+    done_run.memory(attempt=2, cycles=1)
+    newest = read_run_folder(done_run.path).last_attempt_memory
+    assert {record["attempt"] for record in newest} == {2}
+    assert len(newest) == 2 * (8 + 3 + 1)
+
+
+def test_reading_and_rendering_load_nothing_heavy(done_run: Any, root: Path) -> None:
+    program = (
+        "import sys, pathlib, analysis\n"
+        "from analysis.summary import run_page\n"
+        "from analysis.terminal import Terminal\n"
+        "run_page(analysis.read_run_folder(pathlib.Path(sys.argv[1])), [], Terminal())\n"
+        "heavy = {'torch', 'pandas', 'matplotlib', 'numpy', 'hydra', 'transformers'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(done_run.path)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"

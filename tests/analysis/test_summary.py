@@ -1,0 +1,303 @@
+"""The pages that end a run and a sweep, word for word, and what they must not say."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.text import Text
+
+from analysis import read_run_folder, render_run, render_sweep
+from analysis.next_steps import after_run, after_sweep
+from analysis.outcome import outcome_of
+from analysis.run_folder import RunFolder
+from analysis.summary import run_page
+from analysis.sweep import best_row, sweep_page, sweep_row
+from analysis.terminal import Terminal
+from conf.arguments import read_arguments
+from conf.compose import Composer
+from conf.request import read_request
+
+GOLDEN = Path(__file__).parent / "golden"
+NEW_RUN = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def stand_in_the_folder_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def relative(made: Any) -> RunFolder:
+    return read_run_folder(Path(os.path.relpath(made.path)))
+
+
+def check_golden(name: str, page: str) -> None:
+    """UPDATE_GOLDEN=1 writes the page, to be read before it is committed."""
+    path = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(page + "\n", encoding="utf-8")
+    assert page + "\n" == path.read_text(encoding="utf-8")
+
+
+def test_page_of_a_run_that_is_done(done_run: Any) -> None:
+    pictures = [relative(done_run).path / name for name in ("loss.png", "memory.png")]
+    check_golden("done.txt", run_page(relative(done_run), pictures, Terminal()))
+
+
+def test_page_of_a_run_that_diverged_on_a_plain_terminal(diverged_run: Any) -> None:
+    page = run_page(relative(diverged_run), [], Terminal(unicode=False))
+    check_golden("diverged.txt", page)
+    assert page.isascii()
+
+
+def test_page_of_a_run_that_was_cancelled_in_its_second_attempt(new_run: NEW_RUN) -> None:
+    made = new_run()
+    made.config()
+    made.status("cancelled", step=250, stage="train", attempt=2, reason="interrupted (Ctrl-C)")
+    made.run(attempts=[{"attempt": 1}, {"attempt": 2}])
+    made.losses(250, evals=3)
+    made.memory(attempt=1, cycles=2)
+    made.memory(attempt=2, cycles=1, limit_mb=900, gpu=True, killed_in="evaluate")
+    made.checkpoint(200)
+    check_golden("cancelled.txt", run_page(relative(made), [], Terminal()))
+
+
+def test_page_of_a_run_that_has_not_started(new_run: NEW_RUN) -> None:
+    page = run_page(relative(new_run()), [], Terminal())
+    assert "queued: it has not started yet" in page
+    assert "Loss" not in page
+
+
+def test_lines_fit_100_columns(done_run: Any, diverged_run: Any, new_run: NEW_RUN) -> None:
+    on_gpu = new_run("256d-lr0.003-seed0-deadbeef")
+    on_gpu.memory(gpu=True, error_in="checkpoint")
+    for made in (done_run, diverged_run, on_gpu):
+        page = run_page(relative(made), [], Terminal())
+        assert max(map(len, page.splitlines())) <= 100
+
+
+def test_a_name_that_is_too_long_is_folded_and_not_cut(new_run: NEW_RUN) -> None:
+    name = "a" * 60 + "b" * 60
+    rows, _ = sweep_page([sweep_row(relative(new_run(name)))], Terminal()).split("Not done")
+    assert rows.count("a") >= 60
+    assert rows.count("b") >= 60
+
+
+def test_colour_changes_no_word(done_run: Any, diverged_run: Any) -> None:
+    for made in (done_run, diverged_run):
+        plain = run_page(relative(made), [], Terminal())
+        colored = run_page(relative(made), [], Terminal(color=True))
+        assert "\x1b" not in plain
+        assert "\x1b[" in colored
+        assert "\n".join(line.rstrip() for line in Text.from_ansi(colored).plain.splitlines()) == plain
+
+
+@pytest.mark.parametrize(
+    ("bigram", "says"),
+    [
+        (2.4384, "It learned more than which token follows which: val loss 1.8709, that of a bigram"),
+        (1.5, "It has not yet learned more than which token follows which: val loss 1.8709, that of"),
+        (None, None),
+    ],
+)
+def test_that_it_learned_is_said_only_when_it_did(
+    done_run: Any, bigram: float | None, says: str | None
+) -> None:
+    results = relative(done_run).run["results"]
+    done_run.run(results=results | {"bigram_val_loss": bigram})
+    page = run_page(relative(done_run), [], Terminal())
+    assert (says in page) if says else ("learned" not in page)
+
+
+def test_a_best_loss_before_the_end_is_told(done_run: Any) -> None:
+    results = relative(done_run).run["results"]
+    done_run.run(results=results | {"best": {"step": 300, "val_loss": 1.25}})
+    page = run_page(relative(done_run), [], Terminal())
+    assert "val loss 1.8709 at the end; the best was 1.2500 at step 300" in page
+
+
+def test_milestones_are_true(done_run: Any) -> None:
+    """The train loss beside an evaluation is the mean of the ten steps up to it."""
+    run = relative(done_run)
+    losses = run.column("train_loss")
+    page = run_page(run, [], Terminal())
+    for row in (re.split(r"\s{2,}", line.strip()) for line in page.splitlines()):
+        if len(row) == 4 and row[0].replace(",", "").isdigit():
+            step = int(row[0].replace(",", "")) // 4096
+            assert row[1] == f"{sum(losses[step - 10 : step]) / 10:.4f}"
+            assert row[2] == f"{run.column('val_loss')[step - 1]:.4f}"
+    assert "  2,048,000 " in page
+
+
+def test_speed_is_that_of_the_last_half(done_run: Any) -> None:
+    path = done_run.path / "metrics.csv"
+    rows = path.read_text().splitlines()
+    slow = [row.replace(",32768.0,", ",100.0,") for row in rows[1:252]]
+    path.write_text("\n".join([rows[0], *slow, *rows[252:]]) + "\n")
+    assert "32,768 tokens/s" in run_page(relative(done_run), [], Terminal())
+
+
+def test_render_run_draws_and_names_the_pictures(done_run: Any) -> None:
+    folder = Path(os.path.relpath(done_run.path))
+    page = render_run(folder)
+    for name in ("loss", "memory"):
+        assert f"  {name:<15}{folder / name}.png" in page
+        assert (folder / f"{name}.png").stat().st_size > 10_000
+    assert "\x1b" not in page
+
+
+def test_a_page_comes_without_pictures_where_they_cannot_be_drawn(
+    done_run: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> list[Path]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("analysis.summary.draw_run", full)
+    page = render_run(Path(os.path.relpath(done_run.path)))
+    assert "Next" in page
+    assert ".png" not in page
+    assert "cannot be drawn: OSError: [Errno 28] No space left on device" in caplog.text
+
+
+def sweep(new: NEW_RUN, *floors: float) -> list[Any]:
+    """Runs of one sweep that end at different losses."""
+    made_runs = []
+    for index, floor in enumerate(floors):
+        made = new(f"32d-lr{0.001 * 3**index:g}-seed0-{index:08d}")
+        made.config(lr=0.001 * 3**index)
+        made.status()
+        val_loss = made.losses(floor=floor)
+        made.run(results={"val_loss": val_loss, "best": {"step": 500, "val_loss": val_loss}})
+        made_runs.append(made)
+    return made_runs
+
+
+def test_page_of_a_sweep(new_run: NEW_RUN, diverged_run: Any) -> None:
+    made = [*sweep(new_run, 2.2, 1.9, 2.0), diverged_run, new_run("32d-lr3-seed0-feedbeef")]
+    rows = [sweep_row(relative(one)) for one in made]
+    check_golden("sweep.txt", sweep_page(rows, Terminal()))
+    assert "* 32d-lr0.003" in sweep_page(rows, Terminal(unicode=False))
+    colored = sweep_page(rows, Terminal(color=True))
+    assert "\n".join(line.rstrip() for line in Text.from_ansi(colored).plain.splitlines()) == sweep_page(
+        rows, Terminal()
+    )
+    assert render_sweep([Path(os.path.relpath(one.path)) for one in made]) == sweep_page(rows, Terminal())
+
+
+def test_a_sweep_without_failures_says_nothing_of_them(new_run: NEW_RUN) -> None:
+    page = sweep_page([sweep_row(relative(one)) for one in sweep(new_run, 2.2, 1.9)], Terminal())
+    assert "2 of 2 runs done" in page
+    assert "Not done" not in page
+    assert "the same command again" not in page
+
+
+def test_the_best_run_is_a_finished_one(new_run: NEW_RUN) -> None:
+    first, second, third = sweep(new_run, 1.2, 1.9, 2.0)
+    first.status("cancelled", step=300, reason="interrupted (Ctrl-C)")
+    rows = [sweep_row(relative(made)) for made in (first, second, third)]
+    best = best_row(rows)
+    assert best is rows[1]
+    assert rows[0].final_val_loss < rows[1].final_val_loss
+
+
+def test_a_loss_that_is_not_finite_is_never_the_best(new_run: NEW_RUN) -> None:
+    first, second = sweep(new_run, 1.2, 1.9)
+    with open(first.path / "evals.jsonl", "a") as file:
+        file.write('{"step": 500, "tokens": 2048000, "loss": NaN, "eval_tokens": 100096}\n')
+    rows = [sweep_row(relative(made)) for made in (first, second)]
+    assert best_row(rows) is rows[1]
+    assert "nan" in sweep_page(rows, Terminal())
+
+
+@pytest.mark.parametrize("changed", ["data", "seq_len", "eval_tokens"])
+def test_losses_on_different_tokens_have_no_best(new_run: NEW_RUN, changed: str) -> None:
+    first, second = sweep(new_run, 1.2, 1.9)
+    if changed == "data":
+        first.run(data=relative(first).run["data"] | {"fingerprint": "other"})
+    elif changed == "seq_len":
+        first.config(seq_len=256)
+    else:
+        text = (first.path / "evals.jsonl").read_text()
+        (first.path / "evals.jsonl").write_text(text.replace("100096", "200192"))
+    page = sweep_page([sweep_row(relative(made)) for made in (first, second)], Terminal())
+    assert "No best run: they were evaluated on different tokens" in page
+    assert "★" not in page
+
+
+def test_every_command_that_is_suggested_can_be_typed(
+    done_run: Any, diverged_run: Any, new_run: NEW_RUN
+) -> None:
+    largest, elsewhere = new_run("512d"), new_run("text")
+    for made, model, dataset in ((largest, "512d", None), (elsewhere, "96d", "my text.txt")):
+        made.config()
+        settings = (made.path / "config.yaml").read_text().replace("name: 32d", f"name: {model}")
+        settings = settings.replace("d_model: 32", f"d_model: {model[:-1]}")
+        if dataset:
+            settings = settings.replace("name: stdlib", "name: text").replace(
+                "path: null", f"path: {dataset}", 1
+            )
+        (made.path / "config.yaml").write_text(settings)
+        made.status()
+    suggested = []
+    for made in (done_run, diverged_run, largest, elsewhere):
+        run = relative(made)
+        suggested += [*after_run(run, outcome_of(run)), *after_sweep(run, 2), *after_sweep(run, 0)]
+    typed = {command for command, _ in suggested if command.startswith("python experiments.py")}
+    assert len(typed) >= 12
+    for command in typed:
+        check_command(command)
+
+
+def test_suggestions_keep_what_the_run_was_told(new_run: NEW_RUN) -> None:
+    made = new_run()
+    made.config(lr=0.0123, max_tokens=200_000, effective_batch=32, compile=True, micro_batch=4)
+    made.status()
+    larger, _, plan = [command for command, _ in after_run(relative(made), outcome_of(relative(made)))]
+    told = "optimizer.lr=0.0123 training.max_tokens=200000 training.micro_batch=4 training.compile=true"
+    assert set(larger.split()) == {"python", "experiments.py", "model=64d", *told.split()}
+    assert set(plan.split()) - set(larger.split()) == {"model=256d", "plan=true"}
+    again, *_ = [command for command, _ in after_sweep(relative(made), 0)]
+    assert set(again.split()) - set(larger.split()) == {"-m", "model=32d", "seed=1,2"}
+
+
+def test_suggestions_name_the_data_and_the_tokenizer(new_run: NEW_RUN) -> None:
+    made = new_run()
+    made.config()
+    settings = (made.path / "config.yaml").read_text()
+    settings = settings.replace("name: stdlib", "name: text").replace("path: null", "path: my.txt", 1)
+    (made.path / "config.yaml").write_text(settings)
+    made.status()
+    larger, _ = after_run(relative(made), outcome_of(relative(made)))[0]
+    assert {"dataset=text", "dataset.path=my.txt", "tokenizer=bytes"} <= set(larger.split())
+
+
+def test_suggestions_leave_out_what_was_only_filled_in(new_run: NEW_RUN) -> None:
+    made = new_run()
+    made.config(max_tokens=2_002_944, effective_batch=32)
+    made.run()
+    made.status()
+    assert after_run(relative(made), outcome_of(relative(made)))[0][0] == "python experiments.py model=64d"
+
+
+def test_a_sweep_of_which_all_that_failed_diverged_is_not_to_be_typed_again(
+    new_run: NEW_RUN, diverged_run: Any
+) -> None:
+    rows = [sweep_row(relative(made)) for made in (*sweep(new_run, 1.9), diverged_run)]
+    page = sweep_page(rows, Terminal())
+    assert "Not done: 1" in page
+    assert "the same command again" not in page
+
+
+def check_command(command: str) -> None:
+    """Composes and checks as the entry does; raises UserError."""
+    import shlex
+
+    arguments = read_arguments(shlex.split(command)[2:])
+    if not arguments.help:
+        composer = Composer(arguments.config_dir, arguments.config_name, [])
+        request = read_request(arguments.overrides, composer, multirun=arguments.multirun)
+        assert request.runs
