@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import errno
 import logging
+import os
 import signal
 import sys
 import time
@@ -70,16 +71,17 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
         from training.plan import open_data
 
         seq_len = config.training.seq_len
+        seed_init, seed_data = experiment_utils.seeds(config)
         data = open_data(config.dataset, config.tokenizer)
-        train_set = StreamingDataset.from_data(data, "train", seq_len, config.seed_data)
-        val_set = StreamingDataset.from_data(data, "val", seq_len, config.seed_data, order="sequential")
+        train_set = StreamingDataset.from_data(data, "train", seq_len, seed_data)
+        val_set = StreamingDataset.from_data(data, "val", seq_len, seed_data, order="sequential")
         _tell_data(data, train_set, val_set)
 
     with run.stage("build_model"):
         from models import build_model
         from training.plan import max_positions
 
-        experiment_utils.seed_all(config.seed_init)
+        experiment_utils.seed_all(seed_init)
         model = build_model(config.model, config.arch, data.vocab_size, max_positions(config.arch, seq_len))
         model.activation_checkpointing = config.training.activation_checkpointing
         model.to(device.torch_device)
@@ -111,6 +113,7 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
     while run.step < plan.budget.steps:
         with run.stage(name):
             train_until(run, until, model, optimizer, batches, progress)
+        progress.check()
         val_loss = None
         if run.step in plan.evaluations:
             with run.last_stage("evaluate"):
@@ -129,6 +132,9 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
 
 def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -> Run:
     """Read the config, plan it again on this machine, settle every `auto`, note the attempt."""
+    # Threads that spin for long while they wait make steps several times slower where other processes
+    # want the same cores (benchmarks/threads.py). GNU OpenMP reads this once, when torch is loaded.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     import torch
 
     from conf.check import to_config
@@ -148,9 +154,10 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
         )
     device = resolve_device(config.training, kept)
     torch.set_num_threads(device.threads)
-    loss_chunk = resolve_loss_chunk(kept.get("loss_chunk", config.training.loss_chunk), plan.vocab_size)
-    if config.training.loss_chunk != AUTO:
-        loss_chunk = int(config.training.loss_chunk)
+    loss_chunk = config.training.loss_chunk
+    if loss_chunk == AUTO:
+        loss_chunk = kept.get("loss_chunk", AUTO)
+    loss_chunk = resolve_loss_chunk(loss_chunk, plan.vocab_size)
     auto = {
         "micro_batch": plan.budget.micro_batch,
         "loss_chunk": loss_chunk,
@@ -158,7 +165,9 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
         "device": device.kind,
         "precision": device.precision,
     }
-    experiment_utils.record_attempt(folder, plan.to_json(), auto, {"loss": loss_implementation()})
+    experiment_utils.record_attempt(
+        folder, plan.to_json(), auto, {"loss": loss_implementation(device.kind, device.precision)}
+    )
     status.update(stage="start", total_steps=plan.budget.steps)
     log.info("run %s, attempt %s, on %s", folder, status.attempt, device.describe())
     return Run(folder, config, plan, device, loss_chunk, status, interrupt)

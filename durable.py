@@ -157,7 +157,16 @@ def _try_lock(path: Path) -> bool:
         return False
     finally:
         candidate.unlink()
+    _remove_candidates_of_the_dead(path, holder.host)
     return True
+
+
+def _remove_candidates_of_the_dead(path: Path, host: str) -> None:
+    """What a process leaves that was killed between writing its candidate and linking it."""
+    for candidate in path.parent.glob(f".{path.name}.{host}.*"):
+        pid = candidate.name.rpartition(".")[2]
+        if pid.isdigit() and _started_at(int(pid)) == 0:
+            candidate.unlink(missing_ok=True)
 
 
 def _read_holder(path: Path) -> Holder | None:

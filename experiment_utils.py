@@ -17,10 +17,9 @@ from typing import Any
 import durable
 from conf import AUTO, Config, Problem, UserError
 from conf.quantities import format_count
-from conf.schema import Training
+from conf.schema import DEFAULT_EFFECTIVE_BATCH, Training
 
 RUN_FOLDER_VERSION = 1
-DEFAULT_EFFECTIVE_BATCH = 32
 AUTO_MICRO_BATCH_TOKENS = 16_384
 
 WHERE_IT_RUNS = (
@@ -246,6 +245,10 @@ def _read_json(path: Path) -> dict[str, Any]:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
+    except ValueError as error:
+        raise UserError(
+            f"{path} was damaged ({error}). Remove the run folder {path.parent} and type the command again"
+        ) from error
 
 
 def record_attempt(
@@ -361,6 +364,12 @@ def job_ids() -> dict[str, str]:
     """Slurm's own names for this job, where it is one."""
     names = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")
     return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def seeds(config: Config) -> tuple[int, int]:
+    """The seeds of the initial weights and of the order of data; `seed` where they are not given."""
+    init = config.seed if config.seed_init is None else config.seed_init
+    return init, config.seed if config.seed_data is None else config.seed_data
 
 
 def seed_all(seed: int) -> None:

@@ -107,6 +107,22 @@ def test_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_what_a_process_killed_while_it_locked_has_left_goes_away(tmp_path: Path) -> None:
+    done = run_python(
+        """
+        import os, signal, sys, durable
+        os.link = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
+        with durable.lock(sys.argv[1], "it"):
+            pass
+        """,
+        tmp_path / "run.lock",
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert len(os.listdir(tmp_path)) == 1
+    with durable.lock(tmp_path / "run.lock", "it"):
+        assert os.listdir(tmp_path) == ["run.lock"]
+
+
 def test_a_reused_process_id_does_not_keep_a_lock_alive(tmp_path: Path) -> None:
     path = tmp_path / "run.lock"
     with durable.lock(path, "it"):
@@ -130,7 +146,9 @@ def test_waiting_for_a_lock_gets_it_when_the_holder_leaves(tmp_path: Path) -> No
     path = tmp_path / "run.lock"
     holder = subprocess.Popen(
         [sys.executable, "-c", "import sys, time, durable\n"
-         "with durable.lock(sys.argv[1], 'it'):\n    print('held', flush=True)\n    time.sleep(0.5)", str(path)],
+         "with durable.lock(sys.argv[1], 'it'):\n"
+         "    print('held', flush=True)\n"
+         "    time.sleep(0.5)", str(path)],
         cwd=ROOT, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert holder.stdout is not None

@@ -20,7 +20,12 @@ GOLDEN = Path(__file__).parent / "golden" / "identities.json"
 
 
 def budget(training: Training, windows: int = 10**9, **options: object) -> experiment_utils.Budget:
-    defaults = {"parameters": 1000, "train_windows": windows, "repeat": False, "default_max_tokens": 2_000_000}
+    defaults = {
+        "parameters": 1000,
+        "train_windows": windows,
+        "repeat": False,
+        "default_max_tokens": 2_000_000,
+    }
     return resolve_budget(training, **(defaults | options))  # type: ignore[arg-type]
 
 
@@ -29,7 +34,9 @@ def budget(training: Training, windows: int = 10**9, **options: object) -> exper
     seq_len=st.integers(1, 4096),
     batch=st.integers(1, 2048),
 )
-def test_a_budget_of_tokens_is_met_and_exceeded_by_less_than_a_step(max_tokens: int, seq_len: int, batch: int) -> None:
+def test_a_budget_of_tokens_is_met_and_exceeded_by_less_than_a_step(
+    max_tokens: int, seq_len: int, batch: int
+) -> None:
     found = budget(
         Training(max_tokens=max_tokens, seq_len=seq_len, effective_batch=batch), windows=10**13, parameters=1
     )
@@ -121,7 +128,12 @@ def test_where_and_how_are_not_in_the_identity() -> None:
         logging=dataclasses.replace(config.logging, every_s=1.0),
         dataset=dataclasses.replace(config.dataset, path="/data/c4.npy", auto_tokenize=False),
         training=dataclasses.replace(
-            config.training, micro_batch=4, loss_chunk=64, threads=3, checkpoint_every=9, activation_checkpointing=True
+            config.training,
+            micro_batch=4,
+            loss_chunk=64,
+            threads=3,
+            checkpoint_every=9,
+            activation_checkpointing=True,
         ),
     )
     assert identity(config, "data") == identity(moved, "data")
@@ -164,7 +176,9 @@ def test_a_run_has_a_name_a_person_can_read() -> None:
 
 
 def test_create_run_writes_a_config_that_reads_back(tmp_path: Path) -> None:
-    config = dataclasses.replace(Config(), runs_dir=str(tmp_path / "runs"), tags=["été", "1e-3"], notes="on: off")
+    config = dataclasses.replace(
+        Config(), runs_dir=str(tmp_path / "runs"), tags=["été", "1e-3"], notes="on: off"
+    )
     folder = experiment_utils.create_run(config, "ab" * 32)
     assert folder == tmp_path / "runs" / "default" / "32d-lr0.003-seed0-abababab"
     assert to_config(experiment_utils.read_config(folder)) == config

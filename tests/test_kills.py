@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import random
 import signal
 import subprocess
@@ -13,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_run import ROOT, copy_of, make_run, outcome, run_core, tiny_config
+from tiny_run import ROOT, copy_of, make_run, metrics_without_clock, outcome, run_core, tiny_config
 
 import experiment_utils
+from benchmarks.environment import save
 
 POINTS = [
     "checkpoint:written", "state.json:before_rename", "state.json:after_rename", "checkpoint:before_rename",
@@ -83,9 +82,19 @@ def kill_many_times(folder: Path, kills: int, seed: int) -> dict[str, int]:
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_a_named_point(undisturbed: Path, tmp_path: Path, point: str) -> None:
     folder = copy_of(tiny_config(undisturbed.parents[2]), tmp_path / "runs")
-    if point == "metrics.csv:before_rename":  # only a resume cuts the file
-        assert kill_at_point(folder, "checkpoint:before_delete", 1) == -signal.SIGKILL
     assert kill_at_point(folder, point, 1) == -signal.SIGKILL
+    assert run_core(folder, "--quiet").returncode == 0
+    assert outcome(folder) == outcome(undisturbed)
+
+
+@pytest.mark.slow
+def test_killed_while_rows_after_the_checkpoint_are_cut_off(undisturbed: Path, tmp_path: Path) -> None:
+    folder = copy_of(tiny_config(undisturbed.parents[2]), tmp_path / "runs")
+    # The 15th time that status.json is written is the beginning of the stage after step 11.
+    assert kill_at_point(folder, "status.json:before_rename", 15) == -signal.SIGKILL
+    newest = max((folder / "checkpoints").glob("step-*"))
+    assert int(newest.name[5:]) < int(metrics_without_clock(folder)[-1]["step"])
+    assert kill_at_point(folder, "metrics.csv:before_rename", 1) == -signal.SIGKILL
     assert run_core(folder, "--quiet").returncode == 0
     assert outcome(folder) == outcome(undisturbed)
 
@@ -119,14 +128,9 @@ def test_killed_hundreds_of_times(undisturbed: Path, tmp_path: Path) -> None:
     result = {
         "what": "runs of 40 steps killed by SIGKILL up to 20 times each; all ended in the undisturbed run's "
         "metrics, evaluations, weights and moments, bit for bit",
-        "date": time.strftime("%Y-%m-%d"),
         "kills": counted,
         "runs": runs,
         "differences": 0,
         "minutes": round((time.time() - started) / 60, 1),
-        "machine": {"cpus": os.cpu_count(), "platform": platform.platform()},
-        "versions": experiment_utils.versions(),
     }
-    saved = ROOT / "benchmarks" / "results" / "soak_kills.json"
-    saved.parent.mkdir(exist_ok=True)
-    saved.write_text(json.dumps(result, indent=2) + "\n")
+    save("soak_kills", result)

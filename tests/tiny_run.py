@@ -36,8 +36,8 @@ def tiny_config(folder: Path, **training: Any) -> Config:
     if not text.exists():
         write_text(text)
     options = {
-        "max_steps": 40, "seq_len": 16, "effective_batch": 4, "micro_batch": 2, "evals": 4, "eval_tokens": 512,
-        "checkpoint_every": 7, "threads": 1, "device": "cpu",
+        "max_steps": 40, "seq_len": 16, "effective_batch": 4, "micro_batch": 2, "evals": 4,
+        "eval_tokens": 512, "checkpoint_every": 7, "threads": 1, "device": "cpu",
     }  # fmt: skip
     return Config(
         model=Model(name="tiny", d_model=16, n_layers=1, n_heads=1),
@@ -70,7 +70,8 @@ def run_core(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def metrics_without_clock(folder: Path) -> list[dict[str, str]]:
     with open(folder / "metrics.csv", newline="") as file:
         return [
-            {key: value for key, value in row.items() if key not in CLOCK_COLUMNS} for row in csv.DictReader(file)
+            {key: value for key, value in row.items() if key not in CLOCK_COLUMNS}
+            for row in csv.DictReader(file)
         ]
 
 

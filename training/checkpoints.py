@@ -102,7 +102,9 @@ class Checkpoints:
             try:
                 return load(self._path(step))
             except CorruptError as error:
-                log.warning("checkpoint of step %s is corrupt (%s): using the one before", f"{step:,}", error)
+                log.warning(
+                    "checkpoint of step %s is corrupt (%s): looking at the one before", f"{step:,}", error
+                )
         return None
 
     def steps(self) -> list[int]:

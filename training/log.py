@@ -5,9 +5,13 @@ from __future__ import annotations
 import faulthandler
 import logging
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+STAGE_LINE_EVERY_S = 30.0
+"""The terminal gets each stage's first line, then one at most this often; the file gets them all."""
 
 
 @contextmanager
@@ -19,28 +23,29 @@ def log_to(path: Path, *, terminal: bool) -> Iterator[None]:
     """
     logging.raiseExceptions = False  # a full disk or a closed terminal must not stop the run
     root = logging.getLogger()
-    in_file = logging.FileHandler(path, mode="a", encoding="utf-8")
-    in_file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    handlers: list[logging.Handler] = [in_file]
-    if terminal:
-        for stream, is_wanted in ((sys.stdout, _is_no_error), (sys.stderr, _is_error)):
-            on_terminal = logging.StreamHandler(stream)
-            on_terminal.setFormatter(_MessageOnly("%(message)s"))
-            on_terminal.addFilter(is_wanted)
-            handlers.append(on_terminal)
-    for handler in handlers:
-        root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    logging.captureWarnings(True)
-    faulthandler.enable(in_file.stream)
-    try:
-        yield
-    finally:
-        faulthandler.disable()
-        logging.captureWarnings(False)
+    with open(path, "a", encoding="utf-8") as file:
+        in_file = logging.StreamHandler(file)
+        in_file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+        handlers: list[logging.Handler] = [in_file]
+        if terminal:
+            for stream, is_wanted in ((sys.stdout, _is_no_error), (sys.stderr, _is_error)):
+                on_terminal = logging.StreamHandler(stream)
+                on_terminal.setFormatter(_MessageOnly("%(message)s"))
+                on_terminal.addFilter(is_wanted)
+                on_terminal.addFilter(_SeldomStages())
+                handlers.append(on_terminal)
         for handler in handlers:
-            root.removeHandler(handler)
-            handler.close()
+            root.addHandler(handler)
+        root.setLevel(logging.INFO)
+        logging.captureWarnings(True)
+        faulthandler.enable(file)
+        try:
+            yield
+        finally:
+            faulthandler.disable()
+            logging.captureWarnings(False)
+            for handler in handlers:
+                root.removeHandler(handler)
 
 
 def _is_error(record: logging.LogRecord) -> bool:
@@ -49,6 +54,24 @@ def _is_error(record: logging.LogRecord) -> bool:
 
 def _is_no_error(record: logging.LogRecord) -> bool:
     return not _is_error(record)
+
+
+class _SeldomStages(logging.Filter):
+    """Lets through the stage lines (logger `memory`) that say something new: a first one, then seldom."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown_at: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name != "memory" or record.levelno > logging.INFO:
+            return True
+        stage = record.getMessage().split()[1]
+        now = time.monotonic()
+        if now - self._shown_at.get(stage, -STAGE_LINE_EVERY_S) < STAGE_LINE_EVERY_S:
+            return False
+        self._shown_at[stage] = now
+        return True
 
 
 class _MessageOnly(logging.Formatter):

@@ -137,6 +137,7 @@ def resolve(config: Config) -> Config:
     from models.shape import resolve_shape
 
     shape = resolve_shape(config.model, config.arch)
+    seed_init, seed_data = experiment_utils.seeds(config)
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, n_layers=shape.n_layers, n_heads=shape.n_heads),
@@ -146,8 +147,8 @@ def resolve(config: Config) -> Config:
             batch_tokens=None,
         ),
         study=dataclasses.replace(config.study, name=config.study.name or "default"),
-        seed_init=config.seed if config.seed_init is None else config.seed_init,
-        seed_data=config.seed if config.seed_data is None else config.seed_data,
+        seed_init=seed_init,
+        seed_data=seed_data,
     )
 
 

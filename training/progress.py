@@ -73,6 +73,11 @@ class Progress:
                 "A smaller optimizer.lr or optimizer.grad_clip, or a longer schedule.warmup_fraction, helps"
             )
 
+    def check(self) -> None:
+        """Raise NonFinite, as `flush`, when a step noted since the last flush is not finite."""
+        if not all(pending.result.is_finite() for pending in self._pending):
+            self.flush()
+
     def tell(self, every_s: float) -> None:
         """Print a progress line when the last one is older than `every_s`."""
         now = time.monotonic()

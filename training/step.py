@@ -25,6 +25,9 @@ class StepResult:
     loss: torch.Tensor
     grad_norm: torch.Tensor
 
+    def is_finite(self) -> bool:
+        return bool(self.loss.isfinite() & self.grad_norm.isfinite())
+
 
 def train_step(
     model: LanguageModel,

@@ -20,8 +20,15 @@ def checkpoint(step: int, best: int | None = None) -> Checkpoint:
     generator = torch.Generator().manual_seed(step)
     return Checkpoint(
         weights={"embedding.weight": torch.randn(11, 3, generator=generator)},
-        training={"optimizer.0.exp_avg": torch.randn(11, 3, generator=generator), "rng.cpu": torch.get_rng_state()},
-        state={"step": step, "best": best and {"step": best, "val_loss": 1.0}, "data": {"epoch": 0, "samples": 4}},
+        training={
+            "optimizer.0.exp_avg": torch.randn(11, 3, generator=generator),
+            "rng.cpu": torch.get_rng_state(),
+        },
+        state={
+            "step": step,
+            "best": best and {"step": best, "val_loss": 1.0},
+            "data": {"epoch": 0, "samples": 4},
+        },
     )
 
 

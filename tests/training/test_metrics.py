@@ -41,7 +41,9 @@ def test_header_is_the_contract(tmp_path: Path) -> None:
 
 
 @given(loss=st.floats(), norm=st.floats(allow_nan=False))
-def test_floats_read_back_as_the_same_number(tmp_path_factory: pytest.TempPathFactory, loss: float, norm: float) -> None:
+def test_floats_read_back_as_the_same_number(
+    tmp_path_factory: pytest.TempPathFactory, loss: float, norm: float
+) -> None:
     path = tmp_path_factory.mktemp("metrics") / "metrics.csv"
     metrics = MetricsFile(path, 0)
     metrics.append([row(1, train_loss=loss, grad_norm=norm)])
@@ -63,7 +65,9 @@ def test_resume_keeps_exactly_the_steps_of_the_checkpoint(tmp_path: Path, kept: 
 
 
 @given(cut=st.integers(0, 400))
-def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+def test_a_torn_last_line_is_dropped_wherever_it_was_torn(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
     path = tmp_path_factory.mktemp("metrics") / "metrics.csv"
     write(path, 5)
     content = path.read_bytes()

@@ -16,7 +16,8 @@ from training.progress import NonFinite, Progress
 from training.step import StepResult
 
 PLAN = cast(
-    Plan, SimpleNamespace(budget=SimpleNamespace(batch_tokens=100, steps=10), flops_per_token=6.0, parameters=1)
+    Plan,
+    SimpleNamespace(budget=SimpleNamespace(batch_tokens=100, steps=10), flops_per_token=6.0, parameters=1),
 )
 
 
@@ -56,3 +57,13 @@ def test_a_number_that_is_none_ends_the_run_at_its_step(tmp_path: Path, loss: fl
     with pytest.raises(NonFinite, match=r"step 2: .*optimizer\.lr"):
         progress.flush()
     assert [row["step"] for row in read(tmp_path / "metrics.csv")] == ["1", "2"]
+
+
+def test_a_check_finds_it_before_an_evaluation(tmp_path: Path) -> None:
+    progress = start(tmp_path / "metrics.csv")
+    progress.add(1, result(2.0), lr=0.1, seconds=1.0)
+    progress.check()
+    assert read(tmp_path / "metrics.csv") == []
+    progress.add(2, result(float("nan")), lr=0.1, seconds=2.0)
+    with pytest.raises(NonFinite, match="step 2"):
+        progress.check()

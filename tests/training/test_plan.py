@@ -1,0 +1,111 @@
+"""The plan is what will be done: complete, stable, refused where the data do not serve."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_run import ROOT, tiny_config
+
+import experiment_utils
+from conf import Config, UserError
+from conf.schema import Training
+from training.plan import make_plan, resolve
+
+
+def with_training(config: Config, **changes: object) -> Config:
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, **changes))
+
+
+def test_a_text_without_tokens_is_planned_without_identity_and_left_alone(tmp_path: Path) -> None:
+    plan = make_plan(tiny_config(tmp_path), tokenize=False)
+    assert plan.identity is None
+    assert plan.folder is None
+    assert "identity after tokenizing" in plan.render()
+    assert plan.to_json()["not_tokenized"].endswith("tiny.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.txt"]
+
+
+def test_the_plan_of_a_tokenized_text_is_complete(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path)
+    planned = make_plan(config, tokenize=True)
+    again = make_plan(config, tokenize=False)
+    assert planned == again
+    assert planned.identity is not None
+    assert planned.folder == experiment_utils.run_folder(planned.config, planned.identity)
+    assert planned.total_flops == planned.flops_per_token * planned.budget.tokens
+    page = planned.render()
+    for fact in (
+        f"{planned.parameters:,} parameters",
+        "40 steps of 4 x 16",
+        "micro-batch 2 x 2",
+        str(planned.folder),
+    ):
+        assert fact in page
+
+
+def test_resolving_twice_changes_nothing(tmp_path: Path) -> None:
+    config = resolve(with_training(tiny_config(tmp_path), effective_batch=None, batch_tokens=64))
+    assert config.training.effective_batch == 4
+    assert config.training.batch_tokens is None
+    assert (config.seed_init, config.seed_data) == (0, 0)
+    assert resolve(config) == config
+
+
+def test_a_plan_of_its_own_resolved_config_is_the_same_run(tmp_path: Path) -> None:
+    config = with_training(tiny_config(tmp_path), max_steps=None)
+    first = make_plan(config, tokenize=True)
+    assert first.config.training.max_tokens == first.budget.tokens
+    assert make_plan(first.config, tokenize=False).identity == first.identity
+
+
+def test_the_same_text_elsewhere_is_the_same_run(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    one = make_plan(tiny_config(tmp_path / "a"), tokenize=True)
+    other = make_plan(tiny_config(tmp_path / "b"), tokenize=True)
+    assert one.identity == other.identity
+    text = tmp_path / "b" / "tiny.txt"
+    for path in (tmp_path / "b").glob("tiny.npy*"):
+        path.unlink()
+    text.write_text(text.read_text() + "more\n")
+    assert make_plan(tiny_config(tmp_path / "b"), tokenize=True).identity != one.identity
+
+
+def test_a_window_longer_than_the_data_is_refused_for_both_splits(tmp_path: Path) -> None:
+    config = with_training(tiny_config(tmp_path), seq_len=1_000_000)
+    with pytest.raises(UserError) as raised:
+        make_plan(config, tokenize=True)
+    messages = [str(problem) for problem in raised.value.problems]
+    assert len(messages) == 2
+    assert all("training.seq_len" in message and "1000001 tokens" in message for message in messages)
+
+
+def test_a_budget_beyond_the_data_is_refused(tmp_path: Path) -> None:
+    config = with_training(tiny_config(tmp_path), max_steps=None, max_tokens=10**9)
+    with pytest.raises(UserError, match=r"training\.max_tokens.*dataset\.repeat=true"):
+        make_plan(config, tokenize=True)
+    repeated = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, repeat=True))
+    assert make_plan(repeated, tokenize=True).budget.epochs > 1
+
+
+def test_planning_loads_no_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tiny_run import tiny_config\n"
+        "from training.plan import make_plan\n"
+        "make_plan(tiny_config(Path(sys.argv[1])), tokenize=True).render()\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=ROOT, env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PATH": ""},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip().endswith("False"), done.stderr
+
+
+def test_default_training_fits_the_default_dataset_budget() -> None:
+    assert Training().max_tokens is None

@@ -1,0 +1,105 @@
+"""A step is the same whatever the portions it is read in; evaluation always reads the same tokens."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_run import tiny_config
+
+from conf.schema import Arch, Model, Optimizer
+from data_loading import StreamingDataset, prepare_data
+from models import build_model
+from training.device import Device, measure_peak_flops, resolve_device
+from training.evaluation import evaluate, evaluation_windows
+from training.optimizers import build_optimizer
+from training.step import train_step
+
+CPU = Device("cpu", "fp32", 1)
+
+
+def batches(micro: int, total: int) -> list[dict[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, 50, (total, 9), generator=generator)
+    return [
+        {"input_ids": part[:, :-1].contiguous(), "labels": part[:, 1:].contiguous()}
+        for part in ids.split(micro)
+    ]
+
+
+def weights_after(micro: int, grad_clip: float | None) -> tuple[torch.Tensor, float, float]:
+    torch.manual_seed(0)
+    model = build_model(Model(d_model=16, n_layers=1, n_heads=1), Arch(), 50, 8)
+    optimizer = build_optimizer(model, Optimizer(), "cpu")
+    result = train_step(
+        model, optimizer, iter(batches(micro, 8)), accumulation=8 // micro, lr=0.01, grad_clip=grad_clip,
+        loss_chunk=256, device=CPU,
+    )  # fmt: skip
+    return model.embedding.weight.detach().clone(), result.loss.item(), result.grad_norm.item()
+
+
+@pytest.mark.parametrize("micro", [1, 2, 4])
+def test_accumulation_changes_memory_not_the_mathematics(micro: int) -> None:
+    whole, loss, norm = weights_after(8, None)
+    parts, loss_in_parts, norm_in_parts = weights_after(micro, None)
+    assert loss_in_parts == pytest.approx(loss, rel=1e-5)
+    assert norm_in_parts == pytest.approx(norm, rel=1e-4)
+    # Adam divides by the gradient's own size: where that is rounding noise, so is the step.
+    assert (parts - whole).abs().median() < 1e-6
+
+
+def test_the_norm_is_told_before_clipping() -> None:
+    _, _, free = weights_after(8, None)
+    _, _, clipped = weights_after(8, free / 100)
+    assert clipped == pytest.approx(free)
+
+
+@pytest.fixture
+def val_set(tmp_path: Path) -> StreamingDataset:
+    config = tiny_config(tmp_path)
+    data = prepare_data(config.dataset, config.tokenizer, tokenize=True, log=print)
+    return StreamingDataset.from_data(data, "val", 16, 0, order="sequential")
+
+
+def test_evaluation_is_the_mean_over_fixed_tokens(val_set: StreamingDataset) -> None:
+    torch.manual_seed(0)
+    model = build_model(Model(d_model=16, n_layers=1, n_heads=1), Arch(), 257, 16)
+    found = [
+        evaluate(model, val_set, windows=21, batch_size=size, loss_chunk=256, device=CPU)
+        for size in (1, 8, 21)
+    ]
+    assert {result.tokens for result in found} == {21 * 16}
+    expected = torch.nn.functional.cross_entropy(
+        model(val_set.__getitems__(range(21))["input_ids"]).flatten(0, 1),
+        val_set.__getitems__(range(21))["labels"].flatten(),
+    ).item()
+    for result in found:
+        assert result.loss == pytest.approx(expected, rel=1e-5)
+        assert result.perplexity == pytest.approx(math.exp(expected), rel=1e-4)
+    assert model.training
+
+
+def test_evaluation_windows_are_bounded_by_what_there_is() -> None:
+    assert evaluation_windows(100, 1000, 128) == 8
+    assert evaluation_windows(5, 1000, 128) == 5
+
+
+def test_auto_on_a_cpu_is_fp32_and_what_was_chosen_is_kept() -> None:
+    from conf import UserError
+    from conf.schema import Training
+
+    first = resolve_device(Training(device="cpu"), {})
+    assert (first.kind, first.precision) == ("cpu", "fp32")
+    assert resolve_device(Training(), {"device": "cpu", "precision": "bf16", "threads": 7}) == Device(
+        "cpu", "bf16", 7
+    )
+    assert resolve_device(Training(threads=3), {"threads": 7}).threads == 3
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match=r"training\.device"):
+            resolve_device(Training(device="cuda"), {})
+
+
+def test_peak_is_a_plausible_speed() -> None:
+    assert measure_peak_flops(CPU) > 1e8
