@@ -34,7 +34,8 @@ soak: install
 	$(BIN)/python -m pytest -m soak --timeout 3600
 
 benchmarks: install
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out benchmarks/environment.py benchmarks/figures.py, $(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/figures.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

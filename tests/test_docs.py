@@ -20,7 +20,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)\)")
-NOT_RUN = ("git clone", "cd highwater", "sudo ", "apt ", "make test", "make soak", "make check", "source .venv")
+NOT_RUN = (
+    "git clone",
+    "cd highwater",
+    "sudo ",
+    "apt ",
+    "make test",
+    "make soak",
+    "make check",
+    "source .venv",
+)
 """Lines that set a machine up or run this very suite."""
 
 
@@ -87,3 +96,9 @@ def test_the_run_folder_page_names_what_is_not_in_the_identity() -> None:
         group, name = key.split(".")
         if hasattr(getattr(experiment_utils.Config(), group), name):
             assert f"`{key}`" in page
+
+
+def test_figures_are_those_of_the_saved_results() -> None:
+    from benchmarks.figures import PAGE, page
+
+    assert PAGE.read_text() == page(), "run python benchmarks/figures.py"

@@ -1,0 +1,165 @@
+"""Write docs/figures.md from the saved results, so that no figure there was copied by hand.
+
+python benchmarks/figures.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "figures.md"
+
+HEAD = """# Measured figures
+
+Written by `python benchmarks/figures.py` from the results in `benchmarks/results/`, each of which has
+its script in `benchmarks/` and names its machine and versions. Peers ran in the same run as ours,
+interleaved. The machine was shared and noisy: trust ratios, not absolutes. `make benchmarks`
+measures everything again.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    sections = (startup, overhead, loss, loader, stages, threads, kills)
+    return "\n".join([HEAD, *(section() for section in sections)])
+
+
+def startup() -> str:
+    found = _read("startup")
+    commands = found["commands"]
+    hydra, torch = commands["import hydra"]["median"], commands["import torch"]["median"]
+    rows = [
+        (name, f"{value['median']:.3f}", f"{value['median'] / hydra:.2f}", f"{value['median'] / torch:.2f}")
+        for name, value in commands.items()
+    ]  # fmt: skip
+    goals = "Goals: `--help` under 0.3 s, an error in an override under 1 s, 100 runs checked in under 1 s."
+    return _section(
+        "How soon a command answers", "startup", found, goals,
+        _table(("whole process", "s, median", "/ import hydra", "/ import torch"), rows),
+    )  # fmt: skip
+
+
+def overhead() -> str:
+    found = _read("overhead")
+    share, ratio = found["outside_the_step_share"], found["harness_over_bare_loop"]
+    low, high = ratio["interval_95"]
+    rows = [
+        ("time outside the step / step, by timers inside the loop",
+         f"{share['median']:.2%} ({share['min']:.2%} to {share['max']:.2%})", "at most 1%"),
+        ("a run / a bare loop of the same model", f"{ratio['mean']:.3f} (95%: {low:.3f} to {high:.3f})", ""),
+    ]  # fmt: skip
+    return _section(
+        "What the harness costs", "overhead", found, f"{found['what']}.", _table(("", "figure", "goal"), rows)
+    )
+
+
+def loss() -> str:
+    found = _read("loss")
+    setting = found["setting"]
+    rows = [
+        (row["model"], setting["kinds"][row["kind"]], row["allocator"], f"{row['loss_ratio']:.2f}",
+         f"{row['step_ratio']:.2f}", f"{row['above_start_mb']:,}", f"{row['above_start_ratio']:.3f}")
+        for row in found["rows"]
+    ]  # fmt: skip
+    text = (
+        f"Batch {setting['batch']} x {setting['seq_len']}, {setting['vocab_size']:,} ids, "
+        f"{setting['dtype']}, {setting['threads']} threads. Ratios are to ordinary "
+        "cross-entropy with the allocator as it is; memory is the peak above "
+        "what the process had before. `tuned` sets "
+        + " ".join(f"`{name}={value}`" for name, value in setting["tuned"].items())
+        + "."
+    )
+    header = ("model", "loss", "allocator", "time of the loss", "time of the step", "memory, MB", "memory")
+    return _section("The loss", "loss", found, text, _table(header, rows))
+
+
+def loader() -> str:
+    found = _read("loader_memory")
+    rows = [
+        (f"{run['seq_len']} x {run['batch_size']}", f"{run['growth_bytes']['RssAnon'] / 2**20:.2f} MB",
+         f"{run['growth_bytes']['RssFile'] / 2**20:,.0f} MB", f"{run['million_tokens_a_second']:,.0f}")
+        for run in found["runs"]
+    ]  # fmt: skip
+    text = (
+        f"{found['batches']:,} shuffled batches from {found['tokens']:,} uint16 tokens. Goal: RssAnon grows "
+        f"by at most {found['goal_rss_anon_bytes'] / 2**20:.0f} MB. RssFile is page cache."
+    )
+    header = ("window x batch", "growth of RssAnon", "growth of RssFile", "million tokens/s")
+    return _section("What the loader holds", "loader_memory", found, text, _table(header, rows))
+
+
+def stages() -> str:
+    found = _read("memory_stage")
+    names = ("snapshot", "stage", "psutil_memory_info", "psutil_memory_full_info")
+    rows = [
+        (str(case["processes"]), f"{case['mapped_mb']:,} MB",
+         *(f"{case['microseconds'][name]['median']:,.0f}" for name in names))
+        for case in found["cases"]
+    ]  # fmt: skip
+    goals = found["goals_us_at_9_processes"]
+    text = (
+        f"Microseconds a call, median. Goals at 9 processes: snapshot {goals['snapshot']}, stage "
+        f"{goals['stage']}. A stage is two snapshots and two records on disk."
+    )
+    return _section(
+        "What measuring memory costs",
+        "memory_stage",
+        found,
+        text,
+        _table(("processes", "mapped", *names), rows),
+    )
+
+
+def threads() -> str:
+    found = _read("threads")
+    rows = [
+        (case, f"{value['median'] * 1000:.0f}", f"{value['min'] * 1000:.0f} to {value['max'] * 1000:.0f}")
+        for case, value in found["step_s"].items()
+    ]
+    text = (
+        f"{found['what'][0].upper()}{found['what'][1:]}. A run sets GOMP_SPINCOUNT=1000 where the user "
+        "set nothing; numbers are the same either way."
+    )
+    header = ("machine, setting", "ms, median", "range")
+    return _section("How threads wait", "threads", found, text, _table(header, rows))
+
+
+def kills() -> str:
+    found = _read("soak_kills")
+    at_point, at_random = found["kills"]["at a point"], found["kills"]["at a random moment"]
+    text = (
+        f"{at_point + at_random} SIGKILLs ({at_point} at named points such as before a rename, {at_random} "
+        f"at random moments) over {found['runs']} runs: {found['differences']} differences. {found['what']}."
+    )
+    return _section("Kills", "soak_kills", found, text, "", script="tests/test_kills.py")
+
+
+def _read(name: str) -> dict[str, Any]:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def _section(title: str, name: str, found: dict[str, Any], text: str, table: str, script: str = "") -> str:
+    machine = found["machine"]
+    cpu = f"{machine['cpu']}, {machine['cores']} cores"
+    source = (
+        f"`{script or f'benchmarks/{name}.py'}`, {found['date']}, {cpu}, torch {found['versions']['torch']}, "
+        f"Python {found['versions']['python']}."
+    )
+    return "\n\n".join(part for part in (f"## {title}", text, table, source) if part) + "\n"
+
+
+def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [header, tuple("---" for _ in header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")
