@@ -32,6 +32,7 @@ check: test lint
 
 soak: install
 	$(BIN)/python -m pytest -m soak --timeout 3600
+	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m hypothesis --timeout 3600
 
 benchmarks: install
 	for script in $(filter-out benchmarks/environment.py benchmarks/figures.py, $(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done

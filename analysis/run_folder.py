@@ -87,15 +87,7 @@ class RunFolder:
     @cached_property
     def memory(self) -> list[dict[str, Any]]:
         """memory.jsonl: one record at the begin and one at the end of each stage, all attempts."""
-        return [
-            record
-            for record in self._records("memory.jsonl")
-            if record.get("event") in ("begin", "end")
-            and isinstance(record.get("stage"), str)
-            and isinstance(record.get("snapshot"), dict)
-            and isinstance(record.get("attempt"), int)
-            and isinstance(record.get("elapsed_s"), int | float)
-        ]
+        return [record for record in self._records("memory.jsonl") if _is_stage_record(record)]
 
     @property
     def last_attempt_memory(self) -> list[dict[str, Any]]:
@@ -199,13 +191,41 @@ def _json_or_none(line: str) -> Any:
         return None
 
 
+def _is_stage_record(record: dict[str, Any]) -> bool:
+    """Whether what every reader relies on is of its kind; amounts of the snapshot may be missing."""
+    return (
+        record.get("event") in ("begin", "end")
+        and isinstance(record.get("stage"), str)
+        and isinstance(record.get("attempt"), int)
+        and isinstance(record.get("elapsed_s"), int | float)
+        and isinstance(record.get("snapshot"), dict)
+        and isinstance(record.get("depth", 0), int)
+        and isinstance(record.get("seconds", 0.0), int | float)
+        and isinstance(record.get("change", {}), dict)
+        and isinstance(record.get("error", ""), str)
+    )
+
+
 def _parse_yaml(text: str) -> Any:
     import yaml
 
     try:
-        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        value = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
+    if (stranger := _key_that_is_no_text(value)) is not None:
+        raise ValueError(f"a key is {stranger}, not text")
+    return value
+
+
+def _key_that_is_no_text(node: Any) -> str | None:
+    """YAML, other than JSON, takes any value as a key: `null: 1`."""
+    if isinstance(node, list):
+        return next((found for child in node if (found := _key_that_is_no_text(child))), None)
+    if not isinstance(node, dict):
+        return None
+    stranger = next((repr(key) for key in node if not isinstance(key, str)), None)
+    return stranger or _key_that_is_no_text(list(node.values()))
 
 
 def _first_line(error: Exception) -> str:

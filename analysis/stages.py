@@ -44,7 +44,7 @@ def stage_rows(records: Iterable[dict[str, Any]]) -> list[StageRow]:
         row.seconds += record.get("seconds", 0.0)
         row.error = record.get("error")
         change = record.get("change", {}).get("anon_bytes")
-        if change is not None:
+        if isinstance(change, int):
             row.anon_change_bytes = (row.anon_change_bytes or 0) + change
     return list(rows.values())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,28 @@ def test_any_fact_of_another_kind(small_run: Any, key: str, value: Any) -> None:
     assert "Memory by stage" in page
     assert "nan" not in page
     sweep_page([sweep_row(run)], Terminal())
+
+
+@pytest.mark.parametrize("key", ["event", "stage", "attempt", "elapsed_s", "snapshot", "depth", "seconds",
+                                 "change", "error", "thread", "facts"])  # fmt: skip
+@pytest.mark.parametrize("value", [None, "x", [], {}, {"anon_bytes": {}}, -1, float("nan")])
+def test_a_stage_record_of_another_kind(small_run: Any, key: str, value: Any) -> None:
+    lines = (small_run.path / "memory.jsonl").read_text().splitlines(keepends=True)
+    at = len(lines) // 2 + 1
+    lines[at] = json.dumps(json.loads(lines[at]) | {key: value}) + "\n"
+    (small_run.path / "memory.jsonl").write_text("".join(lines))
+    run = read_run_folder(small_run.path)
+    assert "Memory by stage" in run_page(run, [], Terminal())
+    memory_figure(run)
+
+
+@pytest.mark.parametrize("line", ["null: 1", "1: 2", "? [a]\n: 1", "x: {null: 1}", "x: [{1.5: 2}]"])
+def test_a_config_whose_key_is_no_text(small_run: Any, line: str) -> None:
+    with (small_run.path / "config.yaml").open("a") as config:
+        config.write(f"{line}\n")
+    run = read_run_folder(small_run.path)
+    assert "Next" in run_page(run, [], Terminal())
+    assert any("config.yaml" in said for said in run.damage)
 
 
 @pytest.mark.parametrize("missing", FILES)
