@@ -173,8 +173,10 @@ def _hashed(node: Any, path: str, left_out: tuple[str, ...]) -> Any:
 
 
 def run_name(config: Config, run_identity: str) -> str:
-    """A name a person can read: `32d-lr0.003-seed1-1a2b3c4d`."""
-    return f"{config.model.name}-lr{config.optimizer.lr:g}-seed{config.seed}-{run_identity[:8]}"
+    """A name a person can read: `32d-lr0.003-seed1-1a2b3c4d`; seeds that are set apart stand in it."""
+    apart = (("init", config.seed_init), ("data", config.seed_data))
+    seeds = "".join(f"-{name}{seed}" for name, seed in apart if seed not in (None, config.seed))
+    return f"{config.model.name}-lr{config.optimizer.lr:g}-seed{config.seed}{seeds}-{run_identity[:8]}"
 
 
 def run_folder(config: Config, run_identity: str) -> Path:

@@ -29,10 +29,11 @@ _LONGEST_WAIT_S = 7 * 86400.0
 
 
 class NotTokenized(UserError):
-    """There is a text, but no token file yet. command: what makes one."""
+    """There is a text, but no token file yet. command: what makes one, with ids below vocab_size."""
 
-    def __init__(self, text_path: Path, text_bytes: int, command: str) -> None:
+    def __init__(self, text_path: Path, text_bytes: int, command: str, vocab_size: int | None = None) -> None:
         self.text_path, self.text_bytes, self.command = text_path, text_bytes, command
+        self.vocab_size = vocab_size
         super().__init__(
             f"{text_path} ({text_bytes / 1e6:,.1f} MB) is not tokenized yet. Tokenize it once: {command}"
         )
@@ -196,7 +197,8 @@ def _token_set(
         source = _source(dataset, place)
         if not (tokenize and dataset.auto_tokenize):
             text = Path(source.what) if isinstance(source, TextFile) else Path("stdlib")
-            raise NotTokenized(text, source.total_bytes, _command(dataset, place, spec))
+            command = _command(dataset, place, spec)
+            raise NotTokenized(text, source.total_bytes, command, tokenizer.vocab_size)
         _tokenize_once(source, tokenizer, place.tokens, log)
     found = open_token_set(place.tokens, tokenizer.vocab_size)
     source_now = StdlibSource() if dataset.source == "stdlib" else None
@@ -241,7 +243,8 @@ def _command(
         used = value if value != default else made.get(flag[2:].replace("-", "_"), default)
         if used != default:
             options += [flag, str(used)]
-    text = str(place.text) if place.text else "TEXT"
+    sources = manifest["sources"] if manifest else []
+    text = str(place.text or (sources[0]["path"] if len(sources) == 1 else "TEXT"))
     if place.text is None:
         options += ["--output", str(place.tokens)]
     return command_for(text, _flag(tokenizer), *options)

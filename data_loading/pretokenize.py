@@ -86,7 +86,7 @@ def pretokenize(
     files = SetFiles(output)
     if output.name.endswith(".docs.npy"):
         raise UserError(f"{output} is the name of a list of document starts; choose another with --output")
-    with disk_errors(output):
+    with disk_errors(output, source.argument):
         output.parent.mkdir(parents=True, exist_ok=True)
         with durable.lock(files.lock, f"token set {output}"):
             finish_commit(files)

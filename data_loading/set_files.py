@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -140,22 +141,26 @@ def settle(files: SetFiles) -> None:
 
 
 @contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """A full disk or a read-only folder becomes a UserError that names the path."""
+def disk_errors(path: Path, text: str) -> Iterator[None]:
+    """A full disk or a read-only folder becomes a UserError that names the path and what to type.
+
+    text: what the command that makes the set is given.
+    """
+    elsewhere = shlex.join(
+        ["python", "pretokenize_dataset.py", text, "--output", f"/ANOTHER/FOLDER/{path.name}"]
+    )
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
             raise UserError(
                 f"{path} cannot be written: {os.strerror(error.errno)}. What was there before is "
-                "untouched. Make room, or tokenize to another disk: "
-                "python pretokenize_dataset.py TEXT --output FILE.npy"
+                f"untouched. Make room, or tokenize to another disk: {elsewhere}"
             ) from error
         if error.errno in _FORBIDDEN:
             raise UserError(
                 f"{path} cannot be written: {os.strerror(error.errno)}. Tokenize into a folder "
-                "that can be: python pretokenize_dataset.py TEXT --output FILE.npy (a run reads it with "
-                "dataset.path=FILE.npy)"
+                f"that can be: {elsewhere} (a run reads it with dataset.path=/ANOTHER/FOLDER/{path.name})"
             ) from error
         raise
 

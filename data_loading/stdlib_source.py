@@ -56,6 +56,10 @@ class StdlibSource:
     def what(self) -> str:
         return f"the standard library of Python {platform.python_version()} in {self.root}"
 
+    @property
+    def argument(self) -> str:
+        return "stdlib"
+
     def chunks(self) -> Iterator[Chunk]:
         digest = hashlib.sha256()
         self.done_bytes = files = 0

@@ -37,6 +37,11 @@ class Source(Protocol):
         """Words for messages."""
         ...
 
+    @property
+    def argument(self) -> str:
+        """What a user types for it."""
+        ...
+
     def chunks(self) -> Iterator[Chunk]:
         """The text in order. Raises UserError where it cannot be read or decoded."""
         ...
@@ -97,6 +102,10 @@ class TextFile:
 
     @property
     def what(self) -> str:
+        return str(self.path)
+
+    @property
+    def argument(self) -> str:
         return str(self.path)
 
     def chunks(self) -> Iterator[Chunk]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import experiment_utils
 from conf import Config, Problem, UserError
 from conf.quantities import format_count
 
 if TYPE_CHECKING:
+    from conf.schema import Dataset, Tokenizer
+    from data_loading import Data
     from training.plan import Plan
 
 log = logging.getLogger("slurm")
@@ -24,18 +26,39 @@ def plan_all(configs: Iterable[Config], *, tokenize: bool) -> list[Plan]:
     Raises:
         UserError: the problems of all of them, each once.
     """
+    from data_loading import prepare_data
     from training.plan import make_plan
 
+    prepare = _once(prepare_data)
     plans: list[Plan] = []
     problems: dict[Problem, None] = {}
     for config in configs:
         try:
-            plans.append(make_plan(config, tokenize=tokenize, log=log.info))
+            plans.append(make_plan(config, tokenize=tokenize, log=log.info, prepare=prepare))
         except UserError as error:
             problems |= dict.fromkeys(error.problems)
     if problems:
         raise UserError(*problems)
     return plans
+
+
+def _once(prepare_data: Callable[..., Data]) -> Callable[..., Data]:
+    """The same, asked once for each dataset and tokenizer: the runs of a sweep mostly share theirs."""
+    asked: dict[str, Data | UserError] = {}
+
+    def prepare(dataset: Dataset, tokenizer: Tokenizer, **how: Any) -> Data:
+        key = repr((dataset, tokenizer))
+        if key not in asked:
+            try:
+                asked[key] = prepare_data(dataset, tokenizer, **how)
+            except UserError as error:
+                asked[key] = error
+        answer = asked[key]
+        if isinstance(answer, UserError):
+            raise answer
+        return answer
+
+    return prepare
 
 
 def render_plans(plans: Sequence[Plan]) -> str:

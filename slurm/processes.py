@@ -14,9 +14,10 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
+from training.interrupt import SIGNALS
+
 CORE = Path(__file__).resolve().parent.parent / "core.py"
 POLL_S = 0.05
-FORWARDED = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_command(folder: Path, *, quiet: bool) -> list[str]:
@@ -59,7 +60,7 @@ class Child:
 
 
 class Children:
-    """Within the `with` block SIGINT and SIGTERM are passed on to the children, each time.
+    """Within the `with` block SIGINT, SIGTERM and SIGHUP are passed on to the children, each time.
 
     slots: how many may run side by side; the CPU cores of this process are shared out among them, so
     that a run which takes all cores it may use takes its share. requested: the first signal that
@@ -73,8 +74,9 @@ class Children:
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Children:
-        for number in FORWARDED:
-            self._previous[number] = signal.signal(number, self._pass_on)
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves SIGHUP
+                self._previous[number] = signal.signal(number, self._pass_on)
         return self
 
     def __exit__(
@@ -99,7 +101,7 @@ class Children:
         slot = next(slot for slot in range(self.slots) if slot not in taken)
         errors = tempfile.TemporaryFile() if quiet else None  # noqa: SIM115  lives as long as the child
         sys.stdout.flush()
-        with _on_cores(slot, self.slots):
+        with _on_cores(slot, self.slots), _signals_held_back():
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL if quiet else None,
@@ -129,6 +131,19 @@ class Children:
         self.requested = self.requested or number
         for child in self._running:
             child.process.send_signal(number)
+
+
+@contextlib.contextmanager
+def _signals_held_back() -> Any:
+    """A child that is started in the block has these signals blocked until it is ready to handle them.
+
+    Else one that comes while it imports would end it without a word; see `training.interrupt.Interrupt`.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

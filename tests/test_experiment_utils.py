@@ -173,6 +173,8 @@ def test_a_key_added_later_keeps_old_identities_at_its_old_meaning(monkeypatch: 
 def test_a_run_has_a_name_a_person_can_read() -> None:
     config = dataclasses.replace(Config(), seed=1)
     assert experiment_utils.run_name(config, "1a2b3c4d" + "0" * 56) == "32d-lr0.003-seed1-1a2b3c4d"
+    apart = dataclasses.replace(config, seed_init=1, seed_data=7)
+    assert experiment_utils.run_name(apart, "1a2b3c4d" + "0" * 56) == "32d-lr0.003-seed1-data7-1a2b3c4d"
 
 
 def test_create_run_writes_a_config_that_reads_back(tmp_path: Path) -> None:

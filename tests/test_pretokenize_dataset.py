@@ -236,7 +236,10 @@ class TestBadInput:
         message = refused(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes", preexec_fn=heed_permissions)
         text.parent.chmod(0o755)
         assert f"Datasets/my.npy cannot be written: {os.strerror(errno.EACCES)}" in message
-        assert "--output FILE.npy" in message
+        assert (
+            "python pretokenize_dataset.py Datasets/my.txt --output /ANOTHER/FOLDER/my.npy (a run reads it "
+            "with dataset.path=/ANOTHER/FOLDER/my.npy)"
+        ) in message
 
     def test_unknown_flags_are_refused_by_the_parser(self, tmp_path: Path) -> None:
         done = run(tmp_path, "a.txt", "--tokeniser", "bytes")

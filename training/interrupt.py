@@ -10,6 +10,8 @@ from typing import Any
 
 log = logging.getLogger("training")
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What asks a run to stop."""
 SAME_KEYPRESS_S = 1.0
 """A terminal sends Ctrl-C to the whole process group, and the parent passes its own on: one wish."""
 
@@ -23,9 +25,10 @@ class Interrupted(Exception):
 
 
 class Interrupt:
-    """Within the `with` block SIGINT and SIGTERM only note that a stop is wanted.
+    """Within the `with` block SIGINT, SIGTERM and SIGHUP only note that a stop is wanted.
 
-    A second SIGINT, later than the same keypress can explain, raises KeyboardInterrupt at once.
+    One that is ignored already (nohup) stays so; those that the parent had blocked are let in. A second
+    SIGINT, later than the same keypress can explain, raises KeyboardInterrupt at once.
     """
 
     def __init__(self) -> None:
@@ -34,8 +37,10 @@ class Interrupt:
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupt:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._previous[number] = signal.signal(number, self._note)
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, self._note)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         return self
 
     def __exit__(

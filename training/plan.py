@@ -152,11 +152,18 @@ def resolve(config: Config) -> Config:
     )
 
 
-def make_plan(config: Config, *, tokenize: bool, log: Callable[[str], None] = lambda line: None) -> Plan:
+def make_plan(
+    config: Config,
+    *,
+    tokenize: bool,
+    log: Callable[[str], None] = lambda line: None,
+    prepare: Callable[..., Data] | None = None,
+) -> Plan:
     """Plan a checked configuration against its data.
 
     tokenize: make missing token files first (where dataset.auto_tokenize allows it). Otherwise a
-    text without token file gives a plan without identity.
+    text without token file gives a plan without identity. prepare: stands for
+    `data_loading.prepare_data`.
 
     Raises:
         UserError: whatever is wrong with the data, or with the configuration in view of the data.
@@ -165,7 +172,7 @@ def make_plan(config: Config, *, tokenize: bool, log: Callable[[str], None] = la
 
     config = resolve(config)
     try:
-        data = prepare_data(config.dataset, config.tokenizer, tokenize=tokenize, log=log)
+        data = (prepare or prepare_data)(config.dataset, config.tokenizer, tokenize=tokenize, log=log)
     except NotTokenized as missing:
         if tokenize:
             raise
@@ -186,10 +193,11 @@ def max_positions(config_arch: Arch, seq_len: int) -> int:
 
 
 def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
+    """missing: the NotTokenized, where there is no data yet."""
     from models import counts
 
     training = config.training
-    vocab_size = data.vocab_size if data else _vocab_size(config.tokenizer)
+    vocab_size = data.vocab_size if data else missing.vocab_size
     positions = max_positions(config.arch, training.seq_len)
     counted = counts.count_parameters(config.model, config.arch, vocab_size, positions)
     problems = _problems_with_data(config, data) if data else []
@@ -222,12 +230,6 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
         identity=run_identity,
         folder=experiment_utils.run_folder(config, run_identity) if run_identity else None,
     )
-
-
-def _vocab_size(tokenizer: Tokenizer) -> int:
-    from data_loading import load_tokenizer
-
-    return load_tokenizer(tokenizer).vocab_size
 
 
 def _problems_with_data(config: Config, data: Data) -> list[Problem]:

@@ -48,6 +48,7 @@ if todo == "kill":
 if todo == "wait":
     signal.signal(signal.SIGINT, lambda *_: leave("cancelled", 130, "interrupted (Ctrl-C)"))
     signal.signal(signal.SIGTERM, lambda *_: leave("cancelled", 1, "stopped by SIGTERM"))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
     (folder / "up").touch()
     time.sleep(60)
 time.sleep(config["optimizer"]["eps"])

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_run import make_run, run_core, tiny_config
 
+import data_loading
 from conf import UserError
+from conf.schema import Dataset
+from data_loading import Data, prepare_data
 from slurm.plans import plan_all, render_plans
 
 
@@ -53,3 +57,24 @@ def test_problems_of_all_runs_come_together_and_once(tmp_path: Path) -> None:
         "training.seq_len",  # of train
         "training.seq_len",  # of val
     ]
+
+
+@pytest.mark.parametrize("tokenize", [True, False])
+def test_data_that_runs_share_are_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenize: bool
+) -> None:
+    asked = []
+
+    def prepare_and_count(dataset: Dataset, *rest: Any, **how: Any) -> Data:
+        asked.append(dataset.path)
+        return prepare_data(dataset, *rest, **how)
+
+    monkeypatch.setattr(data_loading, "prepare_data", prepare_and_count)
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    first, second = tiny_config(tmp_path / "a"), tiny_config(tmp_path / "b")
+    many = [dataclasses.replace(config, seed=seed) for seed in range(5) for config in (first, second)]
+    plans = plan_all(many, tokenize=tokenize)
+    assert sorted(asked) == [first.dataset.path, second.dataset.path]
+    assert [plan.config.seed for plan in plans] == [config.seed for config in many]
+    assert len({plan.parameters for plan in plans}) == 1

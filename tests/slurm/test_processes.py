@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from slurm.processes import Children
+from training.interrupt import SIGNALS
 
 CORES = os.sched_getaffinity(0)
 WAITS = """
 import signal, sys, time
 signal.signal(signal.{0}, lambda *_: sys.exit({1}))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.{0}])
 open({2!r}, "w").close()
 time.sleep(60)
 """
@@ -57,6 +59,7 @@ def test_a_child_that_was_killed(number: str, code: int) -> None:
         children.start(
             python(
                 "import os, signal\nsignal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+                "signal.pthread_sigmask(signal.SIG_UNBLOCK, [2])\n"
                 f"os.kill(os.getpid(), signal.{number})"
             ),
             quiet=True,
@@ -73,7 +76,7 @@ def test_the_last_line_of_a_quiet_childs_stderr_is_kept() -> None:
         assert children.wait().last_error() is None
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 1), (signal.SIGHUP, 1)])
 def test_a_signal_goes_on_to_every_child_and_the_parent_waits(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
@@ -96,7 +99,8 @@ def test_every_signal_goes_on_not_only_the_first(tmp_path: Path) -> None:
         "import signal, sys, time\ncount = []\n"
         "def note(*_):\n    count.append(1)\n    open(sys.argv[1] + str(len(count)), 'w').close()\n"
         "    if len(count) == 2: sys.exit(130)\n"
-        "signal.signal(signal.SIGINT, note)\nopen(sys.argv[1] + '0', 'w').close()\n"
+        "signal.signal(signal.SIGINT, note)\nsignal.pthread_sigmask(signal.SIG_UNBLOCK, [2])\n"
+        "open(sys.argv[1] + '0', 'w').close()\n"
         "time.sleep(60)\ntime.sleep(60)"
     )
     with Children() as children:
@@ -107,17 +111,44 @@ def test_every_signal_goes_on_not_only_the_first(tmp_path: Path) -> None:
             thread.join()
 
 
+def test_a_signal_that_comes_while_a_child_imports_waits_for_its_handler(tmp_path: Path) -> None:
+    slow = (
+        f"import time\nopen({str(tmp_path / 'ready')!r}, 'w').close()\ntime.sleep(0.5)\n"
+        "import sys\nfrom training.interrupt import Interrupt\n"
+        "with Interrupt() as asked:\n    sys.exit(asked.requested)"
+    )
+    with Children() as children:
+        children.start(python(slow), quiet=True)
+        thread = signal_when(tmp_path / "ready", signal.SIGINT)
+        child = children.wait()
+        thread.join()
+    assert child.process.returncode == signal.SIGINT  # it exited with the number that Interrupt noted
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Children() as children:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert children.free
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_handlers_are_put_back() -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = [signal.getsignal(number) for number in SIGNALS]
     with Children():
-        assert signal.getsignal(signal.SIGINT) != before[0]
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+        assert all(signal.getsignal(n) != old for n, old in zip(SIGNALS, before, strict=True))
+    assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
 def test_an_exception_stops_the_children_and_waits_for_them() -> None:
     processes = []
     with pytest.raises(RuntimeError), Children() as children:
-        processes.append(children.start(python("import time; time.sleep(60)"), quiet=True).process)
+        code = "import signal, time; signal.pthread_sigmask(signal.SIG_SETMASK, []); time.sleep(60)"
+        processes.append(children.start(python(code), quiet=True).process)
         raise RuntimeError
     assert processes[0].returncode == -signal.SIGTERM
 
