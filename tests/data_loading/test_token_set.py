@@ -12,7 +12,9 @@ import pytest
 
 import durable
 from conf import UserError
+from data_loading import pretokenize as job
 from data_loading import token_set as module
+from data_loading import writer
 from data_loading.pretokenize import Options, pretokenize
 from data_loading.texts import TextFile
 from data_loading.token_set import open_token_set
@@ -150,6 +152,37 @@ class TestContent:
             open_token_set(made)
             open_token_set(made)
         assert caplog.text.count("to verify its checksums") == 1
+
+    def test_damage_is_found_in_whichever_piece_it_is(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for where in (writer, job):
+            monkeypatch.setattr(where, "CHECKSUM_BYTES", 1000)
+        (tmp_path / "a.txt").write_text("abcdefgh" * 200)
+        pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a.npy", Options())
+        for place, piece in ((0, "0 to 1,000"), (700, "1,000 to 2,000"), (1600, "3,000 to 3,202")):
+            tokens = np.load(tmp_path / "a.npy", mmap_mode="r+")
+            before, tokens[place] = tokens[place], 9
+            tokens.flush()
+            with pytest.raises(UserError, match=f"bytes {piece} of its tokens"):
+                open_token_set(tmp_path / "a.npy")
+            tokens[place] = before
+            tokens.flush()
+        open_token_set(tmp_path / "a.npy")
+
+    def test_what_is_known_is_known_for_its_manifest_alone(self, made: Path) -> None:
+        manifest = made.with_name("a.npy.json")
+        facts = json.loads(manifest.read_text())
+        facts["checksums"]["blocks"] = ["0" * 64]
+        manifest.write_text(json.dumps(facts))
+        with pytest.raises(UserError, match="do not match their checksum"):
+            open_token_set(made)
+
+    def test_what_else_is_known_is_kept(self, made: Path) -> None:
+        checked = made.with_name("a.npy.checked.json")
+        checked.write_text(json.dumps({"text": {"bytes": 1}}))
+        open_token_set(made)
+        assert set(json.loads(checked.read_text())) == {"text", "content"}
 
 
 def test_a_set_replaced_while_it_is_opened_is_opened_again(
