@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
-from training.interrupt import SIGNALS
+from training.interrupt import SIGNALS, is_left_alone
 
 CORE = Path(__file__).resolve().parent.parent / "core.py"
 POLL_S = 0.05
@@ -75,7 +75,7 @@ class Children:
 
     def __enter__(self) -> Children:
         for number in SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves SIGHUP
+            if not is_left_alone(number):
                 self._previous[number] = signal.signal(number, self._pass_on)
         return self
 

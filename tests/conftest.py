@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# the same tree gets the same verdict, everywhere; make soak looks for new examples
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("explore", derandomize=False)
+# The same tree gets the same verdict on every machine, however slow; make soak looks for new examples.
+# Fixtures of tests with @given hold nothing that an example changes.
+_NO_CLOCK = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+}
+settings.register_profile("repeatable", derandomize=True, **_NO_CLOCK)
+settings.register_profile("explore", derandomize=False, **_NO_CLOCK)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -24,10 +24,18 @@ class Interrupted(Exception):
         super().__init__(signal.Signals(signal_number).name)
 
 
+def is_left_alone(number: int) -> bool:
+    """True for a hangup that is ignored, as nohup does it: the user wants the run to outlive the terminal.
+
+    Not so for SIGINT, which a shell ignores for whatever it starts in the background of a script.
+    """
+    return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
+
+
 class Interrupt:
     """Within the `with` block SIGINT, SIGTERM and SIGHUP only note that a stop is wanted.
 
-    One that is ignored already (nohup) stays so; those that the parent had blocked are let in. A second
+    A SIGHUP that nohup has ignored stays so; signals that the parent had blocked are let in. A second
     SIGINT, later than the same keypress can explain, raises KeyboardInterrupt at once.
     """
 
@@ -38,7 +46,7 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         for number in SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:
+            if not is_left_alone(number):
                 self._previous[number] = signal.signal(number, self._note)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         return self

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis import read_run_folder
@@ -23,7 +23,7 @@ FILES = ["status.json", "run.json", "config.yaml", "metrics.csv", "evals.jsonl",
 
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 def test_any_bytes_overwritten(small_run: Any, name: str, data: st.DataObject) -> None:
     whole = (small_run.path / name).read_bytes()
     at = data.draw(st.integers(0, len(whole)))

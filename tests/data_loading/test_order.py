@@ -19,14 +19,14 @@ def test_every_size_up_to_2000_is_a_bijection(start: int) -> None:
         assert np.array_equal(np.sort(images), np.arange(n)), n
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(n=st.integers(2000, 300_000), seed=st.integers(0, 2**63), epoch=st.integers(0, 10**6))
 def test_larger_sizes_are_bijections(n: int, seed: int, epoch: int) -> None:
     images = Permutation(n, seed, epoch)(np.arange(n))
     assert np.array_equal(np.bincount(images, minlength=n), np.ones(n))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     n=st.one_of(st.integers(10**9, 2 * 10**9), st.integers(10**12, 2 * 10**12), st.integers(2**47, LARGEST)),
     data=st.data(),

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.data import Data, NotTokenized, split_data
-from data_loading.pretokenize import Options, pretokenize
-from data_loading.texts import TextFile
+from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.texts import TextFile
 from data_loading.token_set import TokenSet
 from data_loading.tokenizer import BytesTokenizer
 
@@ -192,7 +192,7 @@ phases = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(1,
 
 
 class TestLoader:
-    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=40)
     @given(plan=phases, windows=st.integers(1, 60), seed=st.integers(0, 5))
     def test_the_stream_is_the_same_however_it_is_divided_and_resumed(
         self, plan: list[tuple[int, int, int]], windows: int, seed: int, tmp_path: Path
@@ -206,7 +206,7 @@ class TestLoader:
         assert read == stream[: len(read)]
         assert len(read) == sum(batches * size * ranks for batches, size, ranks in plan)
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=40)
     @given(windows=st.integers(1, 50), size=st.integers(1, 9), ranks=st.integers(1, 4))
     def test_an_epoch_holds_each_window_once_over_all_ranks(
         self, windows: int, size: int, ranks: int, tmp_path: Path

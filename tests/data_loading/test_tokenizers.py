@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from conf import UserError
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
@@ -73,7 +73,7 @@ class TestTwoFilesOfGpt2:
         for part in ("normalizer", "pre_tokenizer", "model", "added_tokens", "decoder"):
             assert built.definition[part] == theirs[part], part
 
-    @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=50)
     @given(text=hostile_text)
     def test_ids_are_those_of_transformers(self, text: str, two_files: Path) -> None:
         assert read_tokenizer(two_files, "g").encode(text).tolist() == expected_ids(_theirs(two_files), text)

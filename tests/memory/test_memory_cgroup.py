@@ -237,7 +237,7 @@ GARBAGE = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), version=st.sampled_from([1, 2]))
 def test_garbage_in_any_file_is_unknown_never_an_error(
     tmp_path_factory, make_tree, data, version: int
