@@ -12,8 +12,8 @@ from conf import UserError
 
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
-    from data_loading.pretokenize import Result
-    from data_loading.texts import Source
+    from data_loading.pretokenizer.job import Result
+    from data_loading.pretokenizer.source import Source
 
 STDLIB = "stdlib"
 DTYPES = {"<u2": "uint16", "<u4": "uint32"}
@@ -63,6 +63,11 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--engine", default="auto", help="auto (default), fastokens, huggingface: all give the same ids"
     )
+    result.add_argument(
+        "--run-limit",
+        metavar="SIZE",
+        help="longest stretch without a place to cut, which is encoded whole in memory (default: 16MB)",
+    )
     result.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores; 0: none)")
     result.add_argument(
         "--overwrite", action="store_true", help="replace a token file made from something else"
@@ -94,14 +99,18 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"error: {problem}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted: nothing was written, an older output is untouched", file=sys.stderr)
+        print(
+            "interrupted: what was done is kept, an older output is untouched. Type the same command again "
+            "to go on",
+            file=sys.stderr,
+        )
         return 130
 
 
 def run(options: argparse.Namespace) -> int:
     """Tokenize as asked and say what came out."""
     from data_loading.lookup import load_tokenizer, tokenizer_spec
-    from data_loading.pretokenize import Options, pretokenize
+    from data_loading.pretokenizer.job import Options, pretokenize
     from memory import record_to, stage
 
     if options.workers is not None and options.workers < 0:
@@ -120,6 +129,7 @@ def run(options: argparse.Namespace) -> int:
                 overwrite=options.overwrite,
                 engine=options.engine,
                 workers=options.workers,
+                run_limit_bytes=_run_limit(options.run_limit),
                 terminal=sys.stderr if sys.stderr.isatty() else None,
             ),
             log,
@@ -133,6 +143,18 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _run_limit(given: str | None) -> int:
+    from conf.quantities import parse_size
+    from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES
+
+    if given is None:
+        return RUN_LIMIT_BYTES
+    try:
+        return parse_size(given)
+    except ValueError as error:
+        raise UserError(f"--run-limit {given}: {error}") from None
+
+
 def _log_to(stream: Any) -> Callable[[str], None]:
     return lambda line: print(line, file=stream, flush=True)
 
@@ -143,8 +165,8 @@ def _is_stdlib(file: str) -> bool:
 
 def _source_and_output(options: argparse.Namespace, tokenizer_name: str) -> tuple[Source, Path]:
     from data_loading.locate import DEFAULT_FOLDER, tokens_beside
-    from data_loading.stdlib_source import StdlibSource, default_name
-    from data_loading.texts import TextFile
+    from data_loading.pretokenizer.stdlib_source import StdlibSource, default_name
+    from data_loading.pretokenizer.texts import TextFile
 
     source: Source
     if _is_stdlib(options.file):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from data_loading.loader import Loader as Loader
     from data_loading.lookup import load_tokenizer as load_tokenizer
     from data_loading.lookup import tokenizer_spec as tokenizer_spec
-    from data_loading.pretokenize import pretokenize as pretokenize
+    from data_loading.pretokenizer.job import pretokenize as pretokenize
     from data_loading.streaming import StreamingDataset as StreamingDataset
     from data_loading.token_set import TokenSet as TokenSet
     from data_loading.token_set import open_token_set as open_token_set
@@ -35,7 +35,7 @@ _PLACES = {
     "load_tokenizer": "lookup",
     "open_token_set": "token_set",
     "prepare_data": "data",
-    "pretokenize": "pretokenize",
+    "pretokenize": "pretokenizer.job",
     "tokenizer_spec": "lookup",
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import durable
+from data_loading.content_hash import file_content_hash
 from data_loading.set_files import SetFiles
 
 log = logging.getLogger("data_loading")
@@ -57,11 +58,11 @@ def text_difference(text: Path, fact: dict[str, Any], files: SetFiles) -> str | 
             text,
             files.tokens,
         )
-        known = {**key, "sha256": durable.file_sha256(text)}
+        known = {**key, "content_hash": file_content_hash(text)}
         write_checked(files, {**read_checked(files), "text": known})
-    if known["sha256"] == fact["sha256"]:
+    if known["content_hash"] == fact["content_hash"]:
         return None
     return (
-        f"it was made from a text with sha256 {fact['sha256'][:12]}, and {text} has "
-        f"{known['sha256'][:12]}: the text was changed since"
+        f"it was made from a text with content hash {fact['content_hash'][:12]}, and {text} has "
+        f"{known['content_hash'][:12]}: the text was changed since"
     )

@@ -14,11 +14,12 @@ import durable
 from conf import UserError, schema
 from data_loading.locate import DEFAULT_FOLDER, Place, locate
 from data_loading.lookup import KNOWN, load_tokenizer
-from data_loading.pretokenize import Options, command_for, pretokenize
+from data_loading.pretokenizer.job import Options, command_for, pretokenize
+from data_loading.pretokenizer.source import Source
+from data_loading.pretokenizer.stdlib_source import StdlibSource, default_name
+from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles
 from data_loading.splits import split_ranges
-from data_loading.stdlib_source import StdlibSource, default_name
-from data_loading.texts import Source, TextFile
 from data_loading.token_set import TokenSet, open_token_set, read_manifest
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import holds_tokenizer, read_tokenizer
@@ -198,7 +199,7 @@ def _token_set(
         if not (tokenize and dataset.auto_tokenize):
             text = Path(source.what) if isinstance(source, TextFile) else Path("stdlib")
             command = _command(dataset, place, spec)
-            raise NotTokenized(text, source.total_bytes, command, tokenizer.vocab_size)
+            raise NotTokenized(text, source.total_bytes or 0, command, tokenizer.vocab_size)
         _tokenize_once(source, tokenizer, place.tokens, log)
     found = open_token_set(place.tokens, tokenizer.vocab_size)
     source_now = StdlibSource() if dataset.source == "stdlib" else None

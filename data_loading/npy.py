@@ -26,11 +26,17 @@ def header(dtype: np.dtype, length: int) -> bytes:
 
 
 class NpyWriter:
-    """Appends to a 1-D array on disk whose length is known at the end."""
+    """Appends to a 1-D array on disk whose length is known at the end.
 
-    def __init__(self, file: IO[bytes], dtype: np.dtype) -> None:
-        self._file, self._dtype, self.length = file, np.dtype(dtype), 0
+    length: values that are there already; what stands behind them is cut off.
+    """
+
+    def __init__(self, file: IO[bytes], dtype: np.dtype, length: int = 0) -> None:
+        self._file, self._dtype, self.length = file, np.dtype(dtype), length
+        file.seek(0)
         file.write(b"\0" * HEADER_BYTES)
+        file.truncate(HEADER_BYTES + length * self._dtype.itemsize)
+        file.seek(0, io.SEEK_END)
 
     def append(self, values: np.ndarray) -> None:
         values = np.ascontiguousarray(values, self._dtype)

@@ -80,19 +80,18 @@ class SetFiles:
 
 @contextmanager
 def staging(files: SetFiles) -> Iterator[Path]:
-    """A fresh hidden folder for the parts; put in place at the end, removed on any exception.
+    """The hidden folder for the parts; what it holds is put in place at the end of the block.
 
-    The caller holds the set's lock and has finished an earlier commit, so a folder that is there
-    already was left by a dead process.
+    The caller holds the set's lock and has finished an earlier commit. After an exception the folder
+    stays, for another attempt, unless it is a UserError: then the input itself is at fault.
     """
-    shutil.rmtree(files.partial, ignore_errors=True)
     try:
-        files.partial.mkdir()
+        files.partial.mkdir(exist_ok=True)
         yield files.partial
         _sync_tree(files.partial)
         durable.point(f"{files.tokens.name}:before_commit")
         os.rename(files.partial, files.commit)
-    except BaseException:
+    except UserError:
         shutil.rmtree(files.partial, ignore_errors=True)
         raise
     durable.fsync_folder(files.tokens.parent)
@@ -155,7 +154,8 @@ def disk_errors(path: Path, text: str) -> Iterator[None]:
         if error.errno in _FULL:
             raise UserError(
                 f"{path} cannot be written: {os.strerror(error.errno)}. What was there before is "
-                f"untouched. Make room, or tokenize to another disk: {elsewhere}"
+                f"untouched; what was done is kept. Make room and type the same command again to go on, or "
+                f"tokenize to another disk: {elsewhere}"
             ) from error
         if error.errno in _FORBIDDEN:
             raise UserError(

@@ -69,7 +69,7 @@ class TokenSet:
 def fingerprint_of(sources: list[dict[str, Any]], tokenizer_hash: str, options: dict[str, Any]) -> str:
     """The same for every engine, block size, worker count and place on disk."""
     facts = {
-        "sources": [source["sha256"] for source in sources],
+        "sources": [source["content_hash"] for source in sources],
         "tokenizer": tokenizer_hash,
         "options": options,
     }

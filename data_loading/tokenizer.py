@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import UserError
-from data_loading.cuts import EVERY_CHARACTER, CutRule, cut_rule
+from data_loading.pretokenizer.cuts import EVERY_CHARACTER, CutRule, cut_rule
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,9 +6,9 @@ from conf import UserError, schema
 from data_loading.checked import text_difference
 from data_loading.locate import Place
 from data_loading.lookup import KNOWN
+from data_loading.pretokenizer.stdlib_source import StdlibSource
+from data_loading.pretokenizer.texts import text_encoding
 from data_loading.set_files import SetFiles
-from data_loading.stdlib_source import StdlibSource
-from data_loading.texts import text_encoding
 from data_loading.token_set import TokenSet
 from data_loading.tokenizer import Tokenizer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,12 @@ def test_heavy_packages_are_imported_where_they_are_needed(root: Path) -> None:
 @pytest.mark.parametrize("taken", ["experiments", "core"])
 def test_no_folder_stands_beside_a_file_of_its_name(root: Path, taken: str) -> None:
     assert not (root / taken).is_dir()
+
+
+@pytest.mark.parametrize(
+    "room", ["analysis", "conf", "data_loading", "memory", "models", "slurm", "training"]
+)
+def test_every_name_of_a_rooms_face_is_there(room: str) -> None:
+    face = importlib.import_module(room)
+    for name in getattr(face, "__all__", ()):
+        assert getattr(face, name) is not None

@@ -151,7 +151,7 @@ def test_a_moving_line_on_a_terminal_is_taken_away(tmp_path: Path) -> None:
     assert all(line.rsplit(b"\r", 2)[1].strip() == b"" for line in moving), "nothing of it stays"
 
 
-def test_ctrl_c_leaves_nothing_and_exits_130(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_was_done_and_exits_130(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("word " * 30_000_000)
     process = subprocess.Popen(
         [sys.executable, SCRIPT, "a.txt", "--tokenizer", "bytes"],
@@ -166,8 +166,13 @@ def test_ctrl_c_leaves_nothing_and_exits_130(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     rest = process.stderr.read()
     assert process.wait(timeout=60) == 130, rest
-    assert "interrupted: nothing was written" in rest
-    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert "interrupted: what was done is kept" in rest
+    assert sorted({"a.txt", ".a.npy.partial"} | {path.name for path in tmp_path.iterdir()}) == [
+        ".a.npy.partial", "a.txt",
+    ]  # fmt: skip
+    assert run(tmp_path, "a.txt", "--tokenizer", "bytes").returncode == 0
+    assert np.load(tmp_path / "a.npy", mmap_mode="r").shape == (150_000_001,)
+    assert not (tmp_path / ".a.npy.partial").exists()
     process.stderr.close()
 
 
@@ -275,6 +280,19 @@ class TestRealDisk:
         assert f"x.npy cannot be written: {os.strerror(errno.ENOSPC)}" in message
         assert {path.name: path.stat().st_size for path in small_disk.rglob("*")} == before
         assert np.load(output).shape == (401,)
+
+    def test_full_then_more_room(self, small_disk: Path, tmp_path: Path) -> None:
+        words = np.random.default_rng(0).choice([b"high ", b"water\n", b"mark "], 2_000_000)
+        (tmp_path / "a.txt").write_bytes(b"".join(words))
+        output = str(small_disk / "x.npy")
+        subprocess.run(["mount", "-o", "remount,size=17m", str(small_disk)], check=True)
+        command = ("a.txt", "--tokenizer", "bytes", "--output", output)
+        message = refused(tmp_path, *command)
+        assert "what was done is kept. Make room and type the same command again" in message
+        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+        done = run(tmp_path, *command)
+        assert "going on after 4,19" in done.stderr
+        assert np.load(output)[:-1].astype(np.uint8).tobytes() == (tmp_path / "a.txt").read_bytes()
 
     def test_read_only(self, small_disk: Path, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("text")

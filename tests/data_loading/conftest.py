@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from data_loading.cuts import GPT2_PATTERN, KNOWN_PATTERNS
+from data_loading.pretokenizer.cuts import GPT2_PATTERN, KNOWN_PATTERNS
 
 FRAGMENTS = [
     "a", "The", " the", "word", "'s", "'S", "'ll", "'", " ", "  ", "      ", "\n", "\r\n", "\r", "\t", "\n\n",

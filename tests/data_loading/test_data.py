@@ -21,9 +21,9 @@ from conf import UserError
 from conf.schema import Dataset, Tokenizer
 from data_loading import data as module
 from data_loading.data import Data, NotTokenized, prepare_data
-from data_loading.pretokenize import Options, pretokenize
+from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.texts import TextFile
 from data_loading.splits import split_ranges
-from data_loading.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,7 +109,7 @@ class TestVerified:
         text.write_text("0123456789" * 99 + "012345678X")
         os.utime(text, (1, 1))
         with pytest.raises(
-            UserError, match=r"a\.npy does not belong to its text: .*sha256.*pretokenize.* --overwrite"
+            UserError, match=r"a\.npy does not belong to its text: .*content hash.*pretokenize.* --overwrite"
         ):
             prepare(text)
         text.write_text("longer" * 1000)
@@ -329,6 +329,6 @@ class TestStdlib:
 
 
 def stdlib_of(root: Path) -> Any:
-    from data_loading.stdlib_source import StdlibSource
+    from data_loading.pretokenizer.stdlib_source import StdlibSource
 
     return StdlibSource(root)

@@ -12,11 +12,10 @@ import pytest
 
 import durable
 from conf import UserError
-from data_loading import pretokenize as job
 from data_loading import token_set as module
-from data_loading import writer
-from data_loading.pretokenize import Options, pretokenize
-from data_loading.texts import TextFile
+from data_loading.pretokenizer import job, writer
+from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.texts import TextFile
 from data_loading.token_set import open_token_set
 from data_loading.tokenizer import BytesTokenizer
 

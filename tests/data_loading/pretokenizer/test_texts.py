@@ -6,16 +6,16 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conf import UserError
-from data_loading import texts
-from data_loading.blocks import Chunk
-from data_loading.texts import SAMPLE_BYTES, TextFile, _documents
+from data_loading.pretokenizer import texts
+from data_loading.pretokenizer.blocks import Chunk
+from data_loading.pretokenizer.texts import SAMPLE_BYTES, TextFile, _divided
 from tests.data_loading.conftest import hostile_text
 
-many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=60)
 
 
 def documents(chunks: list[Chunk]) -> list[bytes]:
@@ -58,7 +58,7 @@ def test_a_document_ends_at_a_separator_line_however_the_file_is_read(
     text: bytes, separator: bytes, read: int
 ) -> None:
     pieces = [(text[i : i + read], i) for i in range(0, len(text), read)]
-    chunks = list(_documents(iter(pieces), separator, "t"))
+    chunks = list(_divided(iter(pieces), separator, "t", at_line_start=True))
     assert documents(chunks) == divided(text, separator)
     for chunk in chunks:
         assert text[chunk.offset : chunk.offset + len(chunk.data)] == chunk.data, (

@@ -3,60 +3,23 @@
 from __future__ import annotations
 
 import codecs
-import hashlib
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from conf import UserError
-from data_loading.blocks import Chunk, undecodable
 from data_loading.checked import text_difference
+from data_loading.content_hash import ContentHash
+from data_loading.pretokenizer.blocks import Chunk, Mark, undecodable
+from data_loading.pretokenizer.source import Pieces, numbered, sample_places
 from data_loading.set_files import SetFiles
 
 READ_BYTES = 1 << 20
 SAMPLE_BYTES = 1 << 18
 ERRORS = ("strict", "replace", "ignore")
-
-
-class Source(Protocol):
-    """Documents to tokenize.
-
-    total_bytes, done_bytes: size, and how much of it `chunks` has read so far. options: whatever
-    changes ids or document borders, for the manifest.
-    """
-
-    total_bytes: int
-    done_bytes: int
-    options: dict[str, Any]
-
-    @property
-    def what(self) -> str:
-        """Words for messages."""
-        ...
-
-    @property
-    def argument(self) -> str:
-        """What a user types for it."""
-        ...
-
-    def chunks(self) -> Iterator[Chunk]:
-        """The text in order. Raises UserError where it cannot be read or decoded."""
-        ...
-
-    def samples(self) -> list[bytes]:
-        """UTF-8 parts of start, middle and end, about 768 KB in all, for comparing engines."""
-        ...
-
-    def facts(self) -> list[dict[str, Any]]:
-        """The manifest's `sources`: path, bytes, sha256 ... of what `chunks` has read to its end."""
-        ...
-
-    def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
-        """How the text is not the one of these facts of the set `files`; None when it is."""
-        ...
 
 
 @dataclass
@@ -74,7 +37,8 @@ class TextFile:
     total_bytes: int = field(init=False)
     done_bytes: int = field(init=False, default=0)
     options: dict[str, Any] = field(init=False)
-    _sha256: str | None = field(init=False, default=None)
+    can_continue: bool = field(init=False, default=True)
+    _content_hash: str | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.encoding = text_encoding(self.encoding)
@@ -108,39 +72,53 @@ class TextFile:
     def argument(self) -> str:
         return str(self.path)
 
-    def chunks(self) -> Iterator[Chunk]:
-        text = self._raw() if self.encoding == "utf-8" else self._transcoded()
-        if self.document_separator is None:
-            end = self.total_bytes
-            for data, offset in text:
-                yield Chunk(data, str(self.path), offset, False)
-            yield Chunk(b"", str(self.path), end, True)
-        else:
-            yield from _documents(text, self.document_separator.encode(), str(self.path))
+    def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Iterator[Chunk]:
+        content = (pieces or Pieces()).content_hash(0)
+        if self.encoding == "utf-8":
+            first, at_line_start = (start["byte"], start["at_line_start"]) if start else (0, True)
+            return self._documents(self._raw(content, first), at_line_start)
+        # A decoder cannot start anywhere: the text is decoded again, which takes little of the time.
+        return numbered(self._documents(self._transcoded(content), True), start)
 
-    def _raw(self) -> Iterator[tuple[bytes, int]]:
-        """(bytes, offset) to the end of the file, which must stay as it was when it was opened."""
-        digest = hashlib.sha256()
-        offset = 0
+    def _documents(self, text: Iterator[tuple[bytes, int]], at_line_start: bool) -> Iterator[Chunk]:
+        if self.document_separator is not None:
+            separator = self.document_separator.encode()
+            yield from _divided(text, separator, str(self.path), at_line_start=at_line_start)
+            return
+        for data, offset in text:
+            yield Chunk(data, str(self.path), offset, False, {"byte": offset, "at_line_start": False})
+        mark = {"byte": self.total_bytes, "at_line_start": False}
+        yield Chunk(b"", str(self.path), self.total_bytes, True, mark)
+
+    def _raw(self, content: ContentHash, first: int = 0) -> Iterator[tuple[bytes, int]]:
+        """(bytes, offset) from `first` to the end of the file, which must stay as it was when it was opened.
+
+        Reads end at multiples of READ_BYTES, wherever they begin.
+        """
         try:
             with open(self.path, "rb", buffering=0) as file:
-                while data := file.read(READ_BYTES):
-                    digest.update(data)
+                offset = min(first, content.known_bytes)
+                content.skip_to(offset)
+                file.seek(offset)
+                while data := file.read(READ_BYTES - offset % READ_BYTES):
+                    content.update(data)
                     self.done_bytes = offset + len(data)
-                    yield data, offset
-                    offset += len(data)
+                    unread = data[max(0, first - offset) :]
+                    if unread:
+                        yield unread, self.done_bytes - len(unread)
+                    offset = self.done_bytes
                 after = os.fstat(file.fileno())
         except OSError as error:
             raise UserError(f"{self.path} cannot be read: {error.strerror}") from error
         if (after.st_size, after.st_mtime_ns) != (self._stat.st_size, self._stat.st_mtime_ns):
             raise UserError(f"{self.path} was changed while it was read. Start again when it is complete")
-        self._sha256 = digest.hexdigest()
+        self._content_hash = content.hexdigest()
 
-    def _transcoded(self) -> Iterator[tuple[bytes, int]]:
+    def _transcoded(self, content: ContentHash) -> Iterator[tuple[bytes, int]]:
         """The text as UTF-8; offsets are those of the bytes in the file."""
         decoder = codecs.getincrementaldecoder(self.encoding)(self.errors)
         end = 0
-        for data, offset in self._raw():
+        for data, offset in self._raw(content):
             yield self._decode(decoder, data, offset, final=False), offset
             end = offset + len(data)
         yield self._decode(decoder, b"", end, final=True), end
@@ -158,18 +136,18 @@ class TextFile:
     def samples(self) -> list[bytes]:
         if self.encoding != "utf-8":
             found = b""
-            for data, _ in self._transcoded():
+            for data, _ in self._transcoded(ContentHash()):
                 found += data
                 if len(found) >= 3 * SAMPLE_BYTES:
                     break
             return [found[: 3 * SAMPLE_BYTES].decode("utf-8", "ignore").encode()]
-        places = {max(0, place) for place in (0, self.total_bytes // 2, self.total_bytes - SAMPLE_BYTES)}
-        if self.total_bytes <= 3 * SAMPLE_BYTES:
-            places, length = {0}, 3 * SAMPLE_BYTES
-        else:
-            length = SAMPLE_BYTES
+        places = sample_places(self.total_bytes, SAMPLE_BYTES)
+        length = SAMPLE_BYTES if len(places) > 1 else self.total_bytes
         with open(self.path, "rb") as file:
-            return [_whole_characters(os.pread(file.fileno(), length, place)) for place in sorted(places)]
+            return [_whole_characters(os.pread(file.fileno(), length, place)) for place in places]
+
+    def state(self) -> Any:
+        return [str(self.path.resolve()), self.total_bytes, self._stat.st_mtime_ns]
 
     def facts(self) -> list[dict[str, Any]]:
         return [
@@ -177,7 +155,7 @@ class TextFile:
                 "path": str(self.path.resolve()),
                 "bytes": self.total_bytes,
                 "mtime_ns": self._stat.st_mtime_ns,
-                "sha256": self._sha256,
+                "content_hash": self._content_hash,
             }
         ]
 
@@ -204,13 +182,15 @@ def _whole_characters(data: bytes) -> bytes:
     return data.decode("utf-8", "ignore").encode()
 
 
-def _documents(text: Iterator[tuple[bytes, int]], separator: bytes, source: str) -> Iterator[Chunk]:
+def _divided(
+    text: Iterator[tuple[bytes, int]], separator: bytes, source: str, *, at_line_start: bool
+) -> Iterator[Chunk]:
     """Divide at lines equal to the separator; a line's end is LF or CRLF.
 
     Holds back only what may still become a separator line, so a line of any length passes.
     """
     line = re.compile(rb"^" + re.escape(separator) + rb"\r?(?:\n|\Z)", re.MULTILINE)
-    rest, start, at_line_start = b"", 0, True
+    rest, start = b"", 0
     for data, offset in text:
         start = start if rest else offset
         rest += data
@@ -223,19 +203,25 @@ def _documents(text: Iterator[tuple[bytes, int]], separator: bytes, source: str)
             at_line_start = rest[safe - 1 : safe] == b"\n"
         rest, start = rest[safe:], start + safe
     yield from _divide(rest, line, at_line_start, source, start)
-    yield Chunk(b"", source, start + len(rest), True)
+    mark = {"byte": start + len(rest), "at_line_start": False}
+    yield Chunk(b"", source, start + len(rest), True, mark)
 
 
 def _divide(
     part: bytes, line: re.Pattern[bytes], at_line_start: bool, source: str, offset: int
 ) -> Iterator[Chunk]:
     done = 0
+
+    def chunk(until: int, *, ends_document: bool) -> Chunk:
+        mark = {"byte": offset + done, "at_line_start": at_line_start if done == 0 else True}
+        return Chunk(part[done:until], source, offset + done, ends_document, mark)
+
     for match in line.finditer(part):
         if match.start() == 0 and not at_line_start:
             continue
         if match.end() == len(part) and not match.group().endswith(b"\n") and not match.group():
             continue
-        yield Chunk(part[done : match.start()], source, offset + done, True)
+        yield chunk(match.start(), ends_document=True)
         done = match.end()
     if done < len(part):
-        yield Chunk(part[done:], source, offset + done, False)
+        yield chunk(len(part), ends_document=False)

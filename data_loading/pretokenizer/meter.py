@@ -12,14 +12,17 @@ _TERMINAL_EVERY_S = 0.2
 _LOG_EVERY_S = 30.0
 
 
-class Progress:
+class Meter:
     """Told of each block; writes when a line is due.
 
-    stream: the terminal whose line moves; None: lines go to `log`.
+    stream: the terminal whose line moves; None: lines go to `log`. before: bytes done by an earlier
+    attempt, which count as done, not as work of this one.
     """
 
-    def __init__(self, total_bytes: int, log: Callable[[str], None], stream: IO[str] | None) -> None:
-        self._total, self._log, self._stream = total_bytes, log, stream
+    def __init__(
+        self, total_bytes: int | None, log: Callable[[str], None], stream: IO[str] | None, before: int = 0
+    ) -> None:
+        self._total, self._log, self._stream, self._before = total_bytes, log, stream, before
         self._started = self._last = time.monotonic()
         self._width = 0
 
@@ -37,13 +40,13 @@ class Progress:
         self._width = len(line)
 
     def _line(self, done: int, tokens: int, seconds: float) -> str:
-        rate = done / seconds if seconds else 0.0
-        left = format_duration((self._total - done) / rate) if rate else "unknown"
+        rate = (done - self._before) / seconds if seconds else 0.0
+        so_far = f"{format_count(tokens)} tokens, {rate / 1e6:.1f} MB/s"
+        if self._total is None:
+            return f"{done / 1e6:,.1f} MB, {so_far}"
         share = done / self._total if self._total else 1.0
-        return (
-            f"{share:4.0%} of {self._total / 1e6:,.1f} MB, {format_count(tokens)} tokens, "
-            f"{rate / 1e6:.1f} MB/s, {left} left"
-        )
+        left = format_duration((self._total - done) / rate) if rate else "unknown"
+        return f"{share:4.0%} of {self._total / 1e6:,.1f} MB, {so_far}, {left} left"
 
     def close(self) -> None:
         """Take the moving line away."""

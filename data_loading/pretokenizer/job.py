@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
+import shutil
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,16 +15,17 @@ from typing import IO, Any
 
 import durable
 from conf import UserError
-from data_loading.blocks import BlockEncoder, EncodedBlock, make_blocks
 from data_loading.content import note_content
-from data_loading.engines import Engine, choose_engine
-from data_loading.pool import Work, cores, encode_in_order
-from data_loading.progress import Progress
+from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES, Block, BlockEncoder, EncodedBlock, make_blocks
+from data_loading.pretokenizer.engines import Engine, choose_engine
+from data_loading.pretokenizer.journal import Journal, Progress, read_job, read_progress
+from data_loading.pretokenizer.meter import Meter
+from data_loading.pretokenizer.pool import Work, cores, encode_in_order
+from data_loading.pretokenizer.source import Pieces, Source
+from data_loading.pretokenizer.writer import CHECKSUM_BYTES, SetWriter
 from data_loading.set_files import SetFiles, disk_errors, finish_commit, staging
-from data_loading.texts import Source
 from data_loading.token_set import FORMAT, FORMAT_VERSION, fingerprint_of, read_manifest
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
-from data_loading.writer import CHECKSUM_BYTES, SetWriter
 from memory import stage
 
 WRITER_VERSION = "1"
@@ -36,7 +39,8 @@ class Options:
     """How the work is done; none of it changes the ids.
 
     overwrite: replace a set made from something else. engine: a name of `engines.ENGINES` or auto.
-    workers, block_bytes: None: chosen by the text's size and the engine. terminal: where the
+    workers, block_bytes: None: chosen by the text's size and the engine. run_limit_bytes: a longer run
+    of text without a safe cut is an error, since it has to be encoded whole. terminal: where the
     progress line moves; None: lines go to the log.
     """
 
@@ -44,6 +48,7 @@ class Options:
     engine: str = "auto"
     workers: int | None = None
     block_bytes: int | None = None
+    run_limit_bytes: int = RUN_LIMIT_BYTES
     terminal: IO[str] | None = None
 
 
@@ -95,7 +100,7 @@ def pretokenize(
             if manifest is None:
                 manifest = _make(source, tokenizer, files, options, log)
                 note_content(files, manifest)
-    return Result(output, manifest, made, source.total_bytes, time.monotonic() - started)
+    return Result(output, manifest, made, _bytes_of(manifest), time.monotonic() - started)
 
 
 def up_to_date(files: SetFiles, source: Source, tokenizer: Tokenizer) -> dict[str, Any] | None:
@@ -138,6 +143,8 @@ def _difference(
 def _make(
     source: Source, tokenizer: Tokenizer, files: SetFiles, options: Options, log: Log
 ) -> dict[str, Any]:
+    job = _job_of(source, tokenizer)
+    is_continued = _look_for_earlier(files, job, source, options)
     with stage("choose_engine"):
         choice = choose_engine(tokenizer, source.samples(), log, options.engine)
     workers = _workers(choice.engine, source, options)
@@ -151,43 +158,93 @@ def _make(
             errors=source.options["errors"],
         )
         encoder = BlockEncoder(choice.engine, work.eot_id, work.vocab_size, work.errors)
-        writer = SetWriter(folder, encoder.dtype)
-        progress = Progress(source.total_bytes, log, options.terminal)
         log(
-            f"tokenizing {source.what} ({source.total_bytes / 1e6:,.1f} MB) with {tokenizer.name}, engine "
+            f"tokenizing {source.what}{_size(source)} with {tokenizer.name}, engine "
             f"{choice.engine.name}, " + (f"{workers} processes" if workers else "in this process")
         )
+        earlier, checksums = read_progress(folder, encoder.dtype) if is_continued else (Progress(), [])
+        if is_continued:
+            log(
+                f"going on after {earlier.written.tokens:,} tokens, {earlier.done_bytes / 1e6:,.1f} MB: an "
+                "earlier attempt made them"
+            )
+        writer = SetWriter(folder, encoder.dtype, earlier.written, checksums)
+        journal = Journal(folder, job, earlier, checksums, writer.sync)
+        meter = Meter(source.total_bytes, log, options.terminal, earlier.done_bytes)
+        pieces = Pieces(folder / "pieces.jsonl")
+        blocks = make_blocks(
+            source.chunks(earlier.place.mark, pieces),
+            tokenizer.cut_rule,
+            options.block_bytes or encoder.engine.block_bytes,
+            options.run_limit_bytes,
+            skip=earlier.place.skip,
+        )
         try:
-            with closing(_encoded(source, tokenizer, encoder, work, workers, options)) as encoded:
+            with closing(_encoded(blocks, encoder, work, workers)) as encoded:
                 for block in encoded:
-                    writer.append(block)
-                    progress.update(source.done_bytes, writer.tokens)
+                    assert block.after is not None
+                    crc = writer.append(block)
+                    durable.point(f"{files.tokens.name}:appended")
+                    progress = Progress(writer.written, block.after, source.done_bytes)
+                    journal.note(progress, writer.checksums, crc)
+                    durable.point(f"{files.tokens.name}:noted")
+                    meter.update(source.done_bytes, writer.written.tokens)
             writer.finish()
         except BaseException:
             writer.abandon()
+            if not writer.written.tokens:  # nothing worth keeping
+                shutil.rmtree(folder)
             raise
         finally:
-            progress.close()
-        if not writer.tokens:
+            journal.close()
+            meter.close()
+        if not writer.written.tokens:
             raise UserError(f"{source.what} holds no text between its document separators")
         manifest = _manifest(source, tokenizer, writer, encoder, choice.facts, files)
         (folder / "manifest.json").write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     return manifest
 
 
+def _job_of(source: Source, tokenizer: Tokenizer) -> str:
+    """A name of everything that decides the bytes of the set."""
+    facts = [WRITER_VERSION, source.state(), _options_of(source), tokenizer.content_hash]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _look_for_earlier(files: SetFiles, job: str, source: Source, options: Options) -> bool:
+    """Whether an unfinished set of this job is there to go on with; what cannot be used is removed.
+
+    Raises:
+        UserError: there is one of another job, which may be hours of work.
+    """
+    earlier = read_job(files.partial)
+    if earlier == job and source.can_continue and not options.overwrite:
+        return True
+    if earlier is not None and earlier != job and not options.overwrite:
+        raise UserError(
+            f"{files.partial} holds an unfinished tokenization of another text, or with another tokenizer or "
+            "option. Give the ones it was begun with to go on with it, or --overwrite to begin again"
+        )
+    shutil.rmtree(files.partial, ignore_errors=True)
+    return False
+
+
 def _workers(engine: Engine, source: Source, options: Options) -> int:
     """Worker processes; 0: all in this one."""
     if options.workers is not None:
         return options.workers
-    pays = engine.parallel_from is not None and source.total_bytes >= engine.parallel_from
+    total = source.total_bytes
+    pays = engine.parallel_from is not None and (total is None or total >= engine.parallel_from)
     return cores() if pays and cores() > 1 else 0
 
 
+def _size(source: Source) -> str:
+    return "" if source.total_bytes is None else f" ({source.total_bytes / 1e6:,.1f} MB)"
+
+
 def _encoded(
-    source: Source, tokenizer: Tokenizer, encoder: BlockEncoder, work: Work, workers: int, options: Options
+    blocks: Iterator[Block], encoder: BlockEncoder, work: Work, workers: int
 ) -> Generator[EncodedBlock]:
-    block_bytes = options.block_bytes or encoder.engine.block_bytes
-    blocks = make_blocks(source.chunks(), tokenizer.cut_rule, block_bytes)
     if workers:
         yield from encode_in_order(blocks, work, workers)
     else:
@@ -220,8 +277,8 @@ def _manifest(
             "eot_appended": tokenizer.eot_id is not None,
         },
         "dtype": encoder.dtype.str,
-        "tokens": writer.tokens,
-        "documents": writer.documents,
+        "tokens": writer.written.tokens,
+        "documents": writer.written.documents,
         "sources": sources,
         "options": options,
         "fingerprint": fingerprint_of(sources, tokenizer.content_hash, options),
@@ -229,6 +286,10 @@ def _manifest(
         "checksums": {"algorithm": "sha256", "bytes": CHECKSUM_BYTES, "blocks": writer.checksums},
         "writer_version": WRITER_VERSION,
     }
+
+
+def _bytes_of(manifest: dict[str, Any]) -> int:
+    return sum(source["bytes"] for source in manifest["sources"])
 
 
 def _relative(fact: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -9,17 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 
-from data_loading.blocks import Chunk, make_blocks
-from data_loading.cuts import CutRule, cut_rule, first_cut, last_cut
+from data_loading.pretokenizer.blocks import Chunk, make_blocks
+from data_loading.pretokenizer.cuts import CutRule, cut_rule, first_cut, last_cut
 from data_loading.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import WITH_RULE, WITHOUT_RULE, hostile_text, tokenizer_folder_text
 
-property_test = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+property_test = settings(max_examples=40)
 
 
 def safe_cuts(data: bytes, rule: CutRule) -> Iterator[int]:

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from conf import UserError
-from data_loading.blocks import EncodedBlock
+from data_loading.pretokenizer.blocks import EncodedBlock
 
 
 def main(descriptor: int) -> None:

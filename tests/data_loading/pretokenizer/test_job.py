@@ -18,16 +18,16 @@ import pytest
 
 import durable
 from conf import UserError
-from data_loading import blocks
-from data_loading.blocks import RUN_LIMIT
-from data_loading.pretokenize import Options, Result, pretokenize
+from data_loading.content_hash import file_content_hash
+from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES
+from data_loading.pretokenizer.job import Options, Result, pretokenize
+from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles
-from data_loading.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import FRAGMENTS, training_text
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 Folder = Callable[[str], Path]
 HOSTILE = ("".join(FRAGMENTS) + " " + "".join(training_text()[:200]) + "\r\n") * 8
 
@@ -138,7 +138,7 @@ class TestManifest:
                 "path": "a.txt",
                 "bytes": text.stat().st_size,
                 "mtime_ns": text.stat().st_mtime_ns,
-                "sha256": durable.file_sha256(text),
+                "content_hash": file_content_hash(text),
             }
         ]
         assert manifest["tokenizer"] == {
@@ -161,8 +161,7 @@ class TestManifest:
     ) -> None:
         import hashlib
 
-        from data_loading import pretokenize as job
-        from data_loading import writer
+        from data_loading.pretokenizer import job, writer
 
         for module in (writer, job):
             monkeypatch.setattr(module, "CHECKSUM_BYTES", 1000)
@@ -225,7 +224,7 @@ class TestExistingOutput:
         ("change", "message"),
         [
             ("text", "it was made from a text of .* bytes, and .* has"),
-            ("same size", "it was made from a text with sha256"),
+            ("same size", "it was made from a text with content hash"),
             ("tokenizer", "it was made with tokenizer bytes .*, not with gpt2"),
             ("separator", "it was made with document_separator None, not '-'"),
             ("manifest", "without a manifest"),
@@ -300,39 +299,36 @@ class TestBadText:
         assert np.load(tmp_path / "a.npy").tolist() == [*"naïve\r\n".encode(), 256]
 
     def test_a_run_without_a_safe_cut_is_an_error_that_names_the_byte(
-        self, tmp_path: Path, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, tokenizer_folder: Folder
     ) -> None:
-        monkeypatch.setattr(blocks.make_blocks, "__defaults__", (20_000,))
         text = write(tmp_path / "a.txt", "a b " * 100 + "x" * 30_000 + " c")
         tokenizer = read_tokenizer(tokenizer_folder("gpt2"), "gpt2")
         with pytest.raises(
             UserError, match=r"a\.txt: from byte 399 on .* no space to cut at .*--document-separator"
         ):
-            make(text, tokenizer, block_bytes=5000)
+            make(text, tokenizer, block_bytes=5000, run_limit_bytes=20_000)
         write(text, "a b " * 100 + "x" * 19_000 + " c")
-        make(text, tokenizer, block_bytes=5000)
+        make(text, tokenizer, block_bytes=5000, run_limit_bytes=20_000)
         assert np.load(tmp_path / "a.npy")[:-1].tolist() == tokenizer.encode(text.read_text()).tolist()
 
     def test_a_long_document_of_a_tokenizer_without_safe_cuts_as_well(
-        self, tmp_path: Path, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, tokenizer_folder: Folder
     ) -> None:
-        monkeypatch.setattr(blocks.make_blocks, "__defaults__", (20_000,))
         text = write(tmp_path / "a.txt", "short\n-\n" + "a b\n" * 8000)
         tokenizer = read_tokenizer(tokenizer_folder("rstrip"), "rstrip")
         with pytest.raises(UserError, match=r"the document that holds byte 8 is longer .*rstrip.*Divide"):
-            make(text, tokenizer, document_separator="-", block_bytes=5000)
+            make(text, tokenizer, document_separator="-", block_bytes=5000, run_limit_bytes=20_000)
 
     def test_the_limit_is_16_mb(self) -> None:
-        assert RUN_LIMIT == 16 * 2**20
-        assert blocks.make_blocks.__defaults__ == (RUN_LIMIT,)
+        assert Options().run_limit_bytes == RUN_LIMIT_BYTES == 16 * 2**20
 
 
 class TestProgress:
     def run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO | None) -> list[str]:
-        from data_loading import progress
+        from data_loading.pretokenizer import meter
 
-        monkeypatch.setattr(progress, "_TERMINAL_EVERY_S", 0.0)
-        monkeypatch.setattr(progress, "_LOG_EVERY_S", 0.0)
+        monkeypatch.setattr(meter, "_TERMINAL_EVERY_S", 0.0)
+        monkeypatch.setattr(meter, "_LOG_EVERY_S", 0.0)
         lines: list[str] = []
         make(write(tmp_path / "a.txt"), BytesTokenizer(), block_bytes=1000, terminal=terminal, lines=lines)
         return lines
@@ -387,7 +383,8 @@ class TestDisk:
             "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
             "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
             "from pathlib import Path; from conf import UserError\n"
-            "from data_loading.pretokenize import *; from data_loading.texts import TextFile\n"
+            "from data_loading.pretokenizer.job import *\n"
+            "from data_loading.pretokenizer.texts import TextFile\n"
             "from data_loading.tokenizer import BytesTokenizer\n"
             f"text = Path({str(text)!r})\n"
             "try: pretokenize(TextFile(text), BytesTokenizer(), text.with_suffix('.npy'), "
@@ -400,13 +397,13 @@ class TestDisk:
         assert files_of(tmp_path / "a.npy") == before
         assert sorted(path.name for path in tmp_path.iterdir()) == [
             "a.docs.npy", "a.npy", "a.npy.checked.json", "a.npy.json", "a.tokenizer", "a.txt",
-        ]  # fmt: skip
+        ], "nothing was done, so nothing is kept"  # fmt: skip
 
     @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
     def test_no_space_while_writing(
         self, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from data_loading.writer import SetWriter
+        from data_loading.pretokenizer.writer import SetWriter
 
         def full(*arguments: object) -> None:
             raise OSError(number, os.strerror(number))
@@ -419,7 +416,7 @@ class TestDisk:
     def test_other_errors_of_the_system_are_not_hidden(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from data_loading.writer import SetWriter
+        from data_loading.pretokenizer.writer import SetWriter
 
         def broken(*arguments: object) -> None:
             raise OSError(errno.EIO, "I/O error")
@@ -432,8 +429,10 @@ class TestDisk:
         assert make(write(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "new" / "deep" / "a.npy").made
 
 
-def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from data_loading.writer import SetWriter
+def test_an_interrupt_before_the_first_block_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from data_loading.pretokenizer.writer import SetWriter
 
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt

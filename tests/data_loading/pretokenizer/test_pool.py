@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from conf import UserError
-from data_loading.blocks import Block, Chunk
-from data_loading.pool import Work, WorkerDied, cores, encode_in_order
+from data_loading.pretokenizer.blocks import Block, Chunk
+from data_loading.pretokenizer.pool import Work, WorkerDied, cores, encode_in_order
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BYTES = Work(engine="bytes", definition="", eot_id=256, vocab_size=257, errors="strict")
 
 
@@ -32,9 +32,8 @@ def blocks(count: int, size: int = 1000, seen: list[int] | None = None) -> Itera
 
 
 def worker_processes() -> list[psutil.Process]:
-    return [
-        child for child in psutil.Process().children() if "data_loading.worker" in " ".join(child.cmdline())
-    ]
+    started_as = "data_loading.pretokenizer.worker"
+    return [child for child in psutil.Process().children() if started_as in " ".join(child.cmdline())]
 
 
 def test_results_come_in_order_whatever_each_takes() -> None:
@@ -156,8 +155,8 @@ def test_a_worker_stays_below_300_mb_on_random_words(
     import random
     import string
 
-    from data_loading.pretokenize import Options, pretokenize
-    from data_loading.texts import TextFile
+    from data_loading.pretokenizer.job import Options, pretokenize
+    from data_loading.pretokenizer.texts import TextFile
     from data_loading.tokenizer_files import read_tokenizer
 
     generator = random.Random(0)
@@ -181,7 +180,7 @@ def test_a_worker_stays_below_300_mb_on_random_words(
 
 def watch(monkeypatch: pytest.MonkeyPatch, peaks: list[int]) -> None:
     """Note VmHWM of each worker just before it is ended."""
-    from data_loading import pool
+    from data_loading.pretokenizer import pool
 
     end: Callable[[Any], None] = pool._end
 

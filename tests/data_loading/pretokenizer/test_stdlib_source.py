@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from conf import UserError
+from data_loading.pretokenizer.stdlib_source import StdlibSource, default_name
 from data_loading.set_files import SetFiles
-from data_loading.stdlib_source import StdlibSource, default_name
 
 KEPT = {
     "a.py": "a",
@@ -53,13 +53,13 @@ def test_the_hash_is_of_names_and_content_not_of_the_place(library: Path, tmp_pa
     assert first["python"] == ".".join(map(str, sys.version_info[:3]))
     assert (first["files"], first["bytes"]) == (6, 7)
     copy = shutil.copytree(library, tmp_path / "copy", symlinks=True)
-    assert StdlibSource(copy).facts()[0]["sha256"] == first["sha256"]
+    assert StdlibSource(copy).facts()[0]["content_hash"] == first["content_hash"]
     for name, content in (("a.py", "A"), ("b/new.py", "n")):
         (copy / name).write_text(content)
-        changed = StdlibSource(copy).facts()[0]["sha256"]
-        assert changed != first["sha256"]
+        changed = StdlibSource(copy).facts()[0]["content_hash"]
+        assert changed != first["content_hash"]
     os.rename(copy / "b/new.py", copy / "b/newer.py")
-    assert StdlibSource(copy).facts()[0]["sha256"] not in (changed, first["sha256"])
+    assert StdlibSource(copy).facts()[0]["content_hash"] not in (changed, first["content_hash"])
 
 
 def test_differs_trusts_the_listing_else_compares_content(library: Path) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from conf import UserError
-from data_loading.blocks import Block, BlockEncoder, EncodedBlock
+from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock
 
-_ROOT = Path(__file__).resolve().parent.parent
+_ROOT = Path(__file__).resolve().parents[2]
 _IN_WORKER = 2
 """Blocks given to a worker at a time: it works on one while the other lies ready."""
 _AHEAD = 3
@@ -45,7 +45,7 @@ class Work:
     errors: str
 
     def encoder(self) -> BlockEncoder:
-        from data_loading.engines import ENGINES
+        from data_loading.pretokenizer.engines import ENGINES
 
         engine = ENGINES[self.engine](self.definition)
         return BlockEncoder(engine, self.eot_id, self.vocab_size, self.errors)
@@ -110,7 +110,7 @@ def _start_worker(work: Work, stack: ExitStack) -> _Worker:
     stack.callback(ours.close)
     command = (
         f"import sys; sys.path.insert(0, {str(_ROOT)!r}); "
-        f"from data_loading.worker import main; main({theirs.fileno()})"
+        f"from data_loading.pretokenizer.worker import main; main({theirs.fileno()})"
     )
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", command],

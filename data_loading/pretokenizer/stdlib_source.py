@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from conf import UserError
-from data_loading.blocks import Chunk
+from data_loading.pretokenizer.blocks import Chunk, Mark
+from data_loading.pretokenizer.source import Pieces, numbered, sample_places
+from data_loading.pretokenizer.texts import SAMPLE_BYTES
 from data_loading.set_files import SetFiles
-from data_loading.texts import SAMPLE_BYTES
 
 _LEFT_OUT_FOLDERS = ("test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__")
 _LEFT_OUT_FILES = ("sitecustomize.py", "usercustomize.py")
@@ -36,6 +37,7 @@ class StdlibSource:
     total_bytes: int = field(init=False)
     done_bytes: int = field(init=False, default=0)
     options: dict[str, Any] = field(init=False)
+    can_continue: bool = field(init=False, default=True)
     _files: list[str] = field(init=False)
     _facts: dict[str, Any] | None = field(init=False, default=None)
 
@@ -60,7 +62,10 @@ class StdlibSource:
     def argument(self) -> str:
         return "stdlib"
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Iterator[Chunk]:
+        return numbered(self._chunks(), start)
+
+    def _chunks(self) -> Iterator[Chunk]:
         digest = hashlib.sha256()
         self.done_bytes = files = 0
         for name, text in self._documents():
@@ -75,7 +80,7 @@ class StdlibSource:
             "files": files,
             "bytes": self.done_bytes,
             "listing": self._listing,
-            "sha256": digest.hexdigest(),
+            "content_hash": digest.hexdigest(),
         }
 
     def _documents(self) -> Iterator[tuple[str, bytes]]:
@@ -93,12 +98,16 @@ class StdlibSource:
     def samples(self) -> list[bytes]:
         texts = [text for _, text in self._documents()]
         whole = b"".join(texts)
-        places = (0, len(whole) // 2, max(0, len(whole) - SAMPLE_BYTES))
-        return [whole[place : place + SAMPLE_BYTES].decode("utf-8", "ignore").encode() for place in places]
+        places = sample_places(len(whole), SAMPLE_BYTES)
+        length = SAMPLE_BYTES if len(places) > 1 else len(whole)
+        return [whole[place : place + length].decode("utf-8", "ignore").encode() for place in places]
+
+    def state(self) -> Any:
+        return ["stdlib", self._listing]
 
     def facts(self) -> list[dict[str, Any]]:
         if self._facts is None:
-            for _ in self.chunks():
+            for _ in self._chunks():
                 pass
         assert self._facts is not None
         return [self._facts]
@@ -108,11 +117,12 @@ class StdlibSource:
         if fact.get("listing") == self._listing:
             return None
         here = self.facts()[0]
-        if fact.get("sha256") == here["sha256"]:
+        if fact.get("content_hash") == here["content_hash"]:
             return None
         return (
-            f"it was made from the standard library of Python {fact.get('python')} (sha256 "
-            f"{str(fact.get('sha256'))[:12]}), this is Python {here['python']} (sha256 {here['sha256'][:12]})"
+            f"it was made from the standard library of Python {fact.get('python')} (content "
+            f"{str(fact.get('content_hash'))[:12]}), this is Python {here['python']} (content "
+            f"{here['content_hash'][:12]})"
         )
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from conf import UserError
-from data_loading.cuts import CutRule, first_cut, last_cut
-from data_loading.engines import Engine
+from data_loading.pretokenizer.cuts import CutRule, first_cut, last_cut
+from data_loading.pretokenizer.engines import Engine
 
-RUN_LIMIT = 16 << 20
+RUN_LIMIT_BYTES = 16 << 20
 """Bytes without a safe cut that are still encoded whole; more is an error, never a silent cut."""
+
+
+Mark = dict[str, Any]
+"""Where a chunk begins, in words of its source: a JSON object."""
 
 
 @dataclass(frozen=True)
@@ -20,36 +26,48 @@ class Chunk:
     """A part of a document, as a source reads it: UTF-8, any length.
 
     source: the file, for messages. offset: of its first byte there. ends_document: nothing of the
-    document follows.
+    document follows. mark: from which the source yields this chunk and all after it again.
     """
 
     data: bytes
     source: str
     offset: int
     ends_document: bool
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A moment between two blocks: `skip` bytes into the chunk that `mark` begins."""
+
+    mark: Mark | None
+    skip: int
 
 
 @dataclass(frozen=True)
 class Block:
     """Text for one call of an engine, parts of documents in their order.
 
-    chunks: each is a whole document, or begins and ends at a safe cut.
+    chunks: each is a whole document, or begins and ends at a safe cut. after: where the text behind
+    this block begins; None where nobody is to go on there.
     """
 
     index: int
     chunks: list[Chunk]
+    after: Place | None = None
 
 
 @dataclass(frozen=True)
 class EncodedBlock:
     """ids: `(n,)` in the dtype of the token file, end-of-text ids included.
 
-    document_ends: int64, positions in `ids` just after a document's last id.
+    document_ends: int64, positions in `ids` just after a document's last id. after: as in Block.
     """
 
     index: int
     ids: np.ndarray
     document_ends: np.ndarray
+    after: Place | None = None
 
 
 @dataclass
@@ -60,49 +78,83 @@ class _Packer:
     chunks: list[Chunk] = field(default_factory=list)
     size: int = 0
     index: int = 0
+    after: Place | None = None
 
-    def add(self, chunk: Chunk) -> Iterator[Block]:
+    def add(self, chunk: Chunk, after: Place) -> Iterator[Block]:
         self.chunks.append(chunk)
         self.size += len(chunk.data)
+        self.after = after
         if self.size >= self.block_bytes:
             yield from self.flush()
 
     def flush(self) -> Iterator[Block]:
         if self.chunks:
-            yield Block(self.index, self.chunks)
+            yield Block(self.index, self.chunks, self.after)
             self.index, self.chunks, self.size = self.index + 1, [], 0
 
 
+@dataclass
+class _Rest:
+    """Text of the chunks not packed yet, and which chunk each of its bytes is from."""
+
+    data: bytearray = field(default_factory=bytearray)
+    start: int = 0
+    parts: deque[tuple[Mark | None, int]] = field(default_factory=deque)
+    used: int = 0
+
+    def add(self, chunk: Chunk) -> None:
+        if not self.data:
+            self.start = chunk.offset
+            self.parts.clear()
+            self.used = 0
+        self.data += chunk.data
+        self.parts.append((chunk.mark, len(chunk.data)))
+
+    def drop(self, count: int) -> Place:
+        """Take the first bytes away; returns where the others begin."""
+        del self.data[:count]
+        self.start += count
+        self.used += count
+        # The last part stays, so that a place just behind it can be told as well.
+        while len(self.parts) > 1 and self.used >= self.parts[0][1]:
+            self.used -= self.parts.popleft()[1]
+        return Place(self.parts[0][0], self.used)
+
+
 def make_blocks(
-    chunks: Iterable[Chunk], rule: CutRule, block_bytes: int, run_limit: int = RUN_LIMIT
+    chunks: Iterable[Chunk],
+    rule: CutRule,
+    block_bytes: int,
+    run_limit_bytes: int = RUN_LIMIT_BYTES,
+    skip: int = 0,
 ) -> Iterator[Block]:
     """Pack chunks into blocks of about `block_bytes`; documents without text are left out.
 
-    Memory: one block and one chunk, or the longest run without a safe cut.
+    Memory: one block and one chunk, or the longest run without a safe cut. skip: bytes at the
+    start that an earlier attempt has packed.
 
     Raises:
-        UserError: more than `run_limit` bytes without a safe cut, with the byte at which they start.
+        UserError: more than `run_limit_bytes` without a safe cut, with the byte at which they start.
     """
     packer = _Packer(block_bytes)
-    rest = bytearray()
-    start = 0
+    rest = _Rest()
     for chunk in chunks:
-        if not rest:
-            start = chunk.offset
-        rest += chunk.data
-        while len(rest) >= block_bytes:
-            cut = _next_cut(rest, rule, block_bytes)
-            if cut is None or cut > run_limit:
+        rest.add(chunk)
+        if skip:
+            passed_over = min(skip, len(rest.data))
+            rest.drop(passed_over)
+            skip -= passed_over
+        while len(rest.data) >= block_bytes:
+            cut = _next_cut(rest.data, rule, block_bytes)
+            if cut is None or cut > run_limit_bytes:
                 break
-            yield from packer.add(Chunk(bytes(rest[:cut]), chunk.source, start, False))
-            cut += rule.drop_space
-            del rest[:cut]
-            start += cut
-        if len(rest) > run_limit:
-            raise _run_too_long(chunk.source, start, rule, run_limit)
-        if chunk.ends_document and rest:
-            yield from packer.add(Chunk(bytes(rest), chunk.source, start, True))
-            rest.clear()
+            packed = Chunk(bytes(rest.data[:cut]), chunk.source, rest.start, False)
+            yield from packer.add(packed, rest.drop(cut + rule.drop_space))
+        if len(rest.data) > run_limit_bytes:
+            raise _run_too_long(chunk.source, rest.start, rule, run_limit_bytes)
+        if chunk.ends_document and rest.data:
+            packed = Chunk(bytes(rest.data), chunk.source, rest.start, True)
+            yield from packer.add(packed, rest.drop(len(rest.data)))
     yield from packer.flush()
 
 
@@ -120,11 +172,14 @@ def _run_too_long(source: str, start: int, rule: CutRule, limit: int) -> UserErr
         return UserError(
             f"{source}: from byte {start:,} on there is no space to cut at for more than {size}, and a cut "
             "anywhere else would change token ids. Is this a text? Put a line break and a space, or a "
-            "document separator (--document-separator), into it"
+            "document separator (--document-separator), into it, or allow longer runs, which are held in "
+            "memory (--run-limit 64MB)"
         )
     return UserError(
         f"{source}: the document that holds byte {start:,} is longer than {size}, and this tokenizer has "
-        f"to see a document whole ({rule.why_none}). Divide the text into documents (--document-separator)"
+        f"to see a document whole ({rule.why_none}). Divide the text into documents "
+        "(--document-separator), or allow longer ones, which take some 200 bytes of memory a byte "
+        "(--run-limit 64MB)"
     )
 
 
@@ -160,14 +215,15 @@ class BlockEncoder:
             )
         ends = np.array([chunk.ends_document for chunk in block.chunks])
         if self.eot_id is None:
-            return EncodedBlock(block.index, found.astype(self.dtype), np.cumsum(lengths)[ends])
+            ids = found.astype(self.dtype)
+            return EncodedBlock(block.index, ids, np.cumsum(lengths)[ends], block.after)
         positions = np.cumsum(lengths + ends)[ends]
         ids = np.empty(len(found) + len(positions), self.dtype)
         is_text = np.ones(len(ids), bool)
         is_text[positions - 1] = False
         ids[is_text] = found
         ids[positions - 1] = self.eot_id
-        return EncodedBlock(block.index, ids, positions)
+        return EncodedBlock(block.index, ids, positions, block.after)
 
 
 def _not_utf8(chunks: list[Chunk]) -> UserError:

@@ -7,12 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conf import UserError
-from data_loading import engines
-from data_loading.engines import Engine, FastokensEngine, ReferenceEngine, choose_engine, make_engine
+from data_loading.pretokenizer import engines
+from data_loading.pretokenizer.engines import (
+    Engine,
+    FastokensEngine,
+    ReferenceEngine,
+    choose_engine,
+    make_engine,
+)
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import hostile_text
@@ -37,7 +43,7 @@ def silent(line: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAST)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(texts=st.lists(hostile_text, max_size=5))
 def test_engines_agree_with_the_tokenizer_itself(
     family: str, texts: list[str], tokenizer_folder: Folder

@@ -1,0 +1,72 @@
+"""The content hash of a source: SHA-256 over the SHA-256 digests of its pieces of 64 MB.
+
+Unlike a plain SHA-256 it can be continued in the middle of a text of terabytes, from the digests of
+the pieces before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+PIECE_BYTES = 64 << 20
+_READ_BYTES = 1 << 20
+
+
+class ContentHash:
+    """Told of the bytes of a source in order.
+
+    known: hex digests of pieces from the first one on that need not be computed again. on_piece:
+    called with each digest that is computed.
+    """
+
+    def __init__(
+        self, known: Sequence[str] = (), on_piece: Callable[[str], None] = lambda digest: None
+    ) -> None:
+        self._digests = list(known)
+        self._on_piece = on_piece
+        self._at = 0
+        self._piece = hashlib.sha256()
+
+    @property
+    def known_bytes(self) -> int:
+        """Bytes from the start that need not be shown to `update`."""
+        return len(self._digests) * PIECE_BYTES
+
+    def skip_to(self, offset: int) -> None:
+        """Go on at this byte, which must not lie beyond `known_bytes`."""
+        assert self._at <= offset <= self.known_bytes
+        self._at = offset
+
+    def update(self, data: bytes | memoryview) -> None:
+        """The next bytes."""
+        view = memoryview(data)
+        already = max(0, min(len(view), self.known_bytes - self._at))
+        self._at += already
+        view = view[already:]
+        while len(view):
+            part = view[: PIECE_BYTES - self._at % PIECE_BYTES]
+            self._piece.update(part)
+            self._at += len(part)
+            view = view[len(part) :]
+            if self._at % PIECE_BYTES == 0:
+                digest = self._piece.hexdigest()
+                self._digests.append(digest)
+                self._piece = hashlib.sha256()
+                self._on_piece(digest)
+
+    def hexdigest(self) -> str:
+        """Of all that was shown; pieces known beyond it do not count."""
+        whole, rest = divmod(self._at, PIECE_BYTES)
+        digests = self._digests[:whole] + ([self._piece.hexdigest()] if rest else [])
+        return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def file_content_hash(path: Path) -> str:
+    """The content hash of a file's bytes. Raises OSError."""
+    content = ContentHash()
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(_READ_BYTES):
+            content.update(data)
+    return content.hexdigest()

@@ -1,0 +1,148 @@
+"""How far a token set is written, so that a killed job goes on from its last finished block.
+
+Two kinds of files in the set's hidden folder. `journal.json`: a state whose data are on the device.
+`blocks.N.jsonl`: a line for each block since, written when its data are with the kernel. A killed
+process loses nothing of either. After a power cut lines may tell of data that never reached the
+device, so each carries a CRC of its data and counts only while that is right.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import durable
+from data_loading.pretokenizer.blocks import Place
+from data_loading.pretokenizer.writer import Written, crc_of_files
+
+SYNC_TOKENS = 1 << 28
+"""Tokens after which the data are synced and the lines begin anew."""
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """written: what is in the files. place: where the text behind it begins. done_bytes: of the source."""
+
+    written: Written = Written()
+    place: Place = Place(None, 0)
+    done_bytes: int = 0
+
+
+class Journal:
+    """Told of every block after it was written.
+
+    job: names everything that decides the bytes of the set. sync: has the device write all data.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        job: str,
+        progress: Progress,
+        checksums: Sequence[str],
+        sync: Callable[[], None],
+    ) -> None:
+        self._folder, self._job, self._sync = folder, job, sync
+        self._generation = _next_generation(folder)
+        self._synced_tokens, self._noted = progress.written.tokens, len(checksums)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self._settling: Future[None] | None = None
+        self._settle(progress, list(checksums), self._generation)
+        self._lines = self._open()
+
+    def note(self, progress: Progress, checksums: Sequence[str], crc: int) -> None:
+        """A block is in the files, and `progress` is what they hold now. Raises OSError of a full disk.
+
+        checksums: all so far. crc: of what the block added.
+        """
+        line = {**asdict(progress), "checksums": checksums[self._noted :], "crc": crc}
+        self._lines.write(f"{json.dumps(line)}\n".encode())
+        self._noted = len(checksums)
+        if self._settling is not None and self._settling.done():
+            self._settling.result()
+            self._settling = None
+        tokens = progress.written.tokens
+        if self._settling is None and tokens - self._synced_tokens >= SYNC_TOKENS:
+            self._synced_tokens = tokens
+            self._generation += 1
+            self._lines.close()
+            self._lines = self._open()
+            self._settling = self._thread.submit(self._settle, progress, list(checksums), self._generation)
+
+    def _open(self) -> Any:
+        return open(self._folder / f"blocks.{self._generation}.jsonl", "ab", buffering=0)
+
+    def _settle(self, progress: Progress, checksums: Sequence[str], generation: int) -> None:
+        """Make `progress` the state that needs no lines any more; those of older generations go."""
+        self._sync()
+        state = {"version": _VERSION, "job": self._job, "generation": generation}
+        durable.write_json(
+            self._folder / "journal.json", {**state, **asdict(progress), "checksums": checksums}
+        )
+        for number, path in _generations(self._folder):
+            if number < generation:
+                path.unlink()
+
+    def close(self) -> None:
+        """Close its files, without a last word."""
+        self._lines.close()
+        self._thread.shutdown()
+
+
+def read_job(folder: Path) -> str | None:
+    """The job whose unfinished set lies in the folder; None where none can be gone on with."""
+    state = _read_state(folder)
+    return None if state is None else state["job"]
+
+
+def read_progress(folder: Path, dtype: np.dtype) -> tuple[Progress, list[str]]:
+    """How far the unfinished set is, and the checksums so far; data behind that do not count."""
+    state = _read_state(folder)
+    assert state is not None
+    progress, checksums = _progress(state), state["checksums"]
+    for line in _lines(folder, state["generation"]):
+        after = _progress(line)
+        if crc_of_files(folder, dtype, progress.written, after.written) != line["crc"]:
+            break
+        progress = after
+        checksums += line["checksums"]
+    return progress, checksums
+
+
+def _progress(plain: dict[str, Any]) -> Progress:
+    return Progress(Written(**plain["written"]), Place(**plain["place"]), plain["done_bytes"])
+
+
+def _lines(folder: Path, generation: int) -> Iterator[dict[str, Any]]:
+    """The whole lines since the state of that generation, in order."""
+    for number, path in _generations(folder):
+        if number < generation:
+            continue
+        for line in path.read_bytes().split(b"\n"):
+            try:
+                yield json.loads(line)
+            except ValueError:
+                break  # a kill cut it short, or it is the end
+
+
+def _read_state(folder: Path) -> dict[str, Any] | None:
+    try:
+        state = json.loads((folder / "journal.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return state if state.get("version") == _VERSION else None
+
+
+def _generations(folder: Path) -> list[tuple[int, Path]]:
+    return sorted((int(path.name.split(".")[1]), path) for path in folder.glob("blocks.*.jsonl"))
+
+
+def _next_generation(folder: Path) -> int:
+    return max((number for number, _ in _generations(folder)), default=-1) + 1

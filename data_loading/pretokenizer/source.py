@@ -1,0 +1,116 @@
+"""What text comes from, as the job sees it: documents in chunks, from any chunk on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from data_loading.content_hash import ContentHash
+from data_loading.pretokenizer.blocks import Chunk, Mark
+from data_loading.set_files import SetFiles
+
+
+class Source(Protocol):
+    """Documents to tokenize.
+
+    what: words for messages. argument: what a user types for it. total_bytes, done_bytes: size on
+    disk, and how much of it `chunks` has read so far; None where the size is not known. options:
+    whatever changes ids or document borders, for the manifest. can_continue: False where the input
+    is gone once it is read.
+    """
+
+    @property
+    def total_bytes(self) -> int | None: ...
+
+    @property
+    def done_bytes(self) -> int: ...
+
+    @property
+    def options(self) -> dict[str, Any]: ...
+
+    @property
+    def can_continue(self) -> bool: ...
+
+    @property
+    def what(self) -> str: ...
+
+    @property
+    def argument(self) -> str: ...
+
+    def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Iterator[Chunk]:
+        """The text in order, from the chunk with the mark `start` on, the same chunks each time.
+
+        pieces: digests of an earlier attempt, and where to note new ones. Raises UserError where the
+        text cannot be read or decoded.
+        """
+        ...
+
+    def samples(self) -> list[bytes]:
+        """UTF-8 parts of start, middle and end, for comparing engines."""
+        ...
+
+    def state(self) -> Any:
+        """A JSON value that differs when the input was changed, without reading it: names, sizes, times."""
+        ...
+
+    def facts(self) -> list[dict[str, Any]]:
+        """The manifest's `sources`: path, bytes, content_hash ... of what `chunks` has read to its end."""
+        ...
+
+    def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
+        """How the text is not the one of these facts of the set `files`; None when it is."""
+        ...
+
+
+class Pieces:
+    """Digests of the pieces that were read, by file, kept in a file of lines: an attempt adds to it.
+
+    path: None: kept in this process only. A line that a kill cut short is passed over.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._known: dict[int, list[str]] = {}
+        if path is not None and path.exists():
+            for line in path.read_text(encoding="utf-8").split("\n"):
+                self._take(line)
+
+    def _take(self, line: str) -> None:
+        try:
+            file, number, digest = json.loads(line)
+        except ValueError:
+            return
+        digests = self._known.setdefault(file, [])
+        if number == len(digests):
+            digests.append(digest)
+
+    def content_hash(self, file: int) -> ContentHash:
+        """The hash of a file, going on from what is known of it."""
+        known = self._known.setdefault(file, [])
+        return ContentHash(known, self._note(file, known))
+
+    def _note(self, file: int, known: list[str]) -> Callable[[str], None]:
+        def note(digest: str) -> None:
+            if self._path is not None:
+                with open(self._path, "ab", buffering=0) as out:
+                    out.write(f"\n{json.dumps([file, len(known), digest])}".encode())
+            known.append(digest)
+
+        return note
+
+
+def numbered(chunks: Iterator[Chunk], start: Mark | None) -> Iterator[Chunk]:
+    """Chunks marked by their number; those before `start` are read again and passed over."""
+    first = start["chunk"] if start else 0
+    for number, chunk in enumerate(chunks):
+        if number >= first:
+            yield Chunk(chunk.data, chunk.source, chunk.offset, chunk.ends_document, {"chunk": number})
+
+
+def sample_places(total_bytes: int, sample_bytes: int) -> Sequence[int]:
+    """Where samples of a text of this size begin: start, middle and end; one place when it is short."""
+    if total_bytes <= 3 * sample_bytes:
+        return [0]
+    return [0, total_bytes // 2, total_bytes - sample_bytes]
