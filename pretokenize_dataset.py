@@ -116,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
     if options.workers is not None and options.workers < 0:
         raise UserError(f"--workers {options.workers}: expected 0 or more")
     log = _log_to(sys.stderr)
-    spec = tokenizer_spec(options.tokenizer or ("bytes" if _is_stdlib(options.file) else "gpt2"))
+    spec = tokenizer_spec(_tokenizer_name(options))
     with record_to(None, attempt=1, echo=log):
         with stage("load_tokenizer"):
             tokenizer = load_tokenizer(spec)
@@ -141,6 +141,12 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(_summary(result, options, spec))
     return 0
+
+
+def _tokenizer_name(options: argparse.Namespace) -> str:
+    if options.tokenizer is not None:
+        return options.tokenizer
+    return "bytes" if _is_stdlib(options.file) else "gpt2"
 
 
 def _run_limit(given: str | None) -> int:
@@ -204,13 +210,16 @@ def _facts(result: Result) -> dict[str, Any]:
 
 
 def _summary(result: Result, options: argparse.Namespace, spec: Tokenizer) -> str:
+    import shlex
+
     from memory import format_bytes
 
     manifest, name = result.manifest, result.manifest["tokenizer"]["name"]
-    documents = f"{manifest['documents']:,} document" + ("" if manifest["documents"] == 1 else "s")
-    appended = " and an end-of-text id after each" if manifest["tokenizer"]["eot_appended"] else ""
+    documents = _count(manifest["documents"], "document")
+    behind = "it" if manifest["documents"] == 1 else "each"
+    appended = f" and an end-of-text id after {behind}" if manifest["tokenizer"]["eot_appended"] else ""
     what = (
-        f"{result.path}: {result.text_tokens:,} tokens of text in {documents}{appended}, "
+        f"{result.path}: {_count(result.text_tokens, 'token')} of text in {documents}{appended}, "
         f"{format_bytes(result.path.stat().st_size)} ({DTYPES[manifest['dtype']]}), tokenizer {name}"
     )
     if result.made:
@@ -219,19 +228,24 @@ def _summary(result: Result, options: argparse.Namespace, spec: Tokenizer) -> st
     else:
         lines = [what, "up to date: nothing to do (--overwrite makes it anew)"]
     if _is_stdlib(options.file):
-        train = "python experiments.py model=32d" + ("" if name == "bytes" else f" {_override(spec)}")
+        train = [] if name == "bytes" else _overrides(spec)
     else:
-        train = f"python experiments.py model=32d dataset=text dataset.path={result.path} {_override(spec)}"
-    return "\n".join([*lines, f"next: {train}"])
+        train = ["dataset=text", f"dataset.path={result.path}", *_overrides(spec)]
+    command = shlex.join(["python", "experiments.py", "model=32d", *train])
+    return "\n".join([*lines, f"next: {command}"])
 
 
-def _override(spec: Tokenizer) -> str:
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def _overrides(spec: Tokenizer) -> list[str]:
     """How `experiments.py` is told of the same tokenizer."""
     if spec.path is not None:
-        return f"tokenizer=custom tokenizer.path={spec.path}"
-    return (
-        f"tokenizer={spec.name}" if "/" not in spec.name else f"tokenizer=custom tokenizer.repo={spec.repo}"
-    )
+        return ["tokenizer=custom", f"tokenizer.path={spec.path}"]
+    if "/" in spec.name:
+        return ["tokenizer=custom", f"tokenizer.repo={spec.repo}"]
+    return [f"tokenizer={spec.name}"]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""The tokens of a set are those that its manifest was written with: checksums, read once."""
+"""Tokens and documents of a set are those that its manifest was written with: checksums, read once."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from typing import Any
 
@@ -10,13 +11,14 @@ import numpy as np
 
 from conf import UserError
 from data_loading.checked import read_checked, write_checked
+from data_loading.content_hash import file_content_hash
 from data_loading.set_files import SetFiles
 
 log = logging.getLogger("data_loading")
 
 
 def verify_content(files: SetFiles, tokens: np.ndarray, manifest: dict[str, Any]) -> None:
-    """Hold every block of tokens against its checksum, once for each state of the file.
+    """Hold tokens and document starts against their checksums, once for each state of the files.
 
     What the writer wrote holds no id outside the vocabulary; so does what is verified.
 
@@ -37,15 +39,20 @@ def verify_content(files: SetFiles, tokens: np.ndarray, manifest: dict[str, Any]
                 f"{start + len(block):,} of its tokens do not match their checksum, so the file was "
                 "changed or damaged. Copy the set again, or tokenize again with --overwrite"
             )
+    if file_content_hash(files.documents) != manifest["checksums"]["documents"]:
+        raise UserError(
+            f"{files.documents} is not what {files.manifest.name} was written for: its checksum does not "
+            "match, so it was changed or damaged. Copy the set again, or tokenize again with --overwrite"
+        )
     note_content(files, manifest)
 
 
 def note_content(files: SetFiles, manifest: dict[str, Any]) -> None:
-    """Keep that the tokens, as they lie there now, are those of the manifest."""
+    """Keep that tokens and documents, as they lie there now, are those of the manifest."""
     write_checked(files, {**read_checked(files), "content": _facts(files, manifest)})
 
 
 def _facts(files: SetFiles, manifest: dict[str, Any]) -> dict[str, Any]:
-    stat = files.tokens.stat()
-    blocks = hashlib.sha256("".join(manifest["checksums"]["blocks"]).encode()).hexdigest()
-    return {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns, "checksums": blocks}
+    states = [(stat.st_size, stat.st_mtime_ns) for stat in (files.tokens.stat(), files.documents.stat())]
+    expected = hashlib.sha256(json.dumps(manifest["checksums"]).encode()).hexdigest()
+    return {"states": [list(state) for state in states], "checksums": expected}

@@ -13,7 +13,7 @@ from typing import Any
 import durable
 from conf import UserError, schema
 from data_loading.locate import DEFAULT_FOLDER, Place, locate
-from data_loading.lookup import KNOWN, load_tokenizer
+from data_loading.lookup import KNOWN, TokenizerNotFound, load_tokenizer
 from data_loading.pretokenizer.job import Options, command_for, pretokenize
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.stdlib_source import StdlibSource, default_name
@@ -141,12 +141,22 @@ def open_for_reading(path: str, val_fraction: float) -> Data:
 def split_data(
     train: TokenSet, val: TokenSet | None, tokenizer: Tokenizer | None, val_fraction: float
 ) -> Data:
-    """Both ranges of one set, or two sets whole. tokenizer: None: as the manifest of train says."""
+    """Both ranges of one set, or two sets whole. tokenizer: None: as the manifest of train says.
+
+    Raises:
+        UserError: not enough tokens for two ranges, or the two sets are the same.
+    """
     vocab_size = tokenizer.vocab_size if tokenizer else train.vocab_size
     if val is None:
         train_range, val_range = split_ranges(train.n_tokens, train.documents, val_fraction)
         parts = [train.fingerprint]
     else:
+        if train.path.resolve() == val.path.resolve() or train.fingerprint == val.fingerprint:
+            raise UserError(
+                f"train and val are the same text: {train.path} and {val.path}. Give dataset.val_path "
+                "another text, or leave it out: then the last part of the training text is held out "
+                "(dataset.val_fraction)"
+            )
         train_range, val_range = range(train.n_tokens), range(val.n_tokens)
         parts = [train.fingerprint, val.fingerprint]
     return Data(
@@ -176,7 +186,7 @@ def _load_tokenizer(spec: schema.Tokenizer, place: Place) -> Tokenizer:
     """The configured tokenizer; where it cannot be found, the copy in the token set of that name."""
     try:
         return load_tokenizer(spec)
-    except UserError:
+    except TokenizerNotFound:
         files = SetFiles(place.tokens)
         manifest = read_manifest(files.tokens) if spec.path is None and place.is_tokenized else None
         if manifest and manifest["tokenizer"]["name"] == spec.name and holds_tokenizer(files.tokenizer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from data_loading.tokenizer_files import TOKENIZER_FILES, holds_tokenizer, read_
 log = logging.getLogger("data_loading")
 
 HUB_TIMEOUT_S = 5.0
+GPT2_IDS = 50_257
 
 _FETCHED = [file for file in TOKENIZER_FILES if file != "bytes.json"]
 _OLD_NAMES = {"openai-community/gpt2": "gpt2"}
@@ -26,6 +28,10 @@ KNOWN = {
 }
 
 
+class TokenizerNotFound(UserError):
+    """In none of the places where it is looked for."""
+
+
 def tokenizer_spec(name_or_folder: str) -> schema.Tokenizer:
     """What `--tokenizer` means: a known name, a folder, or a repository `org/name` of the hub.
 
@@ -35,13 +41,14 @@ def tokenizer_spec(name_or_folder: str) -> schema.Tokenizer:
     if name_or_folder in KNOWN:
         return KNOWN[name_or_folder]
     folder = Path(name_or_folder).expanduser()
-    if folder.is_dir():
+    if name_or_folder and folder.is_dir():
         return schema.Tokenizer(name=folder.resolve().name, path=str(folder))
     if name_or_folder.count("/") == 1 and not name_or_folder.startswith((".", "~", "/")):
         return schema.Tokenizer(name=name_or_folder, repo=name_or_folder)
     raise UserError(
-        f"--tokenizer {name_or_folder}: no such folder. Choices: {', '.join(KNOWN)}, a folder with "
-        "tokenizer.json or with vocab.json and merges.txt, or a repository org/name of the Hugging Face hub"
+        f"--tokenizer {shlex.quote(name_or_folder)}: no such folder. Choices: {', '.join(KNOWN)}, a folder "
+        "with tokenizer.json or with vocab.json and merges.txt, or a repository org/name of the Hugging "
+        "Face hub"
     )
 
 
@@ -52,9 +59,17 @@ def load_tokenizer(spec: schema.Tokenizer) -> Tokenizer:
     (the last two only where `spec.repo` says which repository).
 
     Raises:
-        UserError: found but broken, or in none of these places; says which were tried and the
-            command that fetches the files.
+        TokenizerNotFound: in none of these places; says which were tried and the command that fetches
+            the files.
+        UserError: found but broken.
     """
+    found = _find(spec)
+    if spec.name == "gpt2" and found.vocab_size != GPT2_IDS:
+        log.warning("tokenizer gpt2 as found has %s ids, GPT-2's own has 50,257", f"{found.vocab_size:,}")
+    return found
+
+
+def _find(spec: schema.Tokenizer) -> Tokenizer:
     if spec.path is not None:
         folder = Path(spec.path).expanduser()
         if not folder.is_dir():
@@ -78,7 +93,7 @@ def load_tokenizer(spec: schema.Tokenizer) -> Tokenizer:
             "local Hugging Face cache: tokenizer.repo is not given",
             "the hub: tokenizer.repo is not given",
         ]
-        raise UserError(_not_found(spec, tried))
+        raise TokenizerNotFound(_not_found(spec, tried))
     cached = _in_cache(spec.repo)
     if cached is not None:
         return read_tokenizer(cached, spec.name)
@@ -89,7 +104,7 @@ def load_tokenizer(spec: schema.Tokenizer) -> Tokenizer:
     if isinstance(fetched, Path):
         return read_tokenizer(fetched, spec.name)
     tried.append(f"the hub: {fetched}")
-    raise UserError(_not_found(spec, tried))
+    raise TokenizerNotFound(_not_found(spec, tried))
 
 
 def _not_found(spec: schema.Tokenizer, tried: list[str]) -> str:

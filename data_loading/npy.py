@@ -84,12 +84,24 @@ def _read_header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype
         shape, _, dtype = read(file)
     except (ValueError, SyntaxError) as error:
         file.seek(0)
-        begins = file.read(8)
-        raise UserError(
-            f"{path} is no whole .npy file (it begins with {begins!r}; NumPy says: {error}). Raw token files "
-            "have no header: wrap one with np.save(OUT, np.fromfile(FILE, dtype))"
-        ) from None
+        raise UserError(f"{path} is no whole .npy file{_what_it_is(file.read(8))} ({error})") from None
     return shape, dtype
+
+
+def _what_it_is(begins: bytes) -> str:
+    """What the first bytes of another file say, and what to do with it."""
+    if not begins:
+        return ", it is empty. Copy or tokenize it again"
+    if begins.startswith(b"\x93NUMPY"):
+        return ", its header is damaged or cut short. Copy or tokenize it again"
+    if begins.startswith(b"PK"):
+        return ": it is a zip file, as np.savez writes. Take the array out: np.save(OUT, np.load(FILE)[NAME])"
+    if begins[:1] == b"\x80":
+        return ": it is a pickle, which is never loaded, since that runs code. Save the array with np.save"
+    return (
+        f": it begins with {begins!r}. A raw token file has no header: wrap it with "
+        "np.save(OUT, np.fromfile(FILE, dtype))"
+    )
 
 
 def _check_kind(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:

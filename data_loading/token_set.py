@@ -23,6 +23,20 @@ log = logging.getLogger("data_loading")
 FORMAT = "highwater token set"
 FORMAT_VERSION = 1
 _SCAN_IDS = 1 << 22
+_SHAPE = {
+    "version": int,
+    "tokenizer": {
+        "name": str, "content_hash": str, "vocab_size": int, "eot_id": int | None, "eot_appended": bool,
+    },
+    "dtype": str,
+    "tokens": int,
+    "documents": int,
+    "sources": [{"path": str, "bytes": int, "content_hash": str}],
+    "options": dict,
+    "fingerprint": str,
+    "checksums": {"bytes": int, "blocks": [str], "documents": str},
+}  # fmt: skip
+"""What every manifest holds; docs/tokenize.md says what it means."""
 _ATTEMPTS = 5
 _warned: set[Path] = set()
 """Lone files that this process was warned of."""
@@ -95,12 +109,37 @@ def read_manifest(path: Path) -> dict[str, Any] | None:
         raise UserError(f"{manifest_path} cannot be read: {error.strerror}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(f"{manifest_path} is no manifest of a token set. Tokenize again with --overwrite")
-    if manifest["version"] > FORMAT_VERSION:
+    version = manifest.get("version")
+    if isinstance(version, int) and version > FORMAT_VERSION:
         raise UserError(
-            f"{manifest_path} is of version {manifest['version']}, this program reads up to "
+            f"{manifest_path} is of version {version}, this program reads up to "
             f"{FORMAT_VERSION}. Update it, or tokenize again with --overwrite"
         )
+    wrong = _first_difference(manifest, _SHAPE, "")
+    if wrong is not None:
+        raise UserError(
+            f"{manifest_path} is damaged: {wrong}. Copy it again, or tokenize again with --overwrite"
+        )
     return manifest
+
+
+def _first_difference(value: Any, shape: Any, where: str) -> str | None:
+    """How a value is not of the shape: keys of objects, one kind of item of a list, kinds of the rest."""
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return f"{where or 'it'} is no object"
+        for key, inner in shape.items():
+            if key not in value:
+                return f"{where}{key} is missing"
+            if (found := _first_difference(value[key], inner, f"{where}{key}.")) is not None:
+                return found
+        return None
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return f"{where.rstrip('.')} is no list"
+        wrong = (_first_difference(item, shape[0], f"{where}{i}.") for i, item in enumerate(value))
+        return next(filter(None, wrong), None)
+    return None if isinstance(value, shape) else f"{where.rstrip('.')} is {value!r}"
 
 
 def open_token_set(path: Path, vocab_size: int | None = None) -> TokenSet:
@@ -147,16 +186,19 @@ def _open(files: SetFiles, vocab_size: int | None) -> TokenSet:
             f"{files.manifest.name} says {manifest['tokens']:,} of {manifest['dtype']}: one of them is "
             "from another set. Copy both again, or tokenize again with --overwrite"
         )
+    if not files.documents.exists():
+        raise UserError(
+            f"{files.documents} is missing: it says where the documents of {files.tokens.name} start, which "
+            "decides what is held out. Copy all files of the set again, or tokenize again with --overwrite"
+        )
+    documents = open_npy(files.documents)
+    if len(documents) != manifest["documents"]:
+        raise UserError(
+            f"{files.documents} has {len(documents):,} documents, {files.manifest.name} says "
+            f"{manifest['documents']:,}. Copy all files of the set again, or tokenize again with "
+            "--overwrite"
+        )
     verify_content(files, tokens, manifest)
-    documents = None
-    if files.documents.exists():
-        documents = open_npy(files.documents)
-        if len(documents) != manifest["documents"]:
-            raise UserError(
-                f"{files.documents} has {len(documents):,} documents, {files.manifest.name} says "
-                f"{manifest['documents']:,}. Copy all files of the set again, or tokenize again with "
-                "--overwrite"
-            )
     vocab_size = manifest["tokenizer"]["vocab_size"]
     return TokenSet(files.tokens, tokens, documents, manifest, vocab_size, manifest["fingerprint"])
 

@@ -199,8 +199,21 @@ def _check_bpe(definition: dict[str, Any], path: Path) -> None:
                 f"{path}: merge {number} ({left!r} {right!r}) needs the token {absent[0]!r}, which the "
                 "vocabulary lacks. The files are truncated, or from different tokenizers: fetch them again"
             )
+    unknown = model.get("unk_token")
+    if unknown is not None and unknown not in vocab:
+        raise UserError(
+            f"{path}: its unk_token {unknown!r} is not in its vocabulary. The file is truncated, or was "
+            "edited"
+        )
     byte_level = "ByteLevel" in json.dumps(definition.get("pre_tokenizer"))
-    if byte_level and definition.get("normalizer") is None and model.get("unk_token") is None:
+    falls_back = model.get("byte_fallback") and all(f"<0x{byte:02X}>" in vocab for byte in range(256))
+    if not byte_level and not falls_back and unknown is None:
+        characters = sum(len(token) == 1 for token in vocab)
+        raise UserError(
+            f"{path} knows {characters:,} characters and would drop all others from the text without a word. "
+            "Train it anew: byte-level (pre_tokenizers.ByteLevel), with byte_fallback, or with an unk_token"
+        )
+    if byte_level and definition.get("normalizer") is None and unknown is None:
         lost = [byte for byte, symbol in _byte_symbols().items() if symbol not in vocab]
         if lost:
             raise UserError(

@@ -61,7 +61,7 @@ def test_a_text_becomes_a_token_set_and_the_next_command_is_told(text: Path, tmp
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith(
-        "Datasets/my.npy: 800 tokens of text in 1 document and an end-of-text id after each"
+        "Datasets/my.npy: 800 tokens of text in 1 document and an end-of-text id after it"
     )
     assert lines[1].startswith("made in ")
     assert lines[-1] == (
@@ -149,6 +149,18 @@ def test_a_moving_line_on_a_terminal_is_taken_away(tmp_path: Path) -> None:
     assert b"% of 100.0 MB" in shown
     moving = [part for part in shown.split(b"\r\n") if b"MB/s" in part]
     assert all(line.rsplit(b"\r", 2)[1].strip() == b"" for line in moving), "nothing of it stays"
+
+
+def test_the_next_command_can_be_typed_whatever_the_names(tmp_path: Path, root: Path) -> None:
+    text = tmp_path / "my file (1), é.txt"
+    text.write_text("high water mark\n" * 500)
+    done = run(tmp_path, text.name, "--tokenizer", "bytes")
+    command = done.stdout.splitlines()[-1].removeprefix("next: ")
+    typed = command.replace("python experiments.py", f"{sys.executable} {root}/experiments.py") + " plan=true"
+    typed += " training.seq_len=16 training.effective_batch=4 training.max_steps=2"
+    planned = subprocess.run(typed, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert planned.returncode == 0, planned.stderr
+    assert "my file (1), é.npy" in planned.stdout
 
 
 def test_ctrl_c_keeps_what_was_done_and_exits_130(tmp_path: Path) -> None:

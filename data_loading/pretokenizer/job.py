@@ -16,8 +16,9 @@ from typing import IO, Any
 import durable
 from conf import UserError
 from data_loading.content import note_content
+from data_loading.content_hash import file_content_hash
 from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES, Block, BlockEncoder, EncodedBlock, make_blocks
-from data_loading.pretokenizer.engines import Engine, choose_engine
+from data_loading.pretokenizer.engines import ENGINES, Engine, choose_engine
 from data_loading.pretokenizer.journal import Journal, Progress, read_job, read_progress
 from data_loading.pretokenizer.meter import Meter
 from data_loading.pretokenizer.pool import Work, cores, encode_in_order
@@ -89,6 +90,8 @@ def pretokenize(
     options = options or Options()
     started = time.monotonic()
     files = SetFiles(output)
+    if options.engine not in ("auto", *ENGINES):
+        raise UserError(f"--engine {options.engine}: choices are auto, {', '.join(ENGINES)}")
     if output.name.endswith(".docs.npy"):
         raise UserError(f"{output} is the name of a list of document starts; choose another with --output")
     with disk_errors(output, source.argument):
@@ -200,7 +203,8 @@ def _make(
             meter.close()
         if not writer.written.tokens:
             raise UserError(f"{source.what} holds no text between its document separators")
-        manifest = _manifest(source, tokenizer, writer, encoder, choice.facts, files)
+        documents_hash = file_content_hash(folder / "docs.npy")
+        manifest = _manifest(source, tokenizer, writer, encoder, choice.facts, files, documents_hash)
         (folder / "manifest.json").write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     return manifest
 
@@ -263,6 +267,7 @@ def _manifest(
     encoder: BlockEncoder,
     engine_facts: dict[str, Any],
     files: SetFiles,
+    documents_hash: str,
 ) -> dict[str, Any]:
     sources = [_relative(fact, files.tokens.parent) for fact in source.facts()]
     options = _options_of(source)
@@ -283,7 +288,12 @@ def _manifest(
         "options": options,
         "fingerprint": fingerprint_of(sources, tokenizer.content_hash, options),
         "engine": engine_facts,
-        "checksums": {"algorithm": "sha256", "bytes": CHECKSUM_BYTES, "blocks": writer.checksums},
+        "checksums": {
+            "algorithm": "sha256",
+            "bytes": CHECKSUM_BYTES,
+            "blocks": writer.checksums,
+            "documents": documents_hash,
+        },
         "writer_version": WRITER_VERSION,
     }
 

@@ -48,11 +48,15 @@ class TextFile:
             raise UserError("--document-separator: expected one line, without its line break")
         try:
             self._stat = self.path.stat()
+            if self.path.is_dir():
+                raise UserError(f"{self.path} is a folder; expected a text file")
+            if not self.path.is_file():
+                raise UserError(
+                    f"{self.path} is a pipe or a device; expected a text file, which is read twice"
+                )
             self.path.open("rb").close()
         except FileNotFoundError:
             raise UserError(f"{self.path}: no such text file") from None
-        except IsADirectoryError:
-            raise UserError(f"{self.path} is a folder; expected a text file") from None
         except OSError as error:
             raise UserError(f"{self.path} cannot be read: {error.strerror}") from error
         self.total_bytes = self._stat.st_size

@@ -199,6 +199,11 @@ class TestTokenizerOfTheSet:
         before = prepare(text, spec)
         shutil.rmtree(folder)
         assert prepare(text, spec).fingerprint == before.fingerprint
+        shutil.copytree(tokenizer_folder("gpt2"), folder)
+        (folder / "tokenizer.json").write_text("{")
+        with pytest.raises(UserError, match=r"truncated or no JSON"):
+            prepare(text, spec)
+        shutil.rmtree(folder)
         for wrong in (
             Tokenizer(name="other", local_folder=str(folder)),
             Tokenizer(name="mine", path=str(folder)),
@@ -246,6 +251,18 @@ class TestSplits:
         facts = data.describe()
         assert (facts["tokens"], facts["train_tokens"], facts["val_tokens"]) == (1062, 1001, 61)
         assert facts["file_bytes"] == 128 * 2 + 2 * 1062
+
+    @pytest.mark.parametrize("how", ["itself", "its stem", "a link", "a copy"])
+    def test_the_same_text_is_not_held_out_from_itself(self, how: str, text: Path, tmp_path: Path) -> None:
+        other = tmp_path / "other.txt"
+        if how == "a link":
+            other.symlink_to(text)
+        elif how == "a copy":
+            shutil.copy(text, other)
+        else:
+            other = text if how == "itself" else text.with_suffix("")
+        with pytest.raises(UserError, match=r"train and val are the same text: .*dataset\.val_path"):
+            prepare(text, val_path=str(other))
 
     def test_validation_beside_train_is_found_and_tokenized(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -215,7 +215,7 @@ class TestNameOrFolder:
     def test_a_repository(self) -> None:
         assert tokenizer_spec("org/name").repo == "org/name"
 
-    @pytest.mark.parametrize("wrong", ["gpt3", "./nowhere", "~/nowhere", "a/b/c", "/no/where"])
+    @pytest.mark.parametrize("wrong", ["gpt3", "", "./nowhere", "~/nowhere", "a/b/c", "/no/where"])
     def test_anything_else_is_refused_with_the_choices(self, wrong: str) -> None:
         with pytest.raises(UserError, match=r"Choices: bytes, gpt2, a folder .* or a repository org/name"):
             tokenizer_spec(wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from conf import UserError
-from data_loading.npy import NpyWriter, open_npy
+from data_loading.npy import NpyWriter, header, open_npy
 
 
 @pytest.mark.parametrize("dtype", ["<u2", "<u4", "<u8"])
@@ -82,6 +83,23 @@ def test_raw_tokens_without_header(tmp_path: Path) -> None:
     np.arange(1000, dtype=np.uint16).tofile(tmp_path / "a.npy")
     with pytest.raises(UserError, match=r"is no whole \.npy file.*np\.fromfile"):
         open_npy(tmp_path / "a.npy")
+
+
+def test_files_of_other_kinds_are_told_what_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    with open(path, "wb") as file:
+        np.savez(file, ids=np.arange(3))
+    with pytest.raises(UserError, match=r"it is a zip file, as np\.savez writes"):
+        open_npy(path)
+    path.write_bytes(pickle.dumps([1, 2]))
+    with pytest.raises(UserError, match="it is a pickle, which is never loaded"):
+        open_npy(path)
+    path.write_bytes(b"")
+    with pytest.raises(UserError, match="it is empty"):
+        open_npy(path)
+    path.write_bytes(header(np.dtype("<u2"), 10)[:50])
+    with pytest.raises(UserError, match="its header is damaged or cut short"):
+        open_npy(path)
 
 
 def test_missing_and_folder(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,9 +57,32 @@ class TestPartsOfDifferentSets:
         with pytest.raises(UserError, match=r"has 3 documents, .* says 2.*--overwrite"):
             open_token_set(made)
 
-    def test_missing_documents_are_not_known(self, made: Path) -> None:
+    def test_missing_documents(self, made: Path) -> None:
         made.with_name("a.docs.npy").unlink()
-        assert open_token_set(made).documents is None
+        with pytest.raises(UserError, match=r"a\.docs\.npy is missing: .*held out.*--overwrite"):
+            open_token_set(made)
+
+    def test_other_documents_of_the_same_number(self, made: Path) -> None:
+        np.save(made.with_name("a.docs.npy"), np.array([0, 4], np.uint64))
+        with pytest.raises(UserError, match=r"a\.docs\.npy is not what a\.npy\.json was written for"):
+            open_token_set(made)
+
+    @pytest.mark.parametrize(("change", "told"), [
+        (lambda m: m.pop("fingerprint"), "fingerprint is missing"),
+        (lambda m: m.update(version="1"), "version is '1'"),
+        (lambda m: m["tokenizer"].pop("vocab_size"), "tokenizer.vocab_size is missing"),
+        (lambda m: m["sources"][0].pop("content_hash"), "sources.0.content_hash is missing"),
+        (lambda m: m.update(sources={}), "sources is no list"),
+        (lambda m: m["checksums"]["blocks"].append(3), "checksums.blocks.1 is 3"),
+        (lambda m: m.update(tokenizer=[]), "tokenizer. is no object"),
+    ])  # fmt: skip
+    def test_a_damaged_manifest(self, change: Callable[[Any], Any], told: str, made: Path) -> None:
+        manifest = made.with_name("a.npy.json")
+        facts = json.loads(manifest.read_text())
+        change(facts)
+        manifest.write_text(json.dumps(facts))
+        with pytest.raises(UserError, match=f"a.npy.json is damaged: {told}.*--overwrite"):
+            open_token_set(made)
 
 
 class TestLoneFile:

@@ -238,6 +238,26 @@ class TestRefused:
 
         assert "no token for 1 of the byte values of UTF-8 (such as 0xf4)" in self.changed(tmp_path, change)
 
+    def test_a_vocabulary_of_characters_that_would_drop_all_others(self, tmp_path: Path) -> None:
+        def letters(definition: dict[str, Any]) -> None:
+            definition["pre_tokenizer"] = None
+            definition["model"].update(vocab={"a": 0, "b": 1, "c": 2}, merges=[])
+            definition["added_tokens"] = []
+
+        message = self.changed(tmp_path, letters)
+        assert "knows 3 characters and would drop all others from the text without a word" in message
+
+        def half_a_fallback(definition: dict[str, Any]) -> None:
+            letters(definition)
+            definition["model"]["byte_fallback"] = True
+            definition["model"]["vocab"] |= {f"<0x{byte:02X}>": 3 + byte for byte in range(255)}
+
+        assert "would drop all others" in self.changed(tmp_path, half_a_fallback)
+
+    def test_an_unk_token_that_is_not_there(self, tmp_path: Path) -> None:
+        message = self.changed(tmp_path, lambda d: d["model"].update(unk_token="[UNK]"))
+        assert "its unk_token '[UNK]' is not in its vocabulary" in message
+
     def test_dropout(self, tmp_path: Path) -> None:
         assert "ids are random" in self.changed(tmp_path, lambda d: d["model"].update(dropout=0.1))
 
@@ -248,7 +268,7 @@ class TestRefused:
 
     def test_what_the_tokenizers_library_refuses(self, tmp_path: Path) -> None:
         definition = json.loads(tokenizer_folder_text("gpt2"))
-        definition["pre_tokenizer"] = {"type": "NoSuchThing"}
+        definition["decoder"] = {"type": "NoSuchThing"}
         (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
         with pytest.raises(UserError, match="cannot be loaded"):
             read_tokenizer(tmp_path, "mine").encode("a")

@@ -168,7 +168,12 @@ class TestManifest:
         manifest = make(write(tmp_path / "a.txt"), BytesTokenizer(), block_bytes=333).manifest
         data = np.load(tmp_path / "a.npy").tobytes()
         expected = [hashlib.sha256(data[i : i + 1000]).hexdigest() for i in range(0, len(data), 1000)]
-        assert manifest["checksums"] == {"algorithm": "sha256", "bytes": 1000, "blocks": expected}
+        assert manifest["checksums"] == {
+            "algorithm": "sha256",
+            "bytes": 1000,
+            "blocks": expected,
+            "documents": file_content_hash(tmp_path / "a.docs.npy"),
+        }
 
     def test_fingerprint_is_of_content_tokenizer_and_options_alone(
         self, tmp_path: Path, tokenizer_folder: Folder

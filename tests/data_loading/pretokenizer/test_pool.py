@@ -109,7 +109,7 @@ def test_a_killed_worker_is_named_with_its_likely_cause() -> None:
 
 def test_workers_end_when_their_parent_is_killed() -> None:
     code = (
-        "import os, time\nfrom tests.data_loading.test_pool import *\n"
+        "import os, time\nfrom tests.data_loading.pretokenizer.test_pool import *\n"
         "results = encode_in_order(blocks(1000), BYTES, 2); next(results)\n"
         "print(*[worker.pid for worker in worker_processes()], flush=True); time.sleep(60)"
     )

@@ -155,6 +155,11 @@ class TestRefused:
         with pytest.raises(UserError, match="is a folder; expected a text file"):
             TextFile(tmp_path)
 
+    def test_a_pipe(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "a.txt")
+        with pytest.raises(UserError, match=r"a\.txt is a pipe or a device"):
+            TextFile(tmp_path / "a.txt")
+
     def test_empty(self, tmp_path: Path) -> None:
         (tmp_path / "a.txt").touch()
         with pytest.raises(UserError, match="is empty"):
