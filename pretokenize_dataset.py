@@ -25,6 +25,8 @@ examples:
   python pretokenize_dataset.py corpus.txt --tokenizer ./my_bpe --output Datasets/corpus.npy
   python pretokenize_dataset.py posts.txt --document-separator '<|endoftext|>'
   python pretokenize_dataset.py stdlib                         # the source code of Python's own library
+  python pretokenize_dataset.py verify Datasets/c4.npy         # is it what its manifest says?
+  python pretokenize_dataset.py inspect Datasets/c4.npy        # what is in it?
 
 The ids are exactly those of encoding each document whole. Beside FILE.npy stand FILE.npy.json (what it
 was made from), FILE.docs.npy (where documents start) and FILE.tokenizer/ (the tokenizer's own files).
@@ -91,9 +93,13 @@ def _version() -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    options = parser().parse_args(arguments)
+    from data_loading import set_commands
+
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        return run(options)
+        if given and given[0] in set_commands.COMMANDS:
+            return set_commands.main(given)
+        return run(parser().parse_args(given))
     except UserError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)

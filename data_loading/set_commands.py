@@ -1,0 +1,132 @@
+"""`pretokenize_dataset.py verify SET` and `inspect SET`: what a user may ask of a token set."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conf import UserError
+
+if TYPE_CHECKING:
+    from data_loading.inspection import Inspection
+
+COMMANDS = ("verify", "inspect")
+
+EXAMPLES = {
+    "verify": """\
+examples:
+  python pretokenize_dataset.py verify Datasets/c4.npy          # every checksum, id and document start
+  python pretokenize_dataset.py verify Datasets/c4 --deep       # also encodes a sample again
+
+Exit status: 0 all is well, 1 something is not, 2 there is no set that could be verified.
+""",
+    "inspect": """\
+examples:
+  python pretokenize_dataset.py inspect Datasets/c4.npy
+  python pretokenize_dataset.py inspect Datasets/c4 --json
+""",
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run `verify ...` or `inspect ...`; returns the exit status. Raises UserError."""
+    options = _parser(arguments[0]).parse_args(arguments[1:])
+    path = _tokens_of(options.set)
+    if arguments[0] == "verify":
+        return _verify(path, deep=options.deep, as_json=options.json)
+    from data_loading.inspection import inspect
+
+    found = inspect(path)
+    print(json.dumps(found.to_json(), indent=2, ensure_ascii=False) if options.json else _page(found))
+    return 0
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    describe = {
+        "verify": "Hold every byte of a token set against its manifest.",
+        "inspect": "Say what is in a token set.",
+    }
+    result = argparse.ArgumentParser(
+        prog=f"pretokenize_dataset.py {command}",
+        description=describe[command],
+        epilog=EXAMPLES[command],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    result.add_argument("set", metavar="SET", help="FILE.npy, or what it is called without .npy")
+    if command == "verify":
+        result.add_argument(
+            "--deep",
+            action="store_true",
+            help="also encode samples of the text again, with the reference tokenizer",
+        )
+    result.add_argument("--json", action="store_true", help="print the answer as JSON")
+    return result
+
+
+def _tokens_of(given: str) -> Path:
+    path = Path(given).expanduser()
+    if path.name.endswith(".txt"):
+        path = path.with_suffix("")
+    found = path if path.name.endswith(".npy") else path.with_name(f"{path.name}.npy")
+    if not found.is_file():
+        raise UserError(f"{given}: no token set there (looked for {found})")
+    return found
+
+
+def _verify(path: Path, *, deep: bool, as_json: bool) -> int:
+    from data_loading.audit import audit
+
+    findings = audit(path, deep=deep)
+    bad = [finding for finding in findings if finding.ok is False]
+    if as_json:
+        print(json.dumps([finding.to_json() for finding in findings], indent=2, ensure_ascii=False))
+    else:
+        width = max(len(finding.what) for finding in findings)
+        for finding in findings:
+            word = {True: "ok", False: "BAD", None: "-"}[finding.ok]
+            print(f"{word:<4} {finding.what:<{width}}  {finding.told}")
+        print(f"{path}: " + ("all is as its manifest says" if not bad else "not what its manifest says"))
+    if bad:
+        told = f"{path}: {bad[0].what}: {bad[0].told}"
+        print(
+            f"error: {told}. Copy the set again, or tokenize its text again with --overwrite", file=sys.stderr
+        )
+    return 1 if bad else 0
+
+
+def _page(found: Inspection) -> str:
+    from memory import format_bytes
+
+    rows: list[tuple[str, str]] = [
+        ("tokens", f"{found.tokens:,} in {format_bytes(found.file_bytes)} ({found.dtype})"),
+        ("tokenizer", f"{found.tokenizer}, {found.vocab_size:,} ids"),
+        (
+            "used",
+            f"{found.used_ids:,} ids ({found.used_ids / found.vocab_size:.1%}), "
+            f"{found.entropy_bits:.2f} bits a token",
+        ),
+    ]
+    if found.bytes_per_token is not None and found.text_bytes is not None:
+        rows.append(("text", f"{format_bytes(found.text_bytes)}, {found.bytes_per_token:.2f} bytes a token"))
+    if found.documents is not None:
+        rows.append(("documents", f"{found.documents:,}"))
+    if found.lengths is not None and found.documents != 1:
+        rows.append(("length", _lengths(found.lengths)))
+    rows += [("made from", f"{source['path']}, {format_bytes(source['bytes'])}") for source in found.sources]
+    lines = [str(found.path), *(f"  {label:<10}{told}" for label, told in rows), "  most frequent"]
+    for number, text, share in found.most_frequent:
+        lines.append(f"    {share:6.2%}  {number:>6}" + ("" if text is None else f"  {text!r}"))
+    if found.first_text is not None:
+        lines += ["  begins with", *(f"    {line}" for line in found.first_text.split("\n"))]
+    return "\n".join(lines)
+
+
+def _lengths(lengths: Any) -> str:
+    words = (
+        f"{lengths.mean:,.1f} tokens in the mean, from {lengths.smallest:,} to {lengths.largest:,}; 90% from "
+        f"{lengths.p5:,} to {lengths.p95:,}, half up to {lengths.median:,}"
+    )
+    return words + (" (of a sample)" if lengths.estimated else "")

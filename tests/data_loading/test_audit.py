@@ -1,0 +1,178 @@
+"""verify: whatever is wrong with a set is found, and nothing where all is well."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conf import UserError
+from data_loading.audit import audit
+from data_loading.pretokenizer import job, writer
+from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.texts import TextFile
+from data_loading.set_commands import main
+from data_loading.tokenizer import BytesTokenizer
+from data_loading.tokenizer_files import read_tokenizer
+from tests.data_loading.conftest import training_text
+
+Change = Callable[[Path], Any]
+
+
+@pytest.fixture
+def made(tmp_path: Path, tokenizer_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    for where in (writer, job):
+        monkeypatch.setattr(where, "CHECKSUM_BYTES", 1000)
+    text = "\n-\n".join("".join(training_text()[i : i + 40]) for i in range(0, 400, 40))
+    (tmp_path / "a.txt").write_text(text)
+    definition = json.loads((tokenizer_folder("gpt2") / "tokenizer.json").read_text())
+    definition["decoder"] = definition["pre_tokenizer"]
+    (tmp_path / "gpt2").mkdir()
+    (tmp_path / "gpt2/tokenizer.json").write_text(json.dumps(definition))
+    source = TextFile(tmp_path / "a.txt", document_separator="-")
+    pretokenize(source, read_tokenizer(tmp_path / "gpt2", "gpt2"), tmp_path / "a.npy", Options())
+    return tmp_path / "a.npy"
+
+
+def wrong(path: Path, *, deep: bool = False) -> dict[str, str]:
+    return {finding.what: finding.told for finding in audit(path, deep=deep) if finding.ok is False}
+
+
+def edit(path: Path, index: int, value: int) -> None:
+    array = np.load(path, mmap_mode="r+")
+    array[index] = value
+    array.flush()
+
+
+def move_start(path: Path, index: int) -> None:
+    edit(path, index, int(np.load(path)[index]) + 1)
+
+
+def edit_manifest(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    manifest = path.with_name("a.npy.json")
+    facts = json.loads(manifest.read_text())
+    change(facts)
+    manifest.write_text(json.dumps(facts))
+
+
+def test_a_whole_set_has_nothing_wrong(made: Path) -> None:
+    findings = audit(made, deep=True)
+    assert {finding.what: finding.ok for finding in findings} == dict.fromkeys([
+        "tokens", "checksums", "ids", "documents", "document checksum", "document starts",
+        "ends of documents", "tokenizer", "source", "sample of the text", "sample of the tokens",
+    ], True)  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "found"), [
+    (lambda p: edit(p, 700, 5), {"checksums"}),
+    (lambda p: edit(p, 700, 60_000), {"checksums", "ids"}),
+    (lambda p: edit(p, -1, 5), {"checksums", "ends of documents"}),
+    (lambda p: np.save(p, np.load(p)[:-1]), {"tokens", "ends of documents"}),
+    (lambda p: np.save(p, np.load(p).astype("<u4")), {"tokens"}),
+    (lambda p: move_start(p.with_name("a.docs.npy"), 3), {"document checksum", "ends of documents"}),
+    (lambda p: edit(p.with_name("a.docs.npy"), 0, 1), {"document checksum", "document starts"}),
+    (lambda p: edit(p.with_name("a.docs.npy"), 3, 1), {"document checksum", "document starts"}),
+    (lambda p: edit(p.with_name("a.docs.npy"), -1, 10**9), {"document checksum", "document starts"}),
+    (lambda p: p.with_name("a.docs.npy").unlink(), {"documents"}),
+    (lambda p: shutil.rmtree(p.with_name("a.tokenizer")), {"tokenizer"}),
+    (lambda p: p.with_name("a.txt").write_text("another"), {"source"}),
+    (lambda p: edit_manifest(p, lambda m: m["checksums"]["blocks"].pop()), {"checksums"}),
+    (lambda p: edit_manifest(p, lambda m: m.update(documents=3)), {"documents"}),
+])  # fmt: skip
+def test_what_is_wrong_is_found(change: Change, found: set[str], made: Path) -> None:
+    change(made)
+    assert set(wrong(made)) == found
+
+
+def test_another_tokenizer_in_the_set(made: Path) -> None:
+    shutil.rmtree(made.with_name("a.tokenizer"))
+    BytesTokenizer().save(made.with_name("a.tokenizer"))
+    assert "holds" in wrong(made)["tokenizer"]
+
+
+def test_the_damaged_block_is_named(made: Path) -> None:
+    edit(made, 700, 5)
+    assert "bytes 1,000 to 2,000" in wrong(made)["checksums"]
+
+
+def test_a_text_of_the_same_size_is_read(made: Path) -> None:
+    text = made.with_name("a.txt")
+    text.write_bytes(text.read_bytes()[:-1] + b"~")
+    assert "was changed since" in wrong(made)["source"]
+    text.unlink()
+    assert {finding.what: finding.ok for finding in audit(made)}["source"] is None
+
+
+def rewrite(path: Path, tokens: np.ndarray) -> None:
+    """As a faulty engine would have written them: everything else agrees."""
+    np.save(path, tokens.astype("<u2"))
+    data = tokens.astype("<u2").tobytes()
+    blocks = [hashlib.sha256(data[i : i + 1000]).hexdigest() for i in range(0, len(data), 1000)]
+    edit_manifest(path, lambda m: (m["checksums"].update(blocks=blocks), m.update(tokens=len(tokens))))
+
+
+@pytest.mark.parametrize("place", [60, -300])
+def test_deep_finds_a_word_that_is_not_in_the_text(place: int, made: Path) -> None:
+    tokens = np.load(made)
+    tokens[place : place + 5] = tokens[200:205]
+    rewrite(made, tokens)
+    assert wrong(made) == {}
+    found = wrong(made, deep=True)
+    assert "are not in" in found["sample of the text"]
+
+
+def test_deep_finds_ids_that_the_tokenizer_would_not_give(made: Path) -> None:
+    made.with_name("a.txt").unlink()
+    tokenizer = read_tokenizer(made.with_name("a.tokenizer"), "gpt2")
+    tokens = np.load(made)
+    end = int(np.load(made.with_name("a.docs.npy"))[1]) - 1
+    one_by_one = np.concatenate([tokenizer.encode(c) for c in tokenizer.decode(tokens[:end])])
+    assert len(one_by_one) > end + 100
+    kept = int(np.searchsorted(np.cumsum([1] * len(one_by_one)), end))
+    tokens[:end] = one_by_one[: kept + 1][:end]
+    rewrite(made, tokens)
+    assert wrong(made) == {}
+    assert "there are others than those of" in wrong(made, deep=True)["sample of the tokens"]
+
+
+def test_a_tokenizer_that_does_not_give_back_its_text_is_told(
+    tmp_path: Path, tokenizer_folder: Callable[[str], Path]
+) -> None:
+    (tmp_path / "a.txt").write_text("".join(training_text()[:50]))
+    tokenizer = read_tokenizer(tokenizer_folder("wordpiece"), "wordpiece")
+    pretokenize(TextFile(tmp_path / "a.txt"), tokenizer, tmp_path / "a.npy", Options())
+    found = {finding.what: finding.ok for finding in audit(tmp_path / "a.npy", deep=True)}
+    assert found["sample of the text"] is True
+    assert found["sample of the tokens"] is None
+
+
+def test_a_lone_file_has_nothing_to_be_held_against(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3, dtype=np.uint16))
+    with pytest.raises(UserError, match=r"a\.npy has no manifest"):
+        audit(tmp_path / "a.npy")
+
+
+class TestCommand:
+    def test_says_all_is_well(self, made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["verify", str(made.with_suffix("")), "--deep"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert all(line.startswith("ok ") for line in lines[:-1])
+        assert lines[-1] == f"{made}: all is as its manifest says"
+
+    def test_or_what_is_not(self, made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        edit(made, 700, 5)
+        assert main(["verify", str(made), "--json"]) == 1
+        printed = capsys.readouterr()
+        assert [f["what"] for f in json.loads(printed.out) if f["ok"] is False] == ["checksums"]
+        assert "checksums: do not match" in printed.err
+        assert "--overwrite" in printed.err
+
+    def test_nothing_there(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="no token set there"):
+            main(["verify", str(tmp_path / "a.txt")])
