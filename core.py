@@ -19,12 +19,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import durable
 import experiment_utils
 from conf import AUTO, UserError
-from conf.quantities import format_count
+from conf.quantities import counted, format_count
 from memory import format_bytes, record_to, stage
-from training.interrupt import Interrupt, Interrupted
+from training.checkpoints import checkpoint_steps
+from training.interrupt import Interrupt, Interrupted, stop_with_parent
 from training.log import log_to
 from training.loop import (
     Run,
@@ -141,17 +141,13 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
     from models import loss_implementation, resolve_loss_chunk
     from training.device import resolve_device
     from training.plan import make_plan
+    from training.provenance import check_same_run, provenance
 
     config = to_config(experiment_utils.read_config(folder))
     before = experiment_utils.read_run(folder)
     kept = before.get("auto", {})
     plan = make_plan(experiment_utils.with_auto(config, kept), tokenize=False)
-    if before and before["identity"] != plan.identity:
-        raise UserError(
-            f"the data of {folder} changed since its last attempt: its identity was "
-            f"{before['identity'][:8]}, now it is {(plan.identity or '')[:8]}. Bring the old token files "
-            "back, or type the command again to start a new run with these"
-        )
+    check_same_run(folder, before, plan)
     device = resolve_device(config.training, kept)
     torch.set_num_threads(device.threads)
     loss_chunk = config.training.loss_chunk
@@ -165,9 +161,8 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
         "device": device.kind,
         "precision": device.precision,
     }
-    experiment_utils.record_attempt(
-        folder, plan.to_json(), auto, {"loss": loss_implementation(device.kind, device.precision)}
-    )
+    implementation = {"loss": loss_implementation(device.kind, device.precision)}
+    experiment_utils.record_attempt(folder, plan.to_json(), auto, implementation, provenance())
     status.update(stage="start", total_steps=plan.budget.steps)
     log.info("run %s, attempt %s, on %s", folder, status.attempt, device.describe())
     return Run(folder, config, plan, device, loss_chunk, status, interrupt)
@@ -181,14 +176,14 @@ def _tell_data(data: Data, train_set: StreamingDataset, val_set: StreamingDatase
         format_bytes(facts["file_bytes"]),
     )
     log.info(
-        "%s tokens: train %s (%.0f%%) = %s sequences of %s, val %s = %s sequences",
+        "%s tokens: train %s (%.0f%%) = %s of %s, val %s = %s",
         format_count(facts["tokens"]),
         format_count(facts["train_tokens"]),
         100 * facts["train_tokens"] / (facts["train_tokens"] + facts["val_tokens"]),
-        f"{len(train_set):,}",
+        counted(len(train_set), "sequence"),
         train_set.seq_len,
         format_count(facts["val_tokens"]),
-        f"{len(val_set):,}",
+        counted(len(val_set), "sequence"),
     )
 
 
@@ -239,6 +234,7 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
 
     Raises:
         LockHeld: another process runs in this folder; nothing of it is touched.
+        UserError: the folder's own files cannot be used.
     """
     with experiment_utils.run_lock(folder), log_to(folder / "log.txt", terminal=terminal):
         attempt = len(experiment_utils.read_run(folder).get("attempts", [])) + 1
@@ -248,19 +244,22 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
             try:
                 train(folder, status, interrupt)
             except BaseException as error:
-                state, code, reason = _outcome(error)
+                state, code, reason = _outcome(error, folder)
                 with suppress(OSError):
                     status.update(state=state, reason=reason)
                 return code
     return 0
 
 
-def _outcome(error: BaseException) -> tuple[str, int, str]:
+def _outcome(error: BaseException, folder: Path) -> tuple[str, int, str]:
     """State, exit code and reason of an attempt that ended in `error`; tells the user as well."""
+    steps = checkpoint_steps(folder / "checkpoints")
+    newest = f"the checkpoint of step {steps[-1]:,}" if steps else None
     if isinstance(error, Interrupted | KeyboardInterrupt):
         by_user = isinstance(error, KeyboardInterrupt) or error.signal_number == signal.SIGINT
         reason = "interrupted (Ctrl-C)" if by_user else f"stopped by {error}"
-        log.info("%s; type the same command again to go on from the last checkpoint", reason)
+        how = f"go on from {newest}" if newest else "start it over: it has no checkpoint yet"
+        log.info("%s; type the same command again to %s", reason, how)
         return "cancelled", 130 if by_user else 1, reason
     if isinstance(error, UserError):
         for problem in error.problems:
@@ -268,13 +267,14 @@ def _outcome(error: BaseException) -> tuple[str, int, str]:
         return "failed", 2, str(error)
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         reason = (
-            f"cannot write {error.filename or 'the run folder'}: {error.strerror}. The checkpoints before "
-            "are whole: make room and type the same command again to go on from the last one"
+            f"cannot write {error.filename or 'the run folder'}: {error.strerror}. Make room and type the "
+            f"same command again to {f'go on from {newest}' if newest else 'start it over'}"
         )
         log.error("error: %s", reason)
         return "failed", 2, reason
     if isinstance(error, NonFinite):
-        reason = f"the loss is no longer finite: {error}. The last good checkpoint is kept"
+        kept = f"{newest[0].upper()}{newest[1:]} is kept" if newest else "There is no checkpoint yet"
+        reason = f"the loss is no longer finite: {error}. {kept}"
         log.error("error: %s", reason)
         return "failed", 1, reason
     reason = f"{type(error).__name__}: {error}"
@@ -288,7 +288,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("folder", type=Path, help="the run folder, with its config.yaml")
     parser.add_argument("--quiet", action="store_true", help="write to log.txt only")
+    parser.add_argument(
+        "--parent", type=int, help="checkpoint and stop when this process, its parent, is gone"
+    )
     options = parser.parse_args(arguments)
+    if options.parent is not None:
+        stop_with_parent(options.parent)
     folder: Path = options.folder
     if not (folder / "config.yaml").is_file():
         print(f"error: {folder} is no run folder: it has no config.yaml", file=sys.stderr)
@@ -296,12 +301,12 @@ def main(arguments: list[str] | None = None) -> int:
     status = experiment_utils.read_status(folder)
     if status.get("state") == "done":
         if not options.quiet:
-            print(f"{folder} is finished ({status['step']:,} steps); nothing to do")
+            print(f"{folder} is finished ({counted(status['step'], 'step')}); nothing to do")
         return 0
     try:
         return run_attempt(folder, terminal=not options.quiet)
-    except durable.LockHeld as held:
-        print(f"error: {held}", file=sys.stderr)
+    except UserError as error:
+        print(error.render(), file=sys.stderr)
         return 2
 
 

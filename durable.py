@@ -11,11 +11,12 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -102,10 +103,10 @@ class Holder:
 
 
 class LockHeld(UserError):
-    """Another process holds the lock; `.holder` says which."""
+    """Another process (`holder`) holds the lock file `path` of `what`."""
 
     def __init__(self, path: Path, holder: Holder, what: str) -> None:
-        self.holder = holder
+        self.path, self.holder, self.what = path, holder, what
         super().__init__(
             f"{what} is in use by {holder}. Wait for it, or stop it with `kill {holder.pid}` on "
             f"{holder.host}. If that process is surely gone, remove {path}"
@@ -121,13 +122,14 @@ def lock(path: str | Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
 
     Raises:
         LockHeld: when another process still holds it after `wait_s` seconds.
+        UserError: when the file is there but names no holder.
     """
     path = Path(path)
     deadline = time.monotonic() + wait_s
     while not _try_lock(path):
-        holder = _read_holder(path)
+        holder = read_holder(path, what)
         if holder is not None and holder.is_gone():
-            _remove_stale(path, holder)
+            _remove_stale(path, holder, what)
         elif time.monotonic() >= deadline:
             if holder is not None:
                 raise LockHeld(path, holder, what)
@@ -169,14 +171,25 @@ def _remove_candidates_of_the_dead(path: Path, host: str) -> None:
             candidate.unlink(missing_ok=True)
 
 
-def _read_holder(path: Path) -> Holder | None:
+def read_holder(path: Path, what: str) -> Holder | None:
+    """Who holds the lock file, None without one. Keys that a later version may have added are ignored.
+
+    Raises:
+        UserError: it is no lock file. They are made whole, so nobody is just writing it.
+    """
     try:
-        return Holder(**json.loads(path.read_text()))
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return Holder(**{field.name: found[field.name] for field in fields(Holder)})
     except FileNotFoundError:
         return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path} locks {what}, but was damaged and does not name the process that holds it. When none "
+            f"works there any more, remove it: {shlex.join(['rm', str(path)])}"
+        ) from error
 
 
-def _remove_stale(path: Path, holder: Holder) -> None:
+def _remove_stale(path: Path, holder: Holder, what: str) -> None:
     """Take the dead holder's file away, and only that one: another process may have been faster.
 
     Its rivals are on this host (`is_gone`), so flock serves; the inode tells the dead holder's file
@@ -184,7 +197,7 @@ def _remove_stale(path: Path, holder: Holder) -> None:
     """
     with suppress(FileNotFoundError), open(path, "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(file.fileno()).st_ino == path.stat().st_ino and _read_holder(path) == holder:
+        if os.fstat(file.fileno()).st_ino == path.stat().st_ino and read_holder(path, what) == holder:
             path.unlink()
 
 

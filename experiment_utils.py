@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
-import platform
+import shlex
 import socket
-import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import durable
 from conf import AUTO, Config, Problem, UserError
-from conf.quantities import format_count
+from conf.differences import varying
+from conf.quantities import counted, format_count
 from conf.schema import DEFAULT_EFFECTIVE_BATCH, Training
+from conf.sizes import size_name
+
+log = logging.getLogger("experiment_utils")
 
 RUN_FOLDER_VERSION = 1
 AUTO_MICRO_BATCH_TOKENS = 16_384
@@ -44,6 +48,14 @@ REPLACED_BY_FINGERPRINT = (
     "dataset.encoding", "dataset.errors", "dataset.default_max_tokens", "tokenizer",
 )  # fmt: skip
 """Keys that say where data lie and how they were made; the identity holds the data's fingerprint."""
+
+TOLD_BESIDE = (
+    "optimizer.lr", "seed", "seed_init", "seed_data", "training.max_tokens", "training.max_steps",
+    "training.tokens_per_param",
+)  # fmt: skip
+"""Keys that a run's name tells, or the column of tokens in every table of runs."""
+
+_NOT_IN_IDENTITY = (*WHERE_IT_RUNS, *HOW_IT_IS_COMPUTED, *REPLACED_BY_FINGERPRINT)
 
 
 @dataclass(frozen=True)
@@ -108,18 +120,19 @@ def resolve_budget(
         raise UserError(
             Problem(
                 where,
-                f"asks for {format_count(steps * batch_tokens)} tokens ({steps:,} steps of {batch} windows), "
-                f"but the train split has {train_windows:,} windows of {training.seq_len}: one epoch is "
-                f"{format_count(steps_in_epoch * batch_tokens)} tokens ({steps_in_epoch:,} steps). Set "
-                f"training.max_steps={max(1, steps_in_epoch)}, or read the data more than once with "
+                f"asks for {format_count(steps * batch_tokens)} tokens ({counted(steps, 'step')} of "
+                f"{counted(batch, 'window')}), but the train split has {counted(train_windows, 'window')} of "
+                f"{training.seq_len}: one epoch is {format_count(steps_in_epoch * batch_tokens)} tokens "
+                f"({counted(steps_in_epoch, 'step')}). Set training.max_steps={max(1, steps_in_epoch)}, or "
+                "read the data more than once with "
                 "dataset.repeat=true",
             )
             if steps_in_epoch > 0
             else Problem(
                 "training.batch_tokens" if training.batch_tokens is not None else "training.effective_batch",
-                f"one step needs {batch} windows of {training.seq_len} tokens, but the train split has "
-                f"{train_windows:,}. Set training.effective_batch={max(1, train_windows)} or less, or "
-                "dataset.repeat=true",
+                f"one step needs {counted(batch, 'window')} of {training.seq_len} tokens, but the train "
+                f"split has {train_windows:,}. Set training.effective_batch={max(1, train_windows)} or "
+                "less, or dataset.repeat=true",
             )
         )
     micro = micro_batch(training)
@@ -152,13 +165,17 @@ def identity(config: Config, data_fingerprint: str) -> str:
     A key with `as_before` in its schema is left out at that value, so that runs made before the key
     existed keep their identity.
     """
-    left_out = (*WHERE_IT_RUNS, *HOW_IT_IS_COMPUTED, *REPLACED_BY_FINGERPRINT)
-    described = {"config": _hashed(config, "", left_out), "data": data_fingerprint}
+    described = {"config": _hashed(config, ""), "data": data_fingerprint}
     text = json.dumps(described, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _hashed(node: Any, path: str, left_out: tuple[str, ...]) -> Any:
+def is_in_identity(path: str) -> bool:
+    """Whether another value of the key makes another run."""
+    return path not in _NOT_IN_IDENTITY and path.partition(".")[0] not in _NOT_IN_IDENTITY
+
+
+def _hashed(node: Any, path: str) -> Any:
     if not is_dataclass(node):
         return node
     kept = {}
@@ -166,17 +183,23 @@ def _hashed(node: Any, path: str, left_out: tuple[str, ...]) -> Any:
         key_path = f"{path}.{key.name}" if path else key.name
         value = getattr(node, key.name)
         as_before = key.metadata.get("as_before", MISSING)
-        if key_path in left_out or (as_before is not MISSING and value == as_before):
+        if not is_in_identity(key_path) or (as_before is not MISSING and value == as_before):
             continue
-        kept[key.name] = _hashed(value, key_path, left_out)
+        kept[key.name] = _hashed(value, key_path)
     return kept
 
 
 def run_name(config: Config, run_identity: str) -> str:
-    """A name a person can read: `32d-lr0.003-seed1-1a2b3c4d`; seeds that are set apart stand in it."""
-    apart = (("init", config.seed_init), ("data", config.seed_data))
-    seeds = "".join(f"-{name}{seed}" for name, seed in apart if seed not in (None, config.seed))
-    return f"{config.model.name}-lr{config.optimizer.lr:g}-seed{config.seed}{seeds}-{run_identity[:8]}"
+    """A name a person can read: `32d-lr0.003-seed1-1a2b3c4d`, and `seed1-data7` where seeds are set apart."""
+    init, data = seeds(config)
+    apart = f"-data{data}" if data != init else ""
+    return f"{size_name(config.model)}-lr{config.optimizer.lr:g}-seed{init}{apart}-{run_identity[:8]}"
+
+
+def varying_settings(configs: Sequence[Config]) -> dict[str, list[str]]:
+    """Columns (title to a value for each config) that tell runs apart where their names do not."""
+    left_out = (*WHERE_IT_RUNS, *HOW_IT_IS_COMPUTED, *TOLD_BESIDE)
+    return varying(configs, lambda path: not {path, path.partition(".")[0]} & {*left_out})
 
 
 def run_folder(config: Config, run_identity: str) -> Path:
@@ -233,28 +256,54 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """The run's status.json; empty when it has none yet."""
-    return _read_json(folder / "status.json")
+    """The run's status.json; empty when it has none yet, or one that was damaged: the run writes it anew.
+
+    Raises:
+        UserError: it is there and cannot be read.
+    """
+    try:
+        return _read_json(folder / "status.json")
+    except ValueError:
+        return {}
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """The run's run.json; empty when it has none yet."""
-    return _read_json(folder / "run.json")
+    """The run's run.json; empty when it has none yet.
 
-
-def _read_json(path: Path) -> dict[str, Any]:
+    Raises:
+        UserError: it was damaged, or cannot be read.
+    """
+    path = folder / "run.json"
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
+        return _read_json(path)
     except ValueError as error:
+        aside = shlex.join(["mv", str(path), f"{path}.damaged"])
         raise UserError(
-            f"{path} was damaged ({error}). Remove the run folder {path.parent} and type the command again"
+            f"{path} was damaged ({error}). The checkpoints beside it are still good. Move it aside: {aside} "
+            "and type the command again: the run goes on from its newest checkpoint and writes the file "
+            "anew. Only the record of its earlier attempts is lost; every `auto` is settled anew"
         ) from error
 
 
+def _read_json(path: Path) -> dict[str, Any]:
+    """Raises ValueError for what is no JSON object."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"expected an object, found {type(found).__name__}")
+    return found
+
+
 def record_attempt(
-    folder: Path, plan: dict[str, Any], auto: dict[str, Any], implementation: dict[str, str]
+    folder: Path,
+    plan: dict[str, Any],
+    auto: dict[str, Any],
+    implementation: dict[str, str],
+    provenance: dict[str, Any],
 ) -> None:
     """Note in run.json that an attempt begins: what it computes, with which choices, code and versions."""
     run = read_run(folder)
@@ -266,13 +315,11 @@ def record_attempt(
             "started_s": round(time.time(), 3),
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "job_ids": job_ids(),
-            "code": code_version(Path(__file__).resolve().parent),
-            "versions": versions(),
+            **provenance,
             "how": {key: training[key] for key in ("activation_checkpointing", "checkpoint_every")} | auto,
         }
     )
-    fields_of_plan = {key: value for key, value in plan.items() if key not in ("config", "state", "folder")}
+    fields_of_plan = {key: value for key, value in plan.items() if key not in ("state", "folder", "needs")}
     durable.write_json(
         folder / "run.json",
         {
@@ -311,6 +358,10 @@ class Status:
     def __init__(self, folder: Path, attempt: int, total_steps: int | None = None) -> None:
         self.attempt = attempt
         self._path = folder / "status.json"
+        try:
+            _read_json(self._path)
+        except ValueError as error:
+            log.warning("%s was damaged (%s) and is written anew", self._path, error)
         self._fields: dict[str, Any] = {
             "version": RUN_FOLDER_VERSION,
             "state": "running",
@@ -335,39 +386,6 @@ class Status:
             self.update(**changes)
 
 
-def code_version(root: Path) -> dict[str, Any]:
-    """Git commit of the code and whether the working tree differs from it; None where there is no git."""
-
-    def git(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run(
-                ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=True
-            )
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return done.stdout.strip()
-
-    status = git("status", "--porcelain", "--untracked-files=no")
-    return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide numbers."""
-    found = {"python": platform.python_version()}
-    for package in ("torch", "numpy", "tokenizers", "fastokens", "safetensors", "hydra-core"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def job_ids() -> dict[str, str]:
-    """Slurm's own names for this job, where it is one."""
-    names = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")
-    return {name: os.environ[name] for name in names if name in os.environ}
-
-
 def seeds(config: Config) -> tuple[int, int]:
     """The seeds of the initial weights and of the order of data; `seed` where they are not given."""
     init = config.seed if config.seed_init is None else config.seed_init
@@ -384,15 +402,3 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-
-
-def available_threads() -> int:
-    """CPU threads this job may use: its affinity, and the cgroup's CPU quota where that is smaller."""
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        if quota != "max":
-            threads = min(threads, max(1, int(quota) // int(period)))
-    except (OSError, ValueError):
-        pass
-    return threads

@@ -119,7 +119,8 @@ def _plan(request: Request, arguments: Arguments) -> int:
         return _print([plan.to_json() for plan in plans])
     rest = [override for override in arguments.overrides if not override.lstrip("+").startswith("plan=")]
     command = arguments.command(rest, multirun=request.multirun)
-    return _print(f"{render_plans(plans)}\n\nStart it: {command}")
+    needs = dict.fromkeys(need for plan in plans for need in plan.needs)
+    return _print("\n".join([render_plans(plans), "", *needs, f"Start it: {command}"]))
 
 
 def _sweep(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
@@ -179,7 +180,9 @@ def _print(answer: Any) -> int:
 def _log_to(stream: Any) -> None:
     import logging
 
-    logging.basicConfig(stream=stream, format="%(message)s", level=logging.INFO)
+    from training.log import terminal_handler
+
+    logging.basicConfig(handlers=[terminal_handler(stream)], level=logging.INFO)
 
 
 def _stop(number: int, frame: Any) -> None:

@@ -64,7 +64,10 @@ def loss_figure(run: RunFolder) -> Figure | None:
     axes.set_xlim(0, tokens[-1] * 1.02)
     axes.set_xlabel(f"tokens{of_unit}")
     axes.set_ylabel("loss (nats a token)")
-    axes.legend(loc="upper right")
+    if len(lost) or highest is not None:  # the curve rises into the corner that is free in others
+        figure.legend(loc="outside lower center", ncols=2)
+    else:
+        axes.legend(loc="upper right")
     axes.set_title(run.name)
     return figure
 

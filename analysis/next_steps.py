@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from analysis.outcome import Outcome, diverged
 from analysis.run_folder import RunFolder
-from conf import Config
+from conf import Config, UserError
+from conf.check import check, to_plain
+from conf.differences import leaves
 from conf.help import options_of
-from experiment_utils import DEFAULT_EFFECTIVE_BATCH
+from conf.keys import groups
+from conf.overrides import as_typed
+from experiment_utils import resolve_budget
+from training.plan import resolve
 
 ENTRY = "python experiments.py"
 _DEFAULTS = Config()
+_SIZE_IS_NO_MATTER = ("seed", "seed_init", "seed_data", "runs_dir", "study.name")
+_NOT_TYPED_AGAIN = ("plan", "tags", "notes")
 
 
 def after_run(run: RunFolder, outcome: Outcome) -> list[tuple[str, str]]:
@@ -20,19 +30,19 @@ def after_run(run: RunFolder, outcome: Outcome) -> list[tuple[str, str]]:
     if outcome.is_done:
         return _after_success(run)
     if diverged(run):
-        smaller = {"optimizer.lr": float(f"{_lr(run) / 3:.1g}")}
         return [
-            (_command(run, smaller), "a smaller learning rate: this one diverged"),
-            (f"{ENTRY} -m study=lr_sweep", "which learning rate is best: a sweep"),
+            (_command(run, {"optimizer.lr": _lr(run, 1 / 3)}), "a smaller learning rate: this one diverged"),
+            (_rates(run, 1 / 30, 1 / 10, 1 / 3), "which learning rate is best: a sweep"),
         ]
     if outcome.state == "cancelled":
-        return [("the same command again", "goes on where it stopped")]
+        how = "starts it over" if run.checkpoint_step is None else "goes on where it stopped"
+        return [("the same command again", how)]
     log = shlex.quote(str(run.path / "log.txt"))
     if outcome.state in ("running", "stalled"):
         return [(f"tail -f {log}", "what it is doing")]
     return [
         (f"tail -n 40 {log}", "the last lines of its log"),
-        (_command(run, {"plan": True}), "what this run is, and what it costs"),
+        (_command(run, {"plan": "true"}), "what this run is, and what it costs"),
     ]
 
 
@@ -42,7 +52,7 @@ def after_sweep(best: RunFolder | None, to_go_on: int) -> list[tuple[str, str]]:
     if to_go_on:
         found.append(("the same command again", f"runs what is not done ({to_go_on})"))
     if best is not None:
-        seed = int(best.number("seed") or 0)
+        seed = _seed(best)
         again = _command(best, {"seed": f"{seed + 1},{seed + 2}"}, sweep=True)
         found.append((again, "is the best one luck?"))
         found.append((_command(best, model=_larger(best, 2)), "the best at a larger size"))
@@ -53,99 +63,156 @@ def after_sweep(best: RunFolder | None, to_go_on: int) -> list[tuple[str, str]]:
 def _after_success(run: RunFolder) -> list[tuple[str, str]]:
     larger, far_larger = _larger(run, 2), _larger(run, 8)
     first = (
-        (_command(run, {"seed": int(run.number("seed") or 0) + 1}), "the same with another seed")
-        if larger == _model(run)
+        (_command(run, {"seed": str(_seed(run) + 1)}), "the same with another seed")
+        if larger is None
         else (_command(run, model=larger), "a larger model on the same data")
     )
     return [
         first,
-        (f"{ENTRY} -m study=lr_sweep", "which learning rate is best: a sweep"),
-        (_command(run, {"plan": True}, model=far_larger), "what a far larger one would cost"),
+        (_learning_rates(run), "which learning rate is best: a sweep"),
+        (_command(run, {"plan": "true"}, model=far_larger), "what a far larger one would cost"),
     ]
 
 
+def _learning_rates(run: RunFolder) -> str:
+    """The ready study where it is about this run's setup, else a sweep around the run's own rate."""
+    typed = _typed(run)
+    if set(typed) <= {"model", *_SIZE_IS_NO_MATTER} and typed["model"] == _DEFAULTS.model.name:
+        place = {key: value for key, value in typed.items() if key == "runs_dir"}
+        return _joined(["-m", "study=lr_sweep"], place)
+    return _rates(run, 1 / 3, 1, 3)
+
+
+def _rates(run: RunFolder, *factors: float) -> str:
+    rates = ",".join(_lr(run, factor) for factor in factors)
+    return _command(run, {"optimizer.lr": rates}, sweep=True)
+
+
 def _command(
-    run: RunFolder, changes: dict[str, Any] | None = None, *, model: str | None = None, sweep: bool = False
+    run: RunFolder, changes: dict[str, str] | None = None, *, model: str | None = None, sweep: bool = False
 ) -> str:
-    """The run again, with some keys changed."""
-    own_shape = _shape(run) if model is None else {}
-    kept = own_shape | _data(run) | _settings(run) | _place(run)
-    overrides = {"model": model or _model(run)} | kept | (changes or {})
-    words = [shlex.quote(f"{key}={_typed(value)}") for key, value in overrides.items()]
-    return " ".join([ENTRY, *(["-m"] if sweep else []), *words])
+    """The run again, with some keys changed, or at another size. changes: as they are typed."""
+    typed, changes = _typed(run), changes or {}
+    if model is not None:
+        typed = {key: value for key, value in typed.items() if not key.startswith("model.")} | {
+            "model": model
+        }
+    if "seed" in changes:
+        typed = {key: value for key, value in typed.items() if not key.startswith("seed")}
+    return _joined(["-m"] if sweep else [], typed | changes)
 
 
-def _shape(run: RunFolder) -> dict[str, Any]:
-    """Layers and heads, where they are not those of the size's name."""
-    usual = round((run.number("model.d_model") or 0) / 16)
-    found = {key: run.number(key) for key in ("model.n_layers", "model.n_heads")}
-    return {key: value for key, value in found.items() if value not in (None, usual)}
+def _joined(flags: list[str], overrides: dict[str, str]) -> str:
+    return " ".join([ENTRY, *flags, *(shlex.quote(f"{key}={value}") for key, value in overrides.items())])
 
 
-def _data(run: RunFolder) -> dict[str, Any]:
-    """What names the run's data and its tokenizer, where they are not the default ones."""
-    name, path = run.setting("dataset.name"), run.setting("dataset.path")
-    named = {} if name in (None, _DEFAULTS.dataset.name) else {"dataset": name}
-    if path is not None:
-        named["dataset.path"] = path
-    for key in ("val_path", "val_fraction", "repeat", "document_separator", "encoding", "errors"):
-        value = run.setting(f"dataset.{key}")
-        if value not in (None, getattr(_DEFAULTS.dataset, key)):
-            named[f"dataset.{key}"] = value
-    tokenizer = run.setting("tokenizer.name")
-    if tokenizer is None or (not named and tokenizer == _DEFAULTS.tokenizer.name):
-        return named
-    named["tokenizer"] = tokenizer if tokenizer in options_of("tokenizer") else "custom"
-    files = {key: run.setting(f"tokenizer.{key}") for key in ("path", "repo")}
-    if tokenizer != "gpt2" or files["path"] is not None:
-        named |= {f"tokenizer.{key}": value for key, value in files.items() if value is not None}
-    return named
+def _typed(run: RunFolder) -> dict[str, str]:
+    """The shortest overrides that ask for this run: its options, and the keys they do not settle.
+
+    What an option brings with it or the plan fills in is left out, whether it was typed or not. An
+    option that this program does not have (it came from a --config-dir) is told key by key.
+    """
+    config, _ = check(run.config, rules=())
+    choices = _choices(config)
+    typed = dict(choices)
+    wanted = dict(leaves(to_plain(_settled(config, run))))
+    so_far = _composed(choices)
+    settled = dict(leaves(to_plain(_settled(so_far, run))))
+    # the budget comes last: what is filled in depends on the other keys
+    for path in sorted(wanted, key=lambda path: path == "training.max_tokens"):
+        if path in _NOT_TYPED_AGAIN or settled[path] == wanted[path] or _is_of_study(path, wanted[path]):
+            continue
+        typed[path] = as_typed(wanted[path])
+        so_far = _with(so_far, path, wanted[path])
+        settled = dict(leaves(to_plain(_settled(so_far, run))))
+    return {key: typed[key] for key in sorted(typed, key=_place_in_command)}
 
 
-def _place(run: RunFolder) -> dict[str, Any]:
-    """Where the runs go, where that is not the default."""
-    runs_dir = run.setting("runs_dir")
-    return {} if runs_dir in (None, _DEFAULTS.runs_dir) else {"runs_dir": runs_dir}
+def _choices(config: Config) -> dict[str, str]:
+    """Group to option, the size always, of the others those that do not come by themselves."""
+    choices = {
+        "model": config.model.name if config.model.name in options_of("model") else _DEFAULTS.model.name
+    }
+    for group in groups():
+        name = getattr(getattr(config, group), "name", None)
+        if group == "study" or name in (None, getattr(getattr(_composed(choices), group), "name", None)):
+            continue
+        options = options_of(group)
+        option = name if name in options else "custom"
+        if option in options:
+            choices[group] = option
+    return choices
 
 
-def _settings(run: RunFolder) -> dict[str, Any]:
-    """The other keys that differ from their defaults, less those that were only filled in."""
-    found = {}
-    for group in ("arch", "optimizer", "schedule", "training"):
-        defaults, settings = getattr(_DEFAULTS, group), run.setting(group)
-        for key, value in settings.items() if isinstance(settings, dict) else ():
-            if value != getattr(defaults, key, value) and f"{group}.{key}" != "arch.name":
-                found[f"{group}.{key}"] = value
-    if found.get("training.effective_batch") == DEFAULT_EFFECTIVE_BATCH:
-        del found["training.effective_batch"]
-    budget, default = run.number("training.max_tokens"), run.number("dataset.default_max_tokens")
-    if budget and default and 0 <= budget - default < (run.number("batch_tokens") or 0):
-        del found["training.max_tokens"]
-    return found
+def _composed(choices: dict[str, str]) -> Config:
+    """What these options ask for, before anything is filled in."""
+    return _composed_once(tuple(choices.items()))
 
 
-def _typed(value: Any) -> str:
-    """A value as it is typed on the command line."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, float) and float(f"{value:g}") == value:
-        return f"{value:g}"
-    return str(value)
+@cache
+def _composed_once(choices: tuple[tuple[str, str], ...]) -> Config:
+    from conf.compose import Composer
+
+    config, _ = check(Composer().compose(dict(choices)).plain, rules=())
+    return config
 
 
-def _larger(run: RunFolder, times: int) -> str:
-    """The name of the smallest size at least `times` as wide, the largest there is, or the run's own."""
+def _settled(config: Config, run: RunFolder) -> Config:
+    """The configuration with all that a plan fills in, the budget too where none is given."""
+    try:
+        config = resolve(config)
+        training = config.training
+        if (training.max_tokens, training.max_steps, training.tokens_per_param) != (None, None, None):
+            return config
+        tokens = run.number("data.train_tokens")
+        budget = resolve_budget(
+            training,
+            parameters=0,
+            train_windows=max(0, int(tokens) - 1) // training.seq_len if tokens else 0,
+            repeat=config.dataset.repeat or not tokens,
+            default_max_tokens=config.dataset.default_max_tokens,
+        )
+    except UserError:  # of a config.yaml that was damaged
+        return config
+    return replace(config, training=replace(training, max_tokens=budget.tokens))
+
+
+def _with(config: Config, path: str, value: Any) -> Config:
+    group, _, name = path.rpartition(".")
+    if not group:
+        return replace(config, **{name: value})
+    return replace(config, **{group: replace(getattr(config, group), **{name: value})})
+
+
+def _is_of_study(path: str, value: Any) -> bool:
+    """Whether it is the name of a ready study, which the keys that it set stand for."""
+    return path == "study.name" and value in options_of("study")
+
+
+def _place_in_command(key: str) -> tuple[int, int]:
+    """Options stand before their group's keys, groups in the order of the schema."""
+    group = key.partition(".")[0]
+    order = list(groups())
+    return order.index(group) if group in order else len(order), "." in key
+
+
+def _larger(run: RunFolder, times: int) -> str | None:
+    """The name of the smallest size at least `times` as wide, the largest there is; None if none is wider."""
     own = run.number("model.d_model") or _DEFAULTS.model.d_model
+    return next(_wider(own, times), None)
+
+
+def _wider(own: float, times: int) -> Iterator[str]:
     widths = {name: int(name[:-1]) for name in options_of("model") if name[:-1].isdigit()}
     wider = sorted((width, name) for name, width in widths.items() if width > own)
-    if not wider:
-        return _model(run)
-    return next((name for width, name in wider if width >= times * own), wider[-1][1])
+    yield from (name for width, name in wider if width >= times * own)
+    yield from (name for _, name in wider[-1:])
 
 
-def _model(run: RunFolder) -> str:
-    return str(run.setting("model.name") or _DEFAULTS.model.name)
+def _seed(run: RunFolder) -> int:
+    return int(run.number("seed") or 0)
 
 
-def _lr(run: RunFolder) -> float:
-    return run.number("optimizer.lr") or _DEFAULTS.optimizer.lr
+def _lr(run: RunFolder, factor: float) -> str:
+    """A round learning rate near a multiple of the run's."""
+    return f"{(run.number('optimizer.lr') or _DEFAULTS.optimizer.lr) * factor:.1g}"

@@ -6,13 +6,13 @@ still reads `running`. Its lock then tells whether that process is there.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from dataclasses import dataclass
 
 import durable
 from analysis.run_folder import RunFolder
+from conf import UserError
 from conf.quantities import format_duration
 
 STALLED_AFTER_S = 300.0
@@ -84,8 +84,8 @@ def _running(run: RunFolder) -> tuple[str, str | None]:
 
 def _holder(run: RunFolder) -> durable.Holder | None:
     try:
-        return durable.Holder(**json.loads((run.path / "run.lock").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        return durable.read_holder(run.path / "run.lock", f"the run folder {run.path}")
+    except (OSError, UserError):
         return None
 
 

@@ -17,6 +17,8 @@ from analysis.run_folder import read_run_folder
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+log = logging.getLogger("analysis")
+
 DPI = 150
 
 _STYLE = {
@@ -47,6 +49,28 @@ def draw_run(folder: Path) -> list[Path]:
     with _own_style():
         figures = {"loss.png": loss_figure(run), "memory.png": memory_figure(run)}
         return [_save(figure, run.path / name) for name, figure in figures.items() if figure is not None]
+
+
+def draw_or_tell(folder: Path) -> list[Path]:
+    """The same for a page, which without pictures is better than none: a failure is a warning."""
+    try:
+        return draw_run(folder)
+    except Exception as error:
+        log.warning("the pictures of %s cannot be drawn: %s: %s", folder, type(error).__name__, error)
+        return []
+
+
+def are_drawn(folder: Path) -> bool:
+    """Whether the pictures are there and no older than what they show."""
+    pictures = (folder / "loss.png", folder / "memory.png")
+    shown = [
+        path.stat().st_mtime_ns
+        for name in ("metrics.csv", "evals.jsonl", "memory.jsonl", "run.json")
+        if (path := folder / name).exists()
+    ]
+    return all(path.exists() for path in pictures) and all(
+        path.stat().st_mtime_ns >= max(shown, default=0) for path in pictures
+    )
 
 
 @contextmanager

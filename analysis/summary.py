@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import logging
 import math
 import statistics
 from collections.abc import Iterator, Sequence
@@ -12,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.next_steps import after_run
 from analysis.outcome import Outcome, how_to_go_on, outcome_of
-from analysis.plots import draw_run
+from analysis.plots import draw_or_tell
 from analysis.run_folder import RunFolder, read_run_folder
 from analysis.stages import StageRow, amount, stage_rows
 from analysis.sweep import render_sweep
 from analysis.terminal import STATE_STYLES, Terminal, commands, facts, heading, indented, table
-from conf.quantities import format_count, format_duration
+from conf.check import check
+from conf.quantities import counted, format_count, format_duration
+from conf.sizes import size_name
 from memory import format_bytes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 __all__ = ["render_run", "render_sweep", "run_page"]
-
-log = logging.getLogger("analysis")
 
 _MILESTONES = 6
 _STEPS_IN_MEAN = 10
@@ -41,7 +40,7 @@ def render_run(folder: Path, *, color: bool | None = None) -> str:
         UserError: there is no such folder.
     """
     run = read_run_folder(folder)
-    return run_page(run, _draw(run), Terminal.of_stdout(color))
+    return run_page(run, draw_or_tell(run.path), Terminal.of_stdout(color))
 
 
 def run_page(run: RunFolder, pictures: Sequence[Path], terminal: Terminal) -> str:
@@ -56,15 +55,6 @@ def run_page(run: RunFolder, pictures: Sequence[Path], terminal: Terminal) -> st
         [heading("Next"), commands(after_run(run, outcome), terminal.width)],
     ]
     return terminal.print(*(part for section in sections if section for part in (*section, "")))
-
-
-def _draw(run: RunFolder) -> list[Path]:
-    """The pictures; a page without them is better than none."""
-    try:
-        return draw_run(run.path)
-    except Exception as error:
-        log.warning("the pictures of %s cannot be drawn: %s: %s", run.path, type(error).__name__, error)
-        return []
 
 
 def _outcome_section(run: RunFolder, outcome: Outcome, terminal: Terminal) -> list[RenderableType]:
@@ -85,13 +75,18 @@ def _what_it_was(run: RunFolder) -> Iterator[tuple[str, str]]:
     """What was computed, and how fast."""
     parameters, steps, tokens = run.number("parameters"), run.number("steps"), run.number("tokens")
     if parameters is not None and steps is not None and tokens is not None:
-        yield "model", f"{run.setting('model.name')}, {parameters:,} parameters"
+        size = size_name(check(run.config, rules=())[0].model)
+        yield "model", f"{size}, {parameters:,} parameters"
         windows, seq_len = run.number("effective_batch"), run.number("training.seq_len")
-        yield "budget", f"{format_count(tokens)} tokens = {steps:,} steps of {windows} x {seq_len}"
+        yield (
+            "budget",
+            f"{format_count(tokens)} tokens = {counted(steps, 'step')} of {windows} x {seq_len}",
+        )
     seconds, speeds, peaks = (run.column(name) for name in ("seconds", "tokens_per_s", "mfu"))
     if not (seconds and speeds and math.isfinite(seconds[-1])):
         return
-    where = f"{run.fact('auto.device')} in {run.fact('auto.precision')}, {run.fact('auto.threads')} threads"
+    threads = counted(run.number("auto.threads") or 0, "thread")
+    where = f"{run.fact('auto.device')} in {run.fact('auto.precision')}, {threads}"
     again = f", in {run.attempts} attempts" if run.attempts > 1 else ""
     yield "training", f"{format_duration(seconds[-1])} on {where}{again}"
     speed, mfu = _median_of_last_half(speeds), _median_of_last_half(peaks)
@@ -189,7 +184,7 @@ def _portion(run: RunFolder, split: str, total: float) -> str | None:
     tokens, seq_len = run.number(f"data.{split}_tokens"), run.number("training.seq_len")
     if tokens is None:
         return None
-    windows = f" = {max(0, tokens - 1) // seq_len:,} sequences of {seq_len}" if seq_len else ""
+    windows = f" = {counted(max(0, tokens - 1) // seq_len, 'sequence')} of {seq_len}" if seq_len else ""
     return f"{tokens / total:.1%}: {tokens:,} tokens{windows}"
 
 

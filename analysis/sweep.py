@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 from analysis.next_steps import after_sweep
 from analysis.outcome import Outcome, diverged, how_to_go_on, outcome_of
+from analysis.plots import are_drawn, draw_or_tell
 from analysis.run_folder import RunFolder, read_run_folder
 from analysis.terminal import STATE_STYLES, Terminal, commands, heading, indented, table
-from conf.quantities import format_count, format_duration
+from conf.check import check
+from conf.quantities import counted, format_count, format_duration
+from experiment_utils import varying_settings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -57,12 +60,15 @@ def best_row(rows: Sequence[SweepRow]) -> SweepRow | None:
 
 
 def render_sweep(folders: Sequence[Path], *, color: bool | None = None) -> str:
-    """The page of a sweep's runs, in the order given.
+    """Draw the pictures of each run that are not there yet and return the page, in the order given.
 
     Raises:
         UserError: one of the folders is not there.
     """
     rows = [sweep_row(read_run_folder(folder)) for folder in folders]
+    for folder in folders:
+        if not are_drawn(folder):
+            draw_or_tell(folder)
     return sweep_page(rows, Terminal.of_stdout(color))
 
 
@@ -72,7 +78,7 @@ def sweep_page(rows: Sequence[SweepRow], terminal: Terminal) -> str:
 
     failed = [row for row in rows if not row.outcome.is_done]
     best = best_row(rows)
-    counts = f"{len(rows) - len(failed)} of {len(rows)} runs done"
+    counts = f"{len(rows) - len(failed)} of {counted(len(rows), 'run')} done"
     style = "bold red" if failed else "bold green"
     parts: list[RenderableType] = [
         Text(terminal.rule(_study(rows), counts), style=style),
@@ -95,13 +101,15 @@ def _rows(rows: Sequence[SweepRow], best: SweepRow | None, terminal: Terminal) -
     from rich.text import Text
 
     star = "★" if terminal.unicode else "*"
+    settings = _settings(rows)
     shown = table(
-        ("  run", "left"), ("state", "left"), ("final val loss", "right"), ("best", "right"),
-        ("tokens", "right"), ("time", "right"),
+        ("  run", "left"), *((title, "left") for title in settings), ("state", "left"),
+        ("final val loss", "right"), ("best", "right"), ("tokens", "right"), ("time", "right"),
     )  # fmt: skip
-    for row in rows:
+    for number, row in enumerate(rows):
         shown.add_row(
             f"{star if row is best else ' '} {row.run.name}",
+            *(Text(cells[number]) for cells in settings.values()),
             Text(row.outcome.state, style=STATE_STYLES.get(row.outcome.state, "")),
             _loss(row.final_val_loss),
             _loss(row.best_val_loss),
@@ -110,6 +118,14 @@ def _rows(rows: Sequence[SweepRow], best: SweepRow | None, terminal: Terminal) -
             style="bold" if row is best else "",
         )
     return shown
+
+
+def _settings(rows: Sequence[SweepRow]) -> dict[str, list[str]]:
+    """Columns that tell the runs apart where their names do not; `-` where a config cannot be read."""
+    known = [number for number, row in enumerate(rows) if row.run.config]
+    varying = varying_settings([check(rows[number].run.config, rules=())[0] for number in known])
+    by_row = {title: dict(zip(known, cells, strict=True)) for title, cells in varying.items()}
+    return {title: [cells.get(number, "-") for number in range(len(rows))] for title, cells in by_row.items()}
 
 
 def _about_best(rows: Sequence[SweepRow], best: SweepRow | None) -> str | None:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import experiment_utils
+from training.provenance import versions
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -34,7 +34,7 @@ def save(name: str, result: dict[str, Any]) -> None:
         "benchmark": name,
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
-        "versions": experiment_utils.versions(),
+        "versions": versions(),
         **result,
     }
     text = json.dumps(record, indent=2)

@@ -30,6 +30,7 @@ import experiment_utils
 from benchmarks.environment import save, summary
 from conf import Config
 from conf.schema import Dataset, Memory, Model, Tokenizer, Training
+from training.device import available_threads
 
 VOCABULARY = 50_257
 SEQ_LEN = 128
@@ -126,7 +127,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40)
     options = parser.parse_args()
-    threads = experiment_utils.available_threads()
+    threads = available_threads()
     shares, ratios = [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -18,8 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import experiment_utils
 from benchmarks.environment import save, summary
+from training.device import available_threads
 
 CHILD = """
 import statistics, sys, time
@@ -67,7 +67,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    threads = experiment_utils.available_threads()
+    threads = available_threads()
     found: dict[str, list[float]] = defaultdict(list)
     for _ in range(options.rounds):
         for beside in PLACES:

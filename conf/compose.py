@@ -9,11 +9,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conf.defaults_errors import problem_of
 from conf.errors import Problem, UserError
 from conf.hydra_parts import errors_of_files, first_line, prepare_hydra, search_path
 from conf.keys import groups
@@ -97,7 +99,7 @@ class Composer:
         """The values of these choices; groups that are not among them keep their default option."""
         key = tuple(sorted(choices.items()))
         if key not in self._composed:
-            with errors_of_files():
+            with errors_of_files(), self._errors_of_defaults(choices):
                 self._composed[key] = self._compose(choices)
         return self._composed[key]
 
@@ -112,7 +114,7 @@ class Composer:
         from omegaconf import OmegaConf
 
         overrides = self._parsed(choices) + self._parse(arguments)
-        with errors_of_files():
+        with errors_of_files(), self._errors_of_defaults(choices):
             defaults, _, values = self._defaults_list(overrides)
             # Merging changes what it merges: not the files that `compose` keeps.
             files = copy.deepcopy(self._files)
@@ -126,6 +128,19 @@ class Composer:
             except HydraException as error:
                 problems.append(_wrong_in_hydra(override.key_or_group, node, error))
         return node, problems
+
+    @contextmanager
+    def _errors_of_defaults(self, choices: Mapping[str, str]) -> Iterator[None]:
+        from hydra.errors import ConfigCompositionException
+
+        try:
+            yield
+        except (ConfigCompositionException, ValueError) as error:
+            text = first_line(error)
+            if type(error) is ValueError and "defaults list" not in text:
+                raise
+            composed = [f"{group}/{option}" for group, option in choices.items()]
+            raise UserError(problem_of(error, text, self._files, composed)) from error
 
     def _compose(self, choices: Mapping[str, str]) -> Composition:
         defaults, chosen = self._list_of(choices)

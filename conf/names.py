@@ -54,6 +54,15 @@ def nearest(word: str, names: Iterable[str], count: int = 3) -> list[str]:
     return [name for close in found for name in names if name.lower() == close]
 
 
+def no_such(noun: str, given: str, options: Collection[str]) -> str:
+    """What is wrong with a name that is not among the options: the nearest ones, then all."""
+    close = nearest(given, options)
+    if not close:
+        return f"no {noun} `{given}`; choices: {' '.join(options)}"
+    shown = f"no {noun} `{given}`; nearest: {', '.join(close)}"
+    return shown if len(close) == len(options) else f"{shown} (all: {' '.join(options)})"
+
+
 def nearest_keys(path: str, count: int = 3) -> list[str]:
     """Up to `count` keys or groups that an unknown config path may have meant.
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _ARGUMENT = re.compile(r"(?P<sign>\+\+?|~)?(?P<key>[^=]*?)(?:=(?P<value>.*))?", re.DOTALL)
 _PLAIN = re.compile(r"[A-Za-z0-9_./+-]+")
+_TYPED_AS_IT_IS = re.compile(r"[\w./~+-]([\w./~+@=:|<> -]*[\w./~+@=:|<>-])?")
+_OTHER_THAN_TEXT = ("null", "true", "false")
 _COMMA_OUTSIDE_QUOTES = re.compile(r""",\s*(?=(?:[^"']|"[^"]*"|'[^']*')*$)""")
 MOST_VALUES = 100_000
 
@@ -150,6 +152,20 @@ def _literal(text: str) -> Value:
         stripped = stripped[1:-1]
     escaped = stripped.replace("${", r"\${")
     return Value(escaped, quoted(escaped))
+
+
+def as_typed(value: Any) -> str:
+    """A value of a key as `parse` reads it back, before it is quoted for the shell."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    if isinstance(value, list):
+        return f"[{','.join(map(as_typed, value))}]"
+    text = str(value)
+    if isinstance(value, str) and (not _TYPED_AS_IT_IS.fullmatch(text) or text.lower() in _OTHER_THAN_TEXT):
+        return quoted(text.replace("${", r"\${"))
+    return text
 
 
 def quoted(text: str) -> str:

@@ -57,6 +57,12 @@ def format_count(value: float) -> str:
     return f"{value / 10**12:.4g}T"
 
 
+def counted(count: float, noun: str) -> str:
+    """`1 step`, `1,200 steps`, `1.19B tokens`."""
+    shown = format_count(count)
+    return f"{shown} {noun}" if shown == "1" else f"{shown} {noun}s"
+
+
 def format_duration(seconds: float) -> str:
     """75 -> '1 min 15 s', 7300 -> '2 h 2 min'. Two units at most; days above two of them."""
     if seconds < 0.9995:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from conf.check import check
 from conf.compose import Composer, Composition
+from conf.defaults_errors import shown_path
 from conf.errors import Problem, UserError
 from conf.interpolation import resolve
 from conf.keys import groups, keys
@@ -231,7 +230,7 @@ def _told_once(
         if problem.where in of_study:
             notes.append("in the sweep of the study")
         elif problem.where not in settings and origin is not None:
-            notes.append(f"in {_shown(origin)}")
+            notes.append(f"in {shown_path(origin)}")
         if len(numbers) < len(assignments):
             same = [
                 f"{key}={values.pop()}"
@@ -244,8 +243,3 @@ def _told_once(
         noted = f" ({', '.join(notes)})" if notes else ""
         told.append(Problem(problem.where, f"{problem.what}{noted}"))
     return told
-
-
-def _shown(file: Path) -> str:
-    relative = os.path.relpath(file)
-    return str(file) if relative.startswith("..") else relative

@@ -10,7 +10,7 @@ from conf.check import unknown_key
 from conf.compose import Composer
 from conf.errors import Problem
 from conf.keys import groups, keys
-from conf.names import nearest
+from conf.names import nearest, no_such
 from conf.overrides import Setting, Value, parse
 
 
@@ -105,13 +105,8 @@ def _read_of_hydra(setting: Setting, composer: Composer, settings: Settings) -> 
 
 
 def no_such_option(group: str, given: str, options: list[str]) -> Problem:
-    """The problem of an option that a group lacks: the nearest names, then all."""
-    noun = "size" if group == "model" else "option"
-    close = nearest(given, options)
-    if not close:
-        return Problem(group, f"no {noun} `{given}`; choices: {' '.join(options)}")
-    shown = f"no {noun} `{given}`; nearest: {', '.join(close)}"
-    return Problem(group, shown if len(close) == len(options) else f"{shown} (all: {' '.join(options)})")
+    """The problem of an option that a group lacks."""
+    return Problem(group, no_such("size" if group == "model" else "option", given, options))
 
 
 def keys_example(group: str) -> str | None:

@@ -12,7 +12,7 @@ keeps the two apart. This package imports nothing of ours, and nothing heavy.
 from __future__ import annotations
 
 from memory.cgroup import Cgroup
-from memory.format import format_bytes
+from memory.format import fitted, format_bytes
 from memory.gpu import Gpu
 from memory.host import Host
 from memory.process import Process
@@ -26,6 +26,7 @@ __all__ = [
     "Process",
     "Snapshot",
     "Stage",
+    "fitted",
     "format_bytes",
     "record_to",
     "snapshot",

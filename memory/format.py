@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,36 @@ def stage_line(
         _change(change, seconds, error),
     ]
     return " | ".join([f"[mem] {label:<{_LABEL_WIDTH}}", *columns])
+
+
+def fitted(line: str, columns: int) -> str:
+    """A stage's line for a terminal of so many columns: what is told least goes first.
+
+    Its padding; then rss, which is no danger; the processes; the parts of the job's number; some words;
+    the GPU. A line that is still too long stays so.
+    """
+    if len(line) <= columns:
+        return line
+    parts = [part.rstrip() for part in line.split(" | ")]
+    for shorter in _SHORTER:
+        if len(" | ".join(parts)) <= columns:
+            break
+        parts = [told for part in parts if (told := shorter(part)) is not None]
+    return " | ".join(parts)
+
+
+def _without(beginning: str) -> Callable[[str], str | None]:
+    return lambda part: None if part.startswith(beginning) else part
+
+
+_SHORTER: tuple[Callable[[str], str | None], ...] = (
+    _without("rss "),
+    _without("main "),
+    _without("anon "),
+    lambda part: part.replace(" unreclaimable (", " ("),
+    lambda part: part.replace(" of the host's ", " of "),
+    _without("GPU "),
+)
 
 
 @dataclass(frozen=True)

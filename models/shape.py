@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from conf import Problem, UserError
 from conf.schema import Arch, Model
-
-WIDTH_PER_LAYER = 16
-"""layers = heads = round(d_model / 16): depth grows with width and every head is 16 wide."""
+from conf.sizes import by_width
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ def resolve_shape(model: Model, arch: Arch) -> Shape:
     n_heads = _n_heads(model)
     return Shape(
         d_model=model.d_model,
-        n_layers=model.n_layers or _by_width(model),
+        n_layers=model.n_layers or by_width(model.d_model),
         n_heads=n_heads,
         head_dim=model.d_model // n_heads,
         ffn_hidden=max(1, round(arch.ffn_multiplier * model.d_model)),
@@ -67,8 +65,4 @@ def shape_problems(model: Model, arch: Arch) -> list[Problem]:
 
 
 def _n_heads(model: Model) -> int:
-    return model.n_heads or _by_width(model)
-
-
-def _by_width(model: Model) -> int:
-    return max(1, round(model.d_model / WIDTH_PER_LAYER))
+    return model.n_heads or by_width(model.d_model)

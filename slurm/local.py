@@ -70,20 +70,24 @@ def run_one(config: Config, *, quiet: bool = False, command: Command = run_comma
     (plan,) = plan_all([config], tokenize=True)
     assert plan.identity is not None
     folder = experiment_utils.create_run(plan.config, plan.identity)
+    before = experiment_utils.read_status(folder)
     with Children() as children:
         children.start(command(folder, quiet=quiet), quiet=quiet)
-        return outcome_of(folder, children.wait())
+        return outcome_of(folder, children.wait(), before)
 
 
-def outcome_of(folder: Path, child: Child) -> Outcome:
-    """How the run ended: the child's exit, with what it left in its folder."""
-    status = experiment_utils.read_status(folder)
-    results = experiment_utils.read_run(folder).get("results") or {}
+def outcome_of(folder: Path, child: Child, before: dict[str, Any]) -> Outcome:
+    """How the run ended: the child's exit, with what it left in its folder.
+
+    before: status.json as it was when the child was started; what it says is of an earlier attempt.
+    """
     if child.exit_code == 0:
+        results = experiment_utils.read_run(folder).get("results") or {}
         return Outcome(folder, 0, "done", results.get("val_loss"), None, child.seconds)
+    status = experiment_utils.read_status(folder)
     if child.killed_by is not None:
         state, reason = "failed", f"killed by {child.killed_by}"
-    elif status.get("state") in ("failed", "cancelled"):
+    elif status != before and status.get("state") in ("failed", "cancelled"):
         state, reason = status["state"], status.get("reason") or "see its log.txt"
     else:  # it ended before it could say anything there
         state = "cancelled" if child.exit_code == 130 else "failed"
@@ -188,18 +192,20 @@ class LocalRuns:
 
     def _run_all(self, folders: list[Path], jobs: int) -> None:
         waiting = list(folders)
-        running: dict[int, Path] = {}
+        running: dict[int, tuple[Path, dict[str, Any]]] = {}
         quiet = self._quiet or jobs > 1
         with Children(slots=min(jobs, max(1, len(folders)))) as children:
             while True:
                 while waiting and children.free:
                     folder = waiting.pop(0)
+                    before = experiment_utils.read_status(folder)
                     child = children.start(self._command(folder, quiet=quiet), quiet=quiet)
-                    running[child.process.pid] = folder
+                    running[child.process.pid] = folder, before
                 if not running:
                     break
                 child = children.wait()
-                self._note(outcome_of(running.pop(child.process.pid), child))
+                folder, before = running.pop(child.process.pid)
+                self._note(outcome_of(folder, child, before))
             if children.requested is not None:
                 raise Interrupted(children.requested)
 

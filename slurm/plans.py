@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import experiment_utils
 from conf import Config, Problem, UserError
-from conf.quantities import format_count
+from conf.quantities import counted, format_count
 
 if TYPE_CHECKING:
     from conf.schema import Dataset, Tokenizer
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from training.plan import Plan
 
 log = logging.getLogger("slurm")
-
-HEADER = ("run", "parameters", "tokens", "steps", "FLOPs", "state")
 
 
 def plan_all(configs: Iterable[Config], *, tokenize: bool) -> list[Plan]:
@@ -65,14 +63,23 @@ def render_plans(plans: Sequence[Plan]) -> str:
     """One plan as a page, several as a table with their sum."""
     if len(plans) == 1:
         return plans[0].render()
-    rows = [HEADER, *(_row(plan) for plan in plans)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
-    lines = [_line(row, widths) for row in rows]
+    settings = experiment_utils.varying_settings([plan.config for plan in plans])
+    header = ("run", *settings, "parameters", "tokens", "steps", "FLOPs", "state")
+    told = zip(*settings.values(), strict=True) if settings else [()] * len(plans)
+    rows = [header, *(_row(plan, cells) for plan, cells in zip(plans, told, strict=True))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = ["<"] * (1 + len(settings)) + [">"] * 4 + ["<"]
+    lines = [
+        "  ".join(
+            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
     different = {plan.identity or id(plan): plan for plan in plans}.values()
     tokens = sum(plan.budget.tokens for plan in different)
     flops = sum(plan.total_flops for plan in different)
     there = sum(plan.state == "done" for plan in different)
-    total = f"{len(different)} runs, {format_count(tokens)} tokens, {flops:.3g} FLOPs"
+    total = f"{counted(len(different), 'run')}, {format_count(tokens)} tokens, {flops:.3g} FLOPs"
     if len(different) < len(plans):
         total += f"; {len(plans) - len(different)} asked for twice run once"
     if there:
@@ -83,20 +90,13 @@ def render_plans(plans: Sequence[Plan]) -> str:
     return "\n".join([*lines, total])
 
 
-def _row(plan: Plan) -> tuple[str, ...]:
+def _row(plan: Plan, settings: Iterable[str]) -> tuple[str, ...]:
     return (
         experiment_utils.run_name(plan.config, plan.identity or "?"),
+        *settings,
         f"{plan.parameters:,}",
         format_count(plan.budget.tokens),
         f"{plan.budget.steps:,}",
         f"{plan.total_flops:.3g}",
         plan.state or "-",
     )
-
-
-def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    first, *numbers, last = (
-        f"{cell:<{width}}" if column in (0, len(HEADER) - 1) else f"{cell:>{width}}"
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-    )
-    return "  ".join([first, *numbers, last]).rstrip()

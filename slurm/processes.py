@@ -21,8 +21,12 @@ POLL_S = 0.05
 
 
 def run_command(folder: Path, *, quiet: bool) -> list[str]:
-    """What runs a run folder: one process, which exits 0 done, 1 failed, 2 user's input, 130 interrupted."""
-    return [sys.executable, str(CORE), str(folder), *(["--quiet"] if quiet else [])]
+    """What runs a run folder: one process, which exits 0 done, 1 failed, 2 user's input, 130 interrupted.
+
+    It checkpoints and stops when this process is gone.
+    """
+    flags = ["--parent", str(os.getpid()), *(["--quiet"] if quiet else [])]
+    return [sys.executable, str(CORE), str(folder), *flags]
 
 
 @dataclass

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,8 +25,11 @@ from tiny_run import (
     tiny_config,
 )
 
+import core
 import experiment_utils
 from conf.schema import Dataset, Optimizer
+from training.interrupt import Interrupted
+from training.progress import NonFinite
 
 STAGES = [
     "start", "load_tokenizer", "open_dataset", "build_model", "build_optimizer", "restore", "first_batch",
@@ -146,13 +152,44 @@ def test_a_signal_checkpoints_and_says_how_to_go_on(
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == code, output
-    assert "type the same command again to go on" in output
+    assert "type the same command again to go on from the checkpoint of step " in output
     assert "Traceback" not in output
     status = experiment_utils.read_status(long_run)
     assert status["state"] == "cancelled"
     newest = max((long_run / "checkpoints").glob("step-*"))
     rows = metrics_without_clock(long_run)
     assert int(newest.name[5:]) == int(rows[-1]["step"])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl(2) is Linux's")
+@pytest.mark.parametrize("command", [[], ["nohup"]])
+def test_a_run_whose_parent_is_killed_checkpoints_and_stops(long_run: Path, command: list[str]) -> None:
+    entry = (
+        "import sys\nfrom pathlib import Path\nfrom slurm.processes import Children, run_command\n"
+        "with Children() as children:\n"
+        "    children.start(run_command(Path(sys.argv[1]), quiet=True), quiet=True)\n    children.wait()\n"
+    )
+    parent = subprocess.Popen([*command, sys.executable, "-c", entry, str(long_run)], cwd=ROOT)
+    wait_for_step(long_run, 20)
+    child = experiment_utils.read_status(long_run)["pid"]
+    parent.kill()
+    parent.wait()
+    try:
+        deadline = time.monotonic() + 60
+        while (long_run / "run.lock").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        status = experiment_utils.read_status(long_run)
+        assert (status["state"], status["reason"]) == ("cancelled", "stopped by SIGTERM")
+        assert (long_run / "checkpoints" / f"step-{status['step']:08d}").is_dir()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_parent_that_is_gone_already_is_noticed(long_run: Path) -> None:
+    done = run_core(long_run, "--parent", str(2**22 + 1))
+    assert done.returncode != 0
+    assert not (long_run / "checkpoints").exists()
 
 
 def test_a_second_process_is_told_who_holds_the_run(long_run: Path) -> None:
@@ -205,6 +242,103 @@ def test_a_failure_of_ours_leaves_its_traceback_in_the_log(tmp_path: Path) -> No
     assert run_core(folder).returncode == 0
 
 
+def test_a_loss_that_is_no_number_at_once_says_that_there_is_no_checkpoint(tmp_path: Path) -> None:
+    config = dataclasses.replace(
+        tiny_config(tmp_path, evals=1, checkpoint_every=30), optimizer=Optimizer(lr=1e30, grad_clip=None)
+    )
+    folder = make_run(config)
+    assert run_core(folder).returncode == 1
+    assert not list(folder.glob("checkpoints/step-*"))
+    reason = experiment_utils.read_status(folder)["reason"]
+    assert reason.endswith(". There is no checkpoint yet")
+
+
+@pytest.mark.parametrize(
+    ("error", "with_checkpoint", "without"),
+    [
+        (
+            Interrupted(signal.SIGINT),
+            "to go on from the checkpoint of step 1,200",
+            "to start it over: it has",
+        ),
+        (NonFinite("step 9: loss nan"), "The checkpoint of step 1,200 is kept", "There is no checkpoint yet"),
+        (OSError(28, "No space left", "a"), "to go on from the checkpoint of step 1,200", "to start it over"),
+    ],
+)
+def test_what_is_said_of_checkpoints_is_true(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    with_checkpoint: str,
+    without: str,
+) -> None:
+    caplog.set_level("INFO")
+    core._outcome(error, tmp_path)
+    assert without in caplog.text
+    assert "1,200" not in caplog.text
+    caplog.clear()
+    for step in (400, 1200):
+        (tmp_path / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
+    core._outcome(error, tmp_path)
+    assert with_checkpoint in caplog.text
+    assert without not in caplog.text
+
+
+def stopped(folder: Path) -> None:
+    """Let a finished run look as if its last attempt had been stopped."""
+    status = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps(status | {"state": "cancelled"}))
+
+
+def test_a_damaged_status_is_written_anew_and_nothing_is_lost(finished: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / finished.name, symlinks=True))
+    (folder / "status.json").write_bytes(b"\x80{")
+    done = run_core(folder)
+    assert done.returncode == 0, done.stderr
+    assert f"{folder / 'status.json'} was damaged" in done.stdout
+    assert "going on from the checkpoint of step 40" in done.stdout
+    assert outcome(folder) == outcome(finished)
+
+
+def test_a_damaged_run_json_is_moved_aside_by_the_command_it_names(finished: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "a run", symlinks=True))
+    stopped(folder)
+    (folder / "run.json").write_text('{"identity": ')
+    refused = run_core(folder)
+    assert refused.returncode == 2
+    assert "Traceback" not in refused.stderr
+    (command,) = re.findall(r"Move it aside: (mv .*) and type the command again", refused.stderr)
+    subprocess.run(command, shell=True, check=True)
+    assert run_core(folder).returncode == 0
+    assert outcome(folder) == outcome(finished)
+
+
+def test_a_damaged_lock_is_named(finished: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / finished.name, symlinks=True))
+    stopped(folder)
+    (folder / "run.lock").touch()
+    refused = run_core(folder)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"error: {folder / 'run.lock'} locks the run folder")
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_config_that_was_edited_is_told_from_data_that_changed(finished: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / finished.name, symlinks=True))
+    stopped(folder)
+    config = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(config.replace("lr: 0.003", "lr: 0.01"))
+    refused = run_core(folder)
+    assert refused.returncode == 2
+    assert (
+        f"{folder / 'config.yaml'}: was edited after the last attempt: optimizer.lr is 0.01, was 0.003"
+        in (refused.stderr)
+    )
+    assert "token" not in refused.stderr
+    (folder / "config.yaml").write_text(config.replace("checkpoint_every: 7", "checkpoint_every: 5"))
+    assert run_core(folder).returncode == 0
+
+
 @pytest.mark.slow
 def test_data_that_changed_under_a_run_are_refused(tmp_path: Path) -> None:
     config = tiny_config(tmp_path)
@@ -219,7 +353,8 @@ def test_data_that_changed_under_a_run_are_refused(tmp_path: Path) -> None:
     make_run(config)
     done = run_core(folder)
     assert done.returncode == 2
-    assert "changed since its last attempt" in done.stderr
+    assert f"{folder}: the tokens of {tmp_path / 'tiny.npy'} are not those of its earlier" in done.stderr
+    assert "config.yaml" not in done.stderr
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import durable
+from conf import UserError
 
 ROOT = Path(durable.__file__).parent
 
@@ -183,3 +184,25 @@ def test_many_processes_taking_over_a_dead_lock_never_hold_it_together(tmp_path:
     assert len(lines) == 80
     for entered, left in zip(lines[::2], lines[1::2], strict=True):
         assert entered.replace("in", "out") == left
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\xffgarbage", b"[]", b'{"host": "here"}'])
+def test_a_damaged_lock_says_which_file_to_remove(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "run.lock"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as raised, durable.lock(path, "the run folder a"):
+        pass
+    assert f"{path} locks the run folder a, but was damaged" in str(raised.value)
+    assert f"rm {path}" in str(raised.value)
+    assert path.read_bytes() == content
+
+
+def test_a_lock_of_a_later_version_may_say_more(tmp_path: Path) -> None:
+    path = tmp_path / "run.lock"
+    with durable.lock(path, "it"):
+        holder = json.loads(path.read_text())
+        path.write_text(json.dumps(holder | {"purpose": "training"}))
+        with pytest.raises(durable.LockHeld) as raised, durable.lock(path, "it"):
+            pass
+    held = raised.value
+    assert (held.path, held.what, held.holder.pid) == (path, "it", os.getpid())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import experiment_utils
 from conf import Config, UserError
 from conf.check import to_config
-from conf.schema import Training
+from conf.schema import Arch, Model, Training
 from experiment_utils import identity, micro_batch, milestones, resolve_budget
 
 GOLDEN = Path(__file__).parent / "golden" / "identities.json"
@@ -193,3 +193,65 @@ def test_create_run_says_where_it_cannot_write(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="runs_dir") as raised:
         experiment_utils.create_run(config, "ab" * 32)
     assert str(tmp_path / "runs") in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (Model(), "32d"),
+        (Model("32d", 64), "64d"),
+        (Model("32d", 64, 4, 4), "64d"),
+        (Model("32d", 64, 2, 8), "64d-2layers-8heads"),
+        (Model("narrow", 40, 1), "narrow"),
+    ],
+)
+def test_a_run_is_not_called_by_a_size_it_is_not(model: Model, name: str) -> None:
+    config = dataclasses.replace(Config(), model=model)
+    assert experiment_utils.run_name(config, "ab" * 32) == f"{name}-lr0.003-seed0-abababab"
+
+
+def sweep(**values: list[object]) -> list[Config]:
+    """Every combination; a key is written GROUP__KEY."""
+    configs = [Config()]
+    for path, choices in values.items():
+        group, _, name = path.rpartition("__")
+        configs = [
+            dataclasses.replace(
+                config, **{group: dataclasses.replace(getattr(config, group), **{name: choice})}
+            )
+            if group
+            else dataclasses.replace(config, **{name: choice})
+            for config in configs
+            for choice in choices
+        ]
+    return configs
+
+
+def test_what_varies_and_no_name_tells_has_a_column() -> None:
+    assert experiment_utils.varying_settings([]) == {}
+    assert experiment_utils.varying_settings(sweep(optimizer__lr=[1e-3, 3e-3], seed=[0, 1])) == {}
+    assert experiment_utils.varying_settings(sweep(training__max_steps=[1, 2], notes=["a", "b"])) == {}
+    assert experiment_utils.varying_settings(sweep(model__d_model=[32, 64])) == {}
+    assert experiment_utils.varying_settings(
+        sweep(training__effective_batch=[4, 8], schedule__name=["cosine", "constant"], seed=[0, 1])
+    ) == {
+        "schedule": ["cosine", "cosine", "constant", "constant"] * 2,
+        "effective_batch": ["4"] * 4 + ["8"] * 4,
+    }
+
+
+def test_what_an_option_brings_with_it_is_told_by_its_name() -> None:
+    plain, post = Config(), Config(arch=Arch(name="transformer_postnorm", norm_position="post"))
+    bare = dataclasses.replace(post, arch=dataclasses.replace(post.arch, tied_head=False))
+    names = ["transformer", "transformer_postnorm"]
+    assert experiment_utils.varying_settings([plain, post]) == {"arch": names}
+    told = experiment_utils.varying_settings([plain, post, bare])
+    assert told == {"arch": [*names, names[1]], "tied_head": ["true", "true", "false"]}
+
+
+def test_titles_tell_keys_of_the_same_name_apart() -> None:
+    configs = sweep(dataset__path=["a", "b c"], tokenizer__path=[None, "t"])
+    assert experiment_utils.varying_settings(configs) == {
+        "path": ["a", "a", "b c", "b c"],
+        "tokenizer.path": ["null", "t"] * 2,
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -216,11 +217,31 @@ def test_a_plan_runs_nothing(place: Path) -> None:
     assert sorted(path.name for path in place.iterdir()) == ["my.txt"]
 
 
+def test_a_plan_says_what_must_be_done_before(place: Path) -> None:
+    arguments = [*TINY, "dataset.auto_tokenize=false"]
+    planned = experiments(place, *arguments, "plan=true")
+    assert planned.returncode == 0, planned.stderr
+    first, start = planned.stdout.splitlines()[-2:]
+    assert start == f"Start it: python experiments.py {' '.join(arguments)}"
+    assert experiments(place, *arguments).returncode == 2
+    command = first.removeprefix("Tokenize the text first: python pretokenize_dataset.py ")
+    script = [sys.executable, str(ROOT / "pretokenize_dataset.py"), *shlex.split(command)]
+    subprocess.run(script, cwd=place, check=True, capture_output=True)
+    assert "Tokenize" not in experiments(place, *arguments, "plan=true").stdout
+
+
+def test_a_place_for_runs_that_is_a_file_is_refused(place: Path) -> None:
+    for more in ([], ["plan=true"], ["-m", "seed=0,1", "plan=true"]):
+        told = mistakes(place, *TINY, "runs_dir=my.txt", *more)
+        assert len(told) == 1
+        assert told[0].startswith("runs_dir: my.txt is a file")
+
+
 def test_a_plan_of_a_sweep_is_a_table(place: Path) -> None:
     done = experiments(place, "-m", *TINY, "seed=0,1", "optimizer.lr=1e-3,3e-3", "plan=true")
     assert done.returncode == 0, done.stderr
     assert "4 runs" in done.stdout
-    assert sum(line.startswith("32d-lr0.00") for line in done.stdout.splitlines()) == 4
+    assert sum(line.startswith("16d-lr0.00") for line in done.stdout.splitlines()) == 4
     assert "Start it: python experiments.py -m " in done.stdout
 
 

@@ -51,7 +51,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "Datasets").mkdir()
     text = write_text(folder / "Datasets" / "own.txt", words=4000)
     for name in ("c4", "openwebtext", "wikitext103_train", "wikitext103_validation"):
-        (folder / "Datasets" / f"{name}.txt").write_text(text.read_text())
+        (folder / "Datasets" / f"{name}.txt").write_text(f"{text.read_text()}{name}\n")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -98,7 +98,7 @@ class Checkpoints:
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; a corrupt one is named in the log and skipped."""
-        for step in sorted(self.steps(), reverse=True):
+        for step in reversed(checkpoint_steps(self._folder)):
             try:
                 return load(self._path(step))
             except CorruptError as error:
@@ -106,13 +106,6 @@ class Checkpoints:
                     "checkpoint of step %s is corrupt (%s): looking at the one before", f"{step:,}", error
                 )
         return None
-
-    def steps(self) -> list[int]:
-        """Steps that have a checkpoint, ascending."""
-        if not self._folder.is_dir():
-            return []
-        matches = (_NAME.match(path.name) for path in self._folder.iterdir())
-        return sorted(int(match[1]) for match in matches if match)
 
     def _path(self, step: int) -> Path:
         return self._folder / f"step-{step:08d}"
@@ -126,7 +119,7 @@ class Checkpoints:
         link.replace(self._folder / "best")
 
     def _prune(self, best_step: int | None) -> None:
-        steps = self.steps()
+        steps = checkpoint_steps(self._folder)
         for step in steps[: -self._keep]:
             if step != best_step:
                 self._remove(self._path(step))
@@ -141,6 +134,14 @@ class Checkpoints:
     def _remove_leftovers(self) -> None:
         for path in self._folder.glob(".step-*"):
             shutil.rmtree(path)
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """Steps that have a checkpoint in a checkpoints folder, ascending."""
+    if not folder.is_dir():
+        return []
+    matches = (_NAME.match(path.name) for path in folder.iterdir())
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def load(folder: Path) -> Checkpoint:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import experiment_utils
 from conf import AUTO, Problem, UserError
+from conf.quantities import counted
 from conf.schema import Training
 
 if TYPE_CHECKING:
     import torch
 
 log = logging.getLogger("training")
+
+GPU_DEVICE_FILES = ("nvidia*", "kfd", "dxg")
+"""In /dev: of Nvidia's driver, AMD's, and either in Windows' Linux."""
+
+GPU_MATRIX = 8192
+"""Rows of the matrix whose product with itself tells a GPU's peak: milliseconds, and all units busy."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,7 @@ class Device:
         import torch
 
         name = torch.cuda.get_device_name() if self.kind == "cuda" else "CPU"
-        return f"{name}, {self.precision}, {self.threads} threads"
+        return f"{name}, {self.precision}, {counted(self.threads, 'thread')}"
 
 
 def resolve_device(training: Training, kept: dict[str, object]) -> Device:
@@ -89,22 +98,46 @@ def resolve_device(training: Training, kept: dict[str, object]) -> Device:
         )
     threads = training.threads
     if threads == AUTO:
-        threads = kept.get("threads", experiment_utils.available_threads())  # type: ignore[assignment]
+        threads = kept.get("threads", available_threads())  # type: ignore[assignment]
     return Device(kind, precision, int(threads))
 
 
-def measure_peak_flops(device: Device) -> float:
-    """FLOP/s of a square matrix product in the precision of the run: what MFU is relative to."""
+def available_threads() -> int:
+    """CPU threads this job may use: its affinity, and the cgroup's CPU quota where that is smaller."""
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            threads = min(threads, max(1, int(quota) // int(period)))
+    except (OSError, ValueError):
+        pass
+    return threads
+
+
+def may_have_gpu() -> bool:
+    """Whether a GPU's device file is here, asked without torch; True on systems that have no such files."""
+    if not sys.platform.startswith("linux"):
+        return True
+    return any(any(Path("/dev").glob(pattern)) for pattern in GPU_DEVICE_FILES)
+
+
+def measure_peak_flops(device: Device) -> float | None:
+    """FLOP/s of a square matrix product in the precision of the run, the best of many: what MFU is of.
+
+    None on a CPU: what it reaches in a moment follows whatever else runs there, so that runs of the
+    same speed would show twice or half the share.
+    """
+    if device.kind == "cpu":
+        return None
     import torch
 
-    size = 8192 if device.kind == "cuda" else 1024
     dtype = torch.bfloat16 if device.precision == "bf16" else torch.float32
-    a = torch.ones(size, size, dtype=dtype, device=device.torch_device)
+    a = torch.ones(GPU_MATRIX, GPU_MATRIX, dtype=dtype, device=device.torch_device)
     seconds = []
-    for _ in range(5):
+    for _ in range(20):
         device.synchronize()
         started = time.perf_counter()
         a @ a
         device.synchronize()
         seconds.append(time.perf_counter() - started)
-    return 2 * size**3 / min(seconds)
+    return 2 * GPU_MATRIX**3 / min(seconds)

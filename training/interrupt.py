@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import sys
 import time
 from types import FrameType, TracebackType
 from typing import Any
@@ -12,6 +14,7 @@ log = logging.getLogger("training")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What asks a run to stop."""
+_PR_SET_PDEATHSIG = 1
 SAME_KEYPRESS_S = 1.0
 """A terminal sends Ctrl-C to the whole process group, and the parent passes its own on: one wish."""
 
@@ -30,6 +33,21 @@ def is_left_alone(number: int) -> bool:
     Not so for SIGINT, which a shell ignores for whatever it starts in the background of a script.
     """
     return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
+
+
+def stop_with_parent(parent: int) -> None:
+    """Let SIGTERM come when the process `parent` is gone, so that nobody trains on without a master.
+
+    Linux only (prctl(2), PR_SET_PDEATHSIG); elsewhere nothing happens. A parent that is killed outright
+    cannot pass anything on.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it was gone before
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Interrupt:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import faulthandler
 import logging
+import shutil
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
+
+from memory import fitted
 
 STAGE_LINE_EVERY_S = 30.0
 """The terminal gets each stage's first line, then one at most this often; the file gets them all."""
@@ -29,8 +33,7 @@ def log_to(path: Path, *, terminal: bool) -> Iterator[None]:
         handlers: list[logging.Handler] = [in_file]
         if terminal:
             for stream, is_wanted in ((sys.stdout, _is_no_error), (sys.stderr, _is_error)):
-                on_terminal = logging.StreamHandler(stream)
-                on_terminal.setFormatter(_MessageOnly("%(message)s"))
+                on_terminal = terminal_handler(stream)
                 on_terminal.addFilter(is_wanted)
                 on_terminal.addFilter(_SeldomStages())
                 handlers.append(on_terminal)
@@ -46,6 +49,13 @@ def log_to(path: Path, *, terminal: bool) -> Iterator[None]:
             logging.captureWarnings(False)
             for handler in handlers:
                 root.removeHandler(handler)
+
+
+def terminal_handler(stream: TextIO) -> logging.Handler:
+    """Messages alone; stage lines are shortened to the terminal's width, where the stream is one."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_MessageOnly(stream))
+    return handler
 
 
 def _is_error(record: logging.LogRecord) -> bool:
@@ -77,5 +87,12 @@ class _SeldomStages(logging.Filter):
 class _MessageOnly(logging.Formatter):
     """Leaves tracebacks to the file: the terminal gets the message, which says where the rest is."""
 
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
     def format(self, record: logging.LogRecord) -> str:
-        return record.getMessage()
+        message = record.getMessage()
+        if record.name != "memory" or not self._stream.isatty():
+            return message
+        return fitted(message, shutil.get_terminal_size().columns)

@@ -97,7 +97,7 @@ def restore_newest(
         run.train_seconds = checkpoint.state["train_seconds"]
         run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
         log.info("going on from the checkpoint of step %s", f"{run.step:,}")
-    cut_evaluations(run.folder / "evals.jsonl", run.step)
+    cut_evaluations(run.folder / "evals.jsonl", run.step, run.plan.evaluations)
     experiment_utils.update_attempt(run.folder, resumed_from_step=run.step)
 
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import os
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import durable
+
+log = logging.getLogger("training")
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Row:
     """One optimizer step. Losses in nats a token; the last three columns are the clock's.
 
     tokens and flops are totals since the start of the run; seconds is the time spent in training
-    steps since then, all attempts; mfu is relative to the measured matrix-multiply peak of the device.
+    steps since then, all attempts; mfu is relative to the measured matrix-multiply peak of a GPU.
     """
 
     step: int
@@ -74,23 +78,61 @@ def append_evaluation(path: Path, record: dict[str, Any]) -> None:
         os.close(descriptor)
 
 
-def cut_evaluations(path: Path, step: int) -> None:
-    """Drop evaluations after `step`, and a last line that a kill left half written."""
-    if not path.exists():
-        return
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
-    if kept != lines:
-        durable.write_text(path, "".join(kept))
+def cut_evaluations(path: Path, step: int, evaluations: Collection[int]) -> None:
+    """Drop evaluations after `step`, and what is not whole; `evaluations` are the steps that have one."""
+    _cut(path, "", step, {wanted for wanted in evaluations if wanted <= step}, _step_of_record)
 
 
 def _keep_rows(path: Path, step: int) -> None:
-    found = path.read_text(encoding="utf-8") if path.exists() else ""
-    rows = found.splitlines(keepends=True)[1:]
-    kept = [row for row in rows if row.endswith("\n") and int(row.split(",", 1)[0]) <= step]
-    text = ",".join(COLUMNS) + "\n" + "".join(kept)
+    _cut(path, ",".join(COLUMNS) + "\n", step, range(1, step + 1), _step_of_row)
+
+
+def _cut(
+    path: Path, header: str, step: int, wanted: Collection[int], step_of: Callable[[str], int | None]
+) -> None:
+    """Keep the header and the lines of steps up to `step`; tell of wanted steps that have none."""
+    found = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    lines = [(step_of(line), line) for line in found.splitlines(keepends=True) if line.endswith("\n")]
+    kept = [(at, line) for at, line in lines if at is not None and at <= step]
+    missing = sorted(set(wanted) - {at for at, _ in kept})
+    if missing:
+        log.warning(
+            "%s lacks the lines of %s: it was removed or damaged after they were written. The run goes on "
+            "from step %s without them",
+            path,
+            _in_words(missing),
+            f"{step:,}",
+        )
+    text = header + "".join(line for _, line in kept)
     if text != found:
         durable.write_text(path, text)
+
+
+def _step_of_row(line: str) -> int | None:
+    first = line.partition(",")[0]
+    return int(first) if first.isdecimal() and line.count(",") == len(COLUMNS) - 1 else None
+
+
+def _step_of_record(line: str) -> int | None:
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return step if isinstance(step, int) else None
+
+
+def _in_words(steps: list[int]) -> str:
+    """`steps 1-350`, `steps 10, 20 and 40`: neighbours as one range."""
+    ranges: list[list[int]] = []
+    for step in steps:
+        if ranges and step == ranges[-1][1] + 1:
+            ranges[-1][1] = step
+        else:
+            ranges.append([step, step])
+    words = [f"{first:,}" if first == last else f"{first:,}-{last:,}" for first, last in ranges]
+    few = words if len(words) <= 6 else [*words[:5], f"{len(words) - 5} more ranges"]
+    listed = f"{', '.join(few[:-1])} and {few[-1]}" if len(few) > 1 else few[0]
+    return f"step{'s' * (len(steps) > 1)} {listed}"
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -7,16 +7,18 @@ What would run, what it costs, what it is called. `core.train` follows the very 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import experiment_utils
 from conf import Config, Problem, UserError
-from conf.quantities import format_count
+from conf.quantities import counted, format_count
 from conf.schema import Arch, Dataset, Tokenizer
+from conf.sizes import size_name
 from memory import format_bytes
+from training.device import may_have_gpu
 
 if TYPE_CHECKING:
     from data_loading import Data
@@ -31,6 +33,7 @@ class Plan:
 
     identity and folder are None while the text is not tokenized: then `text` says which, and the
     numbers that need the data (`data`, `budget.epochs`) are None as well.
+    needs: what must be done before it can start, as sentences; empty where nothing is in the way.
     """
 
     config: Config
@@ -46,6 +49,7 @@ class Plan:
     text: str | None
     identity: str | None
     folder: Path | None
+    needs: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values; `state` is that of an existing run of this identity, else None."""
@@ -67,6 +71,7 @@ class Plan:
             "checkpoint_bytes": self.checkpoint_bytes,
             "data": self.data,
             "not_tokenized": self.text,
+            "needs": list(self.needs),
         }
 
     @property
@@ -82,21 +87,22 @@ class Plan:
         """The plan as a page for a terminal."""
         config, budget = self.config, self.budget
         model, training = config.model, config.training
-        name = experiment_utils.run_name(config, self.identity) if self.identity else model.name
+        name = experiment_utils.run_name(config, self.identity) if self.identity else size_name(model)
         rows = [
             ("run", name if self.identity else f"{name} (identity after tokenizing)"),
             ("folder", f"{self.folder or '-'}" + (f" ({self.state})" if self.state else "")),
             (
                 "model",
-                f"{config.arch.name}, width {model.d_model}, {model.n_layers} layers, {model.n_heads} heads: "
+                f"{config.arch.name}, width {model.d_model}, {counted(model.n_layers or 0, 'layer')}, "
+                f"{counted(model.n_heads or 0, 'head')}: "
                 f"{self.parameters:,} parameters ({self.non_embedding:,} in the matrices of the blocks)",
             ),
             ("data", self._describe_data()),
             (
                 "budget",
-                f"{format_count(budget.tokens)} tokens = {budget.steps:,} steps of {budget.effective_batch} "
-                f"x {training.seq_len}"
-                + (f" ({budget.epochs:.3g} epochs)" if self.data else "")
+                f"{format_count(budget.tokens)} tokens = {counted(budget.steps, 'step')} of "
+                f"{budget.effective_batch} x {training.seq_len}"
+                + (f" (epochs: {budget.epochs:.3g})" if self.data else "")
                 + f"; {budget.tokens / self.parameters:.3g} tokens a parameter",
             ),
             (
@@ -111,8 +117,9 @@ class Plan:
             ),
             (
                 "val",
-                f"{len(self.evaluations)} evaluations of {format_count(training.eval_tokens)} tokens, the "
-                f"first after step {self.evaluations[0]:,}",
+                f"{counted(len(self.evaluations), 'evaluation')} of "
+                f"{counted(training.eval_tokens, 'token')}, the first after "
+                f"step {self.evaluations[0]:,}",
             ),
             (
                 "disk",
@@ -147,6 +154,7 @@ def resolve(config: Config) -> Config:
             batch_tokens=None,
         ),
         study=dataclasses.replace(config.study, name=config.study.name or "default"),
+        seed=seed_init,  # not what was typed: `seed=3` and `seed_init=3 seed_data=3` are one run
         seed_init=seed_init,
         seed_data=seed_data,
     )
@@ -171,6 +179,9 @@ def make_plan(
     from data_loading import NotTokenized, prepare_data
 
     config = resolve(config)
+    problems = _problems_with_place(config)
+    if problems:
+        raise UserError(*problems)
     try:
         data = (prepare or prepare_data)(config.dataset, config.tokenizer, tokenize=tokenize, log=log)
     except NotTokenized as missing:
@@ -229,7 +240,29 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
         text=str(missing.text_path) if missing else None,
         identity=run_identity,
         folder=experiment_utils.run_folder(config, run_identity) if run_identity else None,
+        needs=tuple(_needs(config, missing)),
     )
+
+
+def _needs(config: Config, missing: Any) -> Iterator[str]:
+    if missing is not None and not config.dataset.auto_tokenize:
+        yield f"Tokenize the text first: {missing.command}"
+    if config.training.device == "cuda" and not may_have_gpu():
+        yield "Start it where a GPU is: training.device=cuda, and this machine has none"
+
+
+def _problems_with_place(config: Config) -> list[Problem]:
+    """What stands where the run's folders are to be made, and is no folder."""
+    wanted = Path(config.runs_dir) / (config.study.name or "default")
+    there = next(path for path in (wanted, *wanted.parents) if path.exists() or path == path.parent)
+    if there.is_dir():
+        return []
+    where = "study.name" if there == wanted else "runs_dir"
+    return [
+        Problem(
+            where, f"{there} is a file, but run folders are to be made in {wanted}. Choose another {where}="
+        )
+    ]
 
 
 def _problems_with_data(config: Config, data: Data) -> list[Problem]:

@@ -33,8 +33,8 @@ class Progress:
     Scalars stay on the device until `flush`, so that a GPU is not made to wait at every step.
     """
 
-    def __init__(self, plan: Plan, metrics: MetricsFile, *, seconds: float, peak_flops: float) -> None:
-        """seconds: of training already behind the first row. peak_flops: of the device, FLOP/s."""
+    def __init__(self, plan: Plan, metrics: MetricsFile, *, seconds: float, peak_flops: float | None) -> None:
+        """seconds: of training already behind the first row. peak_flops: of the device in FLOP/s, or None."""
         self._plan = plan
         self._metrics = metrics
         self._peak_flops = peak_flops
@@ -115,5 +115,5 @@ class Progress:
             flops=self._plan.flops_per_token * tokens,
             seconds=round(pending.seconds, 4),
             tokens_per_s=round(speed, 1),
-            mfu=round(speed * self._plan.flops_per_token / self._peak_flops, 4),
+            mfu=round(speed * self._plan.flops_per_token / self._peak_flops, 4) if self._peak_flops else None,
         )

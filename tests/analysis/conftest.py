@@ -214,7 +214,7 @@ def make_diverged(folder: Path, name: str = "32d-lr1-seed0-0badf00d") -> MadeRun
     """A run whose loss became nan at step 40."""
     made = MadeRun(folder, name)
     made.config(lr=1.0)
-    reason = "the loss is no longer finite: step 40: loss nan. The last good checkpoint is kept"
+    reason = "the loss is no longer finite: step 40: loss nan. The checkpoint of step 30 is kept"
     made.status("failed", step=39, reason=reason, stage="train")
     made.run()
     made.losses(nan_at=40, evals=50)

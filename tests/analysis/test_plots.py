@@ -107,6 +107,20 @@ def test_a_loss_that_exploded_leaves_the_rest_to_be_seen(new_run: NEW_RUN) -> No
     assert figure.axes[0].get_ylim()[0] > 0
 
 
+def test_the_legend_of_a_run_that_diverged_lies_on_no_line(new_run: NEW_RUN, diverged_run: Any) -> None:
+    exploded = new_run("exploded")
+    exploded.losses(50)
+    with open(exploded.path / "metrics.csv", "a") as file:
+        file.write("51,208896,1e9,,0.003,1.2,5.1e10,6.4,32768.0,\n")
+    for made in (diverged_run, exploded):
+        figure = loss_figure(read_run_folder(made.path))
+        assert figure is not None
+        figure.draw_without_rendering()
+        (legend,) = figure.legends
+        assert figure.axes[0].get_legend() is None
+        assert legend.get_window_extent().y1 <= figure.axes[0].get_window_extent().y0
+
+
 @pytest.mark.parametrize(
     ("steps", "curves"),
     [(1, ["train"]), (99, ["train"]), (150, ["train, each step", "train, mean of 3 steps"])],

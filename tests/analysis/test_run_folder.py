@@ -141,7 +141,7 @@ def test_reading_and_rendering_load_nothing_heavy(done_run: Any, root: Path) -> 
         "from analysis.summary import run_page\n"
         "from analysis.terminal import Terminal\n"
         "run_page(analysis.read_run_folder(pathlib.Path(sys.argv[1])), [], Terminal())\n"
-        "heavy = {'torch', 'pandas', 'matplotlib', 'numpy', 'hydra', 'transformers'}\n"
+        "heavy = {'torch', 'pandas', 'matplotlib', 'numpy', 'transformers'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(

@@ -156,7 +156,7 @@ def test_a_page_comes_without_pictures_where_they_cannot_be_drawn(
     def full(path: Path) -> list[Path]:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("analysis.summary.draw_run", full)
+    monkeypatch.setattr("analysis.plots.draw_run", full)
     page = render_run(Path(os.path.relpath(done_run.path)))
     assert "Next" in page
     assert ".png" not in page
@@ -186,6 +186,35 @@ def test_page_of_a_sweep(new_run: NEW_RUN, diverged_run: Any) -> None:
         rows, Terminal()
     )
     assert render_sweep([Path(os.path.relpath(one.path)) for one in made]) == sweep_page(rows, Terminal())
+
+
+def test_what_no_name_tells_has_a_column(new_run: NEW_RUN) -> None:
+    made = sweep(new_run, 2.2, 1.9, 2.0)
+    for one, batch in zip(made, (4, 8), strict=False):
+        one.config(effective_batch=batch)
+    (made[2].path / "config.yaml").write_text("{")
+    page = sweep_page([sweep_row(relative(one)) for one in made], Terminal())
+    _, header, first, second, third = (re.split(r"\s{2,}", line.strip()) for line in page.splitlines()[:5])
+    assert header[1] == "effective_batch"
+    assert (first[1], second[1], third[1]) == ("4", "8", "-")
+
+
+def test_each_run_of_a_sweep_gets_its_pictures_once(
+    new_run: NEW_RUN, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = sweep(new_run, 2.2, 1.9)
+    for one in made:
+        one.memory(cycles=1)
+    folders = [one.path for one in made]
+    render_sweep(folders)
+    assert all((folder / name).exists() for folder in folders for name in ("loss.png", "memory.png"))
+    drawn: list[Path] = []
+    monkeypatch.setattr("analysis.plots.draw_run", lambda folder: drawn.append(folder) or [])
+    render_sweep(folders)
+    assert drawn == []
+    os.utime(made[1].path / "metrics.csv")
+    render_sweep(folders)
+    assert drawn == [made[1].path]
 
 
 def test_a_sweep_without_failures_says_nothing_of_them(new_run: NEW_RUN) -> None:

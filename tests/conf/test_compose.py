@@ -224,6 +224,33 @@ def test_a_file_that_cannot_be_used_is_the_users_error(own_folder: Path, text: s
         read_run(["model=broken"], Composer(own_folder))
 
 
+GLOBAL = "# @package _global_\ndefaults:\n"
+
+
+@pytest.mark.parametrize("multirun", [False, True])
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("model/odd", "defaults: [32d, 33e]", "model: no option `33e`; "),
+        ("model/odd", "defaults: 32d", "defaults must be a list (got str)"),
+        ("study/odd", f"{GLOBAL}  - override /dataset: stdlb", "dataset: no option `stdlb`; nearest: stdlib"),
+        ("study/odd", f"{GLOBAL}  - override /datset: stdlib", "no such group; nearest: dataset"),
+        ("study/odd", "defaults:\n  - /datset: stdlib", "no group `datset`; nearest: dataset"),
+        ("dataset/odd", "defaults:\n  - override /tokenizer: gpt2", "/tokenizer@_global_.tokenizer: NAME`"),
+    ],
+)
+def test_a_defaults_list_that_cannot_be_followed_names_its_file_and_the_choices(
+    own_folder: Path, file: str, text: str, words: str, multirun: bool
+) -> None:
+    (own_folder / f"{file}.yaml").write_text(text + "\n")
+    group = file.partition("/")[0]
+    with pytest.raises(UserError) as raised:
+        read_request([f"{group}=odd", "seed=1"], Composer(own_folder), multirun=multirun)
+    (problem,) = raised.value.problems
+    assert problem.where == str(own_folder / f"{file}.yaml")
+    assert words in problem.what
+
+
 def test_a_file_that_is_no_utf8_is_the_users_error(own_folder: Path) -> None:
     (own_folder / "model" / "broken.yaml").write_bytes(b"name: \xff\n")
     with pytest.raises(UserError, match=r"utf-8|codec"):

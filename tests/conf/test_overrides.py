@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conf.errors import Problem
-from conf.overrides import Setting, parse
+from conf.interpolation import resolve
+from conf.overrides import Setting, as_typed, parse
 
 
 def options(group: str) -> list[str]:
@@ -140,3 +141,24 @@ def test_what_is_no_setting(argument: str, where: str, words: str) -> None:
     assert parsed.where == where
     assert words in parsed.what
     assert "extraneous" not in parsed.what
+
+
+@given(
+    st.one_of(
+        st.text(max_size=20), st.sampled_from(["null", "True", "1e-3", "a,b", "${seed}", "'", "\\", ""])
+    )
+)
+def test_a_text_reads_back_as_it_is_typed(text: str) -> None:
+    found = parse(f"notes={as_typed(text)}", lambda group: [])
+    assert isinstance(found, Setting)
+    (value,) = found.values
+    resolved, problems = resolve({"notes": value.value})
+    assert (resolved["notes"], problems) == (text, [])
+
+
+@pytest.mark.parametrize("value", [None, True, False, 3, 0.003, 1e-8, 0.1 + 0.2, 2**63 - 1])
+def test_a_value_reads_back_as_it_is_typed(value: object) -> None:
+    found = parse(f"training.tokens_per_param={as_typed(value)}", lambda group: [])
+    assert isinstance(found, Setting)
+    assert found.values[0].value == value
+    assert as_typed([1, "a"]) == "[1,a]"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf.quantities import format_count, format_duration, parse_count, parse_size
+from conf.quantities import counted, format_count, format_duration, parse_count, parse_size
 
 
 @pytest.mark.parametrize(
@@ -130,3 +130,11 @@ def test_a_shown_count_is_read_back_to_four_digits(value: int) -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (1200, "1,200 steps"), (1_190_000_000, "1.19B steps")],
+)
+def test_a_count_and_its_noun(count: int, words: str) -> None:
+    assert counted(count, "step") == words

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory import Cgroup, Gpu, Host, Process, Snapshot, format_bytes
-from memory.format import stage_label, stage_line
+from memory.format import fitted, stage_label, stage_line
 
 MB, GB = 1 << 20, 1 << 30
 UNITS = {"B": 1, "KB": 1 << 10, "MB": MB, "GB": GB, "TB": 1 << 40, "PB": 1 << 50}
@@ -156,6 +156,22 @@ def test_durations(seconds: float, text: str) -> None:
 def test_labels() -> None:
     assert stage_label("start", {"step": 0}, 0, None) == "start"
     assert stage_label("read", {"path": "x"}, 2, "loader-1") == "    read (loader-1)"
+
+
+def test_a_line_is_shortened_part_by_part() -> None:
+    line = (
+        "[mem]   train step 1,200     | job 9.4 GB of the host's 32.0 GB unreclaimable (29%)   "
+        "| anon 8.9 shm 0.3 kernel 0.2   | rss 31.2 of which 22.3 mapped files (reclaimable)  "
+        "| main 3.1 + 8 workers 5.8 | GPU 41.2 of 80.0, peak 52.0   | +35 MB anon in 34.0 s"
+    )
+    told = [fitted(line, columns) for columns in range(len(line), 60, -1)]
+    assert told[0] == line
+    assert all(len(text) <= columns for columns, text in zip(range(len(line), 90, -1), told, strict=False))
+    steps = list(dict.fromkeys(told))
+    gone = ["  |", "rss", "main", "anon 8.9", "unreclaimable", "the host's", "GPU"]
+    for text, word in zip(steps[1:], gone, strict=True):
+        assert word not in text
+    assert steps[-1] == "[mem]   train step 1,200 | job 9.4 GB of 32.0 GB (29%) | +35 MB anon in 34.0 s"
 
 
 megabytes = st.integers(min_value=1, max_value=90_000)

@@ -174,6 +174,22 @@ def test_a_run_that_another_process_holds_is_told_and_the_rest_runs(sweep: Calla
     assert f"in use by process {os.getpid()}" in str(runs.outcomes[folder].reason)
 
 
+def test_what_an_earlier_attempt_said_is_not_told_of_a_later_one(place: Path) -> None:
+    (run,) = read_request([*DATA, "seed=1", "notes=fail"], Composer(), multirun=False).runs
+    folder = run_one(run.config, command=stand_in).folder
+    (place / "stand_in.py").write_text("import sys; sys.exit('run.json was damaged')")
+    outcome = run_one(run.config, command=stand_in, quiet=True)
+    assert (outcome.folder, outcome.state, outcome.reason) == (folder, "failed", "run.json was damaged")
+
+
+def test_a_damaged_run_folder_does_not_stop_the_rest(sweep: Callable[..., LocalRuns], place: Path) -> None:
+    first = sweep("seed=0,1", "notes=crash")
+    (folder,) = (folder for folder in first.outcomes if "seed1" in folder.name)
+    (folder / "run.json").write_text("{")
+    (folder / "status.json").write_text("")
+    assert states(sweep("seed=0,1,2", "notes=crash")) == ["done", "failed", "done"]
+
+
 def test_all_that_is_wrong_with_the_data_is_told_before_anything_starts(
     sweep: Callable[..., LocalRuns], place: Path
 ) -> None:

@@ -33,6 +33,14 @@ def test_equal_runs_count_once(tmp_path: Path) -> None:
     assert max(map(len, table)) < 110
 
 
+def test_what_no_name_tells_has_a_column(tmp_path: Path) -> None:
+    configs = [tiny_config(tmp_path, effective_batch=batch, micro_batch="auto") for batch in (4, 8)]
+    header, first, second, _ = render_plans(plan_all(configs, tokenize=True)).splitlines()
+    at = header.index("effective_batch")
+    assert (first[at : at + 2], second[at : at + 2]) == ("4 ", "8 ")
+    assert header.split() == ["run", "effective_batch", "parameters", "tokens", "steps", "FLOPs", "state"]
+
+
 def test_a_text_that_is_not_tokenized_is_named(tmp_path: Path) -> None:
     configs = [dataclasses.replace(tiny_config(tmp_path), seed=seed) for seed in (0, 1)]
     table = render_plans(plan_all(configs, tokenize=False))

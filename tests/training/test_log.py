@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
 from pathlib import Path
@@ -38,6 +39,30 @@ def test_file_and_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         "ZeroDivisionError",
     ):
         assert line in text
+
+
+class Screen(io.StringIO):
+    """A stream that is a terminal, as far as it says."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_narrow_terminal_gets_short_stage_lines_and_the_file_whole_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("COLUMNS", "50")
+    line = "[mem] train step 1    | job 1 of 2 GB        | rss 1 of which 1 GB mapped files | +0 MB in 1 s"
+    with log_to(tmp_path / "log.txt", terminal=True):
+        logging.getLogger("memory").info(line)
+        logging.getLogger("training").info("a" * 60)
+    assert screen.getvalue().splitlines() == [
+        "[mem] train step 1 | job 1 of 2 GB | +0 MB in 1 s",
+        "a" * 60,
+    ]
+    assert line in (tmp_path / "log.txt").read_text()
 
 
 def test_attempts_are_appended_and_quiet_is_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

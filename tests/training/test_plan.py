@@ -11,8 +11,9 @@ import pytest
 from tiny_run import ROOT, tiny_config
 
 import experiment_utils
+import training.device
 from conf import Config, UserError
-from conf.schema import Training
+from conf.schema import Study, Training
 from training.plan import make_plan, resolve
 
 
@@ -53,6 +54,25 @@ def test_resolving_twice_changes_nothing(tmp_path: Path) -> None:
     assert config.training.batch_tokens is None
     assert (config.seed_init, config.seed_data) == (0, 0)
     assert resolve(config) == config
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"seed": 3}, {"seed_init": 3, "seed_data": 3}),
+        ({"seed": 3}, {"seed": 5, "seed_init": 3, "seed_data": 3}),
+        ({"seed_data": 5}, {"seed": 5, "seed_init": 0}),
+    ],
+)
+def test_seeds_that_mean_the_same_are_one_run(
+    tmp_path: Path, one: dict[str, int], other: dict[str, int]
+) -> None:
+    config = tiny_config(tmp_path)
+    found, same = (make_plan(dataclasses.replace(config, **seeds), tokenize=True) for seeds in (one, other))
+    assert found.identity == same.identity
+    assert found.folder == same.folder
+    assert experiment_utils.seeds(found.config) == experiment_utils.seeds(same.config)
+    assert found.identity != make_plan(dataclasses.replace(config, seed=4), tokenize=True).identity
 
 
 def test_a_plan_of_its_own_resolved_config_is_the_same_run(tmp_path: Path) -> None:
@@ -105,6 +125,39 @@ def test_planning_loads_no_torch(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout.strip().endswith("False"), done.stderr
+
+
+def test_a_place_for_runs_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "mine").touch()
+    for runs_dir, study, where in (
+        ("tiny.txt", None, r"runs_dir: .*tiny\.txt"),
+        ("tiny.txt/deeper", "x", r"runs_dir: .*tiny\.txt"),
+        ("runs", "mine", r"study\.name: .*mine"),
+    ):
+        placed = dataclasses.replace(config, runs_dir=str(tmp_path / runs_dir), study=Study(study))
+        for tokenize in (False, True):
+            with pytest.raises(UserError, match=rf"^{where} is a file"):
+                make_plan(placed, tokenize=tokenize)
+    assert not list(tmp_path.glob("tiny.npy*"))
+    for runs_dir in ("runs", "new/deeper"):
+        assert make_plan(dataclasses.replace(config, runs_dir=str(tmp_path / runs_dir)), tokenize=False)
+
+
+def test_what_must_be_done_before_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training.device, "GPU_DEVICE_FILES", ("no-such-file",))
+    config = with_training(tiny_config(tmp_path), device="cuda")
+    dataset = dataclasses.replace(config.dataset, auto_tokenize=False)
+    gpu = "Start it where a GPU is: training.device=cuda, and this machine has none"
+    assert make_plan(config, tokenize=False).needs == (gpu,)
+    tokenize, told_gpu = make_plan(dataclasses.replace(config, dataset=dataset), tokenize=False).needs
+    assert tokenize == (
+        f"Tokenize the text first: python pretokenize_dataset.py {tmp_path / 'tiny.txt'} --tokenizer bytes"
+    )
+    assert told_gpu == gpu
+    monkeypatch.setattr(training.device, "GPU_DEVICE_FILES", ("null",))
+    assert make_plan(config, tokenize=True).needs == ()
 
 
 def test_default_training_fits_the_default_dataset_budget() -> None:

@@ -48,6 +48,13 @@ def test_rows_carry_totals_and_rates(tmp_path: Path) -> None:
     assert "200 tok/s | 3.0 s to go" in progress.line()
 
 
+def test_without_a_known_peak_its_share_stays_empty(tmp_path: Path) -> None:
+    progress = Progress(PLAN, MetricsFile(tmp_path / "metrics.csv", 0), seconds=0.0, peak_flops=None)
+    progress.add(1, result(2.5), lr=0.1, seconds=0.5)
+    progress.flush()
+    assert read(tmp_path / "metrics.csv")[0]["mfu"] == ""
+
+
 @pytest.mark.parametrize(("loss", "norm"), [(float("nan"), 1.0), (float("inf"), 1.0), (2.0, float("inf"))])
 def test_a_number_that_is_none_ends_the_run_at_its_step(tmp_path: Path, loss: float, norm: float) -> None:
     progress = start(tmp_path / "metrics.csv")

@@ -1,0 +1,112 @@
+"""Suggested commands ask for the user's own data and settings, and for nothing that nobody typed."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from analysis.next_steps import after_run, after_sweep
+from analysis.outcome import Outcome
+from analysis.run_folder import read_run_folder
+from conf.check import to_plain
+from conf.compose import Composer
+from conf.request import read_request
+from conf.rules import RULES
+from training.plan import resolve
+
+DONE = Outcome("done", None, 5, 5)
+TEXT = ("dataset=text", "dataset.path=my text.txt")
+
+
+@pytest.fixture
+def suggested(new_run: Callable[..., Any]) -> Callable[..., list[list[str]]]:
+    """The words of each command that is suggested after a run of these overrides."""
+
+    numbers = itertools.count()
+
+    def after(*overrides: str, config_dir: Path | None = None, **run: Any) -> list[list[str]]:
+        composer = Composer(config_dir)
+        (asked,) = read_request(list(overrides), composer, multirun=False, rules=RULES).runs
+        made = new_run(f"run{next(numbers)}")
+        (made.path / "config.yaml").write_text(yaml.safe_dump(to_plain(resolve(asked.config))))
+        made.run(**run)
+        folder = read_run_folder(made.path)
+        commands = [command for command, _ in [*after_run(folder, DONE), *after_sweep(folder, 0)]]
+        words = [shlex.split(command) for command in commands if "--help" not in command]
+        for _, _, *arguments in words:
+            multirun = arguments[0] == "-m"
+            assert read_request(arguments[multirun:], Composer(), multirun=multirun, rules=RULES).runs
+        return [arguments for _, _, *arguments in words]
+
+    return after
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        (*TEXT,),
+        (*TEXT, "tokenizer=bytes"),
+        (*TEXT, "tokenizer=bytes", "training.seq_len=32", "training.effective_batch=4"),
+        (*TEXT, "tokenizer=custom", "tokenizer.path=my tokenizer"),
+        ("dataset=c4", "training.max_steps=5", "runs_dir=my runs", "seed=3"),
+        ("dataset=wikitext103", "tokenizer=bytes", "training.tokens_per_param=20.5"),
+        ("arch=transformer_gelu_learned", "schedule=linear_warmup", "optimizer.grad_clip=null"),
+        ("optimizer.lr=0.0123", "schedule.final_lr_fraction=0", "training.compile=true", "seed_data=7"),
+        (*TEXT, "dataset.document_separator='a,b'", "dataset.val_path=été.txt", "study.name=mine"),
+    ],
+)
+def test_what_was_typed_is_kept_and_nothing_is_added(
+    suggested: Callable[..., list[list[str]]], typed: tuple[str, ...]
+) -> None:
+    larger, rates, far_larger, luck, at_larger = suggested("model=48d", *typed)
+    seedless = {word for word in typed if not word.startswith("seed")}
+    rate = [word for word in typed if word.startswith("optimizer.lr")]
+    assert set(larger) == {"model=96d", *typed}
+    assert set(at_larger) == {"model=96d", *typed}
+    assert set(far_larger) == {"model=384d", "plan=true", *typed}
+    assert {word.partition("=")[0] for word in set(rates) - set(typed)} == {"-m", "model", "optimizer.lr"}
+    assert set(typed) - set(rates) == set(rate)
+    assert {word.partition("=")[0] for word in set(luck) - seedless} == {"-m", "model", "seed"}
+    assert seedless <= set(luck)
+
+
+def test_the_ready_study_is_for_a_run_of_defaults(suggested: Callable[..., list[list[str]]]) -> None:
+    assert suggested("model=32d")[1] == ["-m", "study=lr_sweep"]
+    assert suggested("seed=4", "runs_dir=my runs")[1] == ["-m", "study=lr_sweep", "runs_dir=my runs"]
+    assert suggested("model=64d")[1] == ["-m", "model=64d", "optimizer.lr=0.001,0.003,0.009"]
+
+
+def test_the_own_width_is_kept_where_the_size_is(suggested: Callable[..., list[list[str]]]) -> None:
+    larger, rates, *_ = suggested("model=32d", "model.d_model=64", "model.n_heads=2")
+    assert larger == ["model=128d"]
+    assert rates[1:4] == ["model=32d", "model.d_model=64", "model.n_heads=2"]
+
+
+def test_a_budget_that_a_small_text_filled_in_is_not_typed(
+    suggested: Callable[..., list[list[str]]], tmp_path: Path
+) -> None:
+    """As the plan fills it in: one epoch of 1,000 tokens at 16 windows of 32 is one step."""
+    epoch = {"train_tokens": 1000, "val_tokens": 100, "fingerprint": "a"}
+    typed = (*TEXT, "tokenizer=bytes", "training.seq_len=32", "training.effective_batch=16")
+    assert set(suggested(*typed, "training.max_tokens=512", data=epoch)[0]) == {"model=64d", *typed}
+    told = suggested(*typed, "training.max_tokens=1024", data=epoch)[0]
+    assert set(told) == {"model=64d", "training.max_tokens=1024", *typed}
+
+
+def test_an_option_of_the_users_own_folder_is_told_key_by_key(
+    suggested: Callable[..., list[list[str]]], tmp_path: Path
+) -> None:
+    for group, content in (("model", "d_model: 40\n"), ("dataset", "path: mine.txt\nval_fraction: 0.2\n")):
+        (tmp_path / "mine" / group).mkdir(parents=True)
+        (tmp_path / "mine" / group / "own.yaml").write_text(content)
+    _, rates, *_ = suggested("model=own", "dataset=own", config_dir=tmp_path / "mine")
+    assert set(rates) - {"-m", "optimizer.lr=0.001,0.003,0.009"} == {
+        "model=32d", "model.name=own", "model.d_model=40", "dataset.name=own", "dataset.path=mine.txt",
+        "dataset.val_fraction=0.2", "dataset.source=text",
+    }  # fmt: skip
