@@ -11,7 +11,7 @@ import numpy as np
 
 from conf import UserError
 from data_loading.pretokenizer.cuts import CutRule, first_cut, last_cut
-from data_loading.pretokenizer.engines import Engine
+from data_loading.pretokenizer.engine import Engine
 
 RUN_LIMIT_BYTES = 16 << 20
 """Bytes without a safe cut that are still encoded whole; more is an error, never a silent cut."""
@@ -208,7 +208,7 @@ class BlockEncoder:
         try:
             found, lengths = self.engine.encode_batch(texts)
         except UnicodeDecodeError:
-            raise _not_utf8(block.chunks) from None
+            raise not_utf8(block.chunks) from None
         if len(found) and int(found.max()) >= self.vocab_size:
             raise RuntimeError(
                 f"{self.engine.name} gave id {found.max()} of a vocabulary of {self.vocab_size}"
@@ -226,7 +226,8 @@ class BlockEncoder:
         return EncodedBlock(block.index, ids, positions, block.after)
 
 
-def _not_utf8(chunks: list[Chunk]) -> UserError:
+def not_utf8(chunks: list[Chunk]) -> UserError:
+    """What a user is told of chunks that are not all UTF-8."""
     for chunk in chunks:
         try:
             chunk.data.decode("utf-8")
@@ -235,9 +236,13 @@ def _not_utf8(chunks: list[Chunk]) -> UserError:
     raise AssertionError("all chunks are UTF-8")
 
 
-def undecodable(source: str, encoding: str, offset: int, byte: int) -> UserError:
+class Undecodable(UserError):
+    """A byte is no text."""
+
+
+def undecodable(source: str, encoding: str, offset: int, byte: int) -> Undecodable:
     """What a user is told about the first byte that is not text."""
-    return UserError(
+    return Undecodable(
         f"{source}: byte {offset:,} (0x{byte:02x}) is not {encoding}. Say how the text is encoded "
         "(--encoding latin-1, cp1252, utf-16, ...), or what to do with such bytes (--errors replace or "
         "ignore)"

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+import logging
+import signal
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, Pipe, wait
-from pathlib import Path
-from typing import Any
 
 from conf import UserError
 from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock
+from data_loading.pretokenizer.children import Channel, Child, cores, how_it_died, oom_kills, with_news
 
-_ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["Work", "WorkerDied", "cores", "encode_in_order"]
+
 _IN_WORKER = 2
 """Blocks given to a worker at a time: it works on one while the other lies ready."""
 _AHEAD = 3
 """Blocks per worker that may be under way or waiting for an earlier one."""
+_LOOK_S = 0.25
+"""How often the memory of the workers is looked at, so that a killed one can be described."""
 
-_ONE_THREAD = {
-    "FASTOKENS_BPE_THREADS": "1",
-    "RAYON_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-}
+_log = logging.getLogger(__name__)
 
 
-class WorkerDied(RuntimeError):
-    """A worker process ended without saying why."""
+class WorkerDied(UserError):
+    """A worker process ended without an answer, twice with the same block."""
 
 
 @dataclass(frozen=True)
@@ -50,110 +46,189 @@ class Work:
         engine = ENGINES[self.engine](self.definition)
         return BlockEncoder(engine, self.eot_id, self.vocab_size, self.errors)
 
+    def run(self, channel: Channel) -> None:
+        """In the worker: answer blocks, until the parent is gone or the engine is worn."""
+        encoder = self.encoder()
+        encoder.engine.load()
+        worn = False
+        while not worn:
+            box, block = channel.take()
+            result: EncodedBlock | Exception
+            try:
+                result = encoder.encode(block)
+            except UserError as error:
+                result = error
+            except Exception:
+                result = RuntimeError(f"in a worker:\n{traceback.format_exc()}")
+            worn = encoder.engine.worn
+            channel.answer(box, (result, worn))
 
-@dataclass
-class _Worker:
-    process: subprocess.Popen[bytes]
-    connection: Connection
-    blocks: list[int] = field(default_factory=list)
 
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def encode_in_order(blocks: Iterator[Block], work: Work, workers: int) -> Iterator[EncodedBlock]:
+def encode_in_order(
+    blocks: Iterator[Block], work: Work, workers: int, log: Callable[[str], None] = _log.warning
+) -> Iterator[EncodedBlock]:
     """Encode the blocks with `workers` processes and yield them in order.
+
+    A worker that dies, for want of memory most often, costs no block: the others finish theirs and
+    end, the block that the dead one worked on is encoded by a fresh process alone, and a team goes on
+    that is smaller by one when the death was a kill. `log` gets a line.
 
     A generator: closing it, or an exception, ends the processes.
 
     Raises:
         UserError: a block holds bytes that are not UTF-8; the first such block in order.
-        WorkerDied: a worker was killed, e.g. for memory.
+        WorkerDied: a block's worker died again when it was alone.
     """
-    with ExitStack() as stack:
-        team = [_start_worker(work, stack) for _ in range(workers)]
-        by_connection = {worker.connection: worker for worker in team}
-        ready: dict[int, EncodedBlock | BaseException] = {}
-        sent = done = 0
-        exhausted = False
-        while not exhausted or done < sent:
-            while not exhausted and sent - done < _AHEAD * workers:
-                worker = min(team, key=lambda candidate: len(candidate.blocks))
-                if len(worker.blocks) >= _IN_WORKER:
-                    break
-                block = next(blocks, None)
-                if block is None:
-                    exhausted = True
-                    break
-                _send(worker, block)
-                worker.blocks.append(block.index)
-                sent += 1
-            if done < sent and done not in ready:
-                for connection in wait(list(by_connection)):
-                    worker = by_connection[connection]  # type: ignore[index]
-                    index, result = _receive(worker)
-                    worker.blocks.remove(index)
-                    ready[index] = result
-            while done in ready:
-                result = ready.pop(done)
-                if isinstance(result, BaseException):
+    pool = _Pool(work, workers, log)
+    try:
+        yield from pool.results(blocks)
+    finally:
+        pool.end()
+
+
+@dataclass(eq=False)
+class _Worker:
+    """blocks: given and not answered yet, in the order in which it works on them."""
+
+    child: Child
+    blocks: list[Block] = field(default_factory=list)
+
+    def give(self, block: Block) -> None:
+        self.blocks.append(block)
+        self.child.give(block)
+
+
+class _Pool:
+    def __init__(self, work: Work, size: int, log: Callable[[str], None]) -> None:
+        self._work, self._size, self._log = work, size, log
+        self._kills = oom_kills()
+        self._order: deque[int] = deque()  # indices of the blocks given out and not yet yielded
+        self._again: deque[Block] = deque()  # of those, what a dead worker had not begun
+        self._ready: dict[int, EncodedBlock | Exception] = {}
+        self._team: list[_Worker] = []
+        self._looked = 0.0
+
+    def end(self) -> None:
+        while self._team:
+            self._team.pop().child.end()
+
+    def results(self, blocks: Iterator[Block]) -> Iterator[EncodedBlock]:
+        self._team = [self._start() for _ in range(self._size)]
+        while True:
+            exhausted = self._feed(blocks)
+            if self._order and self._order[0] in self._ready:
+                self._collect(0)
+                result = self._ready.pop(self._order.popleft())
+                if isinstance(result, Exception):
                     raise result
-                done += 1
                 yield result
+            elif self._order:
+                self._collect(_LOOK_S)
+            elif exhausted:
+                return
+
+    def _start(self) -> _Worker:
+        return _Worker(Child(self._work, _IN_WORKER))
+
+    def _feed(self, blocks: Iterator[Block]) -> bool:
+        """Give out what there is room for; True when there is no block any more."""
+        while self._again or len(self._order) < _AHEAD * self._size:
+            worker = min(self._team, key=lambda candidate: len(candidate.blocks))
+            if len(worker.blocks) >= _IN_WORKER:
+                return False
+            if self._again:
+                worker.give(self._again.popleft())
+                continue
+            block = next(blocks, None)
+            if block is None:
+                return True
+            self._order.append(block.index)
+            worker.give(block)
+        return False
+
+    def _collect(self, timeout_s: float) -> None:
+        """Take in the answers that are there, or that come within the time."""
+        dead = self._take_answers(timeout_s)
+        if dead:
+            self._recover(dead)
+
+    def _take_answers(self, timeout_s: float) -> list[_Worker]:
+        """Returns the workers that turned out to be dead; they are no longer in the team."""
+        dead = []
+        worker_of = {worker.child: worker for worker in self._team}
+        for child in with_news(list(worker_of), timeout_s):
+            worker = worker_of[child]
+            try:
+                result, worn = child.answer()
+            except (EOFError, OSError):
+                self._team.remove(worker)
+                dead.append(worker)
+                continue
+            self._ready[worker.blocks.pop(0).index] = result
+            if worn:
+                self._replace(worker)
+        self._look()
+        return dead
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked >= _LOOK_S:
+            self._looked = now
+            for worker in self._team:
+                worker.child.note_memory()
+
+    def _replace(self, worker: _Worker) -> None:
+        """A fresh process takes over from one that ends because its caches have grown too large."""
+        self._team.remove(worker)
+        worker.child.end()
+        fresh = self._start()
+        self._team.append(fresh)
+        for block in worker.blocks:
+            fresh.give(block)
+
+    def _recover(self, dead: list[_Worker]) -> None:
+        """Encode what the dead were working on, each block alone, and go on with a new team."""
+        while any(worker.blocks for worker in self._team):
+            dead += self._take_answers(_LOOK_S)
+        self.end()
+        hows = [self._bury(worker) for worker in dead]
+        for worker, how in zip(dead, hows, strict=True):
+            for block in worker.blocks[:1]:
+                self._ready[block.index] = self._alone(block, how)
+            self._again.extend(worker.blocks[1:])
+        self._kills = oom_kills()
+        self._team = [self._start() for _ in range(self._size)]
+
+    def _bury(self, worker: _Worker) -> str:
+        how = how_it_died(worker.child, self._kills)
+        if worker.child.exit_status() == -signal.SIGKILL:
+            self._size = max(1, self._size - 1)
+        worker.child.end()
+        self._log(
+            f"WARNING: a tokenizing worker died: {how}. Its block is encoded again, alone; then it goes on "
+            f"with {self._size} worker" + ("s" if self._size > 1 else "")
+        )
+        return how
+
+    def _alone(self, block: Block, before: str) -> EncodedBlock | Exception:
+        worker = self._start()
+        self._team = [worker]
+        worker.give(block)
+        kills = oom_kills()
+        while worker.blocks:
+            if self._take_answers(_LOOK_S):
+                how = how_it_died(worker.child, kills)
+                worker.child.end()
+                raise _died_twice(block, before, how)
+        self.end()
+        return self._ready.pop(block.index)
 
 
-def _start_worker(work: Work, stack: ExitStack) -> _Worker:
-    """A fresh interpreter, not a fork: the parent may have threads, torch and gigabytes."""
-    ours, theirs = Pipe()
-    stack.callback(ours.close)
-    command = (
-        f"import sys; sys.path.insert(0, {str(_ROOT)!r}); "
-        f"from data_loading.pretokenizer.worker import main; main({theirs.fileno()})"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-c", command],
-        env={**os.environ, **_ONE_THREAD},
-        pass_fds=[theirs.fileno()],
-        stdin=subprocess.DEVNULL,
-    )
-    theirs.close()
-    stack.callback(_end, process)
-    worker = _Worker(process, ours)
-    _send(worker, work)
-    return worker
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-
-
-def _send(worker: _Worker, message: Any) -> None:
-    try:
-        worker.connection.send(message)
-    except OSError:
-        raise _died(worker) from None
-
-
-def _receive(worker: _Worker) -> tuple[int, EncodedBlock | BaseException]:
-    try:
-        index, result, error = worker.connection.recv()
-    except (EOFError, OSError):
-        raise _died(worker) from None
-    if error is None:
-        return index, result
-    kind, text = error
-    return index, UserError(text) if kind == "UserError" else RuntimeError(f"in a worker:\n{text}")
-
-
-def _died(worker: _Worker) -> WorkerDied:
-    with suppress(subprocess.TimeoutExpired):
-        worker.process.wait(timeout=5)
-    why = f"ended with exit status {worker.process.returncode}"
-    if worker.process.returncode == -9:
-        why = "was killed by signal 9, most likely because the machine or the job ran out of memory"
+def _died_twice(block: Block, before: str, how: str) -> WorkerDied:
+    first = block.chunks[0]
+    size = sum(len(chunk.data) for chunk in block.chunks)
     return WorkerDied(
-        f"a tokenizing worker (process {worker.process.pid}) {why}. Older outputs are untouched"
+        f"{first.source}: the {size:,} bytes from byte {first.offset:,} on cannot be encoded: their worker "
+        f"died twice. First: {before}. Then, alone: {how}. Where it is memory, give the job more, or ask "
+        "for fewer processes (--workers 1). Older outputs are untouched"
     )

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import signal
+import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conf import UserError
 from data_loading.pretokenizer import engines
-from data_loading.pretokenizer.engines import (
-    Engine,
-    FastokensEngine,
-    ReferenceEngine,
-    choose_engine,
-    make_engine,
-)
+from data_loading.pretokenizer.cuts import KNOWN_PATTERNS
+from data_loading.pretokenizer.engine import Engine
+from data_loading.pretokenizer.engines import ENGINES, choose_engine, make_engine
+from data_loading.pretokenizer.fast_engine import FastEngine
+from data_loading.pretokenizer.fastokens_engine import FastokensEngine
+from data_loading.pretokenizer.gigatoken_engine import GigatokenEngine
+from data_loading.pretokenizer.parity import Verdict, first_difference, hold_against_reference
+from data_loading.pretokenizer.reference_engine import ReferenceEngine
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import hostile_text
@@ -28,6 +36,12 @@ FAST = (
     "digits", "added", "special_rstrip", "llama2",
 )  # fmt: skip
 """Families that fastokens takes."""
+GIGATOKEN = (
+    "gpt2", "prefix_space", "cl100k_ignore_merges", "o200k_removed", "added", "special_rstrip",
+    "metaspace_bpe", "llama2", "marks_only", "mistral",
+)  # fmt: skip
+"""Families that gigatoken takes."""
+PAIRS = [("fastokens", family) for family in FAST] + [("gigatoken", family) for family in GIGATOKEN]
 
 Folder = Callable[[str], Path]
 
@@ -42,25 +56,116 @@ def silent(line: str) -> None:
     pass
 
 
-@pytest.mark.parametrize("family", FAST)
+@cache
+def engine_of(name: str, folder: Path) -> Engine:
+    if name == "gigatoken":
+        pytest.importorskip("gigatoken")
+    return make_engine(name, load(folder))
+
+
+unlike = st.sampled_from(["\u180e", "\u088f", "\u0c5c", "\ua7d2", "\U000324a5", "\U00010940", "\U00016ea0"])
+"""Characters that some engine sees differently from the reference."""
+hostile = st.lists(st.one_of(hostile_text, unlike), max_size=6).map("".join)
+
+
+@pytest.mark.parametrize(("name", "family"), [*PAIRS, ("huggingface", "gpt2"), ("huggingface", "unigram")])
 @settings(max_examples=25)
-@given(texts=st.lists(hostile_text, max_size=5))
+@given(texts=st.lists(hostile, max_size=5))
 def test_engines_agree_with_the_tokenizer_itself(
-    family: str, texts: list[str], tokenizer_folder: Folder
+    name: str, family: str, texts: list[str], tokenizer_folder: Folder
 ) -> None:
-    tokenizer = load(tokenizer_folder(family))
-    expected = [tokenizer.encode(text) for text in texts]
-    for engine in _both(tokenizer):
-        ids, lengths = engine.encode_batch([text.encode() for text in texts])
-        assert lengths.tolist() == [len(part) for part in expected]
-        assert ids.tolist() == [i for part in expected for i in part.tolist()]
-        assert (ids.dtype, lengths.dtype) == (np.uint32, np.int64)
+    folder = tokenizer_folder(family)
+    expected = [load(folder).encode(text) for text in texts]
+    ids, lengths = engine_of(name, folder).encode_batch([text.encode() for text in texts])
+    assert lengths.tolist() == [len(part) for part in expected]
+    assert ids.tolist() == [i for part in expected for i in part.tolist()]
+    assert (ids.dtype, lengths.dtype) == (np.uint32, np.int64)
 
 
-def _both(tokenizer: JsonTokenizer, known: dict[str, tuple[Engine, Engine]] = {}) -> tuple[Engine, Engine]:  # noqa: B006
-    if tokenizer.name not in known:
-        known[tokenizer.name] = (make_engine("fastokens", tokenizer), make_engine("huggingface", tokenizer))
-    return known[tokenizer.name]
+def observant(definition: dict[str, Any]) -> JsonTokenizer:
+    """Its ids show on which side of every character a pattern puts a border: `x`, `X`, `1`, `!` and a
+    space merge with whatever byte follows.
+    """
+    from tokenizers import pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = [[first, second] for first in "xX1!Ġ" for second in alphabet]
+    tokens = [*alphabet, *("".join(pair) for pair in merges)]
+    vocab = {token: index for index, token in enumerate(dict.fromkeys(tokens))}
+    model = {**definition["model"], "vocab": vocab, "merges": merges, "ignore_merges": False}
+    return JsonTokenizer("observant", {**definition, "model": model, "added_tokens": []}, None, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "character"),
+    [
+        ("fastokens", "gpt2_as_split", "\u180e"),
+        ("gigatoken", "gpt2", "\u0c5c"),
+        ("gigatoken", "gpt2", "\U000324a5"),
+    ],
+)
+def test_words_around_a_character_of_another_unicode_go_to_the_reference(
+    name: str, family: str, character: str, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "gigatoken":
+        pytest.importorskip("gigatoken")
+    tokenizer = observant(load(tokenizer_folder(family)).definition)
+    engine = make_engine(name, tokenizer)
+    assert isinstance(engine, FastEngine)
+    word = f"x{character} X{character}x 1{character} !{character}  {character}{character}1"
+    raw, _ = engine._encode([word.encode()], [word])
+    assert raw.tolist() != tokenizer.encode(word).tolist(), "nothing to mend any more: take it off the list"
+    given_to_reference: list[int] = []
+    encode = ReferenceEngine.encode_batch
+
+    def counted(self: ReferenceEngine, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        given_to_reference.extend(map(len, texts))
+        return encode(self, texts)
+
+    monkeypatch.setattr(ReferenceEngine, "encode_batch", counted)
+    plain = "some text é of some length " * 1000
+    for text in (word, word + plain, plain + word, f"{plain}{word}{plain}{word}{word}{plain}", character):
+        given_to_reference.clear()
+        ids, lengths = engine.encode_batch([b"before", text.encode(), b"after"])
+        assert ids[lengths[0] : len(ids) - lengths[2]].tolist() == tokenizer.encode(text).tolist()
+        assert 0 < sum(given_to_reference) <= 3 * len(word.encode()) + 20, "only what stands around it"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "family", "pattern"),
+    [
+        *(("fastokens", "gpt2_as_split", pattern) for pattern in KNOWN_PATTERNS),
+        *(
+            (name, family, None)
+            for name in ("fastokens", "gigatoken")
+            for family in ("gpt2", "o200k_removed")
+        ),
+        ("fastokens", "qwen2", None),
+        ("gigatoken", "metaspace_bpe", None),
+    ],
+)
+def test_all_of_unicode(name: str, family: str, pattern: str | None, tokenizer_folder: Folder) -> None:
+    """Every character that is or may become assigned, beside each kind of neighbour."""
+    if name == "gigatoken":
+        pytest.importorskip("gigatoken")
+    definition = copy.deepcopy(load(tokenizer_folder(family)).definition)
+    if pattern is not None:
+        definition["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": pattern}
+    tokenizer = load(tokenizer_folder(family)) if family == "metaspace_bpe" else observant(definition)
+    engine, reference = make_engine(name, tokenizer), ReferenceEngine.of(tokenizer)
+    left_out = [range(0xD800, 0xE000), range(0x40000, 0xE0000), range(0xF0000, 0x110000)]
+    characters = [chr(c) for c in range(0x80, 0x110000) if not any(c in part for part in left_out)]
+    for start in range(0, len(characters), 4096):
+        some = characters[start : start + 4096]
+        texts = [f"x{c} X{c}x 1{c} !{c}  {c}{c}1 a\u0301{c}\u0327\u0300 {c}\u0307".encode() for c in some]
+        for c, found, expected in zip(some, parts(engine, texts), parts(reference, texts), strict=True):
+            assert found == expected, f"U+{ord(c):04X}"
+
+
+def parts(engine: Engine, texts: list[bytes]) -> list[list[int]]:
+    ids, lengths = engine.encode_batch(texts)
+    return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
 
 
 @pytest.mark.parametrize("family", ["cl100k_ignore_merges", "qwen2", "o200k_removed", "gpt2_as_split"])
@@ -86,18 +191,119 @@ def test_no_engine_turns_the_text_of_a_special_token_into_its_id(
     special = {token["id"] for token in tokenizer.definition["added_tokens"]}
     assert tokenizer.eot_id in special
     text = b"a <|endoftext|> b </s>[SEP]<|endoftext|>"
-    names = ["huggingface", "fastokens"] if FastokensEngine.supports(tokenizer) else ["huggingface"]
-    for name in names:
+    kinds = [ENGINES[name] for name in ("huggingface", "fastokens", "gigatoken")]
+    taken = [kind.name for kind in kinds if kind.supports(tokenizer)]
+    assert "huggingface" in taken
+    for name in taken:
         ids, _ = make_engine(name, tokenizer).encode_batch([text])
         assert tokenizer.eot_id not in ids.tolist(), name
 
 
-@pytest.mark.parametrize("name", ["bytes", "fastokens", "huggingface"])
+@pytest.mark.parametrize("name", ["bytes", "fastokens", "gigatoken", "huggingface"])
 def test_bytes_that_are_not_utf8_raise_with_their_position(name: str, tokenizer_folder: Folder) -> None:
+    if name == "gigatoken":
+        pytest.importorskip("gigatoken")
     tokenizer = BytesTokenizer() if name == "bytes" else load(tokenizer_folder("gpt2"))
     with pytest.raises(UnicodeDecodeError) as caught:
         make_engine(name, tokenizer).encode_batch([b"good", b"ab\xff"])
     assert caught.value.start == 2
+
+
+class TestMemory:
+    def test_an_engine_is_loaded_when_it_is_needed(self, tokenizer_folder: Folder) -> None:
+        engine = FastokensEngine.of(load(tokenizer_folder("gpt2")))
+        assert "_tokenizer" not in vars(engine)
+        engine.encode_batch([b"a"])
+        assert "_tokenizer" in vars(engine)
+
+    def test_an_engine_without_a_mark_never_wears(self, tokenizer_folder: Folder) -> None:
+        engine = make_engine("fastokens", load(tokenizer_folder("gpt2")))
+        ballast = np.ones(30_000_000)
+        assert not engine.worn
+        del ballast
+
+    def test_an_engine_is_worn_by_growth_and_gigatoken_renews_itself(
+        self, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pytest.importorskip("gigatoken")
+        tokenizer = load(tokenizer_folder("gpt2"))
+        monkeypatch.setattr(GigatokenEngine, "recycle_bytes", 50 << 20)
+        engine = make_engine("gigatoken", tokenizer)
+        assert not engine.worn
+        first = engine._tokenizer
+        engine.encode_batch([b"a text"])
+        assert engine._tokenizer is first
+        ballast = np.ones(12_000_000)
+        assert engine.worn
+        assert engine.encode_batch([b"a text"])[0].tolist() == tokenizer.encode("a text").tolist()
+        assert engine._tokenizer is not first
+        assert not engine.worn, "what was there when it was loaded is not its own"
+        del ballast
+
+
+class DislikesZebras(FastokensEngine):
+    def encode_batch(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        return super().encode_batch([text.replace(b"z", b"y") for text in texts])
+
+
+class Remembering(FastokensEngine):
+    def encode_batch(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        return super().encode_batch([texts[max(0, index - 1)] for index in range(len(texts))])
+
+
+class Crashing(FastokensEngine):
+    name = "crashing"
+
+    def encode_batch(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return super().encode_batch(texts)
+
+
+def child_processes() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if "pretokenizer" in " ".join(child.cmdline())]
+
+
+class TestParity:
+    """Comparing in processes of their own, as for every text of some size."""
+
+    long = tuple(f"{word} the word é 文字 {i}\n".encode() * 4000 for i, word in enumerate(("a", "b", "c")))
+
+    def test_the_samples_are_divided_among_processes_that_end(self, tokenizer_folder: Folder) -> None:
+        tokenizer = load(tokenizer_folder("gpt2"))
+        vars(tokenizer).pop("reference", None)
+        choice = choose_engine(tokenizer, self.long, silent)
+        assert choice.facts["compared_bytes"] == sum(map(len, self.long)) > 128 << 10
+        assert "_tokenizer" not in vars(choice.engine), "loaded in other processes, not in this one"
+        assert "reference" not in vars(tokenizer)
+        assert child_processes() == []
+
+    @pytest.mark.parametrize("where", [0, 1, 2])
+    def test_what_differs_in_any_of_them_is_told(self, where: int, tokenizer_folder: Folder) -> None:
+        samples = list(self.long)
+        samples[where] = samples[where].replace(b"word", b"zoo", 1)
+        verdict = hold_against_reference(DislikesZebras, load(tokenizer_folder("gpt2")), samples)
+        assert verdict == Verdict(difference="z")
+
+    def test_a_refusal_comes_back(self, tokenizer_folder: Folder) -> None:
+        verdict = hold_against_reference(FastokensEngine, load(tokenizer_folder("unigram")), self.long)
+        assert "unsupported" in str(verdict.refusal)
+
+    def test_a_crash_is_told(self, tokenizer_folder: Folder) -> None:
+        told = r"comparing engine crashing .* process \d+ was killed by SIGSEGV"
+        with pytest.raises(UserError, match=told):
+            hold_against_reference(Crashing, load(tokenizer_folder("gpt2")), self.long)
+        assert child_processes() == []
+
+    def test_a_difference_that_only_shows_after_other_texts_is_found(self, tokenizer_folder: Folder) -> None:
+        tokenizer = load(tokenizer_folder("gpt2"))
+        texts = [b"first", b"second", b"third"]
+        assert first_difference(Remembering(tokenizer.json), ReferenceEngine.of(tokenizer), texts) == "second"
+
+    def test_a_long_difference_is_shortened(self, tokenizer_folder: Folder) -> None:
+        tokenizer = load(tokenizer_folder("gpt2"))
+        text = ("a house " * 3000 + "zebra" + " of a house" * 2000).encode()
+        found = first_difference(DislikesZebras(tokenizer.json), ReferenceEngine.of(tokenizer), [text])
+        assert found == "z"
 
 
 class TestChoice:
@@ -153,8 +359,38 @@ class TestChoice:
         assert choice.engine.name == "huggingface"
 
     def test_an_unknown_engine_is_refused_with_the_choices(self, tokenizer_folder: Folder) -> None:
-        with pytest.raises(UserError, match="choices are auto, bytes, fastokens, huggingface"):
+        with pytest.raises(UserError, match="choices are auto, bytes, fastokens, gigatoken, huggingface"):
             choose_engine(load(tokenizer_folder("gpt2")), [], silent, "gigantic")
+
+    @pytest.mark.parametrize("name", ["gigatoken", "fastokens"])
+    def test_an_engine_that_is_not_installed_names_the_command(
+        self, name: str, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for module in [module for module in sys.modules if module.split(".")[0] == name]:
+            monkeypatch.delitem(sys.modules, module)
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(UserError, match=rf"--engine {name} .*not installed \(pip install {name}\)"):
+            choose_engine(load(tokenizer_folder("gpt2")), self.samples, silent, name)
+
+    def test_without_the_default_engine_the_reference_takes_over(
+        self, tokenizer_folder: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "fastokens", None)
+        lines: list[str] = []
+        choice = choose_engine(load(tokenizer_folder("gpt2")), self.samples, lines.append)
+        assert choice.engine.name == "huggingface"
+        assert "pip install fastokens" in lines[0]
+
+    def test_gigatoken_is_taken_when_it_is_asked_for(self, tokenizer_folder: Folder) -> None:
+        pytest.importorskip("gigatoken")
+        choice = choose_engine(load(tokenizer_folder("gpt2")), self.samples, silent, "gigatoken")
+        assert choice.engine.name == choice.facts["name"] == "gigatoken"
+        assert choice.facts["reference"].startswith("huggingface ")
+
+    @pytest.mark.parametrize("family", ["special_space_inside", "qwen2"])
+    def test_gigatoken_refuses_what_it_sees_differently(self, family: str, tokenizer_folder: Folder) -> None:
+        pytest.importorskip("gigatoken")
+        assert GigatokenEngine.refuses(load(tokenizer_folder(family)))
 
     def test_an_engine_that_does_not_fit_is_refused_with_the_reason(self, tokenizer_folder: Folder) -> None:
         with pytest.raises(UserError, match=r"cannot encode with tokenizer metaspace_bpe: .*Metaspace"):

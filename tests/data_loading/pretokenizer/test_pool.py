@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
 from conf import UserError
-from data_loading.pretokenizer.blocks import Block, Chunk
-from data_loading.pretokenizer.pool import Work, WorkerDied, cores, encode_in_order
+from data_loading.pretokenizer.blocks import Block, BlockEncoder, Chunk, EncodedBlock
+from data_loading.pretokenizer.bytes_engine import BytesEngine
+from data_loading.pretokenizer.children import Child
+from data_loading.pretokenizer.pool import Work, WorkerDied, _Pool, cores, encode_in_order
+from memory.cgroup import find_levels
 
 ROOT = Path(__file__).resolve().parents[3]
 BYTES = Work(engine="bytes", definition="", eot_id=256, vocab_size=257, errors="strict")
@@ -32,8 +39,11 @@ def blocks(count: int, size: int = 1000, seen: list[int] | None = None) -> Itera
 
 
 def worker_processes() -> list[psutil.Process]:
-    started_as = "data_loading.pretokenizer.worker"
-    return [child for child in psutil.Process().children() if started_as in " ".join(child.cmdline())]
+    return [
+        child
+        for child in psutil.Process().children()
+        if "data_loading.pretokenizer.worker" in " ".join(child.cmdline())
+    ]
 
 
 def test_results_come_in_order_whatever_each_takes() -> None:
@@ -95,18 +105,6 @@ def test_a_fault_in_a_worker_comes_with_its_traceback() -> None:
         list(encode_in_order(blocks(3), narrow, 1))
 
 
-def test_a_killed_worker_is_named_with_its_likely_cause() -> None:
-    results = encode_in_order(blocks(1000), BYTES, 2)
-    next(results)
-    victim = worker_processes()[0]
-    victim.send_signal(signal.SIGKILL)
-    with pytest.raises(
-        WorkerDied, match=rf"process {victim.pid}\) was killed by signal 9, most likely .* memory"
-    ):
-        list(results)
-    assert worker_processes() == []
-
-
 def test_workers_end_when_their_parent_is_killed() -> None:
     code = (
         "import os, time\nfrom tests.data_loading.pretokenizer.test_pool import *\n"
@@ -146,49 +144,297 @@ def test_cores_are_those_this_process_may_use() -> None:
     assert cores() == len(os.sched_getaffinity(0))
 
 
+@dataclass(frozen=True)
+class Fragile(Work):
+    """Bytes, but a text with `poison` ends the worker that gets it.
+
+    definition: how, a signal's name or `exit`; after a comma a file that lets each poison act once.
+    """
+
+    def encoder(self) -> BlockEncoder:
+        how, _, once = self.definition.partition(",")
+        encode = super().encoder()
+
+        class Engine(BytesEngine):
+            def encode_batch(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+                poison = next((text for text in texts if b"poison" in text), None)
+                if poison and not (once and Path(once, poison.decode()).exists()):
+                    if once:
+                        Path(once, poison.decode()).touch()
+                    if how == "exit":
+                        os._exit(3)
+                    os.kill(os.getpid(), getattr(signal, how))
+                return super().encode_batch(texts)
+
+        return replace(encode, engine=Engine(""))
+
+
+def fragile(how: str) -> Fragile:
+    return Fragile(engine="bytes", definition=how, eot_id=256, vocab_size=257, errors="strict")
+
+
+def with_poison(count: int, *at: int) -> Iterator[Block]:
+    for index in range(count):
+        data = b"poison%d" % index if index in at else b"%d" % index
+        yield Block(index, [Chunk(data, "big.txt", index * 1000, index == count - 1)])
+
+
+def texts_of(encoded: Iterator[EncodedBlock]) -> list[bytes]:
+    return [block.ids[block.ids < 256].astype(np.uint8).tobytes() for block in encoded]
+
+
+class TestDeaths:
+    def test_blocks_of_a_killed_worker_are_encoded_again(self) -> None:
+        log: list[str] = []
+        results = encode_in_order(blocks(300), BYTES, 2, log.append)
+        first = next(results)
+        victim = worker_processes()[0]
+        victim.send_signal(signal.SIGKILL)
+        found = [first, *results]
+        assert [block.index for block in found] == list(range(300))
+        assert [int(block.ids[0]) for block in found] == [97 + i % 26 for i in range(300)]
+        assert worker_processes() == []
+        assert len(log) == 1
+        assert f"worker died: process {victim.pid} was killed by SIGKILL, most likely because" in log[0]
+        assert re.search(
+            r"memory; it held \S+ MB \(peak \S+ MB\) when last seen\. .* on with 1 worker$", log[0]
+        )
+
+    @pytest.mark.parametrize(
+        ("how", "at"),
+        [
+            ("SIGKILL", (0,)),
+            ("SIGSEGV", (7,)),
+            ("exit", (39,)),
+            ("SIGKILL", (7, 8, 9)),
+            ("SIGSEGV", tuple(range(6))),
+        ],
+    )
+    def test_whatever_dies_once_changes_nothing(self, how: str, at: tuple[int, ...], tmp_path: Path) -> None:
+        log: list[str] = []
+        work = fragile(f"{how},{tmp_path}")
+        found = texts_of(encode_in_order(with_poison(40, *at), work, 2, log.append))
+        assert found == [block.chunks[0].data for block in with_poison(40, *at)]
+        assert log
+        assert all(("exit status 3" if how == "exit" else how) in line for line in log)
+
+    def test_the_second_death_of_a_block_is_an_error_that_names_its_place(self) -> None:
+        log: list[str] = []
+        done: list[bytes] = []
+        with pytest.raises(
+            WorkerDied,
+            match=r"(?s)^big\.txt: the 8 bytes from byte 23,000 on .* died twice\. First: process \d+ was "
+            r"killed by SIGSEGV.*alone: process \d+ was killed by SIGSEGV.*--workers 1",
+        ):
+            for text in texts_of_each(
+                encode_in_order(with_poison(40, 23), fragile("SIGSEGV"), 2, log.append)
+            ):
+                done.append(text)
+        assert done == [b"%d" % index for index in range(len(done))]
+        assert len(log) == 1
+        assert worker_processes() == []
+
+    def test_a_death_is_retried_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        team: list[int] = []
+        alone = _Pool._alone
+
+        def watched(self: _Pool, block: Block, before: str) -> Any:
+            team.append(len(worker_processes()))
+            return alone(self, block, before)
+
+        monkeypatch.setattr(_Pool, "_alone", watched)
+        work = fragile(f"SIGKILL,{tmp_path}")
+        assert len(list(encode_in_order(with_poison(40, 20), work, 3, silent))) == 40
+        assert team
+        assert max(team) == 0, "the others are gone before it begins"
+
+    @pytest.mark.parametrize(("how", "left"), [("SIGKILL", 2), ("SIGSEGV", 3)])
+    def test_a_kill_makes_the_team_smaller(self, how: str, left: int, tmp_path: Path) -> None:
+        results = encode_in_order(with_poison(200, 5), fragile(f"{how},{tmp_path}"), 3, silent)
+        for block in results:
+            if block.index == 30:
+                assert len(worker_processes()) == left
+
+    def test_an_empty_handed_worker_may_die_too(self) -> None:
+        def last_is_slow() -> Iterator[Block]:
+            yield from blocks(3)
+            idle = worker_processes()
+            time.sleep(0.5)
+            for worker in idle:
+                worker.kill()
+            yield Block(3, [Chunk(b"z", "t", 0, True)])
+
+        assert len(list(encode_in_order(last_is_slow(), BYTES, 2, silent))) == 4
+
+
+def texts_of_each(encoded: Iterator[EncodedBlock]) -> Iterator[bytes]:
+    for block in encoded:
+        yield from texts_of(iter([block]))
+
+
+def silent(line: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Wearing(Work):
+    """Worn after every third block; each document ends with the process id of its worker."""
+
+    def encoder(self) -> BlockEncoder:
+        class Engine(BytesEngine):
+            blocks = 0
+
+            def encode_batch(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+                self.blocks += 1
+                return super().encode_batch([text + b" %d" % os.getpid() for text in texts])
+
+            @property
+            def worn(self) -> bool:
+                return self.blocks >= 3
+
+        return replace(super().encoder(), engine=Engine(""))
+
+
+def test_a_worn_worker_hands_over_to_a_fresh_one() -> None:
+    work = Wearing(engine="bytes", definition="", eot_id=256, vocab_size=257, errors="strict")
+    log: list[str] = []
+    found = [text.split() for text in texts_of(encode_in_order(with_poison(24), work, 2, log.append))]
+    assert log == [], "no death"
+    assert [text for text, _ in found] == [b"%d" % index for index in range(24)]
+    workers = Counter(pid for _, pid in found)
+    assert max(workers.values()) == 3
+    assert len(workers) >= 8
+    assert worker_processes() == []
+
+
+HUNGRY = """
+import sys
+from tests.data_loading.pretokenizer.test_pool import *
+
+print(len(list(encode_in_order(hungry(int(sys.argv[1])), Hungry("bytes", "", 256, 257, "strict"), 2, print))))
+"""
+
+
+@dataclass(frozen=True)
+class Hungry(Work):
+    """Takes so many MB of memory as the text says."""
+
+    def encoder(self) -> BlockEncoder:
+        class Engine(BytesEngine):
+            def encode_batch(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+                held = []
+                for _ in range(int(texts[0]) // 10):
+                    held.append(bytearray(b"x" * (10 << 20)))
+                    time.sleep(0.02)
+                return super().encode_batch(texts)
+
+        return replace(super().encoder(), engine=Engine(""))
+
+
+def hungry(megabytes: int) -> Iterator[Block]:
+    """Two that fit alone, but not at the same time; or one that never does."""
+    for index in range(20):
+        wanted = megabytes if index in (8, 9) else 0
+        yield Block(index, [Chunk(b"%d" % wanted, "big.txt", index * 1000, True)])
+
+
+@pytest.mark.privileged
+class TestRealKills:
+    @pytest.fixture
+    def run(self) -> Iterator[Callable[[int], subprocess.CompletedProcess[str]]]:
+        """Run HUNGRY in a cgroup of 300 MB."""
+        version, levels = find_levels("", Path("/proc/self/cgroup").read_bytes())
+        if not levels:
+            pytest.skip("no memory cgroup to make another one in")
+        job = Path(levels[0].folder) / f"highwater_pool_{os.getpid()}_{time.time_ns()}"
+        try:
+            job.mkdir()
+            if version == 2:
+                (job.parent / "cgroup.subtree_control").write_text("+memory")
+            limit = "memory.limit_in_bytes" if version == 1 else "memory.max"
+            (job / limit).write_text(str(300 << 20))
+        except OSError as error:
+            pytest.skip(f"cannot make a cgroup with a limit here: {error}")
+
+        def run(megabytes: int) -> subprocess.CompletedProcess[str]:
+            enter = f"import os; open({str(job / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
+            command = [sys.executable, "-c", enter + HUNGRY, str(megabytes)]
+            return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+        yield run
+        for _ in range(50):
+            with suppress(OSError):
+                job.rmdir()
+                break
+            time.sleep(0.1)
+
+    def test_an_oom_kill_is_named_and_its_blocks_are_encoded_alone(
+        self, run: Callable[[int], subprocess.CompletedProcess[str]]
+    ) -> None:
+        done = run(160)
+        assert done.returncode == 0, done.stderr
+        line, count = done.stdout.strip().splitlines()
+        assert count == "20"
+        assert "SIGKILL, because the job ran out of memory: 1 more OOM kills in its cgroup" in line
+        assert "whose limit is 300 MB" in line
+        peak = re.search(r"it held (\d+) MB", line)
+        assert peak is not None
+        assert int(peak.group(1)) >= 60
+
+    def test_a_block_that_never_fits_is_an_error(
+        self, run: Callable[[int], subprocess.CompletedProcess[str]]
+    ) -> None:
+        done = run(600)
+        assert done.returncode == 1
+        assert "big.txt: the 3 bytes from byte 8,000 on" in done.stderr
+        assert done.stderr.count("more OOM kills") == 2
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["fastokens", "huggingface"])
-def test_a_worker_stays_below_300_mb_on_random_words(
-    engine: str, tmp_path: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("engine", "limit"), [("fastokens", 300), ("gigatoken", 300), ("huggingface", 600)])
+def test_a_worker_stays_below_its_bound_on_random_words(
+    engine: str, limit: int, tmp_path: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Words that never repeat fill every cache. Peak resident size, mapped files included."""
     import random
     import string
 
-    from data_loading.pretokenizer.job import Options, pretokenize
-    from data_loading.pretokenizer.texts import TextFile
+    if engine == "gigatoken":
+        pytest.importorskip("gigatoken")
+    from data_loading.pretokenizer.blocks import make_blocks
+    from data_loading.pretokenizer.engines import ENGINES
+    from data_loading.tokenizer import JsonTokenizer
     from data_loading.tokenizer_files import read_tokenizer
 
     generator = random.Random(0)
-    words = 6_000_000 if engine == "fastokens" else 600_000
-    with open(tmp_path / "a.txt", "w") as file:
-        for _ in range(words // 1000):
-            line = (
+
+    def lines() -> Iterator[Chunk]:
+        for _ in range(40 if engine != "huggingface" else 6):
+            words = (
                 "".join(generator.choices(string.ascii_letters, k=generator.randint(3, 14)))
-                for _ in range(1000)
+                for _ in range(100_000)
             )
-            file.write(" ".join(line) + "\n")
+            yield Chunk(" ".join(words).encode() + b" ", "t", 0, False)
+            # one run without a space, as long as the bounds allow for
+            yield Chunk("".join(generator.choices(string.ascii_letters, k=1_000_000)).encode(), "t", 0, False)
+        yield Chunk(b"", "t", 0, True)
+
     peaks: list[int] = []
-    watch(monkeypatch, peaks)
+    end = Child.end
+
+    def noted(child: Child) -> None:
+        child.note_memory()
+        seen = child._seen
+        peaks.append(0 if seen is None or seen.peak_rss_bytes is None else seen.peak_rss_bytes)
+        end(child)
+
+    monkeypatch.setattr(Child, "end", noted)
     tokenizer = read_tokenizer(shared_data / "gpt2", "gpt2")
-    pretokenize(
-        TextFile(tmp_path / "a.txt"), tokenizer, tmp_path / "a.npy", Options(workers=2, engine=engine)
-    )
-    assert len(peaks) == 2
-    assert max(peaks) < 300 << 20
-
-
-def watch(monkeypatch: pytest.MonkeyPatch, peaks: list[int]) -> None:
-    """Note VmHWM of each worker just before it is ended."""
-    from data_loading.pretokenizer import pool
-
-    end: Callable[[Any], None] = pool._end
-
-    def noted(process: subprocess.Popen[bytes]) -> None:
-        status = Path(f"/proc/{process.pid}/status").read_text()
-        peaks.append(
-            int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) << 10
-        )
-        end(process)
-
-    monkeypatch.setattr(pool, "_end", noted)
+    assert isinstance(tokenizer, JsonTokenizer)
+    work = Work(engine, tokenizer.json, tokenizer.eot_id, tokenizer.vocab_size, "strict")
+    packed = make_blocks(lines(), tokenizer.cut_rule, ENGINES[engine].block_bytes)
+    for _ in encode_in_order(packed, work, 2):
+        pass
+    assert len(peaks) >= (3 if engine == "gigatoken" else 2)
+    print(engine, "peaks in MB:", sorted(peak >> 20 for peak in peaks))
+    assert max(peaks) < limit << 20
