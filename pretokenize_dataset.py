@@ -9,13 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import UserError
+from data_loading.pretokenizer.input_flags import (
+    add_input_flags,
+    count_of,
+    is_stdlib,
+    open_sources,
+    outputs_of,
+)
 
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
     from data_loading.pretokenizer.job import Result
     from data_loading.pretokenizer.source import Source
 
-STDLIB = "stdlib"
 DTYPES = {"<u2": "uint16", "<u4": "uint32"}
 
 EXAMPLES = """\
@@ -24,6 +30,8 @@ examples:
   python pretokenize_dataset.py corpus.txt --tokenizer bytes   # needs no tokenizer files
   python pretokenize_dataset.py corpus.txt --tokenizer ./my_bpe --output Datasets/corpus.npy
   python pretokenize_dataset.py posts.txt --document-separator '<|endoftext|>'
+  python pretokenize_dataset.py a.txt 'dump/*.jsonl.zst' --output Datasets/mix.npy --max-tokens 1B
+  python pretokenize_dataset.py train.txt --val held_out.txt --output Datasets/mine
   python pretokenize_dataset.py stdlib                         # the source code of Python's own library
   python pretokenize_dataset.py verify Datasets/c4.npy         # is it what its manifest says?
   python pretokenize_dataset.py inspect Datasets/c4.npy        # what is in it?
@@ -42,28 +50,29 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument("file", metavar="FILE", help="a text file, or stdlib: Python's own source code")
+    add_input_flags(result)
     result.add_argument(
         "--tokenizer",
         metavar="NAME_OR_FOLDER",
         help="bytes, gpt2, a folder with tokenizer.json or with vocab.json and merges.txt, or a hub "
         "repository org/name (default: gpt2; bytes for stdlib)",
     )
+    result.add_argument(
+        "--train-tokenizer",
+        metavar="N",
+        help="train a byte-level BPE of N ids on the text first, and keep it beside the tokens",
+    )
     result.add_argument("--output", metavar="OUT.npy", help="default: FILE with .npy in place of .txt")
     result.add_argument(
-        "--document-separator",
-        metavar="LINE",
-        help="a line that stands between two documents (default: the file is one document)",
-    )
-    result.add_argument("--encoding", default="utf-8", help="of the text (default: utf-8)")
-    result.add_argument(
-        "--errors",
-        default="strict",
+        "--special-tokens",
+        default="text",
         metavar="HOW",
-        help="undecodable bytes: strict (default), replace, ignore",
+        help="<|endoftext|> and the like in the text: text (default), or parse: they become their ids",
     )
     result.add_argument(
-        "--engine", default="auto", help="auto (default), fastokens, huggingface: all give the same ids"
+        "--engine",
+        default="auto",
+        help="auto (default), fastokens, gigatoken, huggingface: all give the same ids",
     )
     result.add_argument(
         "--run-limit",
@@ -115,44 +124,60 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Tokenize as asked and say what came out."""
-    from data_loading.lookup import load_tokenizer, tokenizer_spec
+    from data_loading.lookup import load_tokenizer
+    from data_loading.pretokenizer.held_out import refuse_same_contents
     from data_loading.pretokenizer.job import Options, pretokenize
+    from data_loading.pretokenizer.special_tokens import choose
     from memory import record_to, stage
 
     if options.workers is not None and options.workers < 0:
         raise UserError(f"--workers {options.workers}: expected 0 or more")
     log = _log_to(sys.stderr)
-    spec = tokenizer_spec(_tokenizer_name(options))
+    if options.tokenizer is not None and options.train_tokenizer is not None:
+        raise UserError("--tokenizer and --train-tokenizer: give one of them")
+    how = Options(
+        overwrite=options.overwrite,
+        engine=options.engine,
+        workers=options.workers,
+        run_limit_bytes=_run_limit(options.run_limit),
+        terminal=sys.stderr if sys.stderr.isatty() else None,
+    )
     with record_to(None, attempt=1, echo=log):
+        sources = open_sources(options)
+        spec = _tokenizer_spec(options, sources[0], log)
+        outputs = outputs_of(options, spec.name)
         with stage("load_tokenizer"):
-            tokenizer = load_tokenizer(spec)
-        source, output = _source_and_output(options, spec.name)
-        result = pretokenize(
-            source,
-            tokenizer,
-            output,
-            Options(
-                overwrite=options.overwrite,
-                engine=options.engine,
-                workers=options.workers,
-                run_limit_bytes=_run_limit(options.run_limit),
-                terminal=sys.stderr if sys.stderr.isatty() else None,
-            ),
-            log,
-        )
+            tokenizer = choose(load_tokenizer(spec), options.special_tokens)
+        results = [
+            pretokenize(source, tokenizer, output, how, log)
+            for source, output in zip(sources, outputs, strict=True)
+        ]
+    if len(results) == 2:
+        refuse_same_contents(results[0].manifest, results[1].manifest)
     if options.json:
         import json
 
-        print(json.dumps(_facts(result), indent=2))
+        facts = [_facts(result) for result in results]
+        print(json.dumps({**facts[0], **({"val": facts[1]} if len(facts) == 2 else {})}, indent=2))
     else:
-        print(_summary(result, options, spec))
+        print("\n".join([*map(_summary, results), f"next: {_next(results, options, spec)}"]))
     return 0
 
 
-def _tokenizer_name(options: argparse.Namespace) -> str:
+def _tokenizer_spec(options: argparse.Namespace, source: Source, log: Callable[[str], None]) -> Tokenizer:
+    """The tokenizer asked for; one that is to be trained lies beside the tokens that it makes."""
+    from data_loading.lookup import tokenizer_spec
+
     if options.tokenizer is not None:
-        return options.tokenizer
-    return "bytes" if _is_stdlib(options.file) else "gpt2"
+        return tokenizer_spec(options.tokenizer)
+    if options.train_tokenizer is None:
+        return tokenizer_spec("bytes" if is_stdlib(options.files) else "gpt2")
+    from data_loading.pretokenizer.bpe import train_tokenizer
+
+    size = count_of(options.train_tokenizer, "--train-tokenizer", 1)
+    tokens = outputs_of(options, f"bpe{size}")[0]
+    folder = tokens.with_name(f"{tokens.name.removesuffix('.npy')}.bpe{size}")
+    return tokenizer_spec(str(train_tokenizer(source, size, folder, log)))
 
 
 def _run_limit(given: str | None) -> int:
@@ -169,33 +194,6 @@ def _run_limit(given: str | None) -> int:
 
 def _log_to(stream: Any) -> Callable[[str], None]:
     return lambda line: print(line, file=stream, flush=True)
-
-
-def _is_stdlib(file: str) -> bool:
-    return file == STDLIB and not Path(file).exists()
-
-
-def _source_and_output(options: argparse.Namespace, tokenizer_name: str) -> tuple[Source, Path]:
-    from data_loading.locate import DEFAULT_FOLDER, tokens_beside
-    from data_loading.pretokenizer.stdlib_source import StdlibSource, default_name
-    from data_loading.pretokenizer.texts import TextFile
-
-    source: Source
-    if _is_stdlib(options.file):
-        source, output = StdlibSource(), DEFAULT_FOLDER / default_name(tokenizer_name)
-    else:
-        text = Path(options.file).expanduser()
-        if text.suffix == ".npy":
-            raise UserError(f"{text} is a token file already; expected a text")
-        source = TextFile(text, options.encoding, options.errors, options.document_separator)
-        output = tokens_beside(text)
-    if options.output is not None:
-        output = Path(options.output).expanduser()
-        if output.suffix != ".npy" or output.name == ".npy" or output.name.endswith(".docs.npy"):
-            raise UserError(f"--output {options.output}: expected a name that ends in .npy (not .docs.npy)")
-        if output.is_dir():
-            raise UserError(f"--output {options.output} is a folder; expected a file name that ends in .npy")
-    return source, output
 
 
 def _facts(result: Result) -> dict[str, Any]:
@@ -215,9 +213,7 @@ def _facts(result: Result) -> dict[str, Any]:
     }
 
 
-def _summary(result: Result, options: argparse.Namespace, spec: Tokenizer) -> str:
-    import shlex
-
+def _summary(result: Result) -> str:
     from memory import format_bytes
 
     manifest, name = result.manifest, result.manifest["tokenizer"]["name"]
@@ -233,12 +229,20 @@ def _summary(result: Result, options: argparse.Namespace, spec: Tokenizer) -> st
         lines = [what, f"made in {result.seconds:.1f} s ({rate}) by engine {manifest['engine']['name']}"]
     else:
         lines = [what, "up to date: nothing to do (--overwrite makes it anew)"]
-    if _is_stdlib(options.file):
-        train = [] if name == "bytes" else _overrides(spec)
+    return "\n".join(lines)
+
+
+def _next(results: list[Result], options: argparse.Namespace, spec: Tokenizer) -> str:
+    """The command that trains on it."""
+    import shlex
+
+    if is_stdlib(options.files) and len(results) == 1:
+        train = [] if spec.name == "bytes" else _overrides(spec)
     else:
-        train = ["dataset=text", f"dataset.path={result.path}", *_overrides(spec)]
-    command = shlex.join(["python", "experiments.py", "model=32d", *train])
-    return "\n".join([*lines, f"next: {command}"])
+        keys = ("dataset.path", "dataset.val_path")
+        paths = [f"{key}={result.path}" for key, result in zip(keys, results, strict=False)]
+        train = ["dataset=text", *paths, *_overrides(spec)]
+    return shlex.join(["python", "experiments.py", "model=32d", *train])
 
 
 def _count(number: int, noun: str) -> str:

@@ -18,6 +18,8 @@ import numpy as np
 from conf import UserError
 from data_loading.content_hash import file_content_hash
 from data_loading.npy import open_npy
+from data_loading.pretokenizer.byte_files import content_hash_of
+from data_loading.pretokenizer.special_tokens import parsing
 from data_loading.set_files import SetFiles, settle
 from data_loading.token_set import read_manifest
 from data_loading.tokenizer import Tokenizer
@@ -175,7 +177,11 @@ def _sources(files: SetFiles, manifest: dict[str, Any], deep: bool) -> Iterator[
         elif path.stat().st_mtime_ns == source.get("mtime_ns") and not deep:
             yield Finding("source", True, f"{path} has the size and time it had")
         else:
-            same = file_content_hash(path) == source["content_hash"]
+            try:
+                same = content_hash_of(path, source.get("read_bytes")) == source["content_hash"]
+            except UserError as error:
+                yield Finding("source", False, str(error))
+                continue
             told = f"{path} " + ("has the content it had" if same else "was changed since")
             yield Finding("source", same, told)
 
@@ -190,6 +196,8 @@ def _samples(
     if not tokenizer.cut_rule.exists:
         yield Finding("sample", None, f"this tokenizer allows no cut ({tokenizer.cut_rule.why_none})")
         return
+    if manifest["options"].get("special_tokens") == "parse":
+        tokenizer = parsing(tokenizer)
     text = _text_of(files, manifest)
     if text is not None:
         yield _text_in_tokens(files, manifest, text, tokenizer)
@@ -198,10 +206,16 @@ def _samples(
 
 def _text_of(files: SetFiles, manifest: dict[str, Any]) -> Path | None:
     """The text the set was made from, where it is one plain text that is here."""
-    options = manifest["options"]
-    if len(manifest["sources"]) != 1 or (options.get("encoding"), options.get("errors")) != (
-        "utf-8",
-        "strict",
+    options, sources = manifest["options"], manifest["sources"]
+    is_packed = any(source.get("compression") or source.get("read_bytes") for source in sources)
+    if (
+        is_packed
+        or len(sources) != 1
+        or (options.get("encoding"), options.get("errors"))
+        != (
+            "utf-8",
+            "strict",
+        )
     ):
         return None
     path = files.tokens.parent / manifest["sources"][0]["path"]

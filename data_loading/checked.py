@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import durable
-from data_loading.content_hash import file_content_hash
+from data_loading.pretokenizer.byte_files import content_hash_of
 from data_loading.set_files import SetFiles
 
 log = logging.getLogger("data_loading")
@@ -42,7 +42,7 @@ def text_difference(text: Path, fact: dict[str, Any], files: SetFiles) -> str | 
     """How the text is not the one of a manifest's source; None when it is.
 
     Size and modification time are trusted; otherwise the contents are compared, once for each
-    state of the text.
+    state of the text. Raises UserError where it cannot be read.
     """
     stat = text.stat()
     if fact.get("bytes") != stat.st_size:
@@ -50,16 +50,17 @@ def text_difference(text: Path, fact: dict[str, Any], files: SetFiles) -> str | 
         return f"it was made from a text {there}, and {text} has {stat.st_size:,} bytes"
     if fact.get("mtime_ns") == stat.st_mtime_ns:
         return None
-    key = {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-    known = read_checked(files).get("text", {})
+    key = {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns, "read_bytes": fact.get("read_bytes")}
+    texts = read_checked(files).get("texts", {})
+    known = texts.get(str(text.resolve()), {})
     if not all(known.get(name) == value for name, value in key.items()):
         log.info(
             "reading %s once: its modification time is not that of the text %s was made from",
             text,
             files.tokens,
         )
-        known = {**key, "content_hash": file_content_hash(text)}
-        write_checked(files, {**read_checked(files), "text": known})
+        known = {**key, "content_hash": content_hash_of(text, fact.get("read_bytes"))}
+        write_checked(files, {**read_checked(files), "texts": {**texts, str(text.resolve()): known}})
     if known["content_hash"] == fact["content_hash"]:
         return None
     return (

@@ -14,10 +14,10 @@ import durable
 from conf import UserError, schema
 from data_loading.locate import DEFAULT_FOLDER, Place, locate
 from data_loading.lookup import KNOWN, TokenizerNotFound, load_tokenizer
+from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.job import Options, command_for, pretokenize
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.stdlib_source import StdlibSource, default_name
-from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles
 from data_loading.splits import split_ranges
 from data_loading.token_set import TokenSet, open_token_set, read_manifest
@@ -207,7 +207,7 @@ def _token_set(
     if not place.is_tokenized:
         source = _source(dataset, place)
         if not (tokenize and dataset.auto_tokenize):
-            text = Path(source.what) if isinstance(source, TextFile) else Path("stdlib")
+            text = place.text or Path("stdlib")
             command = _command(dataset, place, spec)
             raise NotTokenized(text, source.total_bytes or 0, command, tokenizer.vocab_size)
         _tokenize_once(source, tokenizer, place.tokens, log)
@@ -222,7 +222,8 @@ def _source(dataset: schema.Dataset, place: Place) -> Source:
         return StdlibSource()
     if place.text is None:
         raise UserError(f"{place.tokens}: no such token file")
-    return TextFile(place.text, dataset.encoding, dataset.errors, dataset.document_separator)
+    options = InputOptions(dataset.encoding, dataset.errors, dataset.document_separator)
+    return open_inputs([str(place.text)], options)
 
 
 def _tokenize_once(source: Source, tokenizer: Tokenizer, output: Path, log: Callable[[str], None]) -> None:
@@ -232,7 +233,7 @@ def _tokenize_once(source: Source, tokenizer: Tokenizer, output: Path, log: Call
             result = pretokenize(source, tokenizer, output, options, log)
             log(f"{output}: {result.manifest['tokens']:,} tokens in {result.seconds:.1f} s")
         except durable.LockHeld as held:
-            log(f"{held}; waiting for it")
+            log(f"{held.what} is being made by {held.holder}; waiting for it")
             files = SetFiles(output)
             with durable.lock(files.lock, f"token set {output}", wait_s=_LONGEST_WAIT_S):
                 pass
@@ -250,15 +251,18 @@ def _command(
         ("--document-separator", dataset.document_separator, None),
         ("--encoding", dataset.encoding, "utf-8"),
         ("--errors", dataset.errors, "strict"),
+        ("--text-field", None, None),
+        ("--max-documents", None, None),
+        ("--max-tokens", None, None),
     ):
         used = value if value != default else made.get(flag[2:].replace("-", "_"), default)
         if used != default:
             options += [flag, str(used)]
     sources = manifest["sources"] if manifest else []
-    text = str(place.text or (sources[0]["path"] if len(sources) == 1 else "TEXT"))
+    texts = [str(place.text)] if place.text else [source["path"] for source in sources]
     if place.text is None:
         options += ["--output", str(place.tokens)]
-    return command_for(text, _flag(tokenizer), *options)
+    return command_for(texts or ["TEXT"], _flag(tokenizer), *options)
 
 
 def _flag(tokenizer: schema.Tokenizer) -> str:

@@ -11,6 +11,10 @@ from data_loading.set_files import SetFiles, settle
 
 DEFAULT_FOLDER = Path("Datasets")
 _VAL_SUFFIXES = ("_validation", "_val")
+TEXT_SUFFIXES = (".txt",)
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+TABLE_SUFFIXES = (".parquet", ".arrow")
+COMPRESSED_SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,24 @@ def locate(dataset: Dataset) -> tuple[Place, Place | None]:
 
 
 def tokens_beside(text: Path) -> Path:
-    """X.npy for X.txt; for a text of another name, that name with .npy added."""
-    return text.with_name(text.name.removesuffix(".txt") + ".npy")
+    """X.npy for X.txt, X.jsonl.zst ...; for a text of another name, that name with .npy added."""
+    name = bare_name(text.name)
+    known = (*TEXT_SUFFIXES, *JSON_SUFFIXES, *TABLE_SUFFIXES)
+    suffix = next((suffix for suffix in known if name.endswith(suffix)), "")
+    return text.with_name((name if suffix else text.name).removesuffix(suffix) + ".npy")
+
+
+def bare_name(name: str) -> str:
+    """A file's name without what says that it is compressed."""
+    return next((name.removesuffix(end) for end in COMPRESSED_SUFFIXES if name.lower().endswith(end)), name)
+
+
+def has_known_suffix(name: str) -> bool:
+    """Whether a folder's file of this name is one of its texts (a plain .json may be anything)."""
+    bare = bare_name(name).lower()
+    if name.lower().endswith((".json", *TABLE_SUFFIXES)):
+        return name.lower().endswith(".parquet")
+    return bare.endswith((*TEXT_SUFFIXES, *JSON_SUFFIXES))
 
 
 def _at(given: str, key: str) -> tuple[Place, Place | None]:

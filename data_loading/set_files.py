@@ -12,7 +12,7 @@ import errno
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,17 +83,13 @@ def staging(files: SetFiles) -> Iterator[Path]:
     """The hidden folder for the parts; what it holds is put in place at the end of the block.
 
     The caller holds the set's lock and has finished an earlier commit. After an exception the folder
-    stays, for another attempt, unless it is a UserError: then the input itself is at fault.
+    stays, for another attempt.
     """
-    try:
-        files.partial.mkdir(exist_ok=True)
-        yield files.partial
-        _sync_tree(files.partial)
-        durable.point(f"{files.tokens.name}:before_commit")
-        os.rename(files.partial, files.commit)
-    except UserError:
-        shutil.rmtree(files.partial, ignore_errors=True)
-        raise
+    files.partial.mkdir(exist_ok=True)
+    yield files.partial
+    _sync_tree(files.partial)
+    durable.point(f"{files.tokens.name}:before_commit")
+    os.rename(files.partial, files.commit)
     durable.fsync_folder(files.tokens.parent)
     durable.point(f"{files.tokens.name}:after_commit")
     finish_commit(files)
@@ -140,13 +136,13 @@ def settle(files: SetFiles) -> None:
 
 
 @contextmanager
-def disk_errors(path: Path, text: str) -> Iterator[None]:
+def disk_errors(path: Path, texts: Sequence[str]) -> Iterator[None]:
     """A full disk or a read-only folder becomes a UserError that names the path and what to type.
 
-    text: what the command that makes the set is given.
+    texts: what the command that makes the set is given.
     """
     elsewhere = shlex.join(
-        ["python", "pretokenize_dataset.py", text, "--output", f"/ANOTHER/FOLDER/{path.name}"]
+        ["python", "pretokenize_dataset.py", *texts, "--output", f"/ANOTHER/FOLDER/{path.name}"]
     )
     try:
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import gzip
 import json
 import os
 import pty
@@ -151,6 +152,21 @@ def test_a_moving_line_on_a_terminal_is_taken_away(tmp_path: Path) -> None:
     assert all(line.rsplit(b"\r", 2)[1].strip() == b"" for line in moving), "nothing of it stays"
 
 
+def test_a_tokenizer_trained_on_the_text(text: Path, tmp_path: Path) -> None:
+    text.write_text("the high water mark of memory\n" * 400)
+    done = run(tmp_path, "Datasets/my.txt", "--train-tokenizer", "300")
+    assert done.returncode == 0, done.stderr
+    assert "tokenizer=custom tokenizer.path=Datasets/my.bpe300" in done.stdout
+    assert (tmp_path / "Datasets/my.bpe300/tokenizer.json").exists()
+    again = run(tmp_path, "Datasets/my.txt", "--train-tokenizer", "300")
+    assert "trained earlier" in again.stderr
+    assert "up to date" in again.stdout
+    assert "give one of them" in refused(
+        tmp_path, "Datasets/my.txt", "--train-tokenizer", "300", "--tokenizer", "bytes"
+    )
+    assert "expected 257" in refused(tmp_path, "Datasets/my.txt", "--train-tokenizer", "99")
+
+
 def test_the_next_command_can_be_typed_whatever_the_names(tmp_path: Path, root: Path) -> None:
     text = tmp_path / "my file (1), é.txt"
     text.write_text("high water mark\n" * 500)
@@ -188,6 +204,94 @@ def test_ctrl_c_keeps_what_was_done_and_exits_130(tmp_path: Path) -> None:
     process.stderr.close()
 
 
+class TestInputs:
+    def test_several_inputs_in_one_set(self, tmp_path: Path) -> None:
+        (tmp_path / "dump").mkdir()
+        (tmp_path / "a.txt").write_text("three words here")
+        for name in "ba":
+            (tmp_path / "dump" / f"{name}.jsonl.gz").write_bytes(
+                gzip.compress(b'{"text": "%s"}' % name.encode())
+            )
+        done = run(
+            tmp_path, "a.txt", "dump/*.jsonl.gz", "--tokenizer", "bytes", "--output", "mix.npy",
+            "--max-tokens", "19",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "mix.npy: 17 tokens of text in 2 documents" in done.stdout
+        assert np.load(tmp_path / "mix.npy").tolist() == [*b"three words here", 256, ord("a"), 256]
+
+    def test_standard_input(self, tmp_path: Path) -> None:
+        command = ("-", "--tokenizer", "bytes", "--output", "x.npy")
+        assert run(tmp_path, *command, input="the water").returncode == 0
+        assert np.load(tmp_path / "x.npy").tolist() == [*b"the water", 256]
+        assert "standard input has no name" in refused(tmp_path, "-", "--tokenizer", "bytes", input="x")
+
+    def test_held_out_text_is_a_set_of_its_own(self, tmp_path: Path) -> None:
+        from conf.schema import Dataset
+        from data_loading.locate import locate
+
+        (tmp_path / "wiki_train.txt").write_text("to train on\n" * 100)
+        (tmp_path / "wiki_valid.txt").write_text("held out")
+        command = ("wiki_train.txt", "--val", "wiki_valid.txt", "--tokenizer", "bytes", "--output", "D/wiki")
+        done = run(tmp_path, *command)
+        assert done.returncode == 0, done.stderr
+        assert "D/wiki_train.npy: 1,200 tokens" in done.stdout
+        assert "D/wiki_validation.npy: 8 tokens" in done.stdout
+        assert "dataset.path=D/wiki_train.npy dataset.val_path=D/wiki_validation.npy" in done.stdout
+        train, val = locate(Dataset(source="text", path=str(tmp_path / "D" / "wiki")))
+        assert val is not None
+        assert (train.tokens.name, val.tokens.name) == ("wiki_train.npy", "wiki_validation.npy")
+        facts = json.loads(run(tmp_path, *command, "--json").stdout)
+        assert (facts["tokens"], facts["val"]["tokens"], facts["made"]) == (1201, 9, False)
+
+    @pytest.mark.parametrize("packed", [False, True])
+    def test_the_same_text_held_out_is_refused(self, packed: bool, tmp_path: Path) -> None:
+        (tmp_path / "a.txt").write_text("text")
+        (tmp_path / "b.txt").write_bytes(gzip.compress(b"text") if packed else b"text")
+        message = refused(tmp_path, "a.txt", "--val", "b.txt", "--tokenizer", "bytes")
+        assert "b.txt holds the same text as a.txt" in message
+        assert (tmp_path / "a.npy").exists() == packed, "told before, where that is cheap"
+
+    def test_only_train_is_limited(self, tmp_path: Path) -> None:
+        (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' * 9)
+        (tmp_path / "b.jsonl").write_text('{"text": "b"}\n' * 9)
+        done = run(
+            tmp_path, "a.jsonl", "--val", "b.jsonl", "--tokenizer", "bytes", "--max-documents", "2", "--json"
+        )
+        facts = json.loads(done.stdout)
+        assert (facts["documents"], facts["val"]["documents"]) == (2, 9)
+
+    @pytest.mark.parametrize(
+        ("name", "flags"),
+        [("a.jsonl.gz", []), ("a.txt", []), ("b.jsonl", ["--max-tokens", "1500"]), ("b.parquet", [])],
+    )
+    def test_verify_knows_every_kind(self, name: str, flags: list[str], tmp_path: Path) -> None:
+        line = json.dumps({"text": "the water rose and the mark stayed high " * 20}).encode() + b"\n"
+        if name.endswith("parquet"):
+            parquet = pytest.importorskip("pyarrow.parquet")
+            parquet.write_table(pytest.importorskip("pyarrow").table({"text": ["a b"] * 9}), tmp_path / name)
+        else:
+            data = line * 3000 if "b." in name else line * 90
+            (tmp_path / name).write_bytes(gzip.compress(data) if name != "b.jsonl" else data)
+        command = (name, "--tokenizer", "bytes", "--output", "x.npy", *flags)
+        assert run(tmp_path, *command).returncode == 0
+        os.utime(tmp_path / name, (1, 1))
+        done = run(tmp_path, "verify", "x.npy", "--deep")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"{name} has the content it had" in done.stdout
+
+    def test_a_run_reads_json_lines_as_such(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from conf.schema import Dataset, Tokenizer
+        from data_loading import prepare_data
+
+        (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "some words"}\n' * 20))
+        dataset = Dataset(source="text", path=str(tmp_path / "a.jsonl.gz"))
+        data = prepare_data(dataset, Tokenizer(name="bytes"), tokenize=True)
+        assert data.train.tokens[:11].tolist() == [*b"some words", 256]
+        os.utime(tmp_path / "a.jsonl.gz", (1, 1))
+        prepare_data(dataset, Tokenizer(name="bytes"), tokenize=False)
+
+
 class TestBadInput:
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -197,7 +301,15 @@ class TestBadInput:
             (["bad.txt"], "bad.txt: byte 4 (0xe9) is not utf-8"),
             (["bad.txt", "--encoding", "utf-9"], "--encoding utf-9: no such encoding"),
             (["bad.txt", "--errors", "guess"], "--errors guess: choices are strict, replace, ignore"),
-            (["Datasets"], "Datasets is a folder"),
+            (["Datasets"], "Datasets is a folder: say where the tokens go, --output FILE.npy"),
+            (["Datasets/my.txt", "bad.txt"], "2 inputs have no name in common: say where the tokens go"),
+            (["Datasets/*.txt"], "may be several files: say where the tokens go"),
+            (["folder.npy"], "folder.npy is a folder without any file of a known kind"),
+            (["no*"], "no*: no file matches this pattern"),
+            (["Datasets/my.txt", "--max-tokens", "1.5"], "--max-tokens 1.5: expected a whole number"),
+            (["Datasets/my.txt", "--max-documents", "0"], "--max-documents 0: expected 1 or more"),
+            (["Datasets/my.txt", "--skip-bad", "many"], "--skip-bad many: expected a count"),
+            (["stdlib", "--text-field", "text"], "--text-field: stdlib is read file by file"),
             (["Datasets/my.npy"], "is a token file already"),
             (["Datasets/my.txt", "--output", "out"], "expected a name that ends in .npy"),
             (["Datasets/my.txt", "--output", "x.docs.npy"], "expected a name that ends in .npy"),

@@ -7,30 +7,47 @@ import json
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
 import durable
 from conf import UserError
 from data_loading.content import note_content
 from data_loading.content_hash import file_content_hash
-from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES, Block, BlockEncoder, EncodedBlock, make_blocks
+from data_loading.pretokenizer.blocks import (
+    RUN_LIMIT_BYTES,
+    Block,
+    BlockEncoder,
+    EncodedBlock,
+    Undecodable,
+    make_blocks,
+)
 from data_loading.pretokenizer.engines import ENGINES, Engine, choose_engine
+from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.journal import Journal, Progress, read_job, read_progress
+from data_loading.pretokenizer.limit import until_token
+from data_loading.pretokenizer.manifest import (
+    WRITER_VERSION,
+    left_out,
+    make_manifest,
+    text_bytes_of,
+    with_shares,
+)
 from data_loading.pretokenizer.meter import Meter
-from data_loading.pretokenizer.pool import Work, cores, encode_in_order
+from data_loading.pretokenizer.pool import Work, WorkerDied, cores, encode_in_order
 from data_loading.pretokenizer.source import Pieces, Source
-from data_loading.pretokenizer.writer import CHECKSUM_BYTES, SetWriter
+from data_loading.pretokenizer.special_tokens import ParsingTokenizer
+from data_loading.pretokenizer.undecodable import with_count
+from data_loading.pretokenizer.writer import SetWriter
 from data_loading.set_files import SetFiles, disk_errors, finish_commit, staging
-from data_loading.token_set import FORMAT, FORMAT_VERSION, fingerprint_of, read_manifest
+from data_loading.token_set import read_manifest
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
 from memory import stage
-
-WRITER_VERSION = "1"
-"""Raised when the same text, tokenizer and options would give other bytes in a file of the set."""
 
 Log = Callable[[str], None]
 
@@ -88,25 +105,29 @@ def pretokenize(
         LockHeld: another process writes this output.
     """
     options = options or Options()
+    inputs = source if isinstance(source, Inputs) else Inputs([source])
     started = time.monotonic()
     files = SetFiles(output)
     if options.engine not in ("auto", *ENGINES):
         raise UserError(f"--engine {options.engine}: choices are auto, {', '.join(ENGINES)}")
     if output.name.endswith(".docs.npy"):
         raise UserError(f"{output} is the name of a list of document starts; choose another with --output")
-    with disk_errors(output, source.argument):
+    with disk_errors(output, inputs.arguments):
         output.parent.mkdir(parents=True, exist_ok=True)
         with durable.lock(files.lock, f"token set {output}"):
             finish_commit(files)
-            manifest = None if options.overwrite else up_to_date(files, source, tokenizer)
+            manifest = None if options.overwrite else up_to_date(files, inputs, tokenizer)
             made = manifest is None
             if manifest is None:
-                manifest = _make(source, tokenizer, files, options, log)
+                try:
+                    manifest = _make(inputs, tokenizer, files, options, log)
+                except Undecodable as error:
+                    raise with_count(error, inputs) from None
                 note_content(files, manifest)
-    return Result(output, manifest, made, _bytes_of(manifest), time.monotonic() - started)
+    return Result(output, manifest, made, text_bytes_of(manifest), time.monotonic() - started)
 
 
-def up_to_date(files: SetFiles, source: Source, tokenizer: Tokenizer) -> dict[str, Any] | None:
+def up_to_date(files: SetFiles, inputs: Inputs, tokenizer: Tokenizer) -> dict[str, Any] | None:
     """Manifest of the set that is there; None where there is none.
 
     Raises:
@@ -120,14 +141,14 @@ def up_to_date(files: SetFiles, source: Source, tokenizer: Tokenizer) -> dict[st
         raise UserError(
             f"{files.tokens} exists without a manifest, so what it holds is not known. {ways_out}"
         )
-    difference = _difference(manifest, files, source, tokenizer)
+    difference = _difference(manifest, files, inputs, tokenizer)
     if difference:
         raise UserError(f"{files.tokens} exists, but {difference}. {ways_out}")
     return manifest
 
 
 def _difference(
-    manifest: dict[str, Any], files: SetFiles, source: Source, tokenizer: Tokenizer
+    manifest: dict[str, Any], files: SetFiles, inputs: Inputs, tokenizer: Tokenizer
 ) -> str | None:
     there = manifest["tokenizer"]
     if there["content_hash"] != tokenizer.content_hash:
@@ -135,34 +156,37 @@ def _difference(
             f"it was made with tokenizer {there['name']} ({there['content_hash'][:12]}), not with "
             f"{tokenizer.name} ({tokenizer.content_hash[:12]})"
         )
-    for name, value in _options_of(source).items():
-        if manifest["options"].get(name) != value:
-            return f"it was made with {name} {manifest['options'].get(name)!r}, not {value!r}"
+    options = _options_of(inputs, tokenizer)
+    for name in [*options, *(name for name in manifest["options"] if name not in options)]:
+        made, wanted = manifest["options"].get(name), options.get(name)
+        if made != wanted:
+            return f"it was made with {name} {made!r}, not {wanted!r}"
     if not files.tokens.exists():
         return f"its tokens are missing beside {files.manifest.name}"
-    return source.differs(manifest["sources"], files)
+    return inputs.differs(manifest["sources"], files)
 
 
 def _make(
-    source: Source, tokenizer: Tokenizer, files: SetFiles, options: Options, log: Log
+    inputs: Inputs, tokenizer: Tokenizer, files: SetFiles, options: Options, log: Log
 ) -> dict[str, Any]:
-    job = _job_of(source, tokenizer)
-    is_continued = _look_for_earlier(files, job, source, options)
+    job = _job_of(inputs, tokenizer)
+    is_continued = _look_for_earlier(files, job, inputs, options)
     with stage("choose_engine"):
-        choice = choose_engine(tokenizer, source.samples(), log, options.engine)
-    workers = _workers(choice.engine, source, options)
-    with stage("tokenize", text_bytes=source.total_bytes, workers=workers), staging(files) as folder:
+        probes = [tokenizer.probe] if isinstance(tokenizer, ParsingTokenizer) else []
+        choice = choose_engine(tokenizer, [*inputs.samples(), *probes], log, options.engine)
+    workers = _workers(choice.engine, inputs, options)
+    with stage("tokenize", text_bytes=inputs.total_bytes, workers=workers), staging(files) as folder:
         tokenizer.save(folder / "tokenizer")
         work = Work(
             engine=choice.engine.name,
             definition=tokenizer.json if isinstance(tokenizer, JsonTokenizer) else "",
             eot_id=tokenizer.eot_id,
             vocab_size=tokenizer.vocab_size,
-            errors=source.options["errors"],
+            errors=inputs.options["errors"],
         )
         encoder = BlockEncoder(choice.engine, work.eot_id, work.vocab_size, work.errors)
         log(
-            f"tokenizing {source.what}{_size(source)} with {tokenizer.name}, engine "
+            f"tokenizing {inputs.what}{_size(inputs)} with {tokenizer.name}, engine "
             f"{choice.engine.name}, " + (f"{workers} processes" if workers else "in this process")
         )
         earlier, checksums = read_progress(folder, encoder.dtype) if is_continued else (Progress(), [])
@@ -173,56 +197,101 @@ def _make(
             )
         writer = SetWriter(folder, encoder.dtype, earlier.written, checksums)
         journal = Journal(folder, job, earlier, checksums, writer.sync)
-        meter = Meter(source.total_bytes, log, options.terminal, earlier.done_bytes)
+        meter = Meter(inputs.expected_bytes, log, options.terminal, earlier.done_bytes)
         pieces = Pieces(folder / "pieces.jsonl")
-        blocks = make_blocks(
-            source.chunks(earlier.place.mark, pieces),
+        progress = earlier
+        blocks = _blocks(inputs, tokenizer, encoder, options, earlier, pieces)
+        try:
+            with closing(_encoded(blocks, encoder, work, workers, log)) as encoded:
+                for block in until_token(encoded, earlier, inputs.max_tokens):
+                    assert block.after is not None
+                    crc = writer.append(block)
+                    durable.point(f"{files.tokens.name}:appended")
+                    progress = Progress(writer.written, block.after, inputs.done_bytes)
+                    journal.note(progress, writer.checksums, crc)
+                    durable.point(f"{files.tokens.name}:noted")
+                    meter.update(inputs.done_bytes, writer.written.tokens)
+            if not writer.written.tokens:
+                between = (
+                    " between its document separators" if inputs.options.get("document_separator") else ""
+                )
+                raise UserError(f"{inputs.what} holds no text{between}")
+            journal.close()  # it may still be syncing the writer's files
+            writer.finish()
+        except BaseException as error:
+            journal.close()
+            writer.abandon()
+            input_at_fault = isinstance(error, UserError) and not isinstance(error, WorkerDied)
+            if input_at_fault or not writer.written.tokens:  # nothing to go on with
+                shutil.rmtree(folder)
+            raise
+        finally:
+            meter.close()
+        if inputs.max_tokens is not None:
+            blocks.close()
+            inputs.end_after(writer.written.documents, progress.place.mark, pieces)
+        manifest = _manifest(inputs, tokenizer, writer, encoder, choice.facts, files, folder)
+        for line in left_out(manifest["sources"]):
+            log(line)
+        (folder / "manifest.json").write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    return manifest
+
+
+def _blocks(
+    inputs: Inputs,
+    tokenizer: Tokenizer,
+    encoder: BlockEncoder,
+    options: Options,
+    earlier: Progress,
+    pieces: Pieces,
+) -> Generator[Block]:
+    """The text behind what an earlier attempt has done; closing it closes the inputs."""
+    with closing(inputs.chunks(earlier.place.mark, pieces)) as chunks:
+        yield from make_blocks(
+            chunks,
             tokenizer.cut_rule,
             options.block_bytes or encoder.engine.block_bytes,
             options.run_limit_bytes,
             skip=earlier.place.skip,
         )
-        try:
-            with closing(_encoded(blocks, encoder, work, workers)) as encoded:
-                for block in encoded:
-                    assert block.after is not None
-                    crc = writer.append(block)
-                    durable.point(f"{files.tokens.name}:appended")
-                    progress = Progress(writer.written, block.after, source.done_bytes)
-                    journal.note(progress, writer.checksums, crc)
-                    durable.point(f"{files.tokens.name}:noted")
-                    meter.update(source.done_bytes, writer.written.tokens)
-            writer.finish()
-        except BaseException:
-            writer.abandon()
-            if not writer.written.tokens:  # nothing worth keeping
-                shutil.rmtree(folder)
-            raise
-        finally:
-            journal.close()
-            meter.close()
-        if not writer.written.tokens:
-            raise UserError(f"{source.what} holds no text between its document separators")
-        documents_hash = file_content_hash(folder / "docs.npy")
-        manifest = _manifest(source, tokenizer, writer, encoder, choice.facts, files, documents_hash)
-        (folder / "manifest.json").write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
-    return manifest
 
 
-def _job_of(source: Source, tokenizer: Tokenizer) -> str:
+def _manifest(
+    inputs: Inputs,
+    tokenizer: Tokenizer,
+    writer: SetWriter,
+    encoder: BlockEncoder,
+    engine_facts: dict[str, Any],
+    files: SetFiles,
+    folder: Path,
+) -> dict[str, Any]:
+    starts = np.load(folder / "docs.npy", mmap_mode="r")
+    return make_manifest(
+        with_shares(inputs.facts(), starts, writer.written.tokens),
+        _options_of(inputs, tokenizer),
+        tokenizer,
+        writer,
+        encoder.dtype,
+        engine_facts,
+        files.tokens.parent,
+        documents_hash=file_content_hash(folder / "docs.npy"),
+    )
+
+
+def _job_of(inputs: Inputs, tokenizer: Tokenizer) -> str:
     """A name of everything that decides the bytes of the set."""
-    facts = [WRITER_VERSION, source.state(), _options_of(source), tokenizer.content_hash]
+    facts = [WRITER_VERSION, inputs.state(), _options_of(inputs, tokenizer), tokenizer.content_hash]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _look_for_earlier(files: SetFiles, job: str, source: Source, options: Options) -> bool:
+def _look_for_earlier(files: SetFiles, job: str, inputs: Inputs, options: Options) -> bool:
     """Whether an unfinished set of this job is there to go on with; what cannot be used is removed.
 
     Raises:
         UserError: there is one of another job, which may be hours of work.
     """
     earlier = read_job(files.partial)
-    if earlier == job and source.can_continue and not options.overwrite:
+    if earlier == job and inputs.can_continue and not options.overwrite:
         return True
     if earlier is not None and earlier != job and not options.overwrite:
         raise UserError(
@@ -233,84 +302,39 @@ def _look_for_earlier(files: SetFiles, job: str, source: Source, options: Option
     return False
 
 
-def _workers(engine: Engine, source: Source, options: Options) -> int:
+def _workers(engine: Engine, inputs: Inputs, options: Options) -> int:
     """Worker processes; 0: all in this one."""
     if options.workers is not None:
         return options.workers
-    total = source.total_bytes
+    total = inputs.total_bytes
     pays = engine.parallel_from is not None and (total is None or total >= engine.parallel_from)
     return cores() if pays and cores() > 1 else 0
 
 
-def _size(source: Source) -> str:
-    return "" if source.total_bytes is None else f" ({source.total_bytes / 1e6:,.1f} MB)"
+def _size(inputs: Inputs) -> str:
+    return "" if inputs.total_bytes is None else f" ({inputs.total_bytes / 1e6:,.1f} MB)"
 
 
 def _encoded(
-    blocks: Iterator[Block], encoder: BlockEncoder, work: Work, workers: int
+    blocks: Iterator[Block], encoder: BlockEncoder, work: Work, workers: int, log: Log
 ) -> Generator[EncodedBlock]:
     if workers:
-        yield from encode_in_order(blocks, work, workers)
+        yield from encode_in_order(blocks, work, workers, log=log)
     else:
         for block in blocks:
             yield encoder.encode(block)
 
 
-def _options_of(source: Source) -> dict[str, Any]:
-    return {**source.options, "special_tokens": "text"}
-
-
-def _manifest(
-    source: Source,
-    tokenizer: Tokenizer,
-    writer: SetWriter,
-    encoder: BlockEncoder,
-    engine_facts: dict[str, Any],
-    files: SetFiles,
-    documents_hash: str,
-) -> dict[str, Any]:
-    sources = [_relative(fact, files.tokens.parent) for fact in source.facts()]
-    options = _options_of(source)
+def _options_of(inputs: Inputs, tokenizer: Tokenizer) -> dict[str, Any]:
     return {
-        "format": FORMAT,
-        "version": FORMAT_VERSION,
-        "tokenizer": {
-            "name": tokenizer.name,
-            "content_hash": tokenizer.content_hash,
-            "vocab_size": tokenizer.vocab_size,
-            "eot_id": tokenizer.eot_id,
-            "eot_appended": tokenizer.eot_id is not None,
-        },
-        "dtype": encoder.dtype.str,
-        "tokens": writer.written.tokens,
-        "documents": writer.written.documents,
-        "sources": sources,
-        "options": options,
-        "fingerprint": fingerprint_of(sources, tokenizer.content_hash, options),
-        "engine": engine_facts,
-        "checksums": {
-            "algorithm": "sha256",
-            "bytes": CHECKSUM_BYTES,
-            "blocks": writer.checksums,
-            "documents": documents_hash,
-        },
-        "writer_version": WRITER_VERSION,
+        **inputs.options,
+        "special_tokens": "parse" if isinstance(tokenizer, ParsingTokenizer) else "text",
     }
 
 
-def _bytes_of(manifest: dict[str, Any]) -> int:
-    return sum(source["bytes"] for source in manifest["sources"])
-
-
-def _relative(fact: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """A source in the folder of its tokens is named without it, so that the folder can be moved."""
-    path = Path(fact["path"])
-    return {**fact, "path": path.name} if path.parent == folder.resolve() else fact
-
-
-def command_for(text: str, tokenizer: str, *arguments: str) -> str:
-    """What a user types to tokenize this."""
-    parts = ["python", "pretokenize_dataset.py", text]
+def command_for(text: str | Sequence[str], tokenizer: str, *arguments: str) -> str:
+    """What a user types to tokenize this, or these."""
+    parts = ["python", "pretokenize_dataset.py", *([text] if isinstance(text, str) else text)]
     if tokenizer:
         parts += ["--tokenizer", tokenizer]
     return shlex.join([*parts, *arguments])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,38 +68,62 @@ class Source(Protocol):
 class Pieces:
     """Digests of the pieces that were read, by file, kept in a file of lines: an attempt adds to it.
 
-    path: None: kept in this process only. A line that a kill cut short is passed over.
+    path: None: kept in this process only. A line that a kill cut short is passed over. The facts of a
+    file that was read to its end are kept as well.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._known: dict[int, list[str]] = {}
+        self._facts: dict[int, dict[str, Any]] = {}
+        self._first = 0
         if path is not None and path.exists():
-            for line in path.read_text(encoding="utf-8").split("\n"):
+            for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
                 self._take(line)
 
     def _take(self, line: str) -> None:
         try:
-            file, number, digest = json.loads(line)
-        except ValueError:
+            file, number, found = json.loads(line)
+        except (ValueError, TypeError):
+            return
+        if isinstance(found, dict):
+            self._facts[file] = found
             return
         digests = self._known.setdefault(file, [])
         if number == len(digests):
-            digests.append(digest)
+            digests.append(found)
+
+    def from_file(self, file: int) -> Pieces:
+        """The same, for a source whose first file is this one."""
+        view = copy.copy(self)
+        view._first += file
+        return view
 
     def content_hash(self, file: int) -> ContentHash:
         """The hash of a file, going on from what is known of it."""
-        known = self._known.setdefault(file, [])
-        return ContentHash(known, self._note(file, known))
+        known = self._known.setdefault(self._first + file, [])
+        return ContentHash(known, self._note(self._first + file, known))
 
     def _note(self, file: int, known: list[str]) -> Callable[[str], None]:
         def note(digest: str) -> None:
-            if self._path is not None:
-                with open(self._path, "ab", buffering=0) as out:
-                    out.write(f"\n{json.dumps([file, len(known), digest])}".encode())
+            self._write([file, len(known), digest])
             known.append(digest)
 
         return note
+
+    def facts(self, file: int) -> dict[str, Any] | None:
+        """What `note_facts` was told of the file."""
+        return self._facts.get(self._first + file)
+
+    def note_facts(self, file: int, facts: dict[str, Any]) -> None:
+        """Keep the facts of a file that was read."""
+        self._facts[self._first + file] = facts
+        self._write([self._first + file, 0, facts])
+
+    def _write(self, line: list[Any]) -> None:
+        if self._path is not None:
+            with open(self._path, "ab", buffering=0) as out:
+                out.write(f"\n{json.dumps(line)}".encode())
 
 
 def numbered(chunks: Iterator[Chunk], start: Mark | None) -> Iterator[Chunk]:
@@ -107,10 +132,3 @@ def numbered(chunks: Iterator[Chunk], start: Mark | None) -> Iterator[Chunk]:
     for number, chunk in enumerate(chunks):
         if number >= first:
             yield Chunk(chunk.data, chunk.source, chunk.offset, chunk.ends_document, {"chunk": number})
-
-
-def sample_places(total_bytes: int, sample_bytes: int) -> Sequence[int]:
-    """Where samples of a text of this size begin: start, middle and end; one place when it is short."""
-    if total_bytes <= 3 * sample_bytes:
-        return [0]
-    return [0, total_bytes // 2, total_bytes - sample_bytes]

@@ -21,8 +21,8 @@ from typing import Any
 
 from conf import UserError
 from data_loading.pretokenizer.blocks import Chunk, Mark
-from data_loading.pretokenizer.source import Pieces, numbered, sample_places
-from data_loading.pretokenizer.texts import SAMPLE_BYTES
+from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, sample_places
+from data_loading.pretokenizer.source import Pieces, numbered
 from data_loading.set_files import SetFiles
 
 _LEFT_OUT_FOLDERS = ("test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__")

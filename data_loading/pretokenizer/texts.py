@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,54 +13,35 @@ from conf import UserError
 from data_loading.checked import text_difference
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.blocks import Chunk, Mark, undecodable
-from data_loading.pretokenizer.source import Pieces, numbered, sample_places
+from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, ByteFile, ByteStream
+from data_loading.pretokenizer.source import Pieces, numbered
 from data_loading.set_files import SetFiles
 
-READ_BYTES = 1 << 20
-SAMPLE_BYTES = 1 << 18
 ERRORS = ("strict", "replace", "ignore")
 
 
 @dataclass
 class TextFile:
-    """A text file.
+    """A text file, compressed or not.
 
     document_separator: a line that stands between two documents and belongs to neither; None: the
-    file is one document. encoding, errors: as Python names them.
+    file is one document. encoding, errors: as Python names them. stream: where the bytes come from,
+    if not from the file at `path`.
     """
 
     path: Path
     encoding: str = "utf-8"
     errors: str = "strict"
     document_separator: str | None = None
-    total_bytes: int = field(init=False)
-    done_bytes: int = field(init=False, default=0)
+    stream: ByteStream | None = None
     options: dict[str, Any] = field(init=False)
-    can_continue: bool = field(init=False, default=True)
-    _content_hash: str | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.encoding = text_encoding(self.encoding)
-        if self.errors not in ERRORS:
-            raise UserError(f"--errors {self.errors}: choices are {', '.join(ERRORS)}")
+        check_errors(self.errors)
         if self.document_separator is not None and re.search(r"[\r\n]", self.document_separator):
             raise UserError("--document-separator: expected one line, without its line break")
-        try:
-            self._stat = self.path.stat()
-            if self.path.is_dir():
-                raise UserError(f"{self.path} is a folder; expected a text file")
-            if not self.path.is_file():
-                raise UserError(
-                    f"{self.path} is a pipe or a device; expected a text file, which is read twice"
-                )
-            self.path.open("rb").close()
-        except FileNotFoundError:
-            raise UserError(f"{self.path}: no such text file") from None
-        except OSError as error:
-            raise UserError(f"{self.path} cannot be read: {error.strerror}") from error
-        self.total_bytes = self._stat.st_size
-        if self.total_bytes == 0:
-            raise UserError(f"{self.path} is empty: there is nothing to tokenize")
+        self._stream: ByteStream = self.stream or ByteFile(self.path)
         self.options = {
             "encoding": self.encoding,
             "errors": self.errors,
@@ -69,102 +49,116 @@ class TextFile:
         }
 
     @property
+    def total_bytes(self) -> int | None:
+        return self._stream.total_bytes
+
+    @property
+    def done_bytes(self) -> int:
+        return self._stream.done_bytes
+
+    @property
+    def can_continue(self) -> bool:
+        return self._stream.can_continue
+
+    @property
     def what(self) -> str:
-        return str(self.path)
+        return self._stream.argument
 
     @property
     def argument(self) -> str:
-        return str(self.path)
+        return self._stream.argument
+
+    @property
+    def stream_name(self) -> str:
+        """What messages about its bytes begin with."""
+        return self._stream.name
+
+    def raw(self) -> Iterator[bytes]:
+        """Its bytes from the start, once more."""
+        return (data for data, _ in self._stream.read())
 
     def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Iterator[Chunk]:
         content = (pieces or Pieces()).content_hash(0)
         if self.encoding == "utf-8":
             first, at_line_start = (start["byte"], start["at_line_start"]) if start else (0, True)
-            return self._documents(self._raw(content, first), at_line_start)
+            return self._documents(self._stream.read(first, content), first, at_line_start)
         # A decoder cannot start anywhere: the text is decoded again, which takes little of the time.
-        return numbered(self._documents(self._transcoded(content), True), start)
+        text = transcoded(self._stream, self.encoding, self.errors, content)
+        return numbered(self._documents(text, 0, True), start)
 
-    def _documents(self, text: Iterator[tuple[bytes, int]], at_line_start: bool) -> Iterator[Chunk]:
+    def _documents(
+        self, text: Iterator[tuple[bytes, int]], first: int, at_line_start: bool
+    ) -> Iterator[Chunk]:
+        name, end = self._stream.name, first
         if self.document_separator is not None:
             separator = self.document_separator.encode()
-            yield from _divided(text, separator, str(self.path), at_line_start=at_line_start)
+            yield from _divided(text, separator, name, at_line_start=at_line_start, first=first)
             return
         for data, offset in text:
-            yield Chunk(data, str(self.path), offset, False, {"byte": offset, "at_line_start": False})
-        mark = {"byte": self.total_bytes, "at_line_start": False}
-        yield Chunk(b"", str(self.path), self.total_bytes, True, mark)
-
-    def _raw(self, content: ContentHash, first: int = 0) -> Iterator[tuple[bytes, int]]:
-        """(bytes, offset) from `first` to the end of the file, which must stay as it was when it was opened.
-
-        Reads end at multiples of READ_BYTES, wherever they begin.
-        """
-        try:
-            with open(self.path, "rb", buffering=0) as file:
-                offset = min(first, content.known_bytes)
-                content.skip_to(offset)
-                file.seek(offset)
-                while data := file.read(READ_BYTES - offset % READ_BYTES):
-                    content.update(data)
-                    self.done_bytes = offset + len(data)
-                    unread = data[max(0, first - offset) :]
-                    if unread:
-                        yield unread, self.done_bytes - len(unread)
-                    offset = self.done_bytes
-                after = os.fstat(file.fileno())
-        except OSError as error:
-            raise UserError(f"{self.path} cannot be read: {error.strerror}") from error
-        if (after.st_size, after.st_mtime_ns) != (self._stat.st_size, self._stat.st_mtime_ns):
-            raise UserError(f"{self.path} was changed while it was read. Start again when it is complete")
-        self._content_hash = content.hexdigest()
-
-    def _transcoded(self, content: ContentHash) -> Iterator[tuple[bytes, int]]:
-        """The text as UTF-8; offsets are those of the bytes in the file."""
-        decoder = codecs.getincrementaldecoder(self.encoding)(self.errors)
-        end = 0
-        for data, offset in self._raw(content):
-            yield self._decode(decoder, data, offset, final=False), offset
+            yield Chunk(data, name, offset, False, {"byte": offset, "at_line_start": False})
             end = offset + len(data)
-        yield self._decode(decoder, b"", end, final=True), end
-
-    def _decode(self, decoder: codecs.IncrementalDecoder, data: bytes, offset: int, *, final: bool) -> bytes:
-        try:
-            return decoder.decode(data, final).encode()
-        except UnicodeDecodeError as error:
-            held_back = len(error.object) - len(data)
-            byte = error.object[error.start]
-            raise undecodable(str(self.path), self.encoding, offset - held_back + error.start, byte) from None
-        except UnicodeError as error:
-            raise UserError(f"{self.path} is not {self.encoding}: {error}, near byte {offset:,}") from None
+        yield Chunk(b"", name, end, True, {"byte": end, "at_line_start": False})
 
     def samples(self) -> list[bytes]:
         if self.encoding != "utf-8":
-            found = b""
-            for data, _ in self._transcoded(ContentHash()):
-                found += data
-                if len(found) >= 3 * SAMPLE_BYTES:
-                    break
-            return [found[: 3 * SAMPLE_BYTES].decode("utf-8", "ignore").encode()]
-        places = sample_places(self.total_bytes, SAMPLE_BYTES)
-        length = SAMPLE_BYTES if len(places) > 1 else self.total_bytes
-        with open(self.path, "rb") as file:
-            return [_whole_characters(os.pread(file.fileno(), length, place)) for place in places]
+            return [transcoded_head(self._stream, self.encoding, self.errors)]
+        return [_whole_characters(data) for data, _ in self._stream.parts()]
 
     def state(self) -> Any:
-        return [str(self.path.resolve()), self.total_bytes, self._stat.st_mtime_ns]
+        return self._stream.state()
 
     def facts(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "path": str(self.path.resolve()),
-                "bytes": self.total_bytes,
-                "mtime_ns": self._stat.st_mtime_ns,
-                "content_hash": self._content_hash,
-            }
-        ]
+        return [self._stream.facts()]
 
     def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
-        return text_difference(self.path, facts[0] if len(facts) == 1 else {}, files)
+        return stream_difference(self._stream, self.path, facts, files)
+
+
+def stream_difference(
+    stream: ByteStream, path: Path, facts: list[dict[str, Any]], files: SetFiles
+) -> str | None:
+    """`Source.differs` of a source that is one stream."""
+    if not stream.can_continue:
+        return f"{stream.name} is read only once, so it cannot be compared with what it was made from"
+    return text_difference(path, facts[0] if len(facts) == 1 else {}, files)
+
+
+def transcoded(
+    stream: ByteStream, encoding: str, errors: str, content: ContentHash | None = None
+) -> Iterator[tuple[bytes, int]]:
+    """The text as UTF-8; offsets are those of the bytes in the stream. Raises UserError."""
+    decoder = codecs.getincrementaldecoder(encoding)(errors)
+    end = 0
+    for data, offset in stream.read(0, content):
+        yield _decode(decoder, data, stream.name, encoding, offset, final=False), offset
+        end = offset + len(data)
+    yield _decode(decoder, b"", stream.name, encoding, end, final=True), end
+
+
+def _decode(
+    decoder: codecs.IncrementalDecoder, data: bytes, name: str, encoding: str, offset: int, *, final: bool
+) -> bytes:
+    try:
+        return decoder.decode(data, final).encode()
+    except UnicodeDecodeError as error:
+        held_back = len(error.object) - len(data)
+        byte = error.object[error.start]
+        raise undecodable(name, encoding, offset - held_back + error.start, byte) from None
+    except UnicodeError as error:
+        raise UserError(f"{name} is not {encoding}: {error}, near byte {offset:,}") from None
+
+
+def transcoded_head(stream: ByteStream, encoding: str, errors: str) -> bytes:
+    """UTF-8 of the start of the text, for samples."""
+    data, _ = stream.parts()[0]
+    decoder = codecs.getincrementaldecoder(encoding)(errors)
+    return _decode(decoder, data, stream.name, encoding, 0, final=False)[: 3 * SAMPLE_BYTES]
+
+
+def check_errors(errors: str) -> None:
+    """Raises UserError unless it is one of ERRORS."""
+    if errors not in ERRORS:
+        raise UserError(f"--errors {errors}: choices are {', '.join(ERRORS)}")
 
 
 def text_encoding(name: str) -> str:
@@ -187,14 +181,14 @@ def _whole_characters(data: bytes) -> bytes:
 
 
 def _divided(
-    text: Iterator[tuple[bytes, int]], separator: bytes, source: str, *, at_line_start: bool
+    text: Iterator[tuple[bytes, int]], separator: bytes, source: str, *, at_line_start: bool, first: int = 0
 ) -> Iterator[Chunk]:
     """Divide at lines equal to the separator; a line's end is LF or CRLF.
 
     Holds back only what may still become a separator line, so a line of any length passes.
     """
     line = re.compile(rb"^" + re.escape(separator) + rb"\r?(?:\n|\Z)", re.MULTILINE)
-    rest, start = b"", 0
+    rest, start = b"", first
     for data, offset in text:
         start = start if rest else offset
         rest += data

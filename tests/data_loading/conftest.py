@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
@@ -201,3 +202,12 @@ def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str]
         return path
 
     return folder
+
+
+def zstd_bytes(data: bytes) -> bytes:
+    """One frame of zstd with a checksum, as the `zstd` command writes it."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1})

@@ -14,7 +14,8 @@ import pytest
 
 from conf import UserError
 from data_loading.audit import audit
-from data_loading.pretokenizer import job, writer
+from data_loading.pretokenizer import manifest as manifests
+from data_loading.pretokenizer import writer
 from data_loading.pretokenizer.job import Options, pretokenize
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_commands import main
@@ -27,7 +28,7 @@ Change = Callable[[Path], Any]
 
 @pytest.fixture
 def made(tmp_path: Path, tokenizer_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Path:
-    for where in (writer, job):
+    for where in (writer, manifests):
         monkeypatch.setattr(where, "CHECKSUM_BYTES", 1000)
     text = "\n-\n".join("".join(training_text()[i : i + 40]) for i in range(0, 400, 40))
     (tmp_path / "a.txt").write_text(text)

@@ -15,7 +15,8 @@ import pytest
 import durable
 from conf import UserError
 from data_loading import token_set as module
-from data_loading.pretokenizer import job, writer
+from data_loading.pretokenizer import manifest as manifests
+from data_loading.pretokenizer import writer
 from data_loading.pretokenizer.job import Options, pretokenize
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.token_set import open_token_set
@@ -180,7 +181,7 @@ class TestContent:
     def test_damage_is_found_in_whichever_piece_it_is(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for where in (writer, job):
+        for where in (writer, manifests):
             monkeypatch.setattr(where, "CHECKSUM_BYTES", 1000)
         (tmp_path / "a.txt").write_text("abcdefgh" * 200)
         pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a.npy", Options())

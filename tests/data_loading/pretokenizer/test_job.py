@@ -139,6 +139,8 @@ class TestManifest:
                 "bytes": text.stat().st_size,
                 "mtime_ns": text.stat().st_mtime_ns,
                 "content_hash": file_content_hash(text),
+                "documents": 1,
+                "tokens": manifest["tokens"],
             }
         ]
         assert manifest["tokenizer"] == {
@@ -161,9 +163,10 @@ class TestManifest:
     ) -> None:
         import hashlib
 
-        from data_loading.pretokenizer import job, writer
+        from data_loading.pretokenizer import manifest as manifest_module
+        from data_loading.pretokenizer import writer
 
-        for module in (writer, job):
+        for module in (writer, manifest_module):
             monkeypatch.setattr(module, "CHECKSUM_BYTES", 1000)
         manifest = make(write(tmp_path / "a.txt"), BytesTokenizer(), block_bytes=333).manifest
         data = np.load(tmp_path / "a.npy").tobytes()

@@ -21,7 +21,7 @@ import durable
 from conf import UserError
 from data_loading import content_hash
 from data_loading.content_hash import ContentHash, file_content_hash
-from data_loading.pretokenizer import journal, texts, writer
+from data_loading.pretokenizer import byte_files, journal, writer
 from data_loading.pretokenizer.blocks import Block, Chunk, make_blocks
 from data_loading.pretokenizer.cuts import EVERY_CHARACTER, CutRule
 from data_loading.pretokenizer.job import Options, pretokenize
@@ -65,7 +65,7 @@ class TestSources:
         path = tmp_path / "a.txt"
         path.write_bytes(text.encode(encoding))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(texts, "READ_BYTES", read)
+            patch.setattr(byte_files, "READ_BYTES", read)
             patch.setattr(content_hash, "PIECE_BYTES", piece)
             pieces = Pieces()
             source = TextFile(path, encoding, "strict", separator)
@@ -148,7 +148,7 @@ class TestBlocks:
         path = tmp_path / "a.txt"
         path.write_text(text)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(texts, "READ_BYTES", read)
+            patch.setattr(byte_files, "READ_BYTES", read)
 
             def blocks(mark: Any, skip: int) -> list[Block]:
                 chunks = TextFile(path, document_separator=separator).chunks(mark)

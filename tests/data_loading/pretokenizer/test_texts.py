@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -10,9 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conf import UserError
-from data_loading.pretokenizer import texts
+from data_loading.pretokenizer import byte_files, undecodable
 from data_loading.pretokenizer.blocks import Chunk
-from data_loading.pretokenizer.texts import SAMPLE_BYTES, TextFile, _divided
+from data_loading.pretokenizer.byte_files import SAMPLE_BYTES
+from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
+from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.texts import TextFile, _divided
+from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text
 
 many = settings(max_examples=60)
@@ -91,11 +96,11 @@ def test_other_encodings_are_read_in_pieces_as_a_whole(encoding: str, text: str,
     expected = (data or b" ").decode(encoding, "replace").encode()
     source = TextFile(path, encoding=encoding, errors="replace")
     whole = documents(list(source.chunks()))
-    original, texts.READ_BYTES = texts.READ_BYTES, 3
+    original, byte_files.READ_BYTES = byte_files.READ_BYTES, 3
     try:
         assert documents(list(source.chunks())) == whole == ([expected] if expected else [])
     finally:
-        texts.READ_BYTES = original
+        byte_files.READ_BYTES = original
 
 
 @pytest.mark.parametrize(
@@ -111,7 +116,7 @@ def test_other_encodings_are_read_in_pieces_as_a_whole(encoding: str, text: str,
 def test_the_byte_that_is_no_text_is_named_in_the_file(
     encoding: str, data: bytes, byte: int, read: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(texts, "READ_BYTES", read)
+    monkeypatch.setattr(byte_files, "READ_BYTES", read)
     path = tmp_path / "a.txt"
     path.write_bytes(data)
     with pytest.raises(UserError, match=rf"a\.txt: byte {byte} \(0x{data[byte]:02x}\) is not {encoding}"):
@@ -195,3 +200,40 @@ class TestRefused:
         (tmp_path / "a.txt").chmod(0)
         with pytest.raises(UserError, match="cannot be read: Permission denied"):
             TextFile(tmp_path / "a.txt")
+
+
+class TestHowManyBytesAreNoText:
+    GOOD = b"the water rose " * 50
+
+    def told(self, tmp_path: Path, *texts: bytes, workers: int = 0, **options: str) -> str:
+        for number, text in enumerate(texts):
+            (tmp_path / f"{number}.txt").write_bytes(text)
+        names = [str(tmp_path / f"{number}.txt") for number in range(len(texts))]
+        source = open_inputs(names, InputOptions(**options))  # type: ignore[arg-type]
+        with pytest.raises(UserError) as caught:
+            pretokenize(
+                source, BytesTokenizer(), tmp_path / "x.npy", Options(block_bytes=100, workers=workers)
+            )
+        return str(caught.value)
+
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_in_the_whole_text(self, workers: int, tmp_path: Path) -> None:
+        told = self.told(tmp_path, self.GOOD + b"\xff" + self.GOOD + b"caf\xe9 \xe4\xb8", workers=workers)
+        assert "0.txt: byte 750 (0xff) is not utf-8." in told
+        assert told.endswith("(4 such bytes in the text)")
+
+    def test_in_the_file_at_fault(self, tmp_path: Path) -> None:
+        told = self.told(tmp_path, self.GOOD, self.GOOD + b"\xff", b"\xff\xff")
+        assert "1.txt: byte 750" in told
+        assert told.endswith("(1 such byte in the text)")
+
+    def test_in_another_encoding_and_compressed(self, tmp_path: Path) -> None:
+        told = self.told(tmp_path, gzip.compress(b"a\xe9b\xe9"), encoding="ascii")
+        assert "0.txt (decompressed): byte 1" in told
+        assert told.endswith("(2 such bytes in the text)")
+
+    def test_of_a_huge_text_only_the_start(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(byte_files, "READ_BYTES", 10)
+        monkeypatch.setattr(undecodable, "MOST_BYTES", 20)
+        told = self.told(tmp_path, b"\xff" * 50)
+        assert "(20 such bytes in its first" in told

@@ -1,0 +1,216 @@
+"""The bytes of a file, decompressed where it is compressed, with their content hash, from any byte on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from conf import UserError
+from data_loading.content_hash import ContentHash
+from data_loading.pretokenizer.compression import HEAD_BYTES, Compression, compression_of, decompressed
+
+READ_BYTES = 1 << 20
+SAMPLE_BYTES = 360 << 10
+
+
+class ByteStream(Protocol):
+    """Where the bytes of a text come from. `name` is for messages about bytes that `read` gave."""
+
+    @property
+    def argument(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def total_bytes(self) -> int | None: ...
+
+    @property
+    def done_bytes(self) -> int: ...
+
+    @property
+    def can_continue(self) -> bool: ...
+
+    def read(self, first: int = 0, content: ContentHash | None = None) -> Iterator[tuple[bytes, int]]:
+        """(bytes, offset) from the byte `first` on, the parts the same whatever `first` is."""
+        ...
+
+    def parts(self) -> list[tuple[bytes, int]]:
+        """(bytes, offset) of start, middle and end, or of the start alone, for samples."""
+        ...
+
+    def state(self) -> Any: ...
+
+    def facts(self) -> dict[str, Any]: ...
+
+
+@dataclass
+class ByteFile:
+    """A file on disk. `compression`: by content, whatever the name says."""
+
+    path: Path
+    total_bytes: int = field(init=False)
+    done_bytes: int = field(init=False, default=0)
+    can_continue: bool = field(init=False, default=True)
+    compression: Compression | None = field(init=False)
+    _facts: dict[str, Any] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        try:
+            self._stat = self.path.stat()
+            if self.path.is_dir():
+                raise UserError(f"{self.path} is a folder; expected a text file")
+            if not self.path.is_file():
+                raise UserError(
+                    f"{self.path} is a pipe or a device; expected a text file, which is read twice. What a "
+                    "program writes is taken from standard input: PROGRAM | python pretokenize_dataset.py -"
+                )
+            with open(self.path, "rb", buffering=0) as file:
+                self.head = file.read(HEAD_BYTES)
+        except FileNotFoundError:
+            raise UserError(f"{self.path}: no such text file") from None
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be read: {error.strerror}") from error
+        self.total_bytes = self._stat.st_size
+        self.compression = compression_of(self.head)
+        if self.total_bytes == 0:
+            raise UserError(f"{self.path} is empty: there is nothing to tokenize")
+
+    @property
+    def argument(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        return str(self.path) if self.compression is None else f"{self.path} (decompressed)"
+
+    def read(self, first: int = 0, content: ContentHash | None = None) -> Iterator[tuple[bytes, int]]:
+        """Parts end at multiples of READ_BYTES, wherever they begin.
+
+        content: gets all bytes that it does not know yet. Left before the end, `facts` tell of the bytes
+        up to there.
+
+        Raises:
+            UserError: the file cannot be read, is damaged, or was changed since it was opened.
+        """
+        content = content or ContentHash()
+        offset, is_whole = min(first, content.known_bytes), False
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                if self.compression is None:
+                    file.seek(offset)
+                    content.skip_to(offset)
+                    parts = _aligned(file.read, offset)
+                else:
+                    offset = 0
+                    parts = self._decompressed(file.read)
+                for data in parts:
+                    content.update(data)
+                    self.done_bytes = file.tell()
+                    unread = data[max(0, first - offset) :]
+                    offset += len(data)
+                    if unread:
+                        yield unread, offset - len(unread)
+                self._check(os.fstat(file.fileno()))
+            is_whole = True
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be read: {error.strerror}") from error
+        finally:
+            self._note(content, offset, is_whole)
+
+    def _decompressed(self, read: Callable[[int], bytes]) -> Iterator[bytes]:
+        assert self.compression is not None
+        pieces = decompressed(read, self.compression, str(self.path), READ_BYTES)
+        try:
+            yield from regrouped(pieces)
+        except UserError:
+            self._check(self.path.stat())  # a file that is still being written looks damaged
+            raise
+
+    def _check(self, now: os.stat_result) -> None:
+        if (now.st_size, now.st_mtime_ns) != (self._stat.st_size, self._stat.st_mtime_ns):
+            raise UserError(f"{self.path} was changed while it was read. Start again when it is complete")
+
+    def _note(self, content: ContentHash, offset: int, is_whole: bool) -> None:
+        self._facts = {"content_hash": content.hexdigest()}
+        if self.compression is not None:
+            self._facts["compression"] = self.compression.name
+        if not is_whole and (self.compression is not None or offset < self.total_bytes):
+            self._facts["read_bytes"] = offset
+        elif self.compression is not None:
+            self._facts["text_bytes"] = offset
+
+    def parts(self) -> list[tuple[bytes, int]]:
+        if self.compression is not None:
+            return [(self._head(3 * SAMPLE_BYTES), 0)]
+        places = sample_places(self.total_bytes, SAMPLE_BYTES)
+        length = SAMPLE_BYTES if len(places) > 1 else self.total_bytes
+        with open(self.path, "rb") as file:
+            return [(os.pread(file.fileno(), length, place), place) for place in places]
+
+    def _head(self, length: int) -> bytes:
+        found = b""
+        for data, _ in self.read():
+            found += data
+            if len(found) >= length:
+                break
+        self.done_bytes = 0
+        return found[:length]
+
+    def state(self) -> Any:
+        return [str(self.path.resolve()), self.total_bytes, self._stat.st_mtime_ns]
+
+    def facts(self) -> dict[str, Any]:
+        """Of what was read; `read_bytes`: where that is not all. `text_bytes`: of a compressed file."""
+        return {
+            "path": str(self.path.resolve()),
+            "bytes": self.total_bytes,
+            "mtime_ns": self._stat.st_mtime_ns,
+            **self._facts,
+        }
+
+
+def _aligned(read: Callable[[int], bytes], offset: int) -> Iterator[bytes]:
+    """All that is to be read, in parts that end at multiples of READ_BYTES."""
+    while data := read(READ_BYTES - offset % READ_BYTES):
+        offset += len(data)
+        yield data
+
+
+def regrouped(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The same bytes in parts of READ_BYTES, the last one shorter."""
+    parts: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        while size + len(piece) >= READ_BYTES:
+            taken = READ_BYTES - size
+            yield b"".join([*parts, piece[:taken]])
+            piece, parts, size = piece[taken:], [], 0
+        if piece:
+            parts.append(piece)
+            size += len(piece)
+    if parts:
+        yield b"".join(parts)
+
+
+def sample_places(total_bytes: int, sample_bytes: int) -> list[int]:
+    """Where samples of a text of this size begin: start, middle and end; one place when it is short."""
+    if total_bytes <= 3 * sample_bytes:
+        return [0]
+    return [0, total_bytes // 2, total_bytes - sample_bytes]
+
+
+def content_hash_of(path: Path, read_bytes: int | None = None) -> str:
+    """The content hash of what the file holds, decompressed; of its first `read_bytes` alone.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    content = ContentHash()
+    for data, offset in ByteFile(path).read(0, content):
+        if read_bytes is not None and offset + len(data) >= read_bytes:
+            break
+    return content.hexdigest()

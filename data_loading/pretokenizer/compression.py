@@ -1,0 +1,166 @@
+"""Compressed streams, known by their first bytes, decompressed piece by piece in bounded memory."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from conf import UserError
+
+HEAD_BYTES = 6
+"""Bytes from which a compression is known."""
+SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
+_READ_BYTES = 1 << 18
+_XZ_MEMORY = 256 << 20
+"""What `xz -9` needs four times over; a file may ask for more than the machine has."""
+
+
+class _Member(Protocol):
+    """Decompressor of one gzip member, zstd frame, bzip2 or xz stream."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def needs_input(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
+
+
+class _GzipMember:
+    """zlib with the face of the others."""
+
+    def __init__(self) -> None:
+        self._zlib = zlib.decompressobj(wbits=31)
+        self.needs_input = True
+
+    @property
+    def eof(self) -> bool:
+        return self._zlib.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._zlib.unused_data
+
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
+        found = self._zlib.decompress(self._zlib.unconsumed_tail + data, max_length)
+        self.needs_input = not self._zlib.unconsumed_tail and len(found) < max_length
+        return found
+
+
+def _xz_member() -> Any:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+
+
+def _zstd() -> Any:
+    """The zstd module of Python 3.14, which older ones get as a package."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        try:
+            from backports import zstd
+        except ImportError:
+            raise UserError(
+                "reading zstd needs the package backports.zstd: pip install backports.zstd"
+            ) from None
+    return zstd
+
+
+@dataclass(frozen=True)
+class Compression:
+    """member: makes a decompressor. magics: how a member may begin. padding: zeros may follow one."""
+
+    name: str
+    magics: tuple[bytes, ...]
+    member: Callable[[], _Member]
+    errors: Callable[[], tuple[type[Exception], ...]]
+    padding: bool = False
+
+
+_COMPRESSIONS = (
+    Compression("gzip", (b"\x1f\x8b",), _GzipMember, lambda: (zlib.error,), padding=True),
+    Compression(
+        "zstd",
+        (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + i]) + b"\x2a\x4d\x18" for i in range(16))),  # RFC 8878, 3.1
+        lambda: _zstd().ZstdDecompressor(),
+        lambda: (_zstd().ZstdError,),
+    ),
+    Compression("bzip2", (b"BZh",), bz2.BZ2Decompressor, lambda: (OSError, ValueError)),
+    Compression("xz", (b"\xfd7zXZ\x00",), _xz_member, lambda: (lzma.LZMAError,), padding=True),
+)
+
+
+def compression_of(head: bytes) -> Compression | None:
+    """The compression of a file that begins so; None where it is not compressed."""
+    return next((found for found in _COMPRESSIONS if head.startswith(found.magics)), None)
+
+
+def decompressed(
+    read: Callable[[int], bytes], compression: Compression, name: str, piece_bytes: int
+) -> Iterator[bytes]:
+    """What a stream holds, in pieces of up to `piece_bytes`; members one after another to the end.
+
+    read: gives up to so many bytes of the stream, none at its end. name: for messages.
+
+    Raises:
+        UserError: it is damaged, ends too early, or goes on with something else; with the byte.
+    """
+    errors = compression.errors()
+    member = compression.member()
+    data, taken = b"", 0
+
+    def more() -> bytes:
+        nonlocal taken
+        found = read(_READ_BYTES)
+        taken += len(found)
+        return found
+
+    while True:
+        if member.eof:
+            data = _next_member(member.unused_data, more, compression)
+            if not data:
+                return
+            if not data.startswith(compression.magics):
+                raise UserError(
+                    f"{name} is damaged: its {compression.name} data end at byte {taken - len(data):,}, and "
+                    "something else follows. Copy or download it again, or cut it off there"
+                )
+            member = compression.member()
+        elif member.needs_input:
+            data = more()
+            if not data:
+                raise UserError(
+                    f"{name} ends in the middle of its {compression.name} data, at byte {taken:,}: it is cut "
+                    "short. Copy or download it again"
+                )
+        else:
+            data = b""
+        try:
+            found = member.decompress(data, piece_bytes)
+        except errors as error:
+            raise UserError(
+                f"{name} is damaged: its {compression.name} data cannot be read on at byte {taken:,} or up "
+                f"to {_READ_BYTES >> 10} KB before it ({error}). Copy or download it again"
+            ) from None
+        if found:
+            yield found
+
+
+def _next_member(rest: bytes, more: Callable[[], bytes], compression: Compression) -> bytes:
+    """The bytes after a member, at least as many as tell what they are; empty at the end."""
+    while True:
+        rest = rest.lstrip(b"\0") if compression.padding else rest
+        if len(rest) >= HEAD_BYTES:
+            return rest
+        data = more()
+        if not data:
+            return rest
+        rest += data

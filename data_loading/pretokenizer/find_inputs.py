@@ -1,0 +1,167 @@
+"""From what a user types to a source: files, patterns, folders, standard input, in the order given."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from conf import UserError
+from data_loading.locate import JSON_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, bare_name, has_known_suffix
+from data_loading.pretokenizer.byte_files import ByteFile
+from data_loading.pretokenizer.hugging_face import DEFAULT_SPLIT, PREFIX, HubDataset, saved_files
+from data_loading.pretokenizer.inputs import Inputs
+from data_loading.pretokenizer.json_lines import TEXT_FIELD, JsonLines, Tolerance
+from data_loading.pretokenizer.source import Source
+from data_loading.pretokenizer.standard_input import ARGUMENT as STANDARD_INPUT
+from data_loading.pretokenizer.standard_input import StandardInput
+from data_loading.pretokenizer.tables import PARQUET_MAGIC, TableFile
+from data_loading.pretokenizer.texts import TextFile
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """How inputs are read. text_field: None: `text`, where there is one to name. subset, split: of
+    datasets of Hugging Face.
+    """
+
+    encoding: str = "utf-8"
+    errors: str = "strict"
+    document_separator: str | None = None
+    text_field: str | None = None
+    skip_bad: int = 0
+    max_documents: int | None = None
+    max_tokens: int | None = None
+    subset: str | None = None
+    split: str | None = None
+
+
+def open_inputs(arguments: Sequence[str], options: InputOptions) -> Source:
+    """One source of all that the arguments name.
+
+    Raises:
+        UserError: something is not there, is given twice, or an option has nothing to say something of.
+    """
+    tolerance = Tolerance(options.skip_bad)
+    parts: list[Source] = []
+    seen: dict[object, str] = {}
+    for name, identity, open_part in _named(arguments, options, tolerance):
+        if identity in seen:
+            other = "" if seen[identity] == name else f", as {seen[identity]} too"
+            raise UserError(f"{name} is given twice{other}: its documents would count double")
+        seen[identity] = name
+        parts.append(open_part())
+    _check_options(parts, options)
+    is_limited = options.max_documents is not None or options.max_tokens is not None
+    if len(parts) == 1 and isinstance(parts[0], TextFile) and not is_limited:
+        return parts[0]
+    return Inputs(parts, options.max_documents, options.max_tokens, tolerance)
+
+
+def _named(
+    arguments: Sequence[str], options: InputOptions, tolerance: Tolerance
+) -> Iterator[tuple[str, object, Callable[[], Source]]]:
+    """(name, what is the same for the same input, what opens it)."""
+    for argument in arguments:
+        if argument == STANDARD_INPUT:
+            yield argument, argument, lambda: _open_standard_input(options, tolerance)
+            continue
+        if argument.startswith(PREFIX):
+            yield argument, argument, lambda argument=argument: _open_hub(argument, options, tolerance)  # type: ignore[misc]
+            continue
+        for path in _files(argument, options.split):
+            yield str(path), _identity(path), lambda path=path: open_file(path, options, tolerance)  # type: ignore[misc]
+
+
+def open_file(path: Path, options: InputOptions, tolerance: Tolerance) -> Source:
+    """The source of one file, by its content and its name. Raises UserError."""
+    if path.suffix == ".npy":
+        raise UserError(f"{path} is a token file already; expected a text")
+    stream = ByteFile(path)
+    if stream.head.startswith(PARQUET_MAGIC) or path.suffix.lower() in TABLE_SUFFIXES:
+        return TableFile(path, options.text_field or TEXT_FIELD, options.errors)
+    if stream.compression is not None and bare_name(path.name).lower().endswith(TABLE_SUFFIXES):
+        raise UserError(f"{path} is a compressed table, which cannot be read in parts: decompress it first")
+    if bare_name(path.name).lower().endswith(JSON_SUFFIXES):
+        field = options.text_field or TEXT_FIELD
+        return JsonLines(path, field, options.encoding, options.errors, tolerance, stream)
+    return TextFile(path, options.encoding, options.errors, options.document_separator, stream)
+
+
+def _open_standard_input(options: InputOptions, tolerance: Tolerance) -> Source:
+    """A text, or lines of JSON where a field is named."""
+    path, stream = Path(STANDARD_INPUT), StandardInput()
+    if options.text_field is not None:
+        return JsonLines(path, options.text_field, options.encoding, options.errors, tolerance, stream)
+    return TextFile(path, options.encoding, options.errors, options.document_separator, stream)
+
+
+def _open_hub(argument: str, options: InputOptions, tolerance: Tolerance) -> Source:
+    split, field = options.split or DEFAULT_SPLIT, options.text_field or TEXT_FIELD
+    return HubDataset(argument, options.subset, split, field, tolerance)
+
+
+def _files(argument: str, split: str | None) -> list[Path]:
+    """The files that an argument names. Raises UserError where a pattern or folder has none."""
+    path = Path(argument).expanduser()
+    if path.is_dir():
+        return _files_of(path, split)
+    if path.exists() or not glob.has_magic(argument):
+        return [path]
+    found = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 - a pattern may be absolute
+    if not found:
+        raise UserError(f"{argument}: no file matches this pattern")
+    paths = [Path(name) for name in found if not name.endswith(".tokenizer")]
+    return [file for path in paths for file in (_files_of(path, split) if path.is_dir() else [path])]
+
+
+def _files_of(folder: Path, split: str | None) -> list[Path]:
+    saved = saved_files(folder, split)
+    return _files_below(folder) if saved is None else saved
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """All files of known kinds, in the order of their relative paths.
+
+    Hidden ones are left out, and the tokenizers that lie beside token sets.
+    """
+    found = [
+        path
+        for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).parts)
+        if has_known_suffix(path.name)
+        and not any(p.startswith(".") or p.endswith(".tokenizer") for p in path.relative_to(folder).parts)
+        and path.is_file()
+    ]
+    if not found:
+        known = ", ".join((*TEXT_SUFFIXES, *JSON_SUFFIXES))
+        raise UserError(
+            f"{folder} is a folder without any file of a known kind ({known}, each plain or with .gz, .zst, "
+            ".bz2 or .xz; .parquet)"
+        )
+    return found
+
+
+def _identity(path: Path) -> object:
+    """The same for two names of one file; a file that is not there is told when it is opened."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return str(path)
+    return stat.st_dev, stat.st_ino
+
+
+def _check_options(parts: Sequence[Source], options: InputOptions) -> None:
+    used = {name for part in parts for name in part.options}
+    for name in ("document_separator", "text_field"):
+        if getattr(options, name) is not None and name not in used:
+            flag = name.replace("_", "-")
+            kind = {"document_separator": "a plain text", "text_field": "of a kind with fields"}[name]
+            raise UserError(f"--{flag}: none of the inputs is {kind}, so it would do nothing")
+    is_hub = any(isinstance(part, HubDataset) for part in parts)
+    if options.subset is not None and not is_hub:
+        raise UserError("--subset: none of the inputs is a dataset of the hub, so it would do nothing")
+    if options.split is not None and not (is_hub or any(part.argument.endswith(".arrow") for part in parts)):
+        raise UserError("--split: none of the inputs is a dataset with splits, so it would do nothing")
+    if options.skip_bad and "text_field" not in used:
+        raise UserError("--skip-bad: none of the inputs has lines of JSON, so it would do nothing")

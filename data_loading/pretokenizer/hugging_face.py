@@ -1,0 +1,204 @@
+"""Datasets of Hugging Face: folders that save_to_disk made, and hf://ORG/NAME streamed from the hub."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from conf import UserError
+from data_loading.pretokenizer.blocks import Chunk, Mark
+from data_loading.pretokenizer.byte_files import SAMPLE_BYTES
+from data_loading.pretokenizer.json_lines import TEXT_FIELD, BadLine, Tolerance, text_of
+from data_loading.pretokenizer.source import Pieces
+from data_loading.set_files import SetFiles
+
+PREFIX = "hf://"
+DEFAULT_SPLIT = "train"
+_SAMPLE_ROWS = 2000
+
+
+def saved_files(folder: Path, split: str | None) -> list[Path] | None:
+    """The Arrow files of a folder made by save_to_disk, in order; None for another folder.
+
+    Raises:
+        UserError: it has no such split, or is damaged.
+    """
+    splits = _read(folder / "dataset_dict.json")
+    if splits is not None:
+        wanted = split or DEFAULT_SPLIT
+        if wanted not in splits["splits"]:
+            raise UserError(
+                f"{folder} has no split {wanted!r}; splits: {', '.join(splits['splits'])} (--split NAME)"
+            )
+        return saved_files(folder / wanted, None)
+    state = _read(folder / "state.json")
+    if state is None:
+        return None
+    if split is not None:
+        raise UserError(f"--split {split}: {folder} is one dataset without splits")
+    return [folder / file["filename"] for file in state["_data_files"]]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
+    wanted = "splits" if path.name == "dataset_dict.json" else "_data_files"
+    return found if isinstance(found, dict) and wanted in found else None
+
+
+@dataclass(frozen=True)
+class Hub:
+    """What is asked of the packages: the revision that a name stands for now, and its rows."""
+
+    revision: Callable[[str], str]
+    rows: Callable[[str, str | None, str, str], Iterable[dict[str, Any]]]
+
+
+def _revision(name: str) -> str:
+    from huggingface_hub import HfApi
+
+    return HfApi().dataset_info(name).sha or "unknown"
+
+
+def _rows(name: str, subset: str | None, split: str, revision: str) -> Iterable[dict[str, Any]]:
+    import datasets
+
+    return datasets.load_dataset(name, subset, split=split, revision=revision, streaming=True)
+
+
+HUB = Hub(_revision, _rows)
+
+
+@dataclass
+class HubDataset:
+    """A dataset on the hub, streamed. Its content is known by name, revision, subset and split.
+
+    Rows without a value in `text_field` are left out and counted.
+    """
+
+    argument: str
+    subset: str | None = None
+    split: str = DEFAULT_SPLIT
+    text_field: str = TEXT_FIELD
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    hub: Hub = field(default_factory=lambda: HUB)
+    total_bytes: None = field(init=False, default=None)
+    done_bytes: int = field(init=False, default=0)
+    can_continue: bool = field(init=False, default=True)
+    options: dict[str, Any] = field(init=False)
+    _nulls: int = field(init=False, default=0)
+    _skipped: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._name = self.argument.removeprefix(PREFIX)
+        if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self._name):
+            raise UserError(f"{self.argument}: expected {PREFIX}ORG/NAME")
+        try:
+            import datasets  # noqa: F401
+        except ImportError:
+            raise UserError(f"{self.argument} needs the package datasets: pip install datasets") from None
+        self._revision = self._asked(lambda: self.hub.revision(self._name))
+        self.options = {"errors": "strict", "text_field": self.text_field}
+
+    def _asked(self, question: Callable[[], Any]) -> Any:
+        """What the hub answers. Whatever goes wrong there is an error of the input."""
+        try:
+            return question()
+        except StopIteration:
+            raise
+        except Exception as error:  # the packages raise all kinds, their own and those of their own parts
+            told = " ".join(str(error).split())[:400] or type(error).__name__
+            raise UserError(
+                f"{self.what} cannot be read: {told}. Check the name, --subset and --split; the hub (or the "
+                "mirror in HF_ENDPOINT) has to be reachable from here. Without network: fetch the dataset "
+                "elsewhere, write it with its save_to_disk, and give that folder"
+            ) from error
+
+    @property
+    def what(self) -> str:
+        return " ".join(filter(None, (self.argument, self.subset, self.split)))
+
+    def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Iterator[Chunk]:
+        begun = start or {"row": 0, "bytes": 0, "nulls": 0, "skipped": 0}
+        self.done_bytes, self._nulls, self._skipped = begun["bytes"], begun["nulls"], begun["skipped"]
+        self.tolerance.found += self._skipped
+        for row, found in enumerate(self._read_rows(begun["row"]), begun["row"]):
+            counts = {"bytes": self.done_bytes, "nulls": self._nulls, "skipped": self._skipped}
+            text = self._document(found, row)
+            self.done_bytes += len(text)
+            if text:
+                yield Chunk(text, f"{self.what}, row {row:,}", 0, True, {"row": row, **counts})
+
+    def _document(self, found: dict[str, Any], row: int) -> bytes:
+        if found.get(self.text_field, "") is None:
+            self._nulls += 1
+            return b""
+        try:
+            return text_of(found, self.text_field)
+        except BadLine as why:
+            self.tolerance.refuse(f"{self.what}: row {row:,} {why}")
+            self._skipped += 1
+            return b""
+
+    def _read_rows(self, first: int) -> Iterator[dict[str, Any]]:
+        def opened() -> Iterator[dict[str, Any]]:
+            found = self.hub.rows(self._name, self.subset, self.split, self._revision)
+            return iter(found.skip(first) if first else found)  # type: ignore[attr-defined]
+
+        rows = self._asked(opened)
+        while True:
+            try:
+                row = self._asked(lambda: next(rows))
+            except StopIteration:
+                return
+            yield row
+
+    def samples(self) -> list[bytes]:
+        """Of its first rows."""
+        found = b""
+        for number, row in enumerate(self._read_rows(0)):
+            value = row.get(self.text_field)
+            found += value.encode("utf-8", "ignore") if isinstance(value, str) else b""
+            if len(found) >= 3 * SAMPLE_BYTES or number >= _SAMPLE_ROWS:
+                break
+        return [found[: 3 * SAMPLE_BYTES].decode("utf-8", "ignore").encode()]
+
+    def state(self) -> Any:
+        return [self.argument, self._revision, self.subset, self.split]
+
+    def facts(self) -> list[dict[str, Any]]:
+        """bytes: of the text that was read."""
+        return [
+            {
+                "path": self.argument,
+                "revision": self._revision,
+                "subset": self.subset,
+                "split": self.split,
+                "bytes": self.done_bytes,
+                "content_hash": self._content_hash(),
+                "nulls": self._nulls,
+                "skipped": self._skipped,
+            }
+        ]
+
+    def _content_hash(self) -> str:
+        return hashlib.sha256(json.dumps(self.state()).encode()).hexdigest()
+
+    def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
+        fact = facts[0] if len(facts) == 1 else {}
+        if fact.get("content_hash") == self._content_hash():
+            return None
+        there = " ".join(str(fact.get(name)) for name in ("path", "subset", "split") if fact.get(name))
+        return (
+            f"it was made from {there} at revision {str(fact.get('revision'))[:12]}, and this is {self.what} "
+            f"at {self._revision[:12]}"
+        )

@@ -1,0 +1,180 @@
+"""The flags that say what is read, and where the tokens of it go when nobody says it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conf import UserError
+
+if TYPE_CHECKING:
+    from data_loading.pretokenizer.find_inputs import InputOptions
+    from data_loading.pretokenizer.source import Source
+
+STDLIB = "stdlib"
+
+
+def add_input_flags(parser: argparse.ArgumentParser) -> None:
+    """What is read, and how."""
+    parser.add_argument(
+        "files",
+        metavar="INPUT",
+        nargs="+",
+        help="text, .jsonl (plain, .gz, .zst, .bz2 or .xz), .parquet; a folder or quoted pattern of them; "
+        "a folder of save_to_disk, hf://ORG/NAME, - for standard input, stdlib: Python's own source code",
+    )
+    parser.add_argument(
+        "--val",
+        metavar="INPUT",
+        nargs="+",
+        help="held-out text, a set of its own; --output OUT then makes OUT_train.npy and OUT_validation.npy",
+    )
+    parser.add_argument(
+        "--document-separator",
+        metavar="LINE",
+        help="a line that stands between two documents (default: a text file is one document)",
+    )
+    parser.add_argument(
+        "--text-field", metavar="NAME", help="field or column that holds the text (default: text)"
+    )
+    parser.add_argument("--subset", metavar="NAME", help="of a dataset on the hub")
+    parser.add_argument("--split", metavar="NAME", help="of a Hugging Face dataset (default: train)")
+    parser.add_argument("--encoding", default="utf-8", help="of the text (default: utf-8)")
+    parser.add_argument(
+        "--errors",
+        default="strict",
+        metavar="HOW",
+        help="undecodable bytes: strict (default), replace, ignore",
+    )
+    parser.add_argument(
+        "--skip-bad", metavar="N", help="leave out up to N lines that are no documents (default: 0)"
+    )
+    parser.add_argument("--max-documents", metavar="N", help="end after N documents, such as 1M")
+    parser.add_argument(
+        "--max-tokens", metavar="N", help="end with the document in which token N falls, such as 1B"
+    )
+
+
+def is_stdlib(files: Sequence[str]) -> bool:
+    """Whether the text is Python's own, not a file of that name."""
+    return list(files) == [STDLIB] and not Path(STDLIB).exists()
+
+
+def open_sources(given: argparse.Namespace) -> list[Source]:
+    """What is to be tokenized, and what is held out where --val names it; limits hold for the first.
+
+    Raises:
+        UserError: something cannot be read, or the two hold the same text.
+    """
+    from dataclasses import replace
+
+    from data_loading.pretokenizer.held_out import refuse_same_files
+
+    options = _input_options(given)
+    train = _open(given.files, options)
+    if given.val is None:
+        return [train]
+    val = _open(given.val, replace(options, max_documents=None, max_tokens=None))
+    if not (train.can_continue or val.can_continue):
+        raise UserError("-: standard input cannot be read twice, for training and for --val")
+    refuse_same_files(train, val)
+    return [train, val]
+
+
+def _open(files: Sequence[str], options: InputOptions) -> Source:
+    from data_loading.pretokenizer.find_inputs import open_inputs
+    from data_loading.pretokenizer.inputs import Inputs
+    from data_loading.pretokenizer.stdlib_source import StdlibSource
+
+    if not is_stdlib(files):
+        return open_inputs(files, options)
+    for name in ("document_separator", "text_field"):
+        if getattr(options, name) is not None:
+            raise UserError(
+                f"--{name.replace('_', '-')}: stdlib is read file by file, so it would do nothing"
+            )
+    if options.max_documents is None and options.max_tokens is None:
+        return StdlibSource()
+    return Inputs([StdlibSource()], options.max_documents, options.max_tokens)
+
+
+def outputs_of(given: argparse.Namespace, tokenizer_name: str) -> list[Path]:
+    """The token file of each source. Raises UserError where one cannot be named so."""
+    inputs = [given.files] if given.val is None else [given.files, given.val]
+    if given.output is None:
+        return [_default_output(files, tokenizer_name, given) for files in inputs]
+    output = Path(given.output).expanduser()
+    name = output.name
+    if given.val is not None:
+        stem = name.removesuffix(".npy")
+        outputs = [output.with_name(f"{stem}{suffix}.npy") for suffix in ("_train", "_validation")]
+    else:
+        outputs = [output]
+        if output.suffix != ".npy" or name == ".npy":
+            raise UserError(f"--output {given.output}: expected a name that ends in .npy (not .docs.npy)")
+    if name.endswith(".docs.npy"):
+        raise UserError(f"--output {given.output}: expected a name that ends in .npy (not .docs.npy)")
+    for path in outputs:
+        if path.is_dir():
+            raise UserError(f"--output {path} is a folder; expected a file name that ends in .npy")
+    return outputs
+
+
+def _default_output(files: Sequence[str], tokenizer_name: str, given: argparse.Namespace) -> Path:
+    """Where the tokens go. Raises UserError where no name suggests itself."""
+    from data_loading.locate import DEFAULT_FOLDER, tokens_beside
+    from data_loading.pretokenizer.standard_input import ARGUMENT
+    from data_loading.pretokenizer.stdlib_source import default_name
+
+    if is_stdlib(files):
+        return DEFAULT_FOLDER / default_name(tokenizer_name)
+    path = Path(files[0]).expanduser()
+    if len(files) == 1 and files[0].startswith("hf://"):
+        parts = (path.name, given.subset, given.split)
+        return DEFAULT_FOLDER / f"{'-'.join(filter(None, parts))}.npy"
+    if len(files) == 1 and path.is_file():
+        return tokens_beside(path)
+    if len(files) > 1:
+        what = f"{len(files)} inputs have no name in common"
+    elif files[0] == ARGUMENT:
+        what = "standard input has no name"
+    elif path.is_dir():
+        what = f"{path} is a folder"
+    else:
+        what = f"{files[0]} may be several files"
+    raise UserError(f"{what}: say where the tokens go, --output FILE.npy")
+
+
+def _input_options(given: argparse.Namespace) -> InputOptions:
+    from data_loading.pretokenizer.find_inputs import InputOptions
+
+    return InputOptions(
+        encoding=given.encoding,
+        errors=given.errors,
+        document_separator=given.document_separator,
+        text_field=given.text_field,
+        skip_bad=_limit(given.skip_bad, "--skip-bad", 0) or 0,
+        max_documents=_limit(given.max_documents, "--max-documents", 1),
+        max_tokens=_limit(given.max_tokens, "--max-tokens", 1),
+        subset=given.subset,
+        split=given.split,
+    )
+
+
+def _limit(text: str | None, flag: str, least: int) -> int | None:
+    return None if text is None else count_of(text, flag, least)
+
+
+def count_of(text: str, flag: str, least: int) -> int:
+    """The number that a flag was given, such as 1M. Raises UserError."""
+    from conf.quantities import parse_count
+
+    try:
+        number = parse_count(text)
+    except ValueError as error:
+        raise UserError(f"{flag} {text}: {error}") from None
+    if number < least:
+        raise UserError(f"{flag} {text}: expected {least} or more")
+    return number

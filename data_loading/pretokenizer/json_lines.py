@@ -1,0 +1,226 @@
+"""Lines of JSON: one document a line, the text in one field of an object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from conf import UserError
+from data_loading.content_hash import ContentHash
+from data_loading.pretokenizer.blocks import Chunk, Mark
+from data_loading.pretokenizer.byte_files import ByteFile, ByteStream
+from data_loading.pretokenizer.source import Pieces, numbered
+from data_loading.pretokenizer.texts import (
+    check_errors,
+    stream_difference,
+    text_encoding,
+    transcoded,
+    transcoded_head,
+)
+from data_loading.set_files import SetFiles
+
+TEXT_FIELD = "text"
+_SHOWN_FIELDS = 20
+
+
+class BadLine(ValueError):
+    """Why a line is no document."""
+
+
+@dataclass
+class Tolerance:
+    """How many lines may be left out because they are no documents, over all inputs of a set."""
+
+    allowed: int = 0
+    found: int = 0
+
+    def refuse(self, problem: str) -> None:
+        """One more. Raises UserError when it is one too many."""
+        self.found += 1
+        if self.found > self.allowed:
+            before = f" {self.found - 1:,} bad lines before it were left out." if self.allowed else ""
+            raise UserError(f"{problem}.{before} To leave such lines out: --skip-bad N (at most N of them)")
+
+
+@dataclass
+class JsonLines:
+    """A file of JSON lines, compressed or not; empty lines are passed over.
+
+    text_field: of each line's object, a string. encoding, errors: as in TextFile. stream: where the
+    bytes come from, if not from the file at `path`.
+    """
+
+    path: Path
+    text_field: str = TEXT_FIELD
+    encoding: str = "utf-8"
+    errors: str = "strict"
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    stream: ByteStream | None = None
+    options: dict[str, Any] = field(init=False)
+    _skipped: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.encoding = text_encoding(self.encoding)
+        check_errors(self.errors)
+        self._stream: ByteStream = self.stream or ByteFile(self.path)
+        self.options = {"encoding": self.encoding, "errors": self.errors, "text_field": self.text_field}
+
+    @property
+    def total_bytes(self) -> int | None:
+        return self._stream.total_bytes
+
+    @property
+    def done_bytes(self) -> int:
+        return self._stream.done_bytes
+
+    @property
+    def can_continue(self) -> bool:
+        return self._stream.can_continue
+
+    @property
+    def what(self) -> str:
+        return self._stream.argument
+
+    @property
+    def argument(self) -> str:
+        return self._stream.argument
+
+    def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Iterator[Chunk]:
+        content = (pieces or Pieces()).content_hash(0)
+        self._skipped = 0
+        if self.encoding != "utf-8":
+            return numbered(self._documents(self._text(content), 1), start)
+        if start is None:
+            return self._documents(self._stream.read(0, content), 1)
+        self._skipped = start["skipped"]
+        self.tolerance.found += self._skipped
+        return self._documents(self._stream.read(start["byte"], content), start["line"])
+
+    def _text(self, content: ContentHash) -> Iterator[tuple[bytes, int]]:
+        return transcoded(self._stream, self.encoding, self.errors, content)
+
+    def _documents(self, text: Iterator[tuple[bytes, int]], first: int) -> Iterator[Chunk]:
+        name = self._stream.name
+        for number, (line, offset) in enumerate(lines(text), first):
+            mark = {"byte": offset, "line": number, "skipped": self._skipped}
+            try:
+                document = self._document(line)
+            except BadLine as why:
+                self.tolerance.refuse(f"{name}: line {number:,} (from byte {offset:,} on) {why}")
+                self._skipped += 1
+                continue
+            if document:
+                yield Chunk(document, name, offset, True, mark)
+
+    def _document(self, line: bytes) -> bytes:
+        """The text of a line, UTF-8. Raises BadLine."""
+        if self.errors != "strict":
+            line = line.decode("utf-8", self.errors).encode()
+        found = parse_line(line)
+        if found is None:
+            return b""
+        if not isinstance(found, dict):
+            raise BadLine(f"is no JSON object, but {_kind(found)}")
+        return text_of(found, self.text_field)
+
+    def samples(self) -> list[bytes]:
+        if self.encoding != "utf-8":
+            parts = [(transcoded_head(self._stream, self.encoding, "replace"), 0)]
+        else:
+            parts = self._stream.parts()
+        return [self._sample(data) for data, _ in parts]
+
+    def _sample(self, data: bytes) -> bytes:
+        """Texts of the lines of a part; one that is not whole is no JSON, and what is wrong is told later."""
+        found = []
+        for line in data.split(b"\n"):
+            try:
+                found.append(self._document(line))
+            except BadLine:
+                continue
+        return b"".join(found)
+
+    def state(self) -> Any:
+        return self._stream.state()
+
+    def facts(self) -> list[dict[str, Any]]:
+        return [{**self._stream.facts(), "skipped": self._skipped}]
+
+    def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
+        return stream_difference(self._stream, self.path, facts, files)
+
+
+def text_of(found: dict[str, Any], text_field: str) -> bytes:
+    """The text of an object, UTF-8. Raises BadLine."""
+    text = found.get(text_field)
+    if isinstance(text, str):
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:
+            raise BadLine(
+                f"has half a surrogate pair (\\u{ord(text[error.start]):04x}) in {text_field!r}, which "
+                "stands for no character"
+            ) from None
+    if text_field not in found:
+        raise BadLine(f"has no field {text_field!r}; fields: {_names(found)} (--text-field NAME)")
+    raise BadLine(f"has {_kind(text)} in {text_field!r}; expected a string")
+
+
+def lines(text: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+    """(line without its line feed, offset of its first byte); a line of any length is held whole."""
+    begun: list[bytes] = []
+    start = None
+    for data, offset in text:
+        start = offset if start is None else start
+        first, *others = data.split(b"\n")
+        begun.append(first)
+        if not others:
+            continue
+        yield b"".join(begun), start
+        at = offset + len(first) + 1
+        for line in others[:-1]:
+            yield line, at
+            at += len(line) + 1
+        begun, start = [others[-1]], at
+    if start is not None:
+        yield b"".join(begun), start
+
+
+def parse_line(line: bytes) -> Any:
+    """The value of a line of JSON; None for an empty line. Raises BadLine.
+
+    orjson is nearly twice as fast; what it refuses is decided by Python's own parser (NaN is none of
+    JSON, but written by it).
+    """
+    import orjson
+
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        pass
+    if not line.strip():
+        return None
+    try:
+        return json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        raise BadLine(
+            f"is not utf-8 at its byte {error.start:,} (0x{line[error.start]:02x}); --encoding and --errors "
+            "say how to read it"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        hint = "; a file that is one JSON value has to be written as lines first" if line[:1] == b"[" else ""
+        raise BadLine(f"is broken JSON ({error}){hint}") from None
+
+
+def _kind(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+def _names(found: dict[str, Any]) -> str:
+    names = [repr(name) for name in found]
+    more = f" and {len(names) - _SHOWN_FIELDS} more" if len(names) > _SHOWN_FIELDS else ""
+    return (", ".join(names[:_SHOWN_FIELDS]) or "none") + more

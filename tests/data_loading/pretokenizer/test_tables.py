@@ -1,0 +1,166 @@
+"""Parquet and Arrow files: one document a row, in bounded memory, from any row on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conf import UserError
+from data_loading.content_hash import file_content_hash
+from data_loading.pretokenizer import tables
+from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
+from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.tables import TableFile
+from data_loading.tokenizer import BytesTokenizer
+from tests.data_loading.conftest import hostile_text
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def write(path: Path, texts: list[str | None], part: int = 1000, kind: Any = None, **columns: Any) -> Path:
+    table = pa.table({"id": range(len(texts)), "text": pa.array(texts, kind or pa.string()), **columns})
+    if path.suffix == ".parquet":
+        pq.write_table(table, path, row_group_size=part)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as out:
+            out.write_table(table, max_chunksize=part)
+    return path
+
+
+def documents(source: TableFile) -> list[str]:
+    return [chunk.data.decode() for chunk in source.chunks()]
+
+
+both = pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+
+
+@both
+@settings(max_examples=30)
+@given(
+    texts=st.lists(st.none() | hostile_text, max_size=8),
+    part=st.integers(1, 5),
+    batch=st.sampled_from([1, 40, 4 << 20]),
+    kind=st.sampled_from(["string", "large_string", "dictionary"]),
+)
+def test_rows_are_documents_and_each_a_place_to_go_on(
+    suffix: str, texts: list[str | None], part: int, batch: int, kind: str, tmp_path: Path
+) -> None:
+    types = {
+        "string": pa.string(),
+        "large_string": pa.large_string(),
+        "dictionary": pa.dictionary(pa.int32(), pa.string()),
+    }
+    path = write(tmp_path / f"a{suffix}", texts, part, types[kind])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "BATCH_BYTES", batch)
+        source = TableFile(path)
+        whole = list(source.chunks())
+        assert [chunk.data.decode() for chunk in whole] == [text for text in texts if text]
+        assert source.done_bytes == path.stat().st_size
+        assert source.facts()[0]["nulls"] == texts.count(None)
+        for number, chunk in enumerate(whole):
+            again = TableFile(path)
+            assert list(again.chunks(json.loads(json.dumps(chunk.mark)))) == whole[number:]
+            assert again.facts() == source.facts()
+        assert source.facts()[0]["content_hash"] == file_content_hash(path)
+
+
+@both
+def test_a_set_of_it(suffix: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"a{suffix}", ["é", None, "", "x y"])
+    said: list[str] = []
+    source = open_inputs([str(path)], InputOptions())
+    result = pretokenize(source, BytesTokenizer(), tmp_path / "a.npy", Options(), said.append)
+    assert np.load(tmp_path / "a.npy").tolist() == [*"é".encode(), 256, *b"x y", 256]
+    assert (result.manifest["sources"][0]["nulls"], result.manifest["documents"]) == (1, 2)
+    assert any("left out 1" in line for line in said)
+    assert not pretokenize(source, BytesTokenizer(), tmp_path / "a.npy").made
+
+
+def test_parquet_is_known_by_its_content(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", ["x"]).rename(tmp_path / "a")
+    source = open_inputs([str(tmp_path / "a")], InputOptions())
+    assert [chunk.data for chunk in source.chunks()] == [b"x"]
+
+
+@both
+class TestRefused:
+    def test_a_column_that_is_not_there(self, suffix: str, tmp_path: Path) -> None:
+        path = write(tmp_path / f"a{suffix}", ["x"])
+        with pytest.raises(UserError, match=r"has no column 'body'; columns: 'id', 'text' \(--text-field"):
+            TableFile(path, "body")
+
+    def test_a_column_of_something_else(self, suffix: str, tmp_path: Path) -> None:
+        path = write(tmp_path / f"a{suffix}", ["x"])
+        with pytest.raises(UserError, match=r"column 'id' holds int64, expected strings; .* do: 'text'"):
+            TableFile(path, "id")
+
+    def test_cut_short(self, suffix: str, tmp_path: Path) -> None:
+        path = write(tmp_path / f"a{suffix}", ["some text"] * 5000, part=100)
+        whole = path.read_bytes()
+        for length in (8, len(whole) // 2, len(whole) - 9):
+            path.write_bytes(whole[:length])
+            with pytest.raises(UserError, match=rf"a{suffix} cannot be read as .*damaged or cut short"):
+                documents(TableFile(path))
+
+    def test_changed_while_it_is_read(self, suffix: str, tmp_path: Path) -> None:
+        path = write(tmp_path / f"a{suffix}", ["x"])
+        source = TableFile(path)
+        documents(source)
+        path.write_bytes(path.read_bytes() + b"more")
+        with pytest.raises(UserError, match="was changed while it was read"):
+            source.facts()
+
+    def test_without_the_package(self, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = write(tmp_path / f"a{suffix}", ["x"])
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        with pytest.raises(UserError, match="pip install pyarrow"):
+            TableFile(path)
+
+
+def test_a_compressed_table_is_refused(tmp_path: Path) -> None:
+    import gzip
+
+    path = tmp_path / "a.parquet.gz"
+    path.write_bytes(gzip.compress(write(tmp_path / "a.parquet", ["x"]).read_bytes()))
+    with pytest.raises(UserError, match="decompress it first"):
+        open_inputs([str(path)], InputOptions())
+
+
+def test_bytes_that_are_no_text_are_told_with_the_row(tmp_path: Path) -> None:
+    binary = pa.array([b"x", b"caf\xe9"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": binary}), tmp_path / "a.parquet")
+    source = open_inputs([str(tmp_path / "a.parquet")], InputOptions())
+    with pytest.raises(UserError, match=r"a\.parquet, row 1: byte 3 \(0xe9\) is not utf-8"):
+        pretokenize(source, BytesTokenizer(), tmp_path / "a.npy")
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_a_row_group(tmp_path: Path) -> None:
+    """One row group of 20 and of 200 MB of text."""
+    peaks = []
+    for rows in (10_000, 100_000):
+        texts: list[str | None] = [f"{number} " * 300 for number in range(rows)]
+        path = write(tmp_path / f"{rows}.parquet", texts, part=10**9)
+        code = (
+            "import sys; from pathlib import Path\n"
+            "from data_loading.pretokenizer.tables import TableFile\n"
+            "print(sum(len(c.data) for c in TableFile(Path(sys.argv[1])).chunks()))\n"
+            "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(path)], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        assert int(done.stdout.split()[0]) == sum(len(text) for text in texts if text)
+        peaks.append(int(done.stdout.split()[1]))
+    assert peaks[1] < peaks[0] + 40_000, peaks
