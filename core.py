@@ -238,6 +238,13 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
     """
     with experiment_utils.run_lock(folder), log_to(folder / "log.txt", terminal=terminal):
         attempt = len(experiment_utils.read_run(folder).get("attempts", [])) + 1
+        before = experiment_utils.read_status(folder)
+        if before.get("state") == "running":
+            log.warning(
+                "attempt %s ended without a word in stage %s: killed, or the machine went down",
+                before.get("attempt"),
+                before.get("stage"),
+            )
         status = experiment_utils.Status(folder, attempt)
         echo = logging.getLogger("memory").info
         with Interrupt() as interrupt, record_to(folder / "memory.jsonl", attempt=attempt, echo=echo):

@@ -10,6 +10,7 @@ import shlex
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,18 @@ def read_status(folder: Path) -> dict[str, Any]:
         return _read_json(folder / "status.json")
     except ValueError:
         return {}
+
+
+def state_of(folder: Path) -> str | None:
+    """The state of a run, None before its first attempt; `failed` where its process is gone unheard."""
+    state = read_status(folder).get("state")
+    if state != "running":
+        return state
+    with suppress(UserError):  # a damaged lock tells nothing
+        holder = durable.read_holder(folder / "run.lock", f"the run folder {folder}")
+        if holder is None or holder.is_gone():
+            return "failed"
+    return state
 
 
 def read_run(folder: Path) -> dict[str, Any]:

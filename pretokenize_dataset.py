@@ -241,8 +241,24 @@ def _next(results: list[Result], options: argparse.Namespace, spec: Tokenizer) -
     else:
         keys = ("dataset.path", "dataset.val_path")
         paths = [f"{key}={result.path}" for key, result in zip(keys, results, strict=False)]
-        train = ["dataset=text", *paths, *_overrides(spec)]
+        train = ["dataset=text", *paths, *_overrides(spec), *_fitting(results)]
     return shlex.join(["python", "experiments.py", "model=32d", *train])
+
+
+def _fitting(results: list[Result]) -> list[str]:
+    """What a text needs that is too short for windows and batches of the usual size."""
+    from conf.schema import DEFAULT_EFFECTIVE_BATCH, Dataset, Training
+
+    tokens = [result.manifest["tokens"] for result in results]
+    held_out = tokens[1] if len(tokens) == 2 else round(tokens[0] * Dataset().val_fraction)
+    to_train = tokens[0] if len(tokens) == 2 else tokens[0] - held_out
+    shortest = min(to_train, held_out) - 1
+    if shortest < 1:
+        return []
+    seq_len = min(Training().seq_len, 1 << (shortest.bit_length() - 1))
+    batch = min(DEFAULT_EFFECTIVE_BATCH, (to_train - 1) // seq_len)
+    needed = {"seq_len": (seq_len, Training().seq_len), "effective_batch": (batch, DEFAULT_EFFECTIVE_BATCH)}
+    return [f"training.{key}={fits}" for key, (fits, usual) in needed.items() if fits != usual]
 
 
 def _count(number: int, noun: str) -> str:

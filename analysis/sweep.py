@@ -104,7 +104,7 @@ def _rows(rows: Sequence[SweepRow], best: SweepRow | None, terminal: Terminal) -
     settings = _settings(rows)
     shown = table(
         ("  run", "left"), *((title, "left") for title in settings), ("state", "left"),
-        ("final val loss", "right"), ("best", "right"), ("tokens", "right"), ("time", "right"),
+        ("final val loss", "right"), ("best", "right"), ("tokens", "right"), ("training", "right"),
     )  # fmt: skip
     for number, row in enumerate(rows):
         shown.add_row(

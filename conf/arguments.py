@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NoReturn
 
 from conf.errors import Problem, UserError
 from conf.names import nearest
+from conf.schema import Config
 
 CONFIG_NAME = "config"
+SETTINGS = {field.name: field.type for field in fields(Config)}
+"""Groups and keys at the top of the configuration, and their types."""
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 
 
@@ -111,5 +114,9 @@ class _Parser(argparse.ArgumentParser):
 def _did_you_mean(argument: str, flags: list[str]) -> str:
     if "=" in argument:
         return f"; settings are written without dashes: {argument.lstrip('-')}"
+    word = argument.lstrip("-")
+    if word in SETTINGS:
+        value = "true" if SETTINGS[word] == "bool" else "..."
+        return f"; settings are written without dashes: {word}={value}"
     close = nearest(argument, flags, count=1)
     return f"; nearest: {close[0]}" if close else ""

@@ -177,7 +177,8 @@ def _stdlib_place(dataset: schema.Dataset, tokenizer: schema.Tokenizer) -> Place
     path = Path(dataset.path).expanduser()
     if path.suffix != ".npy":
         raise UserError(
-            f"dataset.path={dataset.path}: with dataset=stdlib it says where the tokens go, as FILE.npy"
+            f"dataset.path={dataset.path}: with dataset=stdlib it says where the tokens go, as FILE.npy. To "
+            f"train on a text of yours: dataset=text dataset.path={dataset.path}"
         )
     return Place(None, path)
 

@@ -161,6 +161,21 @@ def test_a_signal_checkpoints_and_says_how_to_go_on(
     assert int(newest.name[5:]) == int(rows[-1]["step"])
 
 
+def test_an_attempt_that_ended_without_a_word_is_told_by_the_next(long_run: Path) -> None:
+    command = [sys.executable, str(ROOT / "core.py"), str(long_run)]
+    first = subprocess.Popen([*command, "--quiet"])
+    wait_for_step(long_run, 20)
+    first.kill()
+    first.wait()
+    assert experiment_utils.state_of(long_run) == "failed"
+    second = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert second.stdout is not None
+    told = second.stdout.readline()
+    second.send_signal(signal.SIGTERM)
+    second.communicate(timeout=60)
+    assert "attempt 1 ended without a word in stage train: killed, or the machine went down" in told
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl(2) is Linux's")
 @pytest.mark.parametrize("command", [[], ["nohup"]])
 def test_a_run_whose_parent_is_killed_checkpoints_and_stops(long_run: Path, command: list[str]) -> None:

@@ -255,3 +255,21 @@ def test_titles_tell_keys_of_the_same_name_apart() -> None:
         "path": ["a", "a", "b c", "b c"],
         "tokenizer.path": ["null", "t"] * 2,
     }
+
+
+def test_the_state_of_a_run_whose_process_is_gone(tmp_path: Path) -> None:
+    assert experiment_utils.state_of(tmp_path) is None
+    experiment_utils.Status(tmp_path, attempt=1).update(state="running")
+    with experiment_utils.run_lock(tmp_path):
+        assert experiment_utils.state_of(tmp_path) == "running"
+        lock = (tmp_path / "run.lock").read_text()
+    assert experiment_utils.state_of(tmp_path) == "failed"
+    holder = json.loads(lock)
+    (tmp_path / "run.lock").write_text(json.dumps(holder | {"pid": 1, "started_at": 1}))
+    assert experiment_utils.state_of(tmp_path) == "failed"
+    (tmp_path / "run.lock").write_text(json.dumps(holder | {"host": "elsewhere"}))
+    assert experiment_utils.state_of(tmp_path) == "running"
+    (tmp_path / "run.lock").write_text("{")
+    assert experiment_utils.state_of(tmp_path) == "running"
+    experiment_utils.Status(tmp_path, attempt=1).update(state="done")
+    assert experiment_utils.state_of(tmp_path) == "done"

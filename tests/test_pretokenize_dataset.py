@@ -66,7 +66,8 @@ def test_a_text_becomes_a_token_set_and_the_next_command_is_told(text: Path, tmp
     )
     assert lines[1].startswith("made in ")
     assert lines[-1] == (
-        "next: python experiments.py model=32d dataset=text dataset.path=Datasets/my.npy tokenizer=bytes"
+        "next: python experiments.py model=32d dataset=text dataset.path=Datasets/my.npy tokenizer=bytes "
+        "training.seq_len=64 training.effective_batch=11"
     )
     assert "[mem] tokenize" in done.stderr
     assert "\r" not in done.stderr, "no moving line when it is not a terminal"
@@ -177,6 +178,19 @@ def test_the_next_command_can_be_typed_whatever_the_names(tmp_path: Path, root: 
     planned = subprocess.run(typed, shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert planned.returncode == 0, planned.stderr
     assert "my file (1), é.npy" in planned.stdout
+
+
+@pytest.mark.parametrize("characters", [30, 200, 860, 2000, 60_000])
+def test_the_next_command_fits_a_short_text(characters: int, tmp_path: Path, root: Path) -> None:
+    (tmp_path / "a.txt").write_text("high water mark\n" * (characters // 16 + 1))
+    done = run(tmp_path, "a.txt", "--tokenizer", "bytes")
+    command = done.stdout.splitlines()[-1].removeprefix("next: python experiments.py")
+    planned = subprocess.run(
+        f"{sys.executable} {root}/experiments.py {command} plan=true",
+        shell=True, cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert planned.returncode == 0, (command, planned.stderr)
+    assert ("training.seq_len" in command) == (characters < 1280)
 
 
 def test_ctrl_c_keeps_what_was_done_and_exits_130(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from conf.schema import Arch, Dataset, Tokenizer
 from conf.sizes import size_name
 from memory import format_bytes
 from training.device import may_have_gpu
+from training.evaluation import evaluation_windows
 
 if TYPE_CHECKING:
     from data_loading import Data
@@ -79,9 +80,18 @@ class Plan:
         return self.flops_per_token * self.budget.tokens
 
     @property
+    def eval_tokens(self) -> int:
+        """Tokens read at each evaluation."""
+        training = self.config.training
+        if self.data is None:
+            return training.eval_tokens
+        val_windows = (self.data["val_tokens"] - 1) // training.seq_len
+        return evaluation_windows(val_windows, training.eval_tokens, training.seq_len) * training.seq_len
+
+    @property
     def state(self) -> str | None:
         """State of the run that already has this identity, if there is one."""
-        return experiment_utils.read_status(self.folder).get("state") if self.folder else None
+        return experiment_utils.state_of(self.folder) if self.folder else None
 
     def render(self) -> str:
         """The plan as a page for a terminal."""
@@ -118,8 +128,8 @@ class Plan:
             (
                 "val",
                 f"{counted(len(self.evaluations), 'evaluation')} of "
-                f"{counted(training.eval_tokens, 'token')}, the first after "
-                f"step {self.evaluations[0]:,}",
+                f"{counted(self.eval_tokens, 'token')}, the first after step {self.evaluations[0]:,}: "
+                f"{len(self.evaluations) * self.eval_tokens / budget.tokens:.0%} of what training reads",
             ),
             (
                 "disk",

@@ -49,6 +49,8 @@ def test_the_configuration_is_shown_by_us() -> None:
     ("argv", "words"),
     [
         (["--hlp"], "--hlp: no such flag; nearest: --help"),
+        (["--model", "64d"], "--model: no such flag; settings are written without dashes: model=..."),
+        (["--plan"], "--plan: no such flag; settings are written without dashes: plan=true"),
         (["--plan=true"], "settings are written without dashes: plan=true"),
         (["--cfg"], "expected one argument"),
         (["--cfg", "jobs"], "invalid choice: 'jobs'"),
