@@ -281,7 +281,7 @@ def _outcome(error: BaseException, folder: Path) -> tuple[str, int, str]:
         return "failed", 2, reason
     if isinstance(error, NonFinite):
         kept = f"{newest[0].upper()}{newest[1:]} is kept" if newest else "There is no checkpoint yet"
-        reason = f"the loss is no longer finite: {error}. {kept}"
+        reason = f"{error}. {kept}"
         log.error("error: %s", reason)
         return "failed", 1, reason
     reason = f"{type(error).__name__}: {error}"
@@ -305,12 +305,13 @@ def main(arguments: list[str] | None = None) -> int:
     if not (folder / "config.yaml").is_file():
         print(f"error: {folder} is no run folder: it has no config.yaml", file=sys.stderr)
         return 2
-    status = experiment_utils.read_status(folder)
-    if status.get("state") == "done":
-        if not options.quiet:
-            print(f"{folder} is finished ({counted(status['step'], 'step')}); nothing to do")
-        return 0
     try:
+        status = experiment_utils.read_status(folder)
+        # a run.json that was lost is written again from the last checkpoint
+        if status.get("state") == "done" and experiment_utils.read_run(folder).get("results"):
+            if not options.quiet:
+                print(f"{folder} is finished ({counted(status.get('step') or 0, 'step')}); nothing to do")
+            return 0
         return run_attempt(folder, terminal=not options.quiet)
     except UserError as error:
         print(error.render(), file=sys.stderr)

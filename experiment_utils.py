@@ -288,7 +288,11 @@ def read_run(folder: Path) -> dict[str, Any]:
     """
     path = folder / "run.json"
     try:
-        return _read_json(path)
+        found = _read_json(path)
+        for key, kind in (("attempts", list), ("auto", dict)):
+            if not isinstance(found.get(key, kind()), kind):
+                raise ValueError(f"{key} is {found[key]!r}")
+        return found
     except ValueError as error:
         aside = shlex.join(["mv", str(path), f"{path}.damaged"])
         raise UserError(

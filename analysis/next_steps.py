@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -46,13 +46,18 @@ def after_run(run: RunFolder, outcome: Outcome) -> list[tuple[str, str]]:
     ]
 
 
-def after_sweep(best: RunFolder | None, to_go_on: int) -> list[tuple[str, str]]:
-    """Up to three (command, what it is for). to_go_on: runs that the same command would go on with."""
+def after_sweep(
+    best: RunFolder | None, to_go_on: int, runs: Sequence[RunFolder] = ()
+) -> list[tuple[str, str]]:
+    """Up to three (command, what it is for).
+
+    to_go_on: runs that the same command would go on with. runs: all of the sweep, whose seeds are taken.
+    """
     found = []
     if to_go_on:
         found.append(("the same command again", f"runs what is not done ({to_go_on})"))
     if best is not None:
-        seed = _seed(best)
+        seed = max(map(_seed, (best, *runs)))
         again = _command(best, {"seed": f"{seed + 1},{seed + 2}"}, sweep=True)
         found.append((again, "is the best one luck?"))
         found.append((_command(best, model=_larger(best, 2)), "the best at a larger size"))

@@ -93,7 +93,7 @@ def sweep_page(rows: Sequence[SweepRow], terminal: Terminal) -> str:
             "",
         ]
     to_go_on = sum(not diverged(row.run) for row in failed)
-    next_commands = after_sweep(best.run if best else None, to_go_on)
+    next_commands = after_sweep(best.run if best else None, to_go_on, [row.run for row in rows])
     return terminal.print(*parts, heading("Next"), commands(next_commands, terminal.width))
 
 

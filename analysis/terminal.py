@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 PAGE_WIDTH = 100
+_UNBOUNDED = 10_000
 STATE_STYLES = {
     "done": "green", "running": "cyan", "queued": "cyan", "cancelled": "yellow", "stalled": "yellow",
     "failed": "red", "oom": "red", "timeout": "yellow", "preempted": "yellow", "node_failed": "red",
@@ -76,12 +77,22 @@ class Terminal:
         return f"{line * 2} {left} {line * max(2, filled)} {right} {line * 2}"
 
     def print(self, *parts: RenderableType) -> str:
-        """The parts, one below the other, as text; words are wrapped only in those that are indented."""
+        """The parts, one below the other, as text; words are wrapped only in those that are indented.
+
+        A table is as wide as it needs to be: a name in it that is broken can be neither copied nor found.
+        """
+        from rich.measure import Measurement
         from rich.padding import Padding
+        from rich.table import Table
 
         file = io.StringIO()
         console = self._console(file)
         for part in parts:
+            is_table = isinstance(part, Padding) and isinstance(part.renderable, Table)
+            console.width = self.width
+            if is_table:
+                unbounded = console.options.update(max_width=_UNBOUNDED)
+                console.width = max(self.width, Measurement.get(console, unbounded, part).maximum)
             console.print(part, soft_wrap=not isinstance(part, Padding), highlight=False)
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()).rstrip()
 
@@ -120,8 +131,7 @@ def table(*columns: tuple[str, str]) -> Table:
 
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title, side in columns:
-        # a name that is too long is folded, never cut
-        made.add_column(title, justify="right" if side == "right" else "left", overflow="fold")
+        made.add_column(title, justify="right" if side == "right" else "left", no_wrap=True)
     return made
 
 

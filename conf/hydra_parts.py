@@ -64,5 +64,9 @@ def errors_of_files() -> Iterator[None]:
         yield
     except yaml.YAMLError as error:
         raise UserError(" ".join(str(error).split())) from error
+    except RecursionError as error:
+        raise UserError(
+            "a file of the configuration holds itself: in its defaults, or by a YAML alias"
+        ) from error
     except (HydraException, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
         raise UserError(first_line(error)) from error

@@ -30,6 +30,12 @@ def verify_content(files: SetFiles, tokens: np.ndarray, manifest: dict[str, Any]
     log.info("reading %s once to verify its checksums", files.tokens)
     block_bytes = manifest["checksums"]["bytes"]
     content = tokens.view(np.uint8)
+    if len(manifest["checksums"]["blocks"]) != -(-len(content) // block_bytes):
+        raise UserError(
+            f"{files.manifest} has {len(manifest['checksums']['blocks']):,} checksums for {len(content):,} "
+            f"bytes of tokens, one for each {block_bytes:,}: it was changed. Copy the set again, or tokenize "
+            "again with --overwrite"
+        )
     for number, expected in enumerate(manifest["checksums"]["blocks"]):
         start = number * block_bytes
         block = content[start : start + block_bytes]

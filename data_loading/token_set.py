@@ -115,7 +115,7 @@ def read_manifest(path: Path) -> dict[str, Any] | None:
             f"{manifest_path} is of version {version}, this program reads up to "
             f"{FORMAT_VERSION}. Update it, or tokenize again with --overwrite"
         )
-    wrong = _first_difference(manifest, _SHAPE, "")
+    wrong = _first_difference(manifest, _SHAPE, "") or _contradiction(manifest)
     if wrong is not None:
         raise UserError(
             f"{manifest_path} is damaged: {wrong}. Copy it again, or tokenize again with --overwrite"
@@ -123,11 +123,22 @@ def read_manifest(path: Path) -> dict[str, Any] | None:
     return manifest
 
 
+def _contradiction(manifest: dict[str, Any]) -> str | None:
+    """What in a manifest does not go with the rest of it."""
+    tokenizer = manifest["tokenizer"]
+    fingerprint = fingerprint_of(manifest["sources"], tokenizer["content_hash"], manifest["options"])
+    if manifest["fingerprint"] != fingerprint:
+        return "fingerprint is not that of its sources, tokenizer and options"
+    if tokenizer["eot_id"] is not None and not 0 <= tokenizer["eot_id"] < tokenizer["vocab_size"]:
+        return f"tokenizer.eot_id {tokenizer['eot_id']} is outside its {tokenizer['vocab_size']:,} ids"
+    return None
+
+
 def _first_difference(value: Any, shape: Any, where: str) -> str | None:
     """How a value is not of the shape: keys of objects, one kind of item of a list, kinds of the rest."""
     if isinstance(shape, dict):
         if not isinstance(value, dict):
-            return f"{where or 'it'} is no object"
+            return f"{where.rstrip('.') or 'it'} is no object"
         for key, inner in shape.items():
             if key not in value:
                 return f"{where}{key} is missing"

@@ -185,6 +185,23 @@ def _check(definition: dict[str, Any], path: Path) -> None:
         raise UserError(f"{path} has BPE dropout {model['dropout']}: its ids are random. Set it to null")
     if model_type(definition) == "BPE":
         _check_bpe(definition, path)
+    else:
+        _check_unknown(definition, path)
+
+
+def _check_unknown(definition: dict[str, Any], path: Path) -> None:
+    """The models that end in an error at the first word they do not know, unless they have a token for it."""
+    model, kind = definition["model"], model_type(definition)
+    has_token = (
+        model.get("unk_id") is not None or bool(model.get("byte_fallback"))
+        if kind == "Unigram"
+        else model.get("unk_token") in model["vocab"]
+    )
+    if not has_token:
+        raise UserError(
+            f"{path}: this {kind} tokenizer has no token for what it does not know, and would fail at the "
+            f"first such word. Train it anew with one ({'unk_id' if kind == 'Unigram' else 'unk_token'})"
+        )
 
 
 def _check_bpe(definition: dict[str, Any], path: Path) -> None:

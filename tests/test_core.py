@@ -222,6 +222,25 @@ def test_a_second_process_is_told_who_holds_the_run(long_run: Path) -> None:
         first.wait()
 
 
+def test_the_record_of_a_finished_run_is_written_again_when_it_was_lost(tmp_path: Path) -> None:
+    folder = make_run(tiny_config(tmp_path, max_steps=4))
+    assert run_core(folder).returncode == 0
+    before = experiment_utils.read_run(folder)
+    (folder / "run.json").write_text("{")
+    refused = run_core(folder)
+    assert refused.returncode == 2
+    assert "Move it aside: mv " in refused.stderr
+    (folder / "run.json").unlink()
+    assert run_core(folder).returncode == 0
+    after = experiment_utils.read_run(folder)
+    assert after["identity"] == before["identity"]
+    for key in ("val_loss", "best", "bigram_val_loss"):
+        assert after["results"][key] == before["results"][key]
+    assert "is finished (4 steps)" in run_core(folder).stdout
+    (folder / "status.json").write_text('{"state": "done"}')
+    assert "is finished" in run_core(folder).stdout
+
+
 def test_a_loss_that_is_no_number_fails_at_its_step_and_keeps_the_checkpoint(tmp_path: Path) -> None:
     config = tiny_config(tmp_path, checkpoint_every=2)
     config = dataclasses.replace(config, optimizer=Optimizer(lr=1e30, grad_clip=None))
@@ -231,7 +250,7 @@ def test_a_loss_that_is_no_number_fails_at_its_step_and_keeps_the_checkpoint(tmp
     status = experiment_utils.read_status(folder)
     assert status["state"] == "failed"
     assert "no longer finite: step " in status["reason"]
-    assert "error: the loss is no longer finite" in done.stderr
+    assert "error: the gradient is no longer finite: step 2: loss 5.5" in done.stderr
     assert "Traceback" not in done.stderr
     last = metrics_without_clock(folder)[-1]
     assert {last["train_loss"], last["grad_norm"]} & {"nan", "inf"}

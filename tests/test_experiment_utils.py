@@ -273,3 +273,10 @@ def test_the_state_of_a_run_whose_process_is_gone(tmp_path: Path) -> None:
     assert experiment_utils.state_of(tmp_path) == "running"
     experiment_utils.Status(tmp_path, attempt=1).update(state="done")
     assert experiment_utils.state_of(tmp_path) == "done"
+
+
+@pytest.mark.parametrize("content", ['{"attempts": 5}', '{"auto": []}', "[]", "{"])
+def test_a_run_json_of_another_shape_is_told(content: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(UserError, match=r"run\.json was damaged .*Move it aside: mv "):
+        experiment_utils.read_run(tmp_path)

@@ -261,7 +261,7 @@ def test_a_run_and_the_same_command_again(place: Path) -> None:
     done = experiments(place, *command)
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = (place / "runs" / "default").iterdir()
-    assert folder.name.startswith("32d-lr0.003-seed3-")
+    assert folder.name.startswith("16d-lr0.003-seed3-")
     assert experiment_utils.read_status(folder)["state"] == "done"
     assert str(folder.relative_to(place)) in done.stdout
     assert sorted(path.name for path in place.iterdir() if "my" not in path.name) == ["runs"]

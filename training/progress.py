@@ -68,8 +68,10 @@ class Progress:
         self._metrics.append(rows)
         self.last = row = rows[-1]
         if not (math.isfinite(row.train_loss) and math.isfinite(row.grad_norm)):
+            what = "gradient" if math.isfinite(row.train_loss) else "loss"
             raise NonFinite(
-                f"step {row.step:,}: loss {row.train_loss}, gradient norm {row.grad_norm} at lr {row.lr:g}. "
+                f"the {what} is no longer finite: step {row.step:,}: loss {row.train_loss}, gradient norm "
+                f"{row.grad_norm} at lr {row.lr:g}. "
                 "A smaller optimizer.lr or optimizer.grad_clip, or a longer schedule.warmup_fraction, helps"
             )
 

@@ -161,8 +161,9 @@ def _difference(
         made, wanted = manifest["options"].get(name), options.get(name)
         if made != wanted:
             return f"it was made with {name} {made!r}, not {wanted!r}"
-    if not files.tokens.exists():
-        return f"its tokens are missing beside {files.manifest.name}"
+    for part in (files.tokens, files.documents, files.tokenizer):
+        if not part.exists():
+            return f"of its files {part.name} is missing"
     return inputs.differs(manifest["sources"], files)
 
 

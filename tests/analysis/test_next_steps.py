@@ -110,3 +110,15 @@ def test_an_option_of_the_users_own_folder_is_told_key_by_key(
         "model=32d", "model.name=own", "model.d_model=40", "dataset.name=own", "dataset.path=mine.txt",
         "dataset.val_fraction=0.2", "dataset.source=text",
     }  # fmt: skip
+
+
+def test_seeds_of_the_sweep_are_not_proposed_again(new_run: Callable[..., Any]) -> None:
+    folders = []
+    for seed in (0, 3, 1):
+        (asked,) = read_request([f"seed={seed}"], Composer(), multirun=False, rules=RULES).runs
+        made = new_run(f"run{seed}")
+        (made.path / "config.yaml").write_text(yaml.safe_dump(to_plain(resolve(asked.config))))
+        made.run()
+        folders.append(read_run_folder(made.path))
+    (again, _), *_ = after_sweep(folders[0], 0, folders)
+    assert "seed=4,5" in again

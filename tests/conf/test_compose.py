@@ -251,6 +251,13 @@ def test_a_defaults_list_that_cannot_be_followed_names_its_file_and_the_choices(
     assert words in problem.what
 
 
+@pytest.mark.parametrize("text", ["defaults: [odd]\nd_model: 32\n", "&a [*a]\n"])
+def test_a_file_that_holds_itself(own_folder: Path, text: str) -> None:
+    (own_folder / "model" / "odd.yaml").write_text(text)
+    with pytest.raises(UserError, match="holds itself"):
+        read_run(["model=odd"], Composer(own_folder))
+
+
 def test_a_file_that_is_no_utf8_is_the_users_error(own_folder: Path) -> None:
     (own_folder / "model" / "broken.yaml").write_bytes(b"name: \xff\n")
     with pytest.raises(UserError, match=r"utf-8|codec"):

@@ -264,6 +264,16 @@ class TestSplits:
         with pytest.raises(UserError, match=r"train and val are the same text: .*dataset\.val_path"):
             prepare(text, val_path=str(other))
 
+    def test_a_lone_file_of_the_same_tokens_is_not_held_out(self, text: Path, tmp_path: Path) -> None:
+        lone = tmp_path / "lone.npy"
+        shutil.copy(prepare(text).train.path, lone)
+        with pytest.raises(UserError, match="train and val are the same text"):
+            prepare(text, val_path=str(lone))
+        tokens = np.load(lone)
+        tokens[-2] ^= 1
+        np.save(lone, tokens)
+        assert len(prepare(text, val_path=str(lone)).val_range) == 1001
+
     def test_validation_beside_train_is_found_and_tokenized(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -71,11 +71,14 @@ class TestPartsOfDifferentSets:
     @pytest.mark.parametrize(("change", "told"), [
         (lambda m: m.pop("fingerprint"), "fingerprint is missing"),
         (lambda m: m.update(version="1"), "version is '1'"),
+        (lambda m: m.update(fingerprint="ab"), "fingerprint is not that of its sources"),
+        (lambda m: m["options"].update(errors="ignore"), "fingerprint is not that of its sources"),
+        (lambda m: m["tokenizer"].update(eot_id=300), "tokenizer.eot_id 300 is outside its 257 ids"),
         (lambda m: m["tokenizer"].pop("vocab_size"), "tokenizer.vocab_size is missing"),
         (lambda m: m["sources"][0].pop("content_hash"), "sources.0.content_hash is missing"),
         (lambda m: m.update(sources={}), "sources is no list"),
         (lambda m: m["checksums"]["blocks"].append(3), "checksums.blocks.1 is 3"),
-        (lambda m: m.update(tokenizer=[]), "tokenizer. is no object"),
+        (lambda m: m.update(tokenizer=[]), "tokenizer is no object"),
     ])  # fmt: skip
     def test_a_damaged_manifest(self, change: Callable[[Any], Any], told: str, made: Path) -> None:
         manifest = made.with_name("a.npy.json")
@@ -201,6 +204,14 @@ class TestContent:
         facts["checksums"]["blocks"] = ["0" * 64]
         manifest.write_text(json.dumps(facts))
         with pytest.raises(UserError, match="do not match their checksum"):
+            open_token_set(made)
+
+    def test_checksums_that_are_taken_away_do_not_pass(self, made: Path) -> None:
+        manifest = made.with_name("a.npy.json")
+        facts = json.loads(manifest.read_text())
+        facts["checksums"]["blocks"] = []
+        manifest.write_text(json.dumps(facts))
+        with pytest.raises(UserError, match="has 0 checksums for 20 bytes of tokens"):
             open_token_set(made)
 
     def test_what_else_is_known_is_kept(self, made: Path) -> None:

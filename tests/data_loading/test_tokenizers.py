@@ -258,6 +258,13 @@ class TestRefused:
         message = self.changed(tmp_path, lambda d: d["model"].update(unk_token="[UNK]"))
         assert "its unk_token '[UNK]' is not in its vocabulary" in message
 
+    @pytest.mark.parametrize("kind", ["WordLevel", "WordPiece", "Unigram"])
+    def test_a_model_without_a_token_for_the_unknown(self, kind: str, tmp_path: Path) -> None:
+        vocab = [["a", -1.0], ["b", -2.0]] if kind == "Unigram" else {"a": 0, "b": 1}
+        model = {"type": kind, "vocab": vocab, "unk_token": "[UNK]", "unk_id": None}
+        (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "added_tokens": []}))
+        assert f"this {kind} tokenizer has no token for what it does not know" in self.refusal(tmp_path)
+
     def test_dropout(self, tmp_path: Path) -> None:
         assert "ids are random" in self.changed(tmp_path, lambda d: d["model"].update(dropout=0.1))
 

@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -236,7 +237,9 @@ class TestExistingOutput:
             ("tokenizer", "it was made with tokenizer bytes .*, not with gpt2"),
             ("separator", "it was made with document_separator None, not '-'"),
             ("manifest", "without a manifest"),
-            ("tokens", "its tokens are missing"),
+            ("a.npy", r"of its files a\.npy is missing"),
+            ("a.docs.npy", r"of its files a\.docs\.npy is missing"),
+            ("a.tokenizer", r"of its files a\.tokenizer is missing"),
         ],
     )
     def test_another_content_is_refused_unless_overwritten(
@@ -253,9 +256,11 @@ class TestExistingOutput:
             tokenizer = read_tokenizer(tokenizer_folder("gpt2"), "gpt2")
         elif change == "separator":
             options = {"document_separator": "-"}
+        elif change == "a.tokenizer":
+            shutil.rmtree(tmp_path / change)
         else:
-            (tmp_path / ("a.npy.json" if change == "manifest" else "a.npy")).unlink()
-        before = files_of(tmp_path / "a.npy") if change not in ("manifest", "tokens") else None
+            (tmp_path / ("a.npy.json" if change == "manifest" else change)).unlink()
+        before = files_of(tmp_path / "a.npy") if change in ("text", "same size", "separator") else None
         with pytest.raises(UserError, match=f"a.npy exists.*{message}.*--overwrite.*--output"):
             make(text, tokenizer, **options)
         if before:
