@@ -310,7 +310,9 @@ def main(arguments: list[str] | None = None) -> int:
         # a run.json that was lost is written again from the last checkpoint
         if status.get("state") == "done" and experiment_utils.read_run(folder).get("results"):
             if not options.quiet:
-                print(f"{folder} is finished ({counted(status.get('step') or 0, 'step')}); nothing to do")
+                step = status.get("step")
+                steps = f" ({counted(step, 'step')})" if isinstance(step, int) else ""
+                print(f"{folder} is finished{steps}; nothing to do")
             return 0
         return run_attempt(folder, terminal=not options.quiet)
     except UserError as error:

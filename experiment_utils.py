@@ -289,8 +289,8 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / "run.json"
     try:
         found = _read_json(path)
-        for key, kind in (("attempts", list), ("auto", dict)):
-            if not isinstance(found.get(key, kind()), kind):
+        for key, kind in (("attempts", list), ("auto", dict), ("results", dict)):
+            if not isinstance(found.get(key) or kind(), kind):
                 raise ValueError(f"{key} is {found[key]!r}")
         return found
     except ValueError as error:

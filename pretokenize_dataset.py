@@ -164,7 +164,7 @@ def run(options: argparse.Namespace) -> int:
         facts = [_facts(result) for result in results]
         print(json.dumps({**facts[0], **({"val": facts[1]} if len(facts) == 2 else {})}, indent=2))
     else:
-        print("\n".join([*map(_summary, results), f"next: {_next(results, options, spec)}"]))
+        print("\n".join([*map(_summary, results), _next(results, options, spec)]))
     return 0
 
 
@@ -237,7 +237,7 @@ def _summary(result: Result) -> str:
 
 
 def _next(results: list[Result], options: argparse.Namespace, spec: Tokenizer) -> str:
-    """The command that trains on it."""
+    """The command that trains on it, or why there is none."""
     import shlex
 
     if is_stdlib(options.files) and len(results) == 1:
@@ -245,12 +245,15 @@ def _next(results: list[Result], options: argparse.Namespace, spec: Tokenizer) -
     else:
         keys = ("dataset.path", "dataset.val_path")
         paths = [f"{key}={result.path}" for key, result in zip(keys, results, strict=False)]
-        train = ["dataset=text", *paths, *_overrides(spec), *_fitting(results)]
-    return shlex.join(["python", "experiments.py", "model=32d", *train])
+        fitting = _fitting(results)
+        if fitting is None:
+            return "too short to train on: two tokens are needed to train on and two to hold out"
+        train = ["dataset=text", *paths, *_overrides(spec), *fitting]
+    return f"next: {shlex.join(['python', 'experiments.py', 'model=32d', *train])}"
 
 
-def _fitting(results: list[Result]) -> list[str]:
-    """What a text needs that is too short for windows and batches of the usual size."""
+def _fitting(results: list[Result]) -> list[str] | None:
+    """What a text needs that is too short for the usual windows and batches; None where nothing helps."""
     from conf.schema import DEFAULT_EFFECTIVE_BATCH, Dataset, Training
 
     tokens = [result.manifest["tokens"] for result in results]
@@ -258,7 +261,7 @@ def _fitting(results: list[Result]) -> list[str]:
     to_train = tokens[0] if len(tokens) == 2 else tokens[0] - held_out
     shortest = min(to_train, held_out) - 1
     if shortest < 1:
-        return []
+        return None
     seq_len = min(Training().seq_len, 1 << (shortest.bit_length() - 1))
     batch = min(DEFAULT_EFFECTIVE_BATCH, (to_train - 1) // seq_len)
     needed = {"seq_len": (seq_len, Training().seq_len), "effective_batch": (batch, DEFAULT_EFFECTIVE_BATCH)}

@@ -126,6 +126,8 @@ def read_manifest(path: Path) -> dict[str, Any] | None:
 def _contradiction(manifest: dict[str, Any]) -> str | None:
     """What in a manifest does not go with the rest of it."""
     tokenizer = manifest["tokenizer"]
+    if manifest["checksums"]["bytes"] < 1:
+        return f"checksums.bytes is {manifest['checksums']['bytes']}"
     fingerprint = fingerprint_of(manifest["sources"], tokenizer["content_hash"], manifest["options"])
     if manifest["fingerprint"] != fingerprint:
         return "fingerprint is not that of its sources, tokenizer and options"

@@ -175,6 +175,10 @@ def _check(definition: dict[str, Any], path: Path) -> None:
     model = definition.get("model")
     if not isinstance(model, dict) or model_type(definition) not in _MODELS or "vocab" not in model:
         raise UserError(f"{path} has no model of a known kind; expected one of {', '.join(_MODELS)}")
+    vocab = model["vocab"]
+    entries = list(vocab.items()) if isinstance(vocab, dict) else vocab
+    if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
+        raise UserError(f"{path}: its vocabulary is not one of texts and numbers. Fetch the file again")
     ids = vocabulary(definition)
     if len(set(ids.values())) < 2:
         raise UserError(
@@ -189,13 +193,24 @@ def _check(definition: dict[str, Any], path: Path) -> None:
         _check_unknown(definition, path)
 
 
+def _is_entry(entry: Any) -> bool:
+    """A token and its id, or a piece and its score."""
+    return (
+        isinstance(entry, list | tuple)
+        and len(entry) == 2
+        and isinstance(entry[0], str)
+        and isinstance(entry[1], int | float)
+    )
+
+
 def _check_unknown(definition: dict[str, Any], path: Path) -> None:
     """The models that end in an error at the first word they do not know, unless they have a token for it."""
     model, kind = definition["model"], model_type(definition)
+    unknown = model.get("unk_token")
     has_token = (
-        model.get("unk_id") is not None or bool(model.get("byte_fallback"))
+        model.get("unk_id") is not None
         if kind == "Unigram"
-        else model.get("unk_token") in model["vocab"]
+        else isinstance(unknown, str) and unknown in model["vocab"]
     )
     if not has_token:
         raise UserError(

@@ -83,7 +83,9 @@ def outcome_of(folder: Path, child: Child, before: dict[str, Any]) -> Outcome:
     """
     if child.exit_code == 0:
         results = experiment_utils.read_run(folder).get("results") or {}
-        return Outcome(folder, 0, "done", results.get("val_loss"), None, child.seconds)
+        val_loss = results.get("val_loss")
+        known = val_loss if isinstance(val_loss, int | float) else None
+        return Outcome(folder, 0, "done", known, None, child.seconds)
     status = experiment_utils.read_status(folder)
     if child.killed_by is not None:
         state, reason = "failed", f"killed by {child.killed_by}"

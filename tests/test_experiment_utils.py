@@ -275,7 +275,7 @@ def test_the_state_of_a_run_whose_process_is_gone(tmp_path: Path) -> None:
     assert experiment_utils.state_of(tmp_path) == "done"
 
 
-@pytest.mark.parametrize("content", ['{"attempts": 5}', '{"auto": []}', "[]", "{"])
+@pytest.mark.parametrize("content", ['{"attempts": 5}', '{"auto": [1]}', '{"results": 5}', "[]", "{"])
 def test_a_run_json_of_another_shape_is_told(content: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(UserError, match=r"run\.json was damaged .*Move it aside: mv "):

@@ -193,6 +193,11 @@ def test_the_next_command_fits_a_short_text(characters: int, tmp_path: Path, roo
     assert ("training.seq_len" in command) == (characters < 1280)
 
 
+def test_a_text_too_short_to_train_on_gets_no_command(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("mark")
+    assert run(tmp_path, "a.txt", "--tokenizer", "bytes").stdout.splitlines()[-1].startswith("too short")
+
+
 def test_a_reader_that_has_seen_enough(text: Path, tmp_path: Path, root: Path) -> None:
     run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes")
     done = subprocess.run(

@@ -45,8 +45,9 @@ from data_loading.pretokenizer.special_tokens import ParsingTokenizer
 from data_loading.pretokenizer.undecodable import with_count
 from data_loading.pretokenizer.writer import SetWriter
 from data_loading.set_files import SetFiles, disk_errors, finish_commit, staging
-from data_loading.token_set import read_manifest
+from data_loading.token_set import open_token_set, read_manifest
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from data_loading.tokenizer_files import holds_tokenizer
 from memory import stage
 
 Log = Callable[[str], None]
@@ -161,9 +162,17 @@ def _difference(
         made, wanted = manifest["options"].get(name), options.get(name)
         if made != wanted:
             return f"it was made with {name} {made!r}, not {wanted!r}"
-    for part in (files.tokens, files.documents, files.tokenizer):
-        if not part.exists():
+    for part, is_there in (
+        (files.tokens, files.tokens.exists()),
+        (files.documents, files.documents.exists()),
+        (files.tokenizer, holds_tokenizer(files.tokenizer)),
+    ):
+        if not is_there:
             return f"of its files {part.name} is missing"
+    try:
+        open_token_set(files.tokens)
+    except UserError as error:
+        return f"it is damaged: {error}"
     return inputs.differs(manifest["sources"], files)
 
 

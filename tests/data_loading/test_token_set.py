@@ -73,6 +73,7 @@ class TestPartsOfDifferentSets:
         (lambda m: m.update(version="1"), "version is '1'"),
         (lambda m: m.update(fingerprint="ab"), "fingerprint is not that of its sources"),
         (lambda m: m["options"].update(errors="ignore"), "fingerprint is not that of its sources"),
+        (lambda m: m["checksums"].update(bytes=0), "checksums.bytes is 0"),
         (lambda m: m["tokenizer"].update(eot_id=300), "tokenizer.eot_id 300 is outside its 257 ids"),
         (lambda m: m["tokenizer"].pop("vocab_size"), "tokenizer.vocab_size is missing"),
         (lambda m: m["sources"][0].pop("content_hash"), "sources.0.content_hash is missing"),

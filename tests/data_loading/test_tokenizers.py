@@ -265,6 +265,19 @@ class TestRefused:
         (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "added_tokens": []}))
         assert f"this {kind} tokenizer has no token for what it does not know" in self.refusal(tmp_path)
 
+    @pytest.mark.parametrize(
+        "model",
+        [
+            {"type": "Unigram", "vocab": [["a", -1.0], ["b", -1.0]], "unk_id": None, "byte_fallback": True},
+            {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": ["a"]},
+            {"type": "WordLevel", "vocab": [1, 2]},
+            {"type": "BPE", "vocab": 3, "merges": []},
+        ],
+    )
+    def test_a_model_of_another_shape(self, model: dict[str, Any], tmp_path: Path) -> None:
+        (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "added_tokens": []}))
+        assert "tokenizer.json: " in self.refusal(tmp_path)
+
     def test_dropout(self, tmp_path: Path) -> None:
         assert "ids are random" in self.changed(tmp_path, lambda d: d["model"].update(dropout=0.1))
 

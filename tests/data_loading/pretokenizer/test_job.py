@@ -239,6 +239,8 @@ class TestExistingOutput:
             ("manifest", "without a manifest"),
             ("a.npy", r"of its files a\.npy is missing"),
             ("a.docs.npy", r"of its files a\.docs\.npy is missing"),
+            ("short", r"it is damaged: .*truncated"),
+            ("empty starts", r"it is damaged: .*a\.docs\.npy is no whole"),
             ("a.tokenizer", r"of its files a\.tokenizer is missing"),
         ],
     )
@@ -256,6 +258,10 @@ class TestExistingOutput:
             tokenizer = read_tokenizer(tokenizer_folder("gpt2"), "gpt2")
         elif change == "separator":
             options = {"document_separator": "-"}
+        elif change == "short":
+            os.truncate(tmp_path / "a.npy", 500)
+        elif change == "empty starts":
+            (tmp_path / "a.docs.npy").write_bytes(b"")
         elif change == "a.tokenizer":
             shutil.rmtree(tmp_path / change)
         else:
