@@ -191,6 +191,7 @@ class _Pool:
         while any(worker.blocks for worker in self._team):
             dead += self._take_answers(_LOOK_S)
         self.end()
+        dead.sort(key=lambda worker: worker.blocks[0].index if worker.blocks else -1)  # not as they died
         hows = [self._bury(worker) for worker in dead]
         for worker, how in zip(dead, hows, strict=True):
             for block in worker.blocks[:1]:
