@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,8 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
 
         seq_len = config.training.seq_len
         seed_init, seed_data = experiment_utils.seeds(config)
-        data = open_data(config.dataset, config.tokenizer)
+        assert plan.data is not None
+        data = open_data(config.dataset, config.tokenizer, plan.data["sets"])
         train_set = StreamingDataset.from_data(data, "train", seq_len, seed_data)
         val_set = StreamingDataset.from_data(data, "val", seq_len, seed_data, order="sequential")
         _tell_data(data, train_set, val_set)
@@ -138,6 +140,7 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
     import torch
 
     from conf.check import to_config
+    from data_loading import prepare_data
     from models import loss_implementation, resolve_loss_chunk
     from training.device import resolve_device
     from training.plan import make_plan
@@ -146,7 +149,9 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
     config = to_config(experiment_utils.read_config(folder))
     before = experiment_utils.read_run(folder)
     kept = before.get("auto", {})
-    plan = make_plan(experiment_utils.with_auto(config, kept), tokenize=False)
+    # The data it began with, also where more was appended to them since.
+    prepare = partial(prepare_data, versions=(before.get("data") or {}).get("sets", ()))
+    plan = make_plan(experiment_utils.with_auto(config, kept), tokenize=False, prepare=prepare)
     check_same_run(folder, before, plan)
     device = resolve_device(config.training, kept)
     torch.set_num_threads(device.threads)

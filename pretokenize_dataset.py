@@ -33,6 +33,8 @@ examples:
   python pretokenize_dataset.py posts.txt --document-separator '<|endoftext|>'
   python pretokenize_dataset.py a.txt 'dump/*.jsonl.zst' --output Datasets/mix.npy --max-tokens 1B
   python pretokenize_dataset.py train.txt --val held_out.txt --output Datasets/mine
+  python pretokenize_dataset.py 'dump/*.zst' --output Datasets/dump --tokens-per-shard 100M
+  python pretokenize_dataset.py more.jsonl.zst --output Datasets/dump --append
   python pretokenize_dataset.py stdlib                         # the source code of Python's own library
   python pretokenize_dataset.py verify Datasets/c4.npy         # is it what its manifest says?
   python pretokenize_dataset.py inspect Datasets/c4.npy        # what is in it?
@@ -63,7 +65,26 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="train a byte-level BPE of N ids on the text first, and keep it beside the tokens",
     )
-    result.add_argument("--output", metavar="OUT.npy", help="default: FILE with .npy in place of .txt")
+    result.add_argument(
+        "--output",
+        metavar="OUT",
+        help="FILE.npy, or with --tokens-per-shard a folder (default: beside the text, under its name)",
+    )
+    result.add_argument(
+        "--tokens-per-shard",
+        metavar="N",
+        help="write a folder of files of N tokens each, such as 100M (default: one file)",
+    )
+    result.add_argument(
+        "--append", action="store_true", help="add the inputs to a folder of shards, as new shards"
+    )
+    result.add_argument(
+        "--val-fraction",
+        metavar="F",
+        type=float,
+        help="share of the tokens, the last documents of the text, that runs hold out (default: a run "
+        "decides, dataset.val_fraction)",
+    )
     result.add_argument(
         "--special-tokens",
         default="text",
@@ -130,7 +151,8 @@ def run(options: argparse.Namespace) -> int:
     """Tokenize as asked and say what came out."""
     from data_loading.lookup import load_tokenizer
     from data_loading.pretokenizer.held_out import refuse_same_contents
-    from data_loading.pretokenizer.job import Options, pretokenize
+    from data_loading.pretokenizer.job import pretokenize
+    from data_loading.pretokenizer.options import Options
     from data_loading.pretokenizer.special_tokens import choose
     from memory import record_to, stage
 
@@ -141,6 +163,9 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--tokenizer and --train-tokenizer: give one of them")
     how = Options(
         overwrite=options.overwrite,
+        append=options.append,
+        shard_tokens=_shard_tokens(options),
+        val_fraction=_val_fraction(options),
         engine=options.engine,
         workers=options.workers,
         run_limit_bytes=_run_limit(options.run_limit),
@@ -184,6 +209,20 @@ def _tokenizer_spec(options: argparse.Namespace, source: Source, log: Callable[[
     return tokenizer_spec(str(train_tokenizer(source, size, folder, log)))
 
 
+def _shard_tokens(options: argparse.Namespace) -> int | None:
+    given = options.tokens_per_shard
+    return None if given is None else count_of(given, "--tokens-per-shard", 1)
+
+
+def _val_fraction(options: argparse.Namespace) -> float | None:
+    given = options.val_fraction
+    if given is not None and not 0 < given < 1:
+        raise UserError(f"--val-fraction {given}: expected a share above 0 and below 1")
+    if given is not None and options.val is not None:
+        raise UserError("--val-fraction and --val: give one of them, a part of the text or a text of its own")
+    return given
+
+
 def _run_limit(given: str | None) -> int:
     from conf.quantities import parse_size
     from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES
@@ -208,7 +247,9 @@ def _facts(result: Result) -> dict[str, Any]:
         "text_tokens": result.text_tokens,
         "documents": result.manifest["documents"],
         "text_bytes": result.text_bytes,
-        "file_bytes": result.path.stat().st_size,
+        "file_bytes": result.file_bytes,
+        "shards": len(result.manifest.get("shards", [])) or None,
+        "val": result.manifest.get("val"),
         "dtype": result.manifest["dtype"],
         "tokenizer": result.manifest["tokenizer"],
         "engine": result.manifest["engine"],
@@ -226,14 +267,28 @@ def _summary(result: Result) -> str:
     appended = f" and an end-of-text id after {behind}" if manifest["tokenizer"]["eot_appended"] else ""
     what = (
         f"{result.path}: {_count(result.text_tokens, 'token')} of text in {documents}{appended}, "
-        f"{format_bytes(result.path.stat().st_size)} ({DTYPES[manifest['dtype']]}), tokenizer {name}"
+        f"{format_bytes(result.file_bytes)} ({DTYPES[manifest['dtype']]}), tokenizer {name}"
     )
+    what += _form(manifest)
     if result.made:
         rate = f"{result.text_bytes / 1e6 / result.seconds:.1f} MB/s"
         lines = [what, f"made in {result.seconds:.1f} s ({rate}) by engine {manifest['engine']['name']}"]
     else:
         lines = [what, "up to date: nothing to do (--overwrite makes it anew)"]
     return "\n".join(lines)
+
+
+def _form(manifest: dict[str, Any]) -> str:
+    """What a user asked for of the set's form."""
+    words = ""
+    if "shards" in manifest:
+        words += f", {_count(len(manifest['shards']), 'shard')}"
+    if "val" in manifest:
+        held_out = sum(stop - start for start, stop in manifest["val"]["ranges"])
+        words += f", the last {_count(held_out, 'token')} held out"
+        if len(manifest["val"]["ranges"]) > 1:
+            words = words.replace("the last ", "")
+    return words
 
 
 def _next(results: list[Result], options: argparse.Namespace, spec: Tokenizer) -> str:

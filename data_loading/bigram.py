@@ -6,6 +6,7 @@ import numpy as np
 
 from conf import UserError
 from data_loading.data import Data
+from data_loading.windows import windows_in
 
 LARGEST_VOCABULARY = 1024
 _BLOCK = 1 << 22
@@ -26,14 +27,17 @@ def bigram_loss(data: Data, *, eval_tokens: int, seq_len: int) -> float:
             f"a bigram table of {vocab:,} x {vocab:,} is too large; at most {LARGEST_VOCABULARY:,} ids"
         )
     counts = np.zeros(vocab * vocab, np.int64)
-    start, stop = data.train_range.start, data.train_range.stop
-    for begin in range(start, stop - 1, _BLOCK):
-        counts += _pairs(data.train.tokens[begin : min(begin + _BLOCK + 1, stop)], vocab)
+    for part in data.train_ranges:
+        for begin in range(part.start, part.stop - 1, _BLOCK):
+            counts += _pairs(data.train.tokens[begin : min(begin + _BLOCK + 1, part.stop)], vocab)
     table = counts.reshape(vocab, vocab).astype(np.float64)
     log_p = np.log((table + 1) / (table.sum(axis=1, keepdims=True) + vocab))
-    windows = min(data.windows("val", seq_len), -(-eval_tokens // seq_len))
-    first = data.val_range.start
-    read = _pairs(data.val.tokens[first : first + windows * seq_len + 1], vocab)
+    left = min(data.windows("val", seq_len), -(-eval_tokens // seq_len))
+    read = np.zeros(vocab * vocab, np.int64)
+    for part in data.val_ranges:
+        windows = min(left, windows_in(len(part), seq_len))
+        read += _pairs(data.val.tokens[part.start : part.start + windows * seq_len + 1], vocab)
+        left -= windows
     return float(-(read * log_p.ravel()).sum() / read.sum())
 
 

@@ -12,12 +12,17 @@ import numpy as np
 from conf import UserError
 from data_loading.checked import read_checked, write_checked
 from data_loading.content_hash import file_content_hash
+from data_loading.npy import open_npy
 from data_loading.set_files import SetFiles
+from data_loading.shards import Part, parts_of
 
 log = logging.getLogger("data_loading")
 
+_NOTED_EVERY = 100
+"""Shards after which what is known is kept, should the rest be cut short."""
 
-def verify_content(files: SetFiles, tokens: np.ndarray, manifest: dict[str, Any]) -> None:
+
+def verify_content(files: SetFiles, manifest: dict[str, Any]) -> None:
     """Hold tokens and document starts against their checksums, once for each state of the files.
 
     What the writer wrote holds no id outside the vocabulary; so does what is verified.
@@ -25,40 +30,60 @@ def verify_content(files: SetFiles, tokens: np.ndarray, manifest: dict[str, Any]
     Raises:
         UserError: a block differs; names it, and what mends it.
     """
-    if read_checked(files).get("content") == _facts(files, manifest):
-        return
-    log.info("reading %s once to verify its checksums", files.tokens)
+    known = _known(read_checked(files))
     block_bytes = manifest["checksums"]["bytes"]
-    content = tokens.view(np.uint8)
-    if len(manifest["checksums"]["blocks"]) != -(-len(content) // block_bytes):
+    unknown = [part for part in parts_of(files, manifest) if known.get(_name(part)) != _facts(part)]
+    for number, part in enumerate(unknown):
+        log.info("reading %s once to verify its checksums", part.tokens_path)
+        _verify(part, files, block_bytes)
+        if number % _NOTED_EVERY == _NOTED_EVERY - 1 or number == len(unknown) - 1:
+            note_content(files, unknown[: number + 1])
+
+
+def _verify(part: Part, files: SetFiles, block_bytes: int) -> None:
+    content = open_npy(part.tokens_path).view(np.uint8)
+    if len(part.blocks) != -(-len(content) // block_bytes):
         raise UserError(
-            f"{files.manifest} has {len(manifest['checksums']['blocks']):,} checksums for {len(content):,} "
-            f"bytes of tokens, one for each {block_bytes:,}: it was changed. Copy the set again, or tokenize "
-            "again with --overwrite"
+            f"{files.manifest} has {len(part.blocks):,} checksums for {len(content):,} "
+            f"bytes of tokens in {part.tokens_path.name}, one for each {block_bytes:,}: it was changed. Copy "
+            "the set again, or tokenize again with --overwrite"
         )
-    for number, expected in enumerate(manifest["checksums"]["blocks"]):
+    for number, expected in enumerate(part.blocks):
         start = number * block_bytes
         block = content[start : start + block_bytes]
         if hashlib.sha256(block.data).hexdigest() != expected:
             raise UserError(
-                f"{files.tokens} is not what {files.manifest.name} was written for: bytes {start:,} to "
+                f"{part.tokens_path} is not what {files.manifest.name} was written for: bytes {start:,} to "
                 f"{start + len(block):,} of its tokens do not match their checksum, so the file was "
                 "changed or damaged. Copy the set again, or tokenize again with --overwrite"
             )
-    if file_content_hash(files.documents) != manifest["checksums"]["documents"]:
+    if file_content_hash(part.documents_path) != part.documents_checksum:
         raise UserError(
-            f"{files.documents} is not what {files.manifest.name} was written for: its checksum does not "
+            f"{part.documents_path} is not what {files.manifest.name} was written for: its checksum does not "
             "match, so it was changed or damaged. Copy the set again, or tokenize again with --overwrite"
         )
-    note_content(files, manifest)
 
 
-def note_content(files: SetFiles, manifest: dict[str, Any]) -> None:
-    """Keep that tokens and documents, as they lie there now, are those of the manifest."""
-    write_checked(files, {**read_checked(files), "content": _facts(files, manifest)})
+def note_content(files: SetFiles, verified: list[Part]) -> None:
+    """Keep that these parts, as they lie there now, are those of the manifest."""
+    checked = read_checked(files)
+    known = {name: facts for name, facts in _known(checked).items() if (files.folder / name).exists()}
+    known.update({_name(part): _facts(part) for part in verified})
+    write_checked(files, {**checked, "content": known})
 
 
-def _facts(files: SetFiles, manifest: dict[str, Any]) -> dict[str, Any]:
-    states = [(stat.st_size, stat.st_mtime_ns) for stat in (files.tokens.stat(), files.documents.stat())]
-    expected = hashlib.sha256(json.dumps(manifest["checksums"]).encode()).hexdigest()
+def _known(checked: dict[str, Any]) -> dict[str, Any]:
+    found = checked.get("content")
+    return found if isinstance(found, dict) else {}
+
+
+def _name(part: Part) -> str:
+    return part.tokens_path.name
+
+
+def _facts(part: Part) -> dict[str, Any]:
+    states = [
+        (stat.st_size, stat.st_mtime_ns) for stat in (part.tokens_path.stat(), part.documents_path.stat())
+    ]
+    expected = hashlib.sha256(json.dumps([part.blocks, part.documents_checksum]).encode()).hexdigest()
     return {"states": [list(state) for state in states], "checksums": expected}

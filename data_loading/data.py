@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,18 @@ from conf import UserError, schema
 from data_loading.locate import DEFAULT_FOLDER, Place, locate
 from data_loading.lookup import KNOWN, TokenizerNotFound, load_tokenizer
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
-from data_loading.pretokenizer.job import Options, command_for, pretokenize
+from data_loading.pretokenizer.job import command_for, pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.stdlib_source import StdlibSource, default_name
 from data_loading.set_files import SetFiles
-from data_loading.splits import split_ranges
+from data_loading.shards import Values
+from data_loading.splits import other_ranges, split_ranges
 from data_loading.token_set import TokenSet, open_token_set, read_manifest
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import holds_tokenizer, read_tokenizer
 from data_loading.verify import verify, verify_text
+from data_loading.windows import windows_in
 
 _log = logging.getLogger("data_loading")
 _LONGEST_WAIT_S = 7 * 86400.0
@@ -45,33 +48,38 @@ class NotTokenized(UserError):
 
 @dataclass(frozen=True)
 class Data:
-    """Tokens of a run. Ranges are token indices into their set; where val is a part of train they are
-    disjoint ranges of the same set.
+    """Tokens of a run. Ranges are token indices into their set, ascending; where val is a part of train
+    they are disjoint ranges of the same set.
 
     fingerprint: of both sets and the vocabulary; independent of paths.
     """
 
     train: TokenSet
-    train_range: range
+    train_ranges: tuple[range, ...]
     val: TokenSet
-    val_range: range
+    val_ranges: tuple[range, ...]
     vocab_size: int
     eot_id: int | None
     tokenizer_name: str
     fingerprint: str
 
-    def range_of(self, split: str) -> tuple[TokenSet, range]:
-        """The set and range of `train` or `val`. Raises UserError for another name."""
+    def ranges_of(self, split: str) -> tuple[TokenSet, tuple[range, ...]]:
+        """The set and ranges of `train` or `val`. Raises UserError for another name."""
         if split == "train":
-            return self.train, self.train_range
+            return self.train, self.train_ranges
         if split == "val":
-            return self.val, self.val_range
+            return self.val, self.val_ranges
         raise UserError(f"split {split!r}: choices are train, val")
 
     def windows(self, split: str, seq_len: int) -> int:
-        """Windows of `seq_len` inputs and as many labels, one on: n tokens hold (n - 1) // seq_len."""
-        _, tokens = self.range_of(split)
-        return max(0, (len(tokens) - 1) // seq_len)
+        """Windows of `seq_len` inputs and as many labels, none across the end of a range."""
+        _, ranges = self.ranges_of(split)
+        return sum(windows_in(len(tokens), seq_len) for tokens in ranges)
+
+    def tokens(self, split: str) -> int:
+        """Tokens of `train` or `val`."""
+        _, ranges = self.ranges_of(split)
+        return sum(map(len, ranges))
 
     def describe(self) -> dict[str, Any]:
         """Facts for run.json and for people."""
@@ -80,15 +88,16 @@ class Data:
         return {
             "path": str(self.train.path),
             "val_path": str(self.val.path) if self.val is not self.train else None,
-            "file_bytes": sum(s.path.stat().st_size for s in sets),
+            "file_bytes": sum(s.file_bytes for s in sets),
             "dtype": self.train.tokens.dtype.name,
             "tokens": sum(s.n_tokens for s in sets),
             "documents": sum(documents) if len(documents) == len(sets) else None,
-            "train_tokens": len(self.train_range),
-            "val_tokens": len(self.val_range),
+            "train_tokens": self.tokens("train"),
+            "val_tokens": self.tokens("val"),
             "tokenizer": self.tokenizer_name,
             "vocab_size": self.vocab_size,
             "fingerprint": self.fingerprint,
+            "sets": [found.fingerprint for found in sets],
         }
 
 
@@ -98,11 +107,13 @@ def prepare_data(
     *,
     tokenize: bool,
     log: Callable[[str], None] = _log.info,
+    versions: Sequence[str] = (),
 ) -> Data:
     """Find, verify and split the tokens of a dataset.
 
     tokenize: make missing token files (where dataset.auto_tokenize allows it); two processes do not
-    both do it: the second waits for the first.
+    both do it: the second waits for the first. versions: fingerprints of the sets that a run began with,
+    train and val: it goes on with these where more was appended since.
 
     Raises:
         NotTokenized: there is only text, and it is not to be tokenized now.
@@ -112,11 +123,21 @@ def prepare_data(
         places: tuple[Place, Place | None] = _stdlib_place(dataset, tokenizer), None
     else:
         places = locate(dataset)
+    places = _at_versions(places, versions)
     loaded = _load_tokenizer(tokenizer, places[0])
     train, *others = [
         _token_set(dataset, place, loaded, tokenizer, tokenize=tokenize, log=log) for place in places if place
     ]
     return split_data(train, others[0] if others else None, loaded, dataset.val_fraction)
+
+
+def _at_versions(places: tuple[Place, Place | None], versions: Sequence[str]) -> tuple[Place, Place | None]:
+    train, val = places
+    if versions and train.version is None:
+        train = replace(train, version=versions[0])
+    if len(versions) > 1 and val is not None and val.version is None:
+        val = replace(val, version=versions[1])
+    return train, val
 
 
 def open_for_reading(path: str, val_fraction: float) -> Data:
@@ -135,7 +156,7 @@ def open_for_reading(path: str, val_fraction: float) -> Data:
             assert place.text is not None
             command = command_for(str(place.text), "NAME_OR_FOLDER")
             raise NotTokenized(place.text, place.text.stat().st_size, command)
-        found = open_token_set(place.tokens)
+        found = open_token_set(place.tokens, version=place.version)
         verify_text(found, place, command_for(str(place.text), "NAME_OR_FOLDER"))
         sets.append(found)
     return split_data(sets[0], sets[1] if len(sets) > 1 else None, None, val_fraction)
@@ -144,15 +165,24 @@ def open_for_reading(path: str, val_fraction: float) -> Data:
 def split_data(
     train: TokenSet, val: TokenSet | None, tokenizer: Tokenizer | None, val_fraction: float
 ) -> Data:
-    """Both ranges of one set, or two sets whole. tokenizer: None: as the manifest of train says.
+    """Both splits of one set, or two sets whole. tokenizer: None: as the manifest of train says.
+
+    A set that was made with a held-out part of its own keeps it, unless val_fraction is not the default.
 
     Raises:
         UserError: not enough tokens for two ranges, or the two sets are the same.
     """
     vocab_size = tokenizer.vocab_size if tokenizer else train.vocab_size
     if val is None:
-        train_range, val_range = split_ranges(train.n_tokens, train.documents, val_fraction)
-        parts = [train.fingerprint]
+        made = train.manifest.get("val") if train.manifest else None
+        if made is not None and val_fraction == schema.Dataset().val_fraction:
+            val_ranges = tuple(range(*part) for part in made["ranges"])
+            train_ranges = other_ranges(train.n_tokens, val_ranges)
+            parts = [train.fingerprint, *(f"{part.start}-{part.stop}" for part in val_ranges)]
+        else:
+            train_range, val_range = split_ranges(train.n_tokens, train.documents, val_fraction)
+            train_ranges, val_ranges = (train_range,), (val_range,)
+            parts = [train.fingerprint]
     else:
         if train.fingerprint == val.fingerprint or _same_tokens(train.tokens, val.tokens):
             raise UserError(
@@ -160,13 +190,13 @@ def split_data(
                 "another text, or leave it out: then the last part of the training text is held out "
                 "(dataset.val_fraction)"
             )
-        train_range, val_range = range(train.n_tokens), range(val.n_tokens)
+        train_ranges, val_ranges = (range(train.n_tokens),), (range(val.n_tokens),)
         parts = [train.fingerprint, val.fingerprint]
     return Data(
         train=train,
-        train_range=train_range,
+        train_ranges=train_ranges,
         val=val or train,
-        val_range=val_range,
+        val_ranges=val_ranges,
         vocab_size=vocab_size,
         eot_id=tokenizer.eot_id if tokenizer else train.eot_id,
         tokenizer_name=tokenizer.name if tokenizer else train.tokenizer_name,
@@ -174,7 +204,7 @@ def split_data(
     )
 
 
-def _same_tokens(one: np.ndarray, other: np.ndarray) -> bool:
+def _same_tokens(one: Values, other: Values) -> bool:
     """Read only as far as they agree, and only where they are equally many."""
     starts = range(0, len(one), _COMPARED_IDS)
     return len(one) == len(other) and all(
@@ -224,7 +254,7 @@ def _token_set(
             command = _command(dataset, place, spec)
             raise NotTokenized(text, source.total_bytes or 0, command, tokenizer.vocab_size)
         _tokenize_once(source, tokenizer, place.tokens, log)
-    found = open_token_set(place.tokens, tokenizer.vocab_size)
+    found = open_token_set(place.tokens, tokenizer.vocab_size, place.version)
     source_now = StdlibSource() if dataset.source == "stdlib" else None
     verify(found, dataset, place, tokenizer, source_now, _command(dataset, place, spec, found.manifest))
     return found

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from data_loading.set_files import SetFiles
+from data_loading.shards import take
 from data_loading.token_set import TokenSet, open_token_set
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import holds_tokenizer, read_tokenizer
@@ -80,7 +81,7 @@ def inspect(path: Path) -> Inspection:
     return Inspection(
         path=found.path,
         tokens=len(found.tokens),
-        file_bytes=found.path.stat().st_size,
+        file_bytes=found.file_bytes,
         dtype=found.tokens.dtype.name,
         tokenizer=found.tokenizer_name,
         vocab_size=found.vocab_size,
@@ -111,21 +112,16 @@ def _lengths(found: TokenSet) -> Lengths | None:
     """Quantiles of a sample evenly spread over the set, where there are many documents."""
     if found.documents is None:
         return None
-    starts = found.documents
-    step = -(-len(starts) // _LENGTHS_LOOKED_AT)
-    at = np.arange(0, len(starts), step)
-    ends = np.append(starts[1:], len(found.tokens))[at] if step == 1 else _ends(found, at)
-    lengths = ends.astype(np.int64) - starts[at].astype(np.int64)
+    starts, count = found.documents, len(found.documents)
+    step = -(-count // _LENGTHS_LOOKED_AT)
+    at = np.arange(0, count, step)
+    following = np.minimum(at + 1, count - 1)
+    ends = np.where(at + 1 < count, take(starts, following), len(found.tokens)).astype(np.int64)
+    lengths = ends - take(starts, at).astype(np.int64)
     p5, median, p95 = (int(n) for n in np.quantile(lengths, _QUANTILES, method="inverted_cdf"))
     return Lengths(
-        len(found.tokens) / len(starts), int(lengths.min()), p5, median, p95, int(lengths.max()), step > 1
+        len(found.tokens) / count, int(lengths.min()), p5, median, p95, int(lengths.max()), step > 1
     )
-
-
-def _ends(found: TokenSet, at: np.ndarray) -> np.ndarray:
-    assert found.documents is not None
-    following = np.minimum(at + 1, len(found.documents) - 1)
-    return np.where(at + 1 < len(found.documents), found.documents[following], len(found.tokens))
 
 
 def _first_text(found: TokenSet, tokenizer: Tokenizer | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from data_loading.set_files import SetFiles, settle
 
 DEFAULT_FOLDER = Path("Datasets")
 _VAL_SUFFIXES = ("_validation", "_val")
+_EARLIER_MANIFEST = re.compile(r"manifest\.([0-9a-f]+)\.json")
 TEXT_SUFFIXES = (".txt",)
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 TABLE_SUFFIXES = (".parquet", ".arrow")
@@ -19,15 +21,22 @@ COMPRESSED_SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
 
 @dataclass(frozen=True)
 class Place:
-    """text: None where there is none. tokens: the X.npy that is there, or that the text will get."""
+    """text: None where there is none. tokens: the X.npy, or the folder X of shards, that is there, or the
+    X.npy that the text will get. version: begin of the fingerprint that a folder's set had; None: the newest.
+    """
 
     text: Path | None
     tokens: Path
+    version: str | None = None
+
+    @property
+    def files(self) -> SetFiles:
+        return SetFiles(self.tokens, self.version)
 
     @property
     def is_tokenized(self) -> bool:
-        settle(SetFiles(self.tokens))
-        return self.tokens.exists()
+        settle(self.files)
+        return self.files.exists
 
 
 def locate(dataset: Dataset) -> tuple[Place, Place | None]:
@@ -75,6 +84,9 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
     path = Path(given).expanduser()
     if path.name.endswith(".docs.npy"):
         raise UserError(f"{key}={given} is a list of document starts; give {given[:-9]}.npy")
+    earlier = _EARLIER_MANIFEST.fullmatch(path.name)
+    if earlier and path.is_file():
+        return Place(None, path.parent, earlier.group(1)), None
     if path.name.endswith((".npy", ".txt")):
         found = _place(_stem(path))
     elif path.is_file():
@@ -89,7 +101,8 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
         return train, next(place for place in val if place)
     if path.is_dir():
         raise UserError(
-            f"{key}={given} is a folder; expected a .txt or .npy file, or the stem that both share"
+            f"{key}={given} is a folder without a manifest.json; expected a token set, a .txt or .npy file, "
+            "or the stem that both share"
         )
     looked = f"{_stem(path)}.npy, {_stem(path)}.txt" + (
         f", {path}" if path.suffix not in (".npy", ".txt") else ""
@@ -106,9 +119,8 @@ def _by_name(name: str) -> tuple[Place, Place | None]:
         _stem(path).name
         for path in (DEFAULT_FOLDER.iterdir() if DEFAULT_FOLDER.is_dir() else ())
         if path.name.startswith(name)
-        and path.name.endswith((".txt", ".npy"))
         and not path.name.endswith(".docs.npy")
-        and path.is_file()
+        and (path.is_file() if path.name.endswith((".txt", ".npy")) else SetFiles(path).exists)
     }
     places = {found: _place(DEFAULT_FOLDER / found) for found in sorted(names)}
     if len(places) == 1:
@@ -152,8 +164,11 @@ def _stem(path: Path) -> Path:
 
 
 def _place(stem: Path) -> Place | None:
-    """The text and tokens of a stem; None where there is neither."""
+    """The text and tokens of a stem; None where there is neither. Raises UserError: there are two sets."""
     text, tokens = stem.with_name(f"{stem.name}.txt"), stem.with_name(f"{stem.name}.npy")
+    sets = [path for path in (tokens, stem) if SetFiles(path).exists or SetFiles(path).commit.is_dir()]
+    if len(sets) == 2:
+        raise UserError(f"{tokens} and the folder {stem} are two token sets of one name. Remove one of them")
     if text.is_file():
-        return Place(text, tokens)
-    return Place(None, tokens) if tokens.is_file() or SetFiles(tokens).commit.is_dir() else None
+        return Place(text, sets[0] if sets else tokens)
+    return Place(None, sets[0]) if sets else None

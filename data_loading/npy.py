@@ -49,7 +49,7 @@ class NpyWriter:
         self._file.write(header(self._dtype, self.length))
 
 
-def open_npy(path: Path) -> np.ndarray:
+def open_npy(path: Path, *, may_be_empty: bool = False) -> np.ndarray:
     """Memory-map a 1-D array of integers, read-only.
 
     Raises:
@@ -73,6 +73,8 @@ def open_npy(path: Path) -> np.ndarray:
             f"{size:,}. Copy or tokenize it again"
         )
     if shape[0] == 0:
+        if may_be_empty:
+            return np.empty(0, dtype)  # what cannot be mapped
         raise UserError(f"{path} holds no tokens")
     return np.memmap(path, dtype, mode="r", offset=start, shape=shape)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import UserError
+from data_loading.set_files import MANIFEST, SetFiles
 
 if TYPE_CHECKING:
     from data_loading.inspection import Inspection
@@ -70,9 +71,11 @@ def _tokens_of(given: str) -> Path:
     path = Path(given).expanduser()
     if path.name.endswith(".txt"):
         path = path.with_suffix("")
+    if SetFiles(path).is_folder and SetFiles(path).exists:
+        return path
     found = path if path.name.endswith(".npy") else path.with_name(f"{path.name}.npy")
     if not found.is_file():
-        raise UserError(f"{given}: no token set there (looked for {found})")
+        raise UserError(f"{given}: no token set there (looked for {found} and {path}/{MANIFEST})")
     return found
 
 

@@ -1,15 +1,18 @@
 """The files of a token set, and how they take their place all at once.
 
-A set is four names: X.npy, X.docs.npy, X.npy.json and X.tokenizer/. They are written into a hidden
-folder beside them (`.X.npy.partial`). When everything in it is on the disk it is renamed to
-`.X.npy.commit`: from that moment the new set counts, and whoever comes next, reader or writer,
-finishes moving its parts into place. A set is never half old and half new.
+A set is four names: X.npy, X.docs.npy, X.npy.json and X.tokenizer/; or a folder X of shards with
+manifest.json and tokenizer/. They are written into a hidden folder beside it (`.X.npy.partial`,
+`.X.partial`). When everything in it is on the disk it is renamed to `.X.npy.commit`: from that moment the
+new set counts, and whoever comes next, reader or writer, finishes moving its parts into place. A set
+is never half old and half new.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
@@ -23,16 +26,35 @@ from conf import UserError
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 _TAKEN_OVER_WAIT_S = 60.0
+MANIFEST = "manifest.json"
+_FINGERPRINT_CHARACTERS = 16
+_SHARD_FILES = re.compile(r"shard_\d{5,}(\.docs)?\.npy|manifest\.[0-9a-f]+\.json")
 
 
 @dataclass(frozen=True)
 class SetFiles:
-    """Paths of the set whose tokens are `tokens` (X.npy)."""
+    """Paths of the set that is called `tokens`: X.npy, or a folder X of shards.
+
+    version: begin of the fingerprint of a set that the folder held before more was appended; None: the
+    newest, as is one of which there is no earlier manifest.
+    """
 
     tokens: Path
+    version: str | None = None
 
-    def __post_init__(self) -> None:
-        assert self.tokens.name.endswith(".npy")
+    @property
+    def is_folder(self) -> bool:
+        return not self.tokens.name.endswith(".npy")
+
+    @property
+    def exists(self) -> bool:
+        """Whether tokens of a set, or what says something of them, lie there."""
+        return self.manifest.exists() or (self.tokens.exists() and not self.is_folder)
+
+    @property
+    def folder(self) -> Path:
+        """Where its token files lie."""
+        return self.tokens if self.is_folder else self.tokens.parent
 
     @property
     def stem(self) -> Path:
@@ -40,19 +62,33 @@ class SetFiles:
 
     @property
     def documents(self) -> Path:
-        return self.stem.with_name(f"{self.stem.name}.docs.npy")
+        """Of a set in one file; each shard has its own."""
+        return documents_of(self.tokens)
 
     @property
     def manifest(self) -> Path:
-        return self.tokens.with_name(f"{self.tokens.name}.json")
+        if not self.is_folder:
+            return self.tokens.with_name(f"{self.tokens.name}.json")
+        earlier = self.earlier_manifest(self.version) if self.version else None
+        return earlier if earlier and earlier.exists() else self.tokens / MANIFEST
+
+    def earlier_manifest(self, fingerprint: str) -> Path:
+        """The manifest that a folder had before more was appended."""
+        return self.tokens / f"manifest.{fingerprint[:_FINGERPRINT_CHARACTERS]}.json"
 
     @property
     def tokenizer(self) -> Path:
-        return self.stem.with_name(f"{self.stem.name}.tokenizer")
+        return (
+            self.tokens / "tokenizer"
+            if self.is_folder
+            else self.stem.with_name(f"{self.stem.name}.tokenizer")
+        )
 
     @property
     def checked(self) -> Path:
         """What was found out by reading the whole file, kept so that it is read once."""
+        if self.is_folder:
+            return self.tokens / "checked.json"
         return self.tokens.with_name(f"{self.tokens.name}.checked.json")
 
     @property
@@ -69,13 +105,23 @@ class SetFiles:
 
     @property
     def moves(self) -> list[tuple[str, Path]]:
-        """(name inside the hidden folder, final path); the manifest last."""
+        """(name inside the commit folder, final path) of what a set has; the manifest last."""
+        manifest = (MANIFEST, self.manifest)
+        if self.is_folder:
+            there = sorted(path.name for path in self.commit.glob("*")) if self.commit.is_dir() else []
+            moved = [name for name in there if _SHARD_FILES.fullmatch(name) or name == "tokenizer"]
+            return [*((name, self.tokens / name) for name in moved), manifest]
         return [
             ("tokenizer", self.tokenizer),
             ("docs.npy", self.documents),
             ("tokens.npy", self.tokens),
-            ("manifest.json", self.manifest),
+            manifest,
         ]
+
+
+def documents_of(tokens: Path) -> Path:
+    """Where the document starts of a token file lie: X.docs.npy for X.npy."""
+    return tokens.with_name(f"{tokens.name.removesuffix('.npy')}.docs.npy")
 
 
 @contextmanager
@@ -102,6 +148,8 @@ def finish_commit(files: SetFiles) -> None:
     """
     if not files.commit.is_dir():
         return
+    if files.is_folder:
+        files.tokens.mkdir(exist_ok=True)
     for name, target in files.moves:
         source = files.commit / name
         if source.is_dir():
@@ -113,8 +161,22 @@ def finish_commit(files: SetFiles) -> None:
         elif source.exists():
             os.replace(source, target)
         durable.point(f"{files.tokens.name}:moved_{name}")
+    if files.is_folder:
+        _remove_replaced(files)
+        durable.fsync_folder(files.tokens)
     durable.fsync_folder(files.tokens.parent)
     shutil.rmtree(files.commit)
+
+
+def _remove_replaced(files: SetFiles) -> None:
+    """Shards and earlier manifests that the manifest in place does not name."""
+    manifest = json.loads(files.manifest.read_text(encoding="utf-8"))
+    named = {files.manifest.name, *(files.earlier_manifest(found).name for found in manifest["earlier"])}
+    for shard in manifest["shards"]:
+        named |= {shard["name"], documents_of(Path(shard["name"])).name}
+    for path in files.tokens.iterdir():
+        if _SHARD_FILES.fullmatch(path.name) and path.name not in named:
+            path.unlink()
 
 
 def settle(files: SetFiles) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
+from bisect import bisect_left
+from collections.abc import Sequence
 
 from conf import UserError
+from data_loading.shards import Values
 
 DOCUMENTS_FOR_A_BORDER = 100
 
 
-def split_ranges(n_tokens: int, documents: np.ndarray | None, val_fraction: float) -> tuple[range, range]:
+def split_ranges(n_tokens: int, documents: Values | None, val_fraction: float) -> tuple[range, range]:
     """(train, val) token ranges of one set; val is the last `val_fraction` of it.
 
     documents: uint64 starts. With 100 of them or more the border is the document start nearest to
@@ -27,9 +29,16 @@ def split_ranges(n_tokens: int, documents: np.ndarray | None, val_fraction: floa
     return range(border), range(border, n_tokens)
 
 
-def _nearest_inner_start(documents: np.ndarray, border: int) -> int:
+def other_ranges(n_tokens: int, val: Sequence[range]) -> tuple[range, ...]:
+    """The ranges of 0 to n_tokens that `val`, ascending and disjoint, leaves."""
+    borders = [0, *(border for part in val for border in (part.start, part.stop)), n_tokens]
+    between = (range(start, stop) for start, stop in zip(borders[::2], borders[1::2], strict=True))
+    return tuple(part for part in between if part)
+
+
+def _nearest_inner_start(documents: Values, border: int) -> int:
     """The start nearest to the border, never the first; the earlier one where two are as near."""
-    after = min(max(int(np.searchsorted(documents, border)), 1), len(documents) - 1)
+    after = min(max(bisect_left(documents, border), 1), len(documents) - 1)
     before = max(after - 1, 1)
     return min(
         (int(documents[before]), int(documents[after])), key=lambda start: (abs(start - border), start)

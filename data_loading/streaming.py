@@ -1,8 +1,7 @@
 """StreamingDataset: windows of a memory-mapped token set, in an order that is a function.
 
-Window w of a split holds the tokens [w * seq_len, (w + 1) * seq_len] of its range: seq_len inputs
-and, one on, as many labels. A stream is the sequence of positions 0, 1, 2 ... of an epoch; the
-order says which window stands at a position.
+What a window is says `windows`. A stream is the sequence of positions 0, 1, 2 ... of an epoch; the order
+says which window stands at a position.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from conf import UserError
 from data_loading.data import Data, open_for_reading, split_data
 from data_loading.order import Permutation
 from data_loading.token_set import TokenSet
+from data_loading.windows import Windows
 
 if TYPE_CHECKING:
     import torch
@@ -69,38 +69,27 @@ class StreamingDataset:
             raise UserError(f"order {order!r}: choices are {', '.join(ORDERS)}")
         if seq_len < 1:
             raise UserError(f"seq_len {seq_len}: expected at least 1")
-        token_set, tokens = data.range_of(split)
+        token_set, ranges = data.ranges_of(split)
         self.data, self.split, self.seq_len, self.seed, self.order = data, split, seq_len, seed, order
         self.epoch = 0
         self._length = data.windows(split, seq_len)
         if self._length == 0:
             raise UserError(
-                f"the {split} split of {token_set.path} has {len(tokens):,} tokens, one window of "
+                f"the {split} split of {token_set.path} has {data.tokens(split):,} tokens, one window of "
                 f"{seq_len:,} needs {seq_len + 1:,}. Set a smaller seq_len (at most "
-                f"{max(len(tokens) - 1, 0):,}) or use more text"
+                f"{max(max(map(len, ranges)) - 1, 0):,}) or use more text"
             )
         self.fingerprint = (
-            f"{data.fingerprint[:16]} {split} tokens {tokens.start}-{tokens.stop}, windows of {seq_len}, "
-            f"{order}" + (f", seed {seed}" if order == "shuffled" else "")
+            f"{data.fingerprint[:16]} {split} tokens "
+            f"{','.join(f'{tokens.start}-{tokens.stop}' for tokens in ranges)}, windows of {seq_len}, {order}"
+            + (f", seed {seed}" if order == "shuffled" else "")
         )
         self._block: tuple[int, int, np.ndarray] | None = None
         self._map()
 
     def _map(self) -> None:
-        """A view whose element w is window w, one token longer than seq_len for the labels: no copy.
-
-        A window is one opaque element, so that NumPy gathers it with one memcpy.
-        """
-        token_set, tokens = self.data.range_of(self.split)
-        mapped = np.asarray(token_set.tokens)
-        self._dtype, width = mapped.dtype, mapped.dtype.itemsize
-        self._windows = np.ndarray(
-            shape=(self._length,),
-            dtype=np.dtype((np.void, (self.seq_len + 1) * width)),
-            buffer=mapped,
-            offset=tokens.start * width,
-            strides=(self.seq_len * width,),
-        )
+        token_set, ranges = self.data.ranges_of(self.split)
+        self._windows = Windows(token_set.tokens, ranges, self.seq_len)
 
     def __len__(self) -> int:
         """Windows in an epoch."""
@@ -166,8 +155,7 @@ class StreamingDataset:
         """The batch of these windows, in their order."""
         import torch
 
-        gathered = self._windows[windows].view(self._dtype).reshape(len(windows), self.seq_len + 1)
-        rows = torch.from_numpy(gathered.astype(np.int64))
+        rows = torch.from_numpy(self._windows.gather(windows).astype(np.int64))
         return {"input_ids": rows[:, :-1], "labels": rows[:, 1:]}
 
     def loader(

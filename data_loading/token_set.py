@@ -17,11 +17,13 @@ from data_loading.checked import read_checked, write_checked
 from data_loading.content import verify_content
 from data_loading.npy import open_npy
 from data_loading.set_files import SetFiles, settle
+from data_loading.shards import Part, Values, map_part, open_parts, parts_of
 
 log = logging.getLogger("data_loading")
 
 FORMAT = "highwater token set"
-FORMAT_VERSION = 1
+FORMAT_VERSION, SHARDS_VERSION = 1, 2
+"""Of the manifest of a set in one file, and of one in shards, which is the newest there is."""
 _SCAN_IDS = 1 << 22
 _SHAPE = {
     "version": int,
@@ -34,9 +36,16 @@ _SHAPE = {
     "sources": [{"path": str, "bytes": int, "content_hash": str}],
     "options": dict,
     "fingerprint": str,
-    "checksums": {"bytes": int, "blocks": [str], "documents": str},
 }  # fmt: skip
 """What every manifest holds; docs/tokenize.md says what it means."""
+_ONE_FILE_SHAPE = {"checksums": {"bytes": int, "blocks": [str], "documents": str}}
+_SHARDS_SHAPE = {
+    "checksums": {"bytes": int},
+    "shard_tokens": int,
+    "shards": [{"name": str, "tokens": int, "documents": int, "blocks": [str], "documents_checksum": str}],
+    "earlier": [str],
+    "generations": [{"sources": int, "tokens": int, "shards": int}],
+}
 _ATTEMPTS = 5
 _warned: set[Path] = set()
 """Lone files that this process was warned of."""
@@ -46,26 +55,39 @@ _warned: set[Path] = set()
 class TokenSet:
     """Tokens on disk.
 
-    tokens: 1-D memory map of integers. documents: uint64 starts in `tokens`, ascending from 0; None
-    where nothing says. manifest: None for a lone file from elsewhere. vocab_size: ids are below it.
-    fingerprint: sha256 of what decides the ids (sources, tokenizer, options), or of a lone file's bytes.
+    path: X.npy, or a folder of shards. tokens: 1-D memory map of integers, or one of each shard
+    (`Shards`). documents: uint64 starts in `tokens`, ascending from 0; None where nothing says. manifest:
+    None for a lone file from elsewhere. vocab_size: ids are below it. fingerprint: sha256 of what decides
+    the ids (sources, tokenizer, options), or of a lone file's bytes.
     """
 
     path: Path
-    tokens: np.ndarray
-    documents: np.ndarray | None
+    tokens: Values
+    documents: Values | None
     manifest: dict[str, Any] | None
     vocab_size: int
     fingerprint: str
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the maps: another process maps the files itself."""
-        return {**self.__dict__, "tokens": None, "documents": self.documents is not None}
+        return {**self.__dict__, "tokens": None, "documents": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         files = SetFiles(state["path"])
-        documents = open_npy(files.documents) if state["documents"] else None
-        self.__dict__.update({**state, "tokens": open_npy(files.tokens), "documents": documents})
+        if state["manifest"] is None:
+            opened: tuple[Values, Values | None] = open_npy(files.tokens), None
+        else:
+            opened = open_parts(parts_of(files, state["manifest"]), map_part)
+        self.__dict__.update({**state, "tokens": opened[0], "documents": opened[1]})
+
+    @property
+    def file_bytes(self) -> int:
+        """Of the token files."""
+        files = SetFiles(self.path)
+        paths = (
+            [part.tokens_path for part in parts_of(files, self.manifest)] if self.manifest else [self.path]
+        )
+        return sum(path.stat().st_size for path in paths)
 
     @property
     def n_tokens(self) -> int:
@@ -90,13 +112,13 @@ def fingerprint_of(sources: list[dict[str, Any]], tokenizer_hash: str, options: 
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def read_manifest(path: Path) -> dict[str, Any] | None:
-    """The manifest of the tokens at `path`; None where there is none.
+def read_manifest(path: Path, version: str | None = None) -> dict[str, Any] | None:
+    """The manifest of the tokens at `path`; None where there is none. version: as in SetFiles.
 
     Raises:
         UserError: it cannot be read, or is of a version that this program does not know.
     """
-    manifest_path = SetFiles(path).manifest
+    manifest_path = SetFiles(path, version).manifest
     try:
         manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -110,12 +132,13 @@ def read_manifest(path: Path) -> dict[str, Any] | None:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(f"{manifest_path} is no manifest of a token set. Tokenize again with --overwrite")
     version = manifest.get("version")
-    if isinstance(version, int) and version > FORMAT_VERSION:
+    if isinstance(version, int) and version > SHARDS_VERSION:
         raise UserError(
             f"{manifest_path} is of version {version}, this program reads up to "
-            f"{FORMAT_VERSION}. Update it, or tokenize again with --overwrite"
+            f"{SHARDS_VERSION}. Update it, or tokenize again with --overwrite"
         )
-    wrong = _first_difference(manifest, _SHAPE, "") or _contradiction(manifest)
+    layout = _SHARDS_SHAPE if SetFiles(path).is_folder else _ONE_FILE_SHAPE
+    wrong = _first_difference(manifest, {**_SHAPE, **layout}, "") or _contradiction(manifest)
     if wrong is not None:
         raise UserError(
             f"{manifest_path} is damaged: {wrong}. Copy it again, or tokenize again with --overwrite"
@@ -133,7 +156,23 @@ def _contradiction(manifest: dict[str, Any]) -> str | None:
         return "fingerprint is not that of its sources, tokenizer and options"
     if tokenizer["eot_id"] is not None and not 0 <= tokenizer["eot_id"] < tokenizer["vocab_size"]:
         return f"tokenizer.eot_id {tokenizer['eot_id']} is outside its {tokenizer['vocab_size']:,} ids"
+    for counted in ("tokens", "documents") if "shards" in manifest else ():
+        found = sum(shard[counted] for shard in manifest["shards"])
+        if found != manifest[counted]:
+            return f"its shards have {found:,} {counted}, it says {manifest[counted]:,}"
+    if "val" in manifest and not _are_ranges(manifest["val"], manifest["tokens"]):
+        return f"val {manifest['val']!r} is not held-out ranges of its {manifest['tokens']:,} tokens"
     return None
+
+
+def _are_ranges(val: Any, tokens: int) -> bool:
+    """Ascending, disjoint, none of them empty, and something is left to train on."""
+    try:
+        borders = [border for part in val["ranges"] for border in part]
+        in_order = all(one < other for one, other in zip(borders[::2], borders[1::2], strict=True))
+        return in_order and borders == sorted(borders) and borders[0] > 0 and borders[-1] <= tokens
+    except (TypeError, KeyError, ValueError, IndexError):
+        return False
 
 
 def _first_difference(value: Any, shape: Any, where: str) -> str | None:
@@ -155,16 +194,16 @@ def _first_difference(value: Any, shape: Any, where: str) -> str | None:
     return None if isinstance(value, shape) else f"{where.rstrip('.')} is {value!r}"
 
 
-def open_token_set(path: Path, vocab_size: int | None = None) -> TokenSet:
+def open_token_set(path: Path, vocab_size: int | None = None, version: str | None = None) -> TokenSet:
     """Memory-map a token set and hold its parts against each other.
 
     vocab_size: of the tokenizer that a lone file without manifest was made with; None: one more
-    than its largest id.
+    than its largest id. version: as in SetFiles, of a set that was appended to since.
 
     Raises:
         UserError: broken, or its parts do not belong together; names both sides and what mends it.
     """
-    files = SetFiles(path)
+    files = SetFiles(path, version)
     for _ in range(_ATTEMPTS):
         settle(files)
         before = _stamp(files.manifest)
@@ -189,31 +228,42 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _open(files: SetFiles, vocab_size: int | None) -> TokenSet:
-    manifest = read_manifest(files.tokens)
-    tokens = open_npy(files.tokens)
+    manifest = read_manifest(files.tokens, files.version)
+    if manifest is None and files.is_folder:
+        raise UserError(f"{files.tokens}: no token set there ({files.manifest} is missing)")
     if manifest is None:
-        return _open_lone(files, tokens, vocab_size)
-    if (len(tokens), tokens.dtype.str) != (manifest["tokens"], manifest["dtype"]):
-        raise UserError(
-            f"{files.tokens} has {len(tokens):,} tokens of {tokens.dtype.str}, its manifest "
-            f"{files.manifest.name} says {manifest['tokens']:,} of {manifest['dtype']}: one of them is "
-            "from another set. Copy both again, or tokenize again with --overwrite"
-        )
-    if not files.documents.exists():
-        raise UserError(
-            f"{files.documents} is missing: it says where the documents of {files.tokens.name} start, which "
-            "decides what is held out. Copy all files of the set again, or tokenize again with --overwrite"
-        )
-    documents = open_npy(files.documents)
-    if len(documents) != manifest["documents"]:
-        raise UserError(
-            f"{files.documents} has {len(documents):,} documents, {files.manifest.name} says "
-            f"{manifest['documents']:,}. Copy all files of the set again, or tokenize again with "
-            "--overwrite"
-        )
-    verify_content(files, tokens, manifest)
+        return _open_lone(files, open_npy(files.tokens), vocab_size)
+    tokens, documents = open_parts(
+        parts_of(files, manifest), lambda part: _open_part(part, manifest["dtype"], files.manifest.name)
+    )
+    verify_content(files, manifest)
     vocab_size = manifest["tokenizer"]["vocab_size"]
     return TokenSet(files.tokens, tokens, documents, manifest, vocab_size, manifest["fingerprint"])
+
+
+def _open_part(part: Part, dtype: str, manifest_name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Maps of tokens and document starts. Raises UserError where they are not as the manifest says."""
+    tokens = open_npy(part.tokens_path)
+    if (len(tokens), tokens.dtype.str) != (part.tokens, dtype):
+        raise UserError(
+            f"{part.tokens_path} has {len(tokens):,} tokens of {tokens.dtype.str}, its manifest "
+            f"{manifest_name} says {part.tokens:,} of {dtype}: one of them is "
+            "from another set. Copy both again, or tokenize again with --overwrite"
+        )
+    if not part.documents_path.exists():
+        raise UserError(
+            f"{part.documents_path} is missing: it says where the documents of {part.tokens_path.name} "
+            "start, which decides what is held out. Copy all files of the set again, or tokenize again with "
+            "--overwrite"
+        )
+    documents = open_npy(part.documents_path, may_be_empty=True)
+    if len(documents) != part.documents:
+        raise UserError(
+            f"{part.documents_path} has {len(documents):,} documents, {manifest_name} says "
+            f"{part.documents:,}. Copy all files of the set again, or tokenize again with "
+            "--overwrite"
+        )
+    return tokens, documents
 
 
 def _open_lone(files: SetFiles, tokens: np.ndarray, vocab_size: int | None) -> TokenSet:

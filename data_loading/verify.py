@@ -62,9 +62,12 @@ def verify(
 def verify_text(found: TokenSet, place: Place, command: str) -> None:
     """Hold the set against the text beside it, where there is one. Raises UserError."""
     if found.manifest is not None and place.text is not None:
-        sources = found.manifest["sources"]
-        fact = sources[0] if len(sources) == 1 else {}
-        _refuse(text_difference(place.text, fact, SetFiles(found.path)), found, command)
+        files, sources = SetFiles(found.path), found.manifest["sources"]
+        named = [source for source in sources if files.tokens.parent / source["path"] == place.text]
+        if len(sources) > 1 and not named:
+            return  # the text only happens to have the name
+        fact = named[0] if named else (sources[0] if sources else {})
+        _refuse(text_difference(place.text, fact, files), found, command)
 
 
 def _refuse(difference: str | None, found: TokenSet, command: str) -> None:

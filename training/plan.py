@@ -7,7 +7,7 @@ What would run, what it costs, what it is called. `core.train` follows the very 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -201,11 +201,11 @@ def make_plan(
     return _plan(config, data, None)
 
 
-def open_data(dataset: Dataset, tokenizer: Tokenizer) -> Data:
-    """The data of a run whose plan was made: nothing is tokenized here."""
+def open_data(dataset: Dataset, tokenizer: Tokenizer, versions: Sequence[str] = ()) -> Data:
+    """The data of a run whose plan was made: nothing is tokenized here. versions: as in prepare_data."""
     from data_loading import prepare_data
 
-    return prepare_data(dataset, tokenizer, tokenize=False)
+    return prepare_data(dataset, tokenizer, tokenize=False, versions=versions)
 
 
 def max_positions(config_arch: Arch, seq_len: int) -> int:
@@ -281,11 +281,9 @@ def _problems_with_data(config: Config, data: Data) -> list[Problem]:
         Problem(
             "training.seq_len",
             f"one window of {seq_len} needs {seq_len + 1} tokens, but the {split} split of "
-            f"{token_set.path} has {len(split_range):,}. Set a smaller training.seq_len or use more text",
+            f"{data.ranges_of(split)[0].path} has {data.tokens(split):,}. Set a smaller training.seq_len or "
+            "use more text",
         )
-        for split, token_set, split_range in (
-            ("train", data.train, data.train_range),
-            ("val", data.val, data.val_range),
-        )
-        if len(split_range) < seq_len + 1
+        for split in ("train", "val")
+        if not data.windows(split, seq_len)
     ]

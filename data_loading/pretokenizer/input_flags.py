@@ -101,23 +101,30 @@ def _open(files: Sequence[str], options: InputOptions) -> Source:
 
 
 def outputs_of(given: argparse.Namespace, tokenizer_name: str) -> list[Path]:
-    """The token file of each source. Raises UserError where one cannot be named so."""
+    """What the token set of each source is called. Raises UserError where one cannot be named so."""
     inputs = [given.files] if given.val is None else [given.files, given.val]
+    in_shards = given.tokens_per_shard is not None or given.append
+    end = "" if in_shards else ".npy"
     if given.output is None:
-        return [_default_output(files, tokenizer_name, given) for files in inputs]
+        outputs = [_default_output(files, tokenizer_name, given) for files in inputs]
+        return [path.with_name(path.name.removesuffix(".npy") + end) for path in outputs]
     output = Path(given.output).expanduser()
     name = output.name
+    if in_shards and (name.endswith(".npy") or name in ("", "..")):
+        raise UserError(
+            f"--output {given.output}: a set of shards is a folder; expected a name that does not end in .npy"
+        )
+    if name.endswith(".docs.npy") or (given.val is None and not in_shards and output.suffix != ".npy"):
+        raise UserError(
+            f"--output {given.output}: expected a name that ends in .npy (not .docs.npy), or "
+            "--tokens-per-shard for a folder of shards"
+        )
+    outputs = [output]
     if given.val is not None:
         stem = name.removesuffix(".npy")
-        outputs = [output.with_name(f"{stem}{suffix}.npy") for suffix in ("_train", "_validation")]
-    else:
-        outputs = [output]
-        if output.suffix != ".npy" or name == ".npy":
-            raise UserError(f"--output {given.output}: expected a name that ends in .npy (not .docs.npy)")
-    if name.endswith(".docs.npy"):
-        raise UserError(f"--output {given.output}: expected a name that ends in .npy (not .docs.npy)")
+        outputs = [output.with_name(f"{stem}{suffix}{end}") for suffix in ("_train", "_validation")]
     for path in outputs:
-        if path.is_dir():
+        if path.is_dir() and not in_shards:
             raise UserError(f"--output {path} is a folder; expected a file name that ends in .npy")
     return outputs
 

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 import durable
+from data_loading.layout import ONE_FILE, Layout
 from data_loading.pretokenizer.blocks import Place
 from data_loading.pretokenizer.writer import Written, crc_of_files
 
 SYNC_TOKENS = 1 << 28
 """Tokens after which the data are synced and the lines begin anew."""
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -102,14 +103,14 @@ def read_job(folder: Path) -> str | None:
     return None if state is None else state["job"]
 
 
-def read_progress(folder: Path, dtype: np.dtype) -> tuple[Progress, list[str]]:
+def read_progress(folder: Path, dtype: np.dtype, layout: Layout = ONE_FILE) -> tuple[Progress, list[str]]:
     """How far the unfinished set is, and the checksums so far; data behind that do not count."""
     state = _read_state(folder)
     assert state is not None
     progress, checksums = _progress(state), state["checksums"]
     for line in _lines(folder, state["generation"]):
         after = _progress(line)
-        if crc_of_files(folder, dtype, progress.written, after.written) != line["crc"]:
+        if crc_of_files(folder, dtype, progress.written, after.written, layout) != line["crc"]:
             break
         progress = after
         checksums += line["checksums"]

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from data_loading.pretokenizer.writer import CHECKSUM_BYTES, SetWriter
-from data_loading.token_set import FORMAT, FORMAT_VERSION, fingerprint_of
+from data_loading.content_hash import file_content_hash
+from data_loading.layout import Layout
+from data_loading.npy import open_npy
+from data_loading.pretokenizer.writer import CHECKSUM_BYTES, Written
+from data_loading.set_files import SetFiles
+from data_loading.shards import Shards, Values
+from data_loading.splits import split_ranges
+from data_loading.token_set import FORMAT, FORMAT_VERSION, SHARDS_VERSION, fingerprint_of
 from data_loading.tokenizer import Tokenizer
 
 WRITER_VERSION = "1"
@@ -17,21 +24,41 @@ WRITER_VERSION = "1"
 _SHOWN = 5
 
 
-def make_manifest(
-    facts: list[dict[str, Any]],
-    options: dict[str, Any],
-    tokenizer: Tokenizer,
-    writer: SetWriter,
-    dtype: np.dtype,
-    engine_facts: dict[str, Any],
-    folder: Path,
-    documents_hash: str,
-) -> dict[str, Any]:
-    """facts: of the sources. folder: where the set will lie. documents_hash: of its docs.npy."""
-    sources = [_relative(fact, folder) for fact in facts]
+@dataclass(frozen=True)
+class Made:
+    """What a job has written into `folder`. sources: facts of what it read, with the tokens of each.
+    options: whatever changes ids or document borders.
+    """
+
+    folder: Path
+    layout: Layout
+    dtype: np.dtype
+    written: Written
+    checksums: list[str]
+    sources: list[dict[str, Any]]
+    options: dict[str, Any]
+    tokenizer: Tokenizer
+    engine: dict[str, Any]
+
+    def starts(self) -> Values:
+        """Where its documents start, uint64 `(documents,)`."""
+        return document_starts(self.folder, self.layout, self.written)
+
+
+def document_starts(folder: Path, layout: Layout, written: Written) -> Values:
+    """Of what was written into a folder, uint64 `(documents,)`."""
+    shards = range(layout.last_shard(written.tokens) + 1)
+    parts = [open_npy(folder / layout.names(shard)[1], may_be_empty=True) for shard in shards]
+    return parts[0] if len(parts) == 1 else Shards(parts, [layout.first_token(shard) for shard in shards])
+
+
+def make_manifest(made: Made, files: SetFiles, val_fraction: float | None) -> dict[str, Any]:
+    """Of a set of its own. val_fraction: of the tokens, held out; None: left to those who read it."""
+    sources = [_relative(fact, files.tokens.parent) for fact in made.sources]
+    tokenizer, written = made.tokenizer, made.written
     return {
         "format": FORMAT,
-        "version": FORMAT_VERSION,
+        "version": SHARDS_VERSION if files.is_folder else FORMAT_VERSION,
         "tokenizer": {
             "name": tokenizer.name,
             "content_hash": tokenizer.content_hash,
@@ -39,24 +66,84 @@ def make_manifest(
             "eot_id": tokenizer.eot_id,
             "eot_appended": tokenizer.eot_id is not None,
         },
-        "dtype": dtype.str,
-        "tokens": writer.written.tokens,
-        "documents": writer.written.documents,
+        "dtype": made.dtype.str,
+        "tokens": written.tokens,
+        "documents": written.documents,
         "sources": sources,
-        "options": options,
-        "fingerprint": fingerprint_of(sources, tokenizer.content_hash, options),
-        "engine": engine_facts,
-        "checksums": {
-            "algorithm": "sha256",
-            "bytes": CHECKSUM_BYTES,
-            "blocks": writer.checksums,
-            "documents": documents_hash,
-        },
+        "options": made.options,
+        "fingerprint": fingerprint_of(sources, tokenizer.content_hash, made.options),
+        **_val(val_fraction, [_held_out(made, val_fraction)] if val_fraction is not None else []),
+        "engine": made.engine,
+        **(_shards(made) if files.is_folder else _one_file(made)),
         "writer_version": WRITER_VERSION,
     }
 
 
-def with_shares(facts: list[dict[str, Any]], starts: np.ndarray, tokens: int) -> list[dict[str, Any]]:
+def make_longer_manifest(base: dict[str, Any], made: Made, files: SetFiles) -> dict[str, Any]:
+    """Of a set of shards with what was made behind it; what was held out before stays held out."""
+    alone = make_manifest(made, files, None)
+    sources = [*base["sources"], *alone["sources"]]
+    val = base.get("val")
+    ranges = [] if val is None else [*val["ranges"], _held_out(made, val["fraction"], base["tokens"])]
+    return {
+        **alone,
+        "tokens": base["tokens"] + alone["tokens"],
+        "documents": base["documents"] + alone["documents"],
+        "sources": sources,
+        "fingerprint": fingerprint_of(sources, made.tokenizer.content_hash, made.options),
+        **_val(None if val is None else val["fraction"], ranges),
+        "shards": [*base["shards"], *alone["shards"]],
+        "earlier": [*base["earlier"], base["fingerprint"]],
+        "generations": [*base["generations"], *alone["generations"]],
+    }
+
+
+def _val(fraction: float | None, ranges: list[list[int]]) -> dict[str, Any]:
+    return {} if fraction is None else {"val": {"fraction": fraction, "ranges": ranges}}
+
+
+def _held_out(made: Made, fraction: float, first: int = 0) -> list[int]:
+    """The range of tokens held out of what was made. Raises UserError where it has too few."""
+    _, val = split_ranges(made.written.tokens, made.starts(), fraction)
+    return [first + val.start, first + val.stop]
+
+
+def _one_file(made: Made) -> dict[str, Any]:
+    return {
+        "checksums": {
+            "algorithm": "sha256",
+            "bytes": CHECKSUM_BYTES,
+            "blocks": made.checksums,
+            "documents": file_content_hash(made.folder / "docs.npy"),
+        }
+    }
+
+
+def _shards(made: Made) -> dict[str, Any]:
+    layout, tokens = made.layout, made.written.tokens
+    blocks, shards = iter(made.checksums), []
+    for shard, start, stop in layout.spans(0, tokens):
+        name, documents = layout.names(shard)
+        count = -(-(stop - start) * made.dtype.itemsize // CHECKSUM_BYTES)
+        shards.append(
+            {
+                "name": name,
+                "tokens": stop - start,
+                "documents": len(open_npy(made.folder / documents, may_be_empty=True)),
+                "blocks": [next(blocks) for _ in range(count)],
+                "documents_checksum": file_content_hash(made.folder / documents),
+            }
+        )
+    return {
+        "checksums": {"algorithm": "sha256", "bytes": CHECKSUM_BYTES},
+        "shard_tokens": layout.shard_tokens,
+        "shards": shards,
+        "earlier": [],
+        "generations": [{"sources": len(made.sources), "tokens": tokens, "shards": len(shards)}],
+    }
+
+
+def with_shares(facts: list[dict[str, Any]], starts: Values, tokens: int) -> list[dict[str, Any]]:
     """The facts with the tokens of each source, from the documents of each.
 
     starts: of all documents, uint64 `(documents,)`. tokens: of the whole set.

@@ -16,7 +16,8 @@ from conf import UserError
 from data_loading.audit import audit
 from data_loading.pretokenizer import manifest as manifests
 from data_loading.pretokenizer import writer
-from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_commands import main
 from data_loading.tokenizer import BytesTokenizer

@@ -26,8 +26,8 @@ def make(tmp_path: Path, ids: list[int], vocab: int, val_fraction: float) -> Dat
 
 def expected(data: Data, windows: int, seq_len: int) -> float:
     """In plain Python."""
-    train = data.train.tokens[data.train_range.start : data.train_range.stop].tolist()
-    val = data.val.tokens[data.val_range.start : data.val_range.stop].tolist()
+    train = data.train.tokens[data.train_ranges[0].start : data.train_ranges[0].stop].tolist()
+    val = data.val.tokens[data.val_ranges[0].start : data.val_ranges[0].stop].tolist()
     vocab = data.vocab_size
     total = 0.0
     for window in range(windows):

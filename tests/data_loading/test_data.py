@@ -21,7 +21,8 @@ from conf import UserError
 from conf.schema import Dataset, Tokenizer
 from data_loading import data as module
 from data_loading.data import Data, NotTokenized, prepare_data
-from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.splits import split_ranges
 from data_loading.tokenizer import BytesTokenizer
@@ -244,8 +245,8 @@ class TestSplits:
         other = tmp_path / "b.txt"
         other.write_text("abc" * 20)
         data = prepare(text, val_path=str(other))
-        assert data.train_range == range(1001)
-        assert data.val_range == range(61)
+        assert data.train_ranges == (range(1001),)
+        assert data.val_ranges == (range(61),)
         assert data.val.path == tmp_path / "b.npy"
         assert data.fingerprint != prepare(text).fingerprint
         facts = data.describe()
@@ -272,7 +273,7 @@ class TestSplits:
         tokens = np.load(lone)
         tokens[-2] ^= 1
         np.save(lone, tokens)
-        assert len(prepare(text, val_path=str(lone)).val_range) == 1001
+        assert prepare(text, val_path=str(lone)).tokens("val") == 1001
 
     def test_validation_beside_train_is_found_and_tokenized(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -282,7 +283,7 @@ class TestSplits:
         Path("Datasets/wiki_train.txt").write_text("a" * 100)
         Path("Datasets/wiki_validation.txt").write_text("b" * 50)
         data = prepare_data(Dataset(source="text", name="wiki"), BYTES, tokenize=True)
-        assert (len(data.train_range), len(data.val_range)) == (101, 51)
+        assert (data.tokens("train"), data.tokens("val")) == (101, 51)
 
 
 def test_describe_has_what_a_run_records(text: Path) -> None:
@@ -300,6 +301,7 @@ def test_describe_has_what_a_run_records(text: Path) -> None:
         "tokenizer": "bytes",
         "vocab_size": 257,
         "fingerprint": data.fingerprint,
+        "sets": [data.train.fingerprint],
     }
     json.dumps(facts)
 
@@ -332,7 +334,7 @@ class TestStdlib:
         version = ".".join(map(str, sys.version_info[:3]))
         assert data.train.path == Path(f"Datasets/stdlib-py{version}-bytes.npy")
         assert data.train.documents is not None
-        assert data.val_range.start in data.train.documents.tolist()
+        assert data.val_ranges[0].start in data.train.documents.tolist()
         assert self.prepare(tokenize=False).fingerprint == data.fingerprint
 
     def test_the_set_of_another_library_is_refused(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from data_loading import inspection
 from data_loading.inspection import inspect
-from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_commands import main
 from data_loading.tokenizer import BytesTokenizer

@@ -136,9 +136,35 @@ class TestByPath:
         ):
             found(**{"path": "ok.txt", key: given})
 
+    def test_a_folder_of_shards(self, here: Path) -> None:
+        put("d/set/manifest.json", "d/set/manifest.1a2b.json", "d/set/shard_00000.npy")
+        place, _ = locate(Dataset(source="text", path="d/set"))
+        assert (place.text, place.tokens, place.version) == (None, Path("d/set"), None)
+        assert place.is_tokenized
+        put("d/set.txt")
+        for path in ("d/set", "d/set.txt"):
+            place, _ = locate(Dataset(source="text", path=path))
+            assert (place.text, place.tokens) == (Path("d/set.txt"), Path("d/set"))
+        place, _ = locate(Dataset(source="text", path="d/set/manifest.1a2b.json"))
+        assert (place.tokens, place.version) == (Path("d/set"), "1a2b")
+        put("d/set.npy")
+        with pytest.raises(UserError, match="two token sets of one name"):
+            locate(Dataset(source="text", path="d/set"))
+
+    def test_train_and_val_of_shards(self, here: Path) -> None:
+        put("d/set_train/manifest.json", "d/set_validation/manifest.json")
+        place, val = locate(Dataset(source="text", path="d/set"))
+        assert val is not None
+        assert (place.tokens, val.tokens) == (Path("d/set_train"), Path("d/set_validation"))
+
+    def test_a_folder_of_shards_by_name(self, here: Path) -> None:
+        put("Datasets/c4_subset/manifest.json", "Datasets/c4_other/notes.md")
+        place, _ = locate(Dataset(name="c4", source="text"))
+        assert place.tokens == Path("Datasets/c4_subset")
+
     def test_a_folder_and_a_list_of_documents(self, here: Path) -> None:
         put("d/x", "a.npy", "a.docs.npy")
-        with pytest.raises(UserError, match="is a folder; expected"):
+        with pytest.raises(UserError, match=r"is a folder without a manifest\.json; expected"):
             found(path="d")
         with pytest.raises(UserError, match=r"list of document starts; give a\.npy"):
             found(path="a.docs.npy")

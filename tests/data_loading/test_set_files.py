@@ -11,7 +11,8 @@ import pytest
 
 import durable
 from conf import UserError
-from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles, finish_commit
 from data_loading.token_set import open_token_set

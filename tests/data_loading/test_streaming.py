@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.data import Data, NotTokenized, split_data
-from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.token_set import TokenSet
 from data_loading.tokenizer import BytesTokenizer
@@ -43,7 +44,7 @@ def dataset_of(
     """A train split of exactly so many windows."""
     n = windows * seq_len + 1
     data = make_data(tmp_path, n + 1, val_fraction=1 / (n + 1))
-    assert len(data.train_range) == n
+    assert data.tokens("train") == n
     return StreamingDataset.from_data(data, "train", seq_len, seed, order)
 
 
@@ -62,7 +63,7 @@ class TestWindows:
         self, dtype: str, split: str, tmp_path: Path
     ) -> None:
         data = make_data(tmp_path, 1000, dtype=dtype)
-        _, tokens = data.range_of(split)
+        _, (tokens,) = data.ranges_of(split)
         dataset = StreamingDataset.from_data(data, split, 7, seed=0, order="sequential")
         batch = dataset.__getitems__(range(len(dataset)))
         assert batch["input_ids"].dtype == batch["labels"].dtype == torch.int64

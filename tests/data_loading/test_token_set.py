@@ -17,7 +17,8 @@ from conf import UserError
 from data_loading import token_set as module
 from data_loading.pretokenizer import manifest as manifests
 from data_loading.pretokenizer import writer
-from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.token_set import open_token_set
 from data_loading.tokenizer import BytesTokenizer

@@ -12,7 +12,8 @@ import pytest
 from conf import UserError
 from data_loading.pretokenizer import bpe
 from data_loading.pretokenizer.bpe import train_tokenizer
-from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import FRAGMENTS, training_text

@@ -18,8 +18,9 @@ from data_loading.pretokenizer import hugging_face
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.hugging_face import Hub, HubDataset
 from data_loading.pretokenizer.inputs import Inputs
-from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.json_lines import Tolerance
+from data_loading.pretokenizer.options import Options
 from data_loading.set_files import SetFiles
 from data_loading.tokenizer import BytesTokenizer
 

@@ -24,7 +24,8 @@ from data_loading.content_hash import file_content_hash
 from data_loading.pretokenizer import byte_files, journal
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.inputs import Inputs
-from data_loading.pretokenizer.job import Options, Result, pretokenize
+from data_loading.pretokenizer.job import Result, pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.source import Pieces, Source
 from data_loading.pretokenizer.standard_input import StandardInput
 from data_loading.pretokenizer.texts import TextFile

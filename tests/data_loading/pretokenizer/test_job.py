@@ -21,7 +21,8 @@ import durable
 from conf import UserError
 from data_loading.content_hash import file_content_hash
 from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES
-from data_loading.pretokenizer.job import Options, Result, pretokenize
+from data_loading.pretokenizer.job import Result, pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles
 from data_loading.tokenizer import BytesTokenizer, Tokenizer

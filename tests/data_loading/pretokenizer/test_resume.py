@@ -24,7 +24,8 @@ from data_loading.content_hash import ContentHash, file_content_hash
 from data_loading.pretokenizer import byte_files, journal, writer
 from data_loading.pretokenizer.blocks import Block, Chunk, make_blocks
 from data_loading.pretokenizer.cuts import EVERY_CHARACTER, CutRule
-from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.source import Pieces
 from data_loading.pretokenizer.stdlib_source import StdlibSource
 from data_loading.pretokenizer.texts import TextFile

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from conf import UserError
 from data_loading.pretokenizer import special_tokens
-from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.special_tokens import choose, parsing
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer

@@ -17,7 +17,8 @@ from conf import UserError
 from data_loading.content_hash import file_content_hash
 from data_loading.pretokenizer import tables
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
-from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.tables import TableFile
 from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text

@@ -15,7 +15,8 @@ from data_loading.pretokenizer import byte_files, undecodable
 from data_loading.pretokenizer.blocks import Chunk
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
-from data_loading.pretokenizer.job import Options, pretokenize
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile, _divided
 from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text

@@ -1,0 +1,136 @@
+"""Samples of a text and of its tokens, encoded again with the reference tokenizer."""
+
+from __future__ import annotations
+
+import mmap
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_loading.finding import Finding
+from data_loading.pretokenizer.special_tokens import parsing
+from data_loading.set_files import SetFiles
+from data_loading.shards import Shards
+from data_loading.tokenizer import Tokenizer
+
+SAMPLES = 64
+SAMPLE_TOKENS = 4096
+SAMPLE_BYTES = 16384
+_READ_TOKENS = 1 << 24
+
+
+def samples(
+    files: SetFiles, manifest: dict[str, Any], tokens: Shards, starts: Shards, tokenizer: Tokenizer
+) -> Iterator[Finding]:
+    """Samples of the text, which must stand in the tokens, and of the tokens, encoded again from their text.
+
+    Both begin and end where the text may be cut, so that they may be encoded by themselves.
+    """
+    if not tokenizer.cut_rule.exists:
+        yield Finding("sample", None, f"this tokenizer allows no cut ({tokenizer.cut_rule.why_none})")
+        return
+    if manifest["options"].get("special_tokens") == "parse":
+        tokenizer = parsing(tokenizer)
+    text = _text_of(files, manifest)
+    if text is not None:
+        yield _text_in_tokens(manifest, text, tokens, tokenizer)
+    yield _tokens_again(manifest, tokens, starts, tokenizer)
+
+
+def _text_of(files: SetFiles, manifest: dict[str, Any]) -> Path | None:
+    """The text the set was made from, where it is one plain text that is here."""
+    options, sources = manifest["options"], manifest["sources"]
+    is_packed = any(source.get("compression") or source.get("read_bytes") for source in sources)
+    if (
+        is_packed
+        or len(sources) != 1
+        or (options.get("encoding"), options.get("errors"))
+        != (
+            "utf-8",
+            "strict",
+        )
+    ):
+        return None
+    path = files.tokens.parent / manifest["sources"][0]["path"]
+    return path if path.suffix == ".txt" and path.is_file() else None
+
+
+def _text_in_tokens(manifest: dict[str, Any], text: Path, tokens: Shards, tokenizer: Tokenizer) -> Finding:
+    separator = manifest["options"].get("document_separator")
+    found, compared = 0, 0
+    with open(text, "rb") as file:
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        for place in _places(len(content)):
+            part = _safe_part(content[place : place + SAMPLE_BYTES], tokenizer, separator)
+            if not part:
+                continue
+            expected = tokenizer.encode(part.decode()).astype(tokens.dtype)
+            compared += len(part)
+            if not _stand_in(tokens, expected, place / len(content)):
+                told = f"{part[:40].decode(errors='replace')!r}... of {text} (near byte {place:,})"
+                return Finding("sample of the text", False, f"the ids of {told} are not in the tokens")
+            found += 1
+    told = (
+        f"the ids of {compared:,} bytes from {found:,} places are there" if found else "none can be cut out"
+    )
+    return Finding("sample of the text", True if found else None, told)
+
+
+def _stand_in(tokens: Shards, expected: np.ndarray, share: float) -> bool:
+    """Whether the ids stand there; looked for first about where the share of the text before them says."""
+    blocks = range(0, len(tokens), _READ_TOKENS)
+    about = int(share * len(tokens)) // _READ_TOKENS
+    wanted = expected.tobytes()
+    for block in sorted(blocks, key=lambda start: abs(start // _READ_TOKENS - about)):
+        held = tokens[block : block + _READ_TOKENS + len(expected)].tobytes()
+        at = held.find(wanted)
+        while at >= 0 and at % tokens.dtype.itemsize:
+            at = held.find(wanted, at + 1)
+        if at >= 0:
+            return True
+    return False
+
+
+def _tokens_again(manifest: dict[str, Any], tokens: Shards, starts: Shards, tokenizer: Tokenizer) -> Finding:
+    appended = manifest["tokenizer"]["eot_appended"]
+    compared = 0
+    for place in _places(len(tokens)):
+        document = bisect_right(starts, place) - 1
+        last = starts[document + 1] if document + 1 < len(starts) else len(tokens)
+        ids = tokens[place : min(last - appended, place + SAMPLE_TOKENS)]
+        part = _safe_part(tokenizer.decode(ids).encode(), tokenizer).decode()
+        expected = tokenizer.encode(part)
+        if not part or "\ufffd" in part or tokenizer.decode(expected) != part:
+            continue  # cut inside a character, or a tokenizer that does not give back its text
+        compared += len(expected)
+        if not _holds(ids, expected):
+            told = f"from token {place:,} on there are others than those of {part[:40]!r}..."
+            return Finding("sample of the tokens", False, told)
+    if not compared:
+        return Finding("sample of the tokens", None, "this tokenizer does not give back its text")
+    return Finding("sample of the tokens", True, f"{compared:,} decoded and encoded again are the same")
+
+
+def _places(length: int) -> list[int]:
+    """The beginning and places all over, the same ones each time."""
+    return sorted({0, *map(int, np.random.default_rng(0).integers(0, length, SAMPLES))})
+
+
+def _safe_part(data: bytes, tokenizer: Tokenizer, separator: str | None = None) -> bytes:
+    """What of a sample may be encoded by itself; empty where nothing may."""
+    from data_loading.pretokenizer.cuts import first_cut, last_cut
+
+    rule = tokenizer.cut_rule
+    if separator is not None:
+        data = data[: data.find(separator.encode())] if separator.encode() in data else data
+    begin, end = first_cut(data, rule, 0), last_cut(data, rule, 0, len(data))
+    return b"" if begin is None or end is None else data[begin + rule.drop_space : end]
+
+
+def _holds(ids: np.ndarray, part: np.ndarray) -> bool:
+    """Whether `part` stands somewhere in `ids`."""
+    places = np.flatnonzero(ids[: len(ids) - len(part) + 1] == part[0])
+    return any(np.array_equal(ids[place : place + len(part)], part) for place in places)

@@ -1,0 +1,198 @@
+"""What lies where a set is to go: the same set, another one, one to append to, or an unfinished one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from conf import UserError
+from conf.quantities import format_count
+from data_loading.pretokenizer.inputs import Inputs
+from data_loading.pretokenizer.journal import read_job
+from data_loading.pretokenizer.manifest import WRITER_VERSION
+from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.special_tokens import ParsingTokenizer
+from data_loading.set_files import SetFiles
+from data_loading.shards import parts_of
+from data_loading.token_set import open_token_set, read_manifest
+from data_loading.tokenizer import Tokenizer
+from data_loading.tokenizer_files import holds_tokenizer
+
+
+def up_to_date(
+    files: SetFiles, inputs: Inputs, tokenizer: Tokenizer, options: Options
+) -> dict[str, Any] | None:
+    """Manifest of the set that is there; None where there is none.
+
+    Raises:
+        UserError: it was made from something else; names both sides and the ways out.
+    """
+    _refuse_other_things(files)
+    if not files.exists:
+        return None
+    name = "FOLDER" if files.is_folder else "FILE.npy"
+    ways_out = f"Replace it with --overwrite, or write elsewhere with --output {name}"
+    manifest = read_manifest(files.tokens)
+    if manifest is None:
+        raise UserError(
+            f"{files.tokens} exists without a manifest, so what it holds is not known. {ways_out}"
+        )
+    difference = (
+        _other_tokenizer_or_options(manifest, inputs, tokenizer)
+        or _other_form(manifest, options)
+        or _missing(files, manifest)
+        or inputs.differs(manifest["sources"], files)
+    )
+    if difference:
+        raise UserError(f"{files.tokens} exists, but {difference}. {ways_out}")
+    return manifest
+
+
+def base_of(
+    files: SetFiles, inputs: Inputs, tokenizer: Tokenizer, options: Options
+) -> tuple[dict[str, Any], bool]:
+    """(manifest of the set that is appended to, whether these very inputs were its last addition).
+
+    Raises:
+        UserError: there is no set of shards, or it is not of this tokenizer and these options, or one of
+            the inputs is in it.
+    """
+    if not files.is_folder:
+        raise UserError(
+            f"--append: {files.tokens} is a set in one file, which is never changed. Sets in shards grow: "
+            "make one with --tokens-per-shard 100M, or tokenize all texts together"
+        )
+    _refuse_other_things(files)
+    manifest = read_manifest(files.tokens)
+    if manifest is None:
+        raise UserError(
+            f"--append: there is no set of shards at {files.tokens} yet. Leave --append away to make it"
+        )
+    difference = _other_tokenizer_or_options(manifest, inputs, tokenizer) or _missing(files, manifest)
+    if options.shard_tokens not in (None, manifest["shard_tokens"]):
+        difference = f"it has {format_count(manifest['shard_tokens'])} tokens a shard (--tokens-per-shard)"
+    fraction = manifest.get("val", {}).get("fraction")
+    if options.val_fraction not in (None, fraction):
+        difference = f"it was made with --val-fraction {fraction}"
+    if difference:
+        raise UserError(
+            f"--append: {files.tokens} cannot grow by this: {difference}. What is appended is made in the "
+            "same way; write a set of its own with --output FOLDER"
+        )
+    last = manifest["sources"][-manifest["generations"][-1]["sources"] :]
+    if len(manifest["generations"]) > 1 and inputs.differs(last, files) is None:
+        return manifest, True
+    _refuse_sources_of(manifest, files, inputs)
+    return manifest, False
+
+
+def job_of(inputs: Inputs, tokenizer: Tokenizer, options: Options, base: dict[str, Any] | None) -> str:
+    """A name of everything that decides the bytes of the files that are made."""
+    facts: list[Any] = [WRITER_VERSION, inputs.state(), options_of(inputs, tokenizer), tokenizer.content_hash]
+    facts += [options.shard_tokens, options.val_fraction, base["fingerprint"] if base else None]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def look_for_earlier(files: SetFiles, job: str, inputs: Inputs, options: Options) -> bool:
+    """Whether an unfinished set of this job is there to go on with; what cannot be used is removed.
+
+    Raises:
+        UserError: there is one of another job, which may be hours of work.
+    """
+    earlier = read_job(files.partial)
+    if earlier == job and inputs.can_continue and not options.overwrite:
+        return True
+    if earlier is not None and earlier != job and not options.overwrite:
+        raise UserError(
+            f"{files.partial} holds an unfinished tokenization of another text, or with another tokenizer or "
+            "option. Give the ones it was begun with to go on with it, or "
+            + ("remove it" if options.append else "--overwrite")
+            + " to begin again"
+        )
+    shutil.rmtree(files.partial, ignore_errors=True)
+    return False
+
+
+def options_of(inputs: Inputs, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Whatever changes ids or document borders, for the manifest."""
+    return {
+        **inputs.options,
+        "special_tokens": "parse" if isinstance(tokenizer, ParsingTokenizer) else "text",
+    }
+
+
+def _refuse_other_things(files: SetFiles) -> None:
+    """Raises UserError where the name is taken by something else."""
+    other = SetFiles(files.stem.with_name(f"{files.stem.name}.npy") if files.is_folder else files.stem)
+    if other.exists:
+        raise UserError(
+            f"{other.tokens} is a token set of the same name, so that a run could not tell the two apart. "
+            "Choose another --output, or remove it first"
+        )
+    if not files.is_folder:
+        return
+    if files.tokens.is_dir() and not files.manifest.exists() and any(files.tokens.iterdir()):
+        raise UserError(f"{files.tokens} is a folder of other things; choose another --output")
+    if files.tokens.exists() and not files.tokens.is_dir():
+        raise UserError(f"{files.tokens} is a file, and a set of shards is a folder; choose another --output")
+
+
+def _other_tokenizer_or_options(manifest: dict[str, Any], inputs: Inputs, tokenizer: Tokenizer) -> str | None:
+    there = manifest["tokenizer"]
+    if there["content_hash"] != tokenizer.content_hash:
+        return (
+            f"it was made with tokenizer {there['name']} ({there['content_hash'][:12]}), not with "
+            f"{tokenizer.name} ({tokenizer.content_hash[:12]})"
+        )
+    options = options_of(inputs, tokenizer)
+    for name in [*options, *(name for name in manifest["options"] if name not in options)]:
+        made, wanted = manifest["options"].get(name), options.get(name)
+        if made != wanted:
+            return f"it was made with {name} {made!r}, not {wanted!r}"
+    return None
+
+
+def _other_form(manifest: dict[str, Any], options: Options) -> str | None:
+    there = {"--tokens-per-shard": manifest.get("shard_tokens")}
+    there["--val-fraction"] = manifest.get("val", {}).get("fraction")
+    wanted = {"--tokens-per-shard": options.shard_tokens, "--val-fraction": options.val_fraction}
+    for flag, made in there.items():
+        if made != wanted[flag]:
+            without = f"without {flag}"
+            return (
+                f"it was made {without if made is None else f'with {flag} {made}'}, not "
+                f"{without if wanted[flag] is None else f'with {wanted[flag]}'}"
+            )
+    return None
+
+
+def _missing(files: SetFiles, manifest: dict[str, Any]) -> str | None:
+    for part in parts_of(files, manifest):
+        for path in (part.tokens_path, part.documents_path):
+            if not path.exists():
+                return f"of its files {path.name} is missing"
+    if not holds_tokenizer(files.tokenizer):
+        return f"of its files {files.tokenizer.name} is missing"
+    try:
+        open_token_set(files.tokens)
+    except UserError as error:
+        return f"it is damaged: {error}"
+    return None
+
+
+def _refuse_sources_of(manifest: dict[str, Any], files: SetFiles, inputs: Inputs) -> None:
+    """Raises UserError where an input is, by name, size and time, one that the set was made from."""
+    there = {
+        ((files.tokens.parent / source["path"]).resolve(), source["bytes"], source.get("mtime_ns"))
+        for source in manifest["sources"]
+    }
+    for part in inputs.parts:
+        path = getattr(part, "path", None)
+        if not isinstance(path, Path) or not path.is_file():
+            continue
+        stat = path.stat()
+        if (path.resolve(), stat.st_size, stat.st_mtime_ns) in there:
+            raise UserError(f"--append: {path} is in {files.tokens} already; it would stand in it twice")

@@ -1,0 +1,31 @@
+"""How a text is tokenized, in so far as it changes no id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import IO
+
+from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the work is done and what lies where; none of it changes the ids.
+
+    overwrite: replace a set made from something else. append: behind a set of shards that is there.
+    shard_tokens: tokens a shard; None: one file, or as the set has that is appended to. val_fraction: of
+    the tokens, held out, which the manifest says; None: left to those who read it. engine: a name of
+    `engines.ENGINES` or auto. workers, block_bytes: None: chosen by the text's size and the engine.
+    run_limit_bytes: a longer run of text without a safe cut is an error, since it has to be encoded whole.
+    terminal: where the progress line moves; None: lines go to the log.
+    """
+
+    overwrite: bool = False
+    append: bool = False
+    shard_tokens: int | None = None
+    val_fraction: float | None = None
+    engine: str = "auto"
+    workers: int | None = None
+    block_bytes: int | None = None
+    run_limit_bytes: int = RUN_LIMIT_BYTES
+    terminal: IO[str] | None = None

@@ -1,0 +1,149 @@
+"""Arrays in several files, seen as one: the tokens and document starts of a set of shards."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from conf import UserError
+from data_loading.npy import open_npy
+from data_loading.set_files import SetFiles, documents_of
+
+_SPARE_FILES = 256
+"""Descriptors left to the rest of the process."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A token file of a set, as its manifest tells of it.
+
+    first_token: of the set. documents: that begin in it. blocks: sha256 of each piece of its tokens.
+    documents_checksum: content hash of the file of its document starts.
+    """
+
+    tokens_path: Path
+    first_token: int
+    tokens: int
+    documents: int
+    blocks: list[str]
+    documents_checksum: str
+
+    @property
+    def documents_path(self) -> Path:
+        return documents_of(self.tokens_path)
+
+
+def parts_of(files: SetFiles, manifest: dict[str, Any]) -> list[Part]:
+    """The token files of a set in their order: one, or its shards."""
+    if not files.is_folder:
+        checksums = manifest["checksums"]
+        counts = manifest["tokens"], manifest["documents"]
+        return [Part(files.tokens, 0, *counts, checksums["blocks"], checksums["documents"])]
+    parts, first = [], 0
+    for shard in manifest["shards"]:
+        counts = shard["tokens"], shard["documents"]
+        parts.append(
+            Part(files.tokens / shard["name"], first, *counts, shard["blocks"], shard["documents_checksum"])
+        )
+        first += shard["tokens"]
+    return parts
+
+
+class Shards:
+    """1-D arrays of one dtype laid end to end; read in slices.
+
+    parts: the arrays. added: what is added to the values of each (document starts count from the first
+    token of their shard); None: nothing.
+    """
+
+    def __init__(self, parts: Sequence[np.ndarray], added: Sequence[int] | None = None) -> None:
+        self.parts, self.added = list(parts), added
+        self.dtype = self.parts[0].dtype
+        self.first = np.cumsum([0, *map(len, self.parts)])
+        """`(parts + 1,)`: index of the first value of each part, and the length of all."""
+
+    def __len__(self) -> int:
+        return int(self.first[-1])
+
+    @overload
+    def __getitem__(self, key: int) -> int: ...
+    @overload
+    def __getitem__(self, key: slice) -> np.ndarray: ...
+    def __getitem__(self, key: int | slice) -> int | np.ndarray:
+        """A value, or a copy of those of a slice (of step 1)."""
+        if not isinstance(key, slice):
+            index = key + len(self) if key < 0 else key
+            if not 0 <= index < len(self):
+                raise IndexError(f"{key} of {len(self)} values")
+            return int(self[index : index + 1][0])
+        start, stop, step = key.indices(len(self))
+        if step != 1:
+            raise ValueError("slices of shards have the step 1")
+        found = np.empty(max(stop - start, 0), self.dtype)
+        part = int(np.searchsorted(self.first, start, side="right")) - 1
+        while start < stop:
+            first = int(self.first[part])
+            values = self.parts[part][start - first : stop - first]
+            here = found[len(found) - (stop - start) :][: len(values)]
+            here[:] = values
+            if self.added is not None:
+                here += np.asarray(self.added[part], self.dtype)
+            start, part = start + len(values), part + 1
+        return found
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise TypeError("a set of shards is not one array: read slices of it")
+
+
+Values = np.ndarray | Shards
+"""Tokens or document starts: `len`, `dtype`, slices, single values."""
+
+
+def take(values: Values, places: np.ndarray) -> np.ndarray:
+    """The values at these places (int64), `(len(places),)`."""
+    if isinstance(values, np.ndarray):
+        return values[places]
+    found = np.empty(len(places), values.dtype)
+    parts = np.searchsorted(values.first, places, side="right") - 1
+    for part in np.unique(parts):
+        here = parts == part
+        found[here] = values.parts[part][places[here] - values.first[part]]
+        if values.added is not None:
+            found[here] += np.asarray(values.added[part], values.dtype)
+    return found
+
+
+def open_parts(
+    parts: Sequence[Part], opener: Callable[[Part], tuple[np.ndarray, np.ndarray]]
+) -> tuple[Values, Values]:
+    """(tokens, document starts) of all parts. opener: maps those of one and checks them."""
+    if len(parts) == 1:
+        return opener(parts[0])
+    _allow_open_files(2 * len(parts))
+    opened = [opener(part) for part in parts]
+    starts = Shards([starts for _, starts in opened], [part.first_token for part in parts])
+    return Shards([tokens for tokens, _ in opened]), starts
+
+
+def map_part(part: Part) -> tuple[np.ndarray, np.ndarray]:
+    """Raises UserError where one of the two files is not what it should be."""
+    return open_npy(part.tokens_path), open_npy(part.documents_path, may_be_empty=True)
+
+
+def _allow_open_files(count: int) -> None:
+    """Python keeps a descriptor of every mapped file. Raises UserError where so many are not allowed."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = count + _SPARE_FILES
+    if allowed == resource.RLIM_INFINITY or allowed >= needed:
+        return
+    if most != resource.RLIM_INFINITY and most < needed:
+        raise UserError(
+            f"the set has {count:,} files to map, this process may open {most:,} (ulimit -Hn). Ask for more, "
+            "or make the set anew with larger shards (--tokens-per-shard)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
