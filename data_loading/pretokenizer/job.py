@@ -27,8 +27,10 @@ from data_loading.pretokenizer.blocks import (
     Undecodable,
     make_blocks,
 )
+from data_loading.pretokenizer.disk_space import DiskWatch, check_room
 from data_loading.pretokenizer.engines import ENGINES, Engine, choose_engine
 from data_loading.pretokenizer.inputs import Inputs
+from data_loading.pretokenizer.job_memory import JobMemory
 from data_loading.pretokenizer.journal import Journal, Progress, read_job, read_progress
 from data_loading.pretokenizer.limit import until_token
 from data_loading.pretokenizer.manifest import (
@@ -73,13 +75,17 @@ class Options:
 
 @dataclass(frozen=True)
 class Result:
-    """made: False where the set was up to date already. seconds: of this call."""
+    """made: False where the set was up to date already. seconds: of this call. peak_bytes: the most
+    anonymous memory that this process and its workers held at once; None where nothing was made or the
+    system does not tell.
+    """
 
     path: Path
     manifest: dict[str, Any]
     made: bool
     text_bytes: int
     seconds: float
+    peak_bytes: int | None = None
 
     @property
     def text_tokens(self) -> int:
@@ -108,7 +114,7 @@ def pretokenize(
     options = options or Options()
     inputs = source if isinstance(source, Inputs) else Inputs([source])
     started = time.monotonic()
-    files = SetFiles(output)
+    files, memory = SetFiles(output), JobMemory()
     if options.engine not in ("auto", *ENGINES):
         raise UserError(f"--engine {options.engine}: choices are auto, {', '.join(ENGINES)}")
     if output.name.endswith(".docs.npy"):
@@ -121,11 +127,13 @@ def pretokenize(
             made = manifest is None
             if manifest is None:
                 try:
-                    manifest = _make(inputs, tokenizer, files, options, log)
+                    with memory:
+                        manifest = _make(inputs, tokenizer, files, options, log, memory)
                 except Undecodable as error:
                     raise with_count(error, inputs) from None
                 note_content(files, manifest)
-    return Result(output, manifest, made, text_bytes_of(manifest), time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return Result(output, manifest, made, text_bytes_of(manifest), seconds, memory.peak_bytes)
 
 
 def up_to_date(files: SetFiles, inputs: Inputs, tokenizer: Tokenizer) -> dict[str, Any] | None:
@@ -177,15 +185,19 @@ def _difference(
 
 
 def _make(
-    inputs: Inputs, tokenizer: Tokenizer, files: SetFiles, options: Options, log: Log
+    inputs: Inputs, tokenizer: Tokenizer, files: SetFiles, options: Options, log: Log, memory: JobMemory
 ) -> dict[str, Any]:
-    job = _job_of(inputs, tokenizer)
-    is_continued = _look_for_earlier(files, job, inputs, options)
+    job = job_of(inputs, tokenizer)
+    is_continued = goes_on(files, job, inputs, options)
+    if not is_continued:
+        shutil.rmtree(files.partial, ignore_errors=True)
     with stage("choose_engine"):
         probes = [tokenizer.probe] if isinstance(tokenizer, ParsingTokenizer) else []
         choice = choose_engine(tokenizer, [*inputs.samples(), *probes], log, options.engine)
-    workers = _workers(choice.engine, inputs, options)
-    with stage("tokenize", text_bytes=inputs.total_bytes, workers=workers), staging(files) as folder:
+        check_room(inputs, tokenizer, choice.engine, files, log)
+    workers = workers_for(choice.engine, inputs, options)
+    tokenizing = stage("tokenize", text_bytes=inputs.total_bytes, workers=workers)
+    with tokenizing, staging(files) as folder:
         tokenizer.save(folder / "tokenizer")
         work = Work(
             engine=choice.engine.name,
@@ -207,7 +219,9 @@ def _make(
             )
         writer = SetWriter(folder, encoder.dtype, earlier.written, checksums)
         journal = Journal(folder, job, earlier, checksums, writer.sync)
-        meter = Meter(inputs.expected_bytes, log, options.terminal, earlier.done_bytes)
+        total, before = inputs.expected_bytes, (earlier.done_bytes, earlier.written.tokens)
+        meter = Meter(total, log, options.terminal, earlier.done_bytes, lambda: memory.now)
+        disk = DiskWatch(files, encoder.dtype.itemsize, total, log, before)
         pieces = Pieces(folder / "pieces.jsonl")
         progress = earlier
         blocks = _blocks(inputs, tokenizer, encoder, options, earlier, pieces)
@@ -221,6 +235,7 @@ def _make(
                     journal.note(progress, writer.checksums, crc)
                     durable.point(f"{files.tokens.name}:noted")
                     meter.update(inputs.done_bytes, writer.written.tokens)
+                    disk.update(inputs.done_bytes, writer.written.tokens)
             if not writer.written.tokens:
                 between = (
                     " between its document separators" if inputs.options.get("document_separator") else ""
@@ -237,6 +252,7 @@ def _make(
             raise
         finally:
             meter.close()
+            tokenizing.facts |= {"tokens": writer.written.tokens, "peak_anon_bytes": memory.peak_bytes}
         if inputs.max_tokens is not None:
             blocks.close()
             inputs.end_after(writer.written.documents, progress.place.mark, pieces)
@@ -288,14 +304,14 @@ def _manifest(
     )
 
 
-def _job_of(inputs: Inputs, tokenizer: Tokenizer) -> str:
+def job_of(inputs: Inputs, tokenizer: Tokenizer) -> str:
     """A name of everything that decides the bytes of the set."""
     facts = [WRITER_VERSION, inputs.state(), _options_of(inputs, tokenizer), tokenizer.content_hash]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _look_for_earlier(files: SetFiles, job: str, inputs: Inputs, options: Options) -> bool:
-    """Whether an unfinished set of this job is there to go on with; what cannot be used is removed.
+def goes_on(files: SetFiles, job: str, inputs: Inputs, options: Options) -> bool:
+    """Whether an unfinished set of this job is there to go on with.
 
     Raises:
         UserError: there is one of another job, which may be hours of work.
@@ -308,11 +324,10 @@ def _look_for_earlier(files: SetFiles, job: str, inputs: Inputs, options: Option
             f"{files.partial} holds an unfinished tokenization of another text, or with another tokenizer or "
             "option. Give the ones it was begun with to go on with it, or --overwrite to begin again"
         )
-    shutil.rmtree(files.partial, ignore_errors=True)
     return False
 
 
-def _workers(engine: Engine, inputs: Inputs, options: Options) -> int:
+def workers_for(engine: Engine, inputs: Inputs, options: Options) -> int:
     """Worker processes; 0: all in this one."""
     if options.workers is not None:
         return options.workers

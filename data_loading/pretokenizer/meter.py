@@ -1,40 +1,54 @@
-"""How far a tokenization is: one moving line on a terminal, a plain line now and then in a log."""
+"""How far a tokenization is: one moving line on a terminal, a plain line a minute in a log."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import IO
 
 from conf.quantities import format_count, format_duration
+from data_loading.pretokenizer.job_memory import Held
 
 _TERMINAL_EVERY_S = 0.2
-_LOG_EVERY_S = 30.0
+_LOG_FIRST_S = 5.0
+_LOG_EVERY_S = 60.0
 
 
 class Meter:
     """Told of each block; writes when a line is due.
 
-    stream: the terminal whose line moves; None: lines go to `log`. before: bytes done by an earlier
-    attempt, which count as done, not as work of this one.
+    stream: the terminal whose line moves; None: lines go to `log`, the first soon, so that a log shows
+    life. before: bytes done by an earlier attempt, which count as done, not as work of this one.
+    memory: what the job holds now.
     """
 
     def __init__(
-        self, total_bytes: int | None, log: Callable[[str], None], stream: IO[str] | None, before: int = 0
+        self,
+        total_bytes: int | None,
+        log: Callable[[str], None],
+        stream: IO[str] | None,
+        before: int = 0,
+        memory: Callable[[], Held | None] = lambda: None,
     ) -> None:
         self._total, self._log, self._stream, self._before = total_bytes, log, stream, before
-        self._started = self._last = time.monotonic()
+        self._memory = memory
+        self._started = time.monotonic()
+        self._due = self._started + (_TERMINAL_EVERY_S if stream else _LOG_FIRST_S)
         self._width = 0
 
     def update(self, done_bytes: int, tokens: int) -> None:
         now = time.monotonic()
-        if now - self._last < (_TERMINAL_EVERY_S if self._stream else _LOG_EVERY_S):
+        if now < self._due:
             return
-        self._last = now
-        line = self._line(done_bytes, tokens, now - self._started)
+        self._due = now + (_TERMINAL_EVERY_S if self._stream else _LOG_EVERY_S)
+        line, held = self._line(done_bytes, tokens, now - self._started), self._memory()
+        with_memory = line if held is None else f"{line}, memory {held}"
         if self._stream is None:
-            self._log(line)
+            self._log(with_memory)
             return
+        # A line that wraps cannot be taken back.
+        line = with_memory if len(with_memory) < _columns(self._stream) else line
         self._stream.write("\r" + line.ljust(self._width))
         self._stream.flush()
         self._width = len(line)
@@ -54,3 +68,11 @@ class Meter:
             self._stream.write("\r" + " " * self._width + "\r")
             self._stream.flush()
             self._width = 0
+
+
+def _columns(stream: IO[str]) -> int:
+    """Of the terminal; as many as it takes where it does not say."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 1000
+    except (OSError, ValueError):
+        return 1000
