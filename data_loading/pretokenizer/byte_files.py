@@ -14,7 +14,7 @@ from data_loading.pretokenizer.compression import HEAD_BYTES, Compression, compr
 
 READ_BYTES = 1 << 20
 SAMPLE_BYTES = 360 << 10
-_BITE_BYTES = 4 << 10
+_BITE_BYTES = 512
 
 
 class ByteStream(Protocol):

@@ -124,11 +124,20 @@ def make_plan(
         workers=workers_for(choice.engine, inputs, options),
         startup_s=startup_s,
         here_s_per_byte=_here_s_per_byte(found),
-        tokenizer_bytes=len(tokenizer.json.encode()) if isinstance(tokenizer, JsonTokenizer) else _KB,
+        tokenizer_bytes=_tokenizer_bytes(tokenizer),
         free_bytes=free_bytes(output) + held_bytes(files.partial) - taken,
         held=here.now and Held(here.now.main_bytes, found.worker_bytes, 1),
         comparing=comparing.peak,
     )
+
+
+def _tokenizer_bytes(tokenizer: Tokenizer) -> int:
+    """Of the copy in the set."""
+    if not isinstance(tokenizer, JsonTokenizer):
+        return _KB
+    copied = sum(file.stat().st_size for file in tokenizer.files)
+    has_json = any(file.name == "tokenizer.json" for file in tokenizer.files)
+    return copied + (0 if has_json else len(tokenizer.json.encode()))
 
 
 def _here_s_per_byte(found: Forecast) -> float:

@@ -23,6 +23,10 @@ PLACES = 96
 WINDOW_BYTES = 32 << 10
 _START_BYTES = 16 << 20
 """Text that is read from a start, where there are so few that each has to tell of much."""
+_EACH_START_BYTES = 256 << 10
+"""The same where there are many: enough for whole documents, of which some are taken."""
+_EDGE_BYTES = 64
+"""How far from the end of a sample a safe cut is looked for: a word."""
 _FEWEST = 8
 """Places in each kind of input, however little of it there is: fewer say nothing of how they differ."""
 
@@ -122,7 +126,7 @@ def _from_starts(parts: Sequence[Part], kind: Kind, places: int) -> Iterator[lis
             start = starts[max(0, bisect_right(starts, position - (ends[place] - size)) - 1)]
             chosen[number, start] = None
     length = places * WINDOW_BYTES // max(1, len(chosen))
-    read = _START_BYTES if len(chosen) < _FEWEST else length
+    read = _START_BYTES if len(chosen) < _FEWEST else max(length, _EACH_START_BYTES)
     for number, start in chosen:
         yield list(_thinned(parts[number].sample(start, read), length))
 
@@ -163,15 +167,19 @@ def _merged(pieces: list[Sample]) -> Sample:
 
 
 def _between_cuts(sample: Sample, rule: CutRule) -> Sample:
-    """Without what stands before the first and behind the last safe cut, where documents go on there."""
+    """Without the pieces of words at its ends, where documents go on there.
+
+    Only as far as a word goes: text without safe cuts, Chinese say, must not be left out for it.
+    """
     if not rule.exists or not sample.texts or not (sample.begins_inside or sample.ends_inside):
         return sample
     texts, size = list(sample.texts), sum(map(len, sample.texts))
     if sample.begins_inside:
-        cut = first_cut(texts[0], rule, 0)
-        texts[0] = b"" if cut is None else texts[0][cut:]
+        cut = first_cut(texts[0][:_EDGE_BYTES], rule, 0)
+        texts[0] = texts[0] if cut is None else texts[0][cut:]
     if sample.ends_inside:
-        cut = last_cut(texts[-1], rule, 0, len(texts[-1]))
-        texts[-1] = b"" if cut is None else texts[-1][:cut]
+        end = len(texts[-1])
+        cut = last_cut(texts[-1], rule, max(0, end - _EDGE_BYTES), end)
+        texts[-1] = texts[-1] if cut is None else texts[-1][:cut]
     kept = sum(map(len, texts))
     return replace(sample, texts=texts, size_bytes=sample.size_bytes * kept / max(1, size))

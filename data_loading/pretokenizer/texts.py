@@ -115,7 +115,9 @@ class TextFile:
     def sample(self, start: int, length: int) -> Sample:
         text, size, is_end = sample_text(self._stream, self.encoding, self.errors, start, length)
         if self.document_separator is None:
-            return Sample([_whole_characters(text)], size, 0, start > 0, not is_end)
+            whole = _whole_characters(text)
+            share = len(whole) / max(1, len(text))
+            return Sample([whole], size * share, 0, start > 0, not is_end)
         separator, texts, documents = self.document_separator.encode(), [b""], 0
         for chunk in _divided(iter([(text, start)]), separator, "", at_line_start=start == 0):
             texts[-1] += _whole_characters(chunk.data)
