@@ -236,7 +236,8 @@ def _tokens(found: Forecast) -> str:
     if found.is_limited:
         return f"{about}, as limited, if its beginning is like the samples ({of} at {found.places} places)"
     if found.error_tokens is None:
-        return f"{about}, {of} at the start alone, so without an error"
+        where = "the start alone" if found.places == 1 else f"{found.places} starts alone"
+        return f"{about}, {of} at {where}, so without an error"
     share = found.error_tokens / found.tokens if found.tokens else 0.0
     return (
         f"{format_count(found.tokens)} +- {format_count(math.ceil(found.error_tokens))} (95%, {share:.2%}), "
@@ -277,7 +278,8 @@ def _memory(plan: Plan, choice: Choice) -> str:
     if plan.held is None:
         return f"not told by this system; at most {bound} a process"
     own, worker = plan.held.main_bytes, plan.held.workers_bytes
-    compared = f"; {plan.comparing} while engines are compared" if plan.comparing else ""
+    is_compared = plan.comparing is not None and "compared_bytes" in choice.facts
+    compared = f"; {plan.comparing} while engines are compared" if is_compared else ""
     if plan.workers:
         each = "worker" if plan.workers == 1 else "workers, each"
         told = f"{format_bytes(own)} + {plan.workers} {each} {format_bytes(worker)}, at most {bound}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from conf import UserError
 from data_loading.pretokenizer import disk_space
 from data_loading.pretokenizer.disk_space import DiskWatch, free_bytes, held_bytes
+from data_loading.pretokenizer.forecast import Forecast
 from data_loading.pretokenizer.job import Options, pretokenize
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.texts import TextFile
@@ -77,6 +79,21 @@ class TestBefore:
         assert make(TextFile(tmp_path / "a.txt.gz"), tmp_path / "x.npy", lines).made
         (warning,) = [line for line in lines if line.startswith("WARNING")]
         assert re.search(r"needs about 7\.\d MB, and .* has room for 5\.0 MB\. When it is full", warning)
+
+    def test_what_may_fit_is_begun_with_a_warning(
+        self, text: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = disk_space.forecast
+
+        def unsure(*arguments: Any) -> Forecast:
+            return dataclasses.replace(real(*arguments), error_tokens=500_000.0)
+
+        monkeypatch.setattr(disk_space, "forecast", unsure)
+        monkeypatch.setattr(disk_space, "free_bytes", lambda path: 9 * MB)
+        lines: list[str] = []
+        assert make(text, tmp_path / "x.npy", lines).made
+        (warning,) = [line for line in lines if line.startswith("WARNING")]
+        assert "needs about 9.2 MB" in warning
 
     def test_nobody_looks_closer_where_there_is_plenty(
         self, text: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -99,15 +99,26 @@ def test_the_truth_lies_in_the_interval_of_nine_texts_in_ten(
     assert sorted(errors)[30] < 0.2, "an interval that holds everything says nothing"
 
 
-def test_borders_of_samples_make_no_tokens(
+def test_samples_begin_and_end_where_a_cut_changes_no_id(
     small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]
 ) -> None:
-    """A window of 1,024 bytes that cut two words would have a percent too many."""
-    tokenizer, engine = gpt2_like
-    text = "extraordinarily unquestionable\n" * 30_000
-    (tmp_path / "a.txt").write_text(text)
-    found = forecast(TextFile(tmp_path / "a.txt"), tokenizer, engine)
-    assert found.tokens == pytest.approx(true_tokens(text, engine), rel=0.004)
+    tokenizer, _ = gpt2_like
+    (tmp_path / "a.txt").write_text("extraordinarily unquestionable\n" * 30_000)
+    (kind,) = take_samples([TextFile(tmp_path / "a.txt")], tokenizer.cut_rule)
+    for sample in kind.samples[1:-1]:
+        words = sample.texts[0].split()
+        assert {*words} == {b"extraordinarily", b"unquestionable"}, "whole words"
+        assert sample.texts[0][:1] in b" \n"
+        assert sample.size_bytes == len(sample.texts[0])
+
+
+def test_text_without_safe_cuts_is_sampled_all_the_same(
+    small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]
+) -> None:
+    tokenizer, _ = gpt2_like
+    (tmp_path / "a.txt").write_text(("水文字的一是日本語" * 120 + "one two\n") * 100, encoding="utf-8")
+    (kind,) = take_samples([TextFile(tmp_path / "a.txt")], tokenizer.cut_rule)
+    assert min(len(sample.texts[0]) for sample in kind.samples) > 800
 
 
 def documents_of(draw: random.Random, count: int) -> list[str]:
@@ -206,10 +217,11 @@ class TestInputs:
         assert found.documents == 400
         assert found.error_tokens is not None
         assert abs((found.tokens or 0) - self.true) <= 1.5 * found.error_tokens
-        pq.write_table(pa.table({"text": documents}), tmp_path / "one.parquet")
-        alone = self.held_against([tmp_path / "one.parquet"], documents, gpt2_like)
-        assert alone.error_tokens is None
-        assert alone.tokens == pytest.approx(self.true, rel=0.3)
+        for rows in (400, 60):  # one row group, and seven: too few to tell how they differ
+            pq.write_table(pa.table({"text": documents}), tmp_path / "few.parquet", row_group_size=rows)
+            few = self.held_against([tmp_path / "few.parquet"], documents, gpt2_like)
+            assert few.error_tokens is None
+            assert few.tokens == pytest.approx(self.true, rel=0.3)
 
     def test_kinds_together_and_another_encoding(
         self, small: None, tmp_path: Path, gpt2_like: tuple[Tokenizer, Engine]
