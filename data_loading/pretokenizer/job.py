@@ -220,7 +220,7 @@ def _make(
         writer = SetWriter(folder, encoder.dtype, earlier.written, checksums)
         journal = Journal(folder, job, earlier, checksums, writer.sync)
         total, before = inputs.expected_bytes, (earlier.done_bytes, earlier.written.tokens)
-        meter = Meter(total, log, options.terminal, earlier.done_bytes, lambda: memory.now)
+        meter = Meter(total, log, options.terminal, before, lambda: memory.now, inputs.max_tokens)
         disk = DiskWatch(files, encoder.dtype.itemsize, total, log, before)
         pieces = Pieces(folder / "pieces.jsonl")
         progress = earlier

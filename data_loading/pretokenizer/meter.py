@@ -19,8 +19,8 @@ class Meter:
     """Told of each block; writes when a line is due.
 
     stream: the terminal whose line moves; None: lines go to `log`, the first soon, so that a log shows
-    life. before: bytes done by an earlier attempt, which count as done, not as work of this one.
-    memory: what the job holds now.
+    life. before: bytes and tokens done by an earlier attempt, which count as done, not as work of this
+    one. memory: what the job holds now. goal_tokens: where it ends if that is before the text does.
     """
 
     def __init__(
@@ -28,10 +28,12 @@ class Meter:
         total_bytes: int | None,
         log: Callable[[str], None],
         stream: IO[str] | None,
-        before: int = 0,
+        before: tuple[int, int] = (0, 0),
         memory: Callable[[], Held | None] = lambda: None,
+        goal_tokens: int | None = None,
     ) -> None:
-        self._total, self._log, self._stream, self._before = total_bytes, log, stream, before
+        self._total, self._log, self._stream, self._goal = total_bytes, log, stream, goal_tokens
+        self._before_bytes, self._before_tokens = before
         self._memory = memory
         self._started = time.monotonic()
         self._due = self._started + (_TERMINAL_EVERY_S if stream else _LOG_FIRST_S)
@@ -54,13 +56,19 @@ class Meter:
         self._width = len(line)
 
     def _line(self, done: int, tokens: int, seconds: float) -> str:
-        rate = (done - self._before) / seconds if seconds else 0.0
+        rate = (done - self._before_bytes) / seconds if seconds else 0.0
         so_far = f"{format_count(tokens)} tokens, {rate / 1e6:.1f} MB/s"
-        if self._total is None:
+        if self._total is not None:
+            share = done / self._total if self._total else 1.0
+            left = _time(self._total - done, rate)
+            return f"{share:4.0%} of {self._total / 1e6:,.1f} MB, {so_far}, {left} left"
+        if self._goal is None:
             return f"{done / 1e6:,.1f} MB, {so_far}"
-        share = done / self._total if self._total else 1.0
-        left = format_duration((self._total - done) / rate) if rate else "unknown"
-        return f"{share:4.0%} of {self._total / 1e6:,.1f} MB, {so_far}, {left} left"
+        left = _time(self._goal - tokens, (tokens - self._before_tokens) / seconds if seconds else 0.0)
+        share = min(1.0, tokens / self._goal)
+        return (
+            f"{share:4.0%} of {format_count(self._goal)} tokens, {done / 1e6:,.1f} MB, {so_far}, {left} left"
+        )
 
     def close(self) -> None:
         """Take the moving line away."""
@@ -68,6 +76,10 @@ class Meter:
             self._stream.write("\r" + " " * self._width + "\r")
             self._stream.flush()
             self._width = 0
+
+
+def _time(left: float, rate: float) -> str:
+    return format_duration(max(0.0, left) / rate) if rate else "unknown"
 
 
 def _columns(stream: IO[str]) -> int:

@@ -30,7 +30,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 class TestLog:
     def test_bytes_tokens_speed_time_and_memory(self, clock: list[float]) -> None:
         lines: list[str] = []
-        told = Meter(1_000_000_000, lines.append, None, 0, lambda: HELD)
+        told = Meter(1_000_000_000, lines.append, None, (0, 0), lambda: HELD)
         clock[0] += 10
         told.update(340_000_000, 88_300_000)
         assert lines == [
@@ -50,17 +50,24 @@ class TestLog:
 
     def test_work_of_an_earlier_attempt_is_no_speed_of_this_one(self, clock: list[float]) -> None:
         lines: list[str] = []
-        told = Meter(100_000_000, lines.append, None, before=50_000_000)
+        told = Meter(100_000_000, lines.append, None, before=(50_000_000, 0))
         clock[0] += 10
         told.update(60_000_000, 7)
         assert lines == [" 60% of 100.0 MB, 7 tokens, 1.0 MB/s, 40 s left"]
 
     def test_an_input_of_unknown_size(self, clock: list[float]) -> None:
         lines: list[str] = []
-        told = Meter(None, lines.append, None, 0, lambda: Held(1 << 20))
+        told = Meter(None, lines.append, None, (0, 0), lambda: Held(1 << 20))
         clock[0] += 10
         told.update(20_000_000, 7)
         assert lines == ["20.0 MB, 7 tokens, 2.0 MB/s, memory 1.0 MB"]
+
+    def test_an_end_by_tokens(self, clock: list[float]) -> None:
+        lines: list[str] = []
+        told = Meter(None, lines.append, None, (0, 500), goal_tokens=4000)
+        clock[0] += 10
+        told.update(20_000_000, 1000)
+        assert lines == [" 25% of 4,000 tokens, 20.0 MB, 1,000 tokens, 2.0 MB/s, 1 min left"]
 
 
 @pytest.mark.parametrize(("columns", "has_memory"), [(120, True), (70, False)])
@@ -71,7 +78,7 @@ def test_a_terminal_too_narrow_for_all_of_it_gets_the_line_without_memory(
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     with os.fdopen(slave, "w") as stream:
-        told = Meter(1_000_000_000, print, stream, 0, lambda: HELD)
+        told = Meter(1_000_000_000, print, stream, (0, 0), lambda: HELD)
         clock[0] += 10
         told.update(340_000_000, 88_300_000)
         line = os.read(master, 1000).decode()
