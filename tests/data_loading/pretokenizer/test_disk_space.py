@@ -120,19 +120,19 @@ class TestWhile:
         total: int | None,
         free: int,
     ) -> list[str]:
-        """Half of 1,000,000 bytes a second, one token of 2 bytes each, on a disk with so much room."""
+        """Half a million bytes a second, a token of 2 bytes each, behind an earlier attempt."""
         lines: list[str] = []
-        watch = DiskWatch(SetFiles(tmp_path / "x.npy"), 2, total, lines.append, (1000, 1000))
-        monkeypatch.setattr(disk_space, "free_bytes", lambda path: free - lines.count("never"))
+        watch = DiskWatch(SetFiles(tmp_path / "x.npy"), 2, total, lines.append, (10**9, 10**9))
+        monkeypatch.setattr(disk_space, "free_bytes", lambda path: free)
         for second in range(1, 30):
             clock[0] = 100.0 + second
-            watch.update(1000 + 500_000 * second, 1000 + 500_000 * second)
+            watch.update(10**9 + 500_000 * second, 10**9 + 500_000 * second)
         return lines
 
     def test_too_little_for_the_rest_is_told_once_with_the_time(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
     ) -> None:
-        (line,) = self.watched(tmp_path, monkeypatch, clock, 10**9, 1_200_000_000)
+        (line,) = self.watched(tmp_path, monkeypatch, clock, 2 * 10**9, 1_200_000_000)
         assert line == (
             f"WARNING: {tmp_path} has room for 1.1 GB more. At this speed it will be full in 20 min, before "
             "the text is at its end. Make room meanwhile; when it is full, what is done is kept, and the "
@@ -142,7 +142,7 @@ class TestWhile:
     def test_enough_for_the_rest_is_not_told_however_little_it_is(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
     ) -> None:
-        assert self.watched(tmp_path, monkeypatch, clock, 15_000_000, 26_000_000) == []
+        assert self.watched(tmp_path, monkeypatch, clock, 1_015_000_000, 26_000_000) == []
 
     @pytest.mark.parametrize(("free", "is_told"), [(200_000_000, True), (400_000_000, False)])
     def test_an_input_without_known_end_is_told_minutes_before(

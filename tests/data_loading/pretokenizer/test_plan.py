@@ -147,6 +147,18 @@ def test_too_little_room_is_told_and_the_command_refuses(
     assert command("a.txt", "--tokenizer", "bytes") == (2 if told else 0)
 
 
+def test_what_is_held_out_finds_the_room_that_the_text_leaves(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "a.txt").write_text(TEXT * 100_000)
+    (here / "b.txt").write_text(TEXT * 30_000)
+    monkeypatch.setattr(plan, "free_bytes", lambda path: 9 * MB)
+    out = planned(capsys, "a.txt", "--val", "b.txt", "--tokenizer", "bytes", "--output", "mix")
+    train, val = out.split("plan: b.txt")
+    assert "TOO LITTLE" not in train
+    assert "TOO LITTLE" in val
+
+
 def test_what_cannot_be_planned_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("a.txt", "--train-tokenizer", "300", "--dry-run") == 2
     assert "--train-tokenizer is not trained yet" in capsys.readouterr().err
