@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,10 @@ from data_loading.pretokenizer.input_flags import (
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
     from data_loading.pretokenizer.job import Result
+    from data_loading.pretokenizer.options import Options
+    from data_loading.pretokenizer.plan import Plan
     from data_loading.pretokenizer.source import Source
+    from data_loading.tokenizer import Tokenizer as AnyTokenizer
 
 DTYPES = {"<u2": "uint16", "<u4": "uint32"}
 
@@ -35,6 +38,7 @@ examples:
   python pretokenize_dataset.py train.txt --val held_out.txt --output Datasets/mine
   python pretokenize_dataset.py 'dump/*.zst' --output Datasets/dump --tokens-per-shard 100M
   python pretokenize_dataset.py more.jsonl.zst --output Datasets/dump --append
+  python pretokenize_dataset.py corpus.txt --dry-run           # plan: tokens +- error, time, disk, memory
   python pretokenize_dataset.py stdlib                         # the source code of Python's own library
   python pretokenize_dataset.py verify Datasets/c4.npy         # is it what its manifest says?
   python pretokenize_dataset.py inspect Datasets/c4.npy        # what is in it?
@@ -105,7 +109,12 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--overwrite", action="store_true", help="replace a token file made from something else"
     )
-    result.add_argument("--json", action="store_true", help="print the result as JSON")
+    result.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="plan, and write nothing: tokens from samples with their error, time, disk, memory",
+    )
+    result.add_argument("--json", action="store_true", help="print the result, or the plan, as JSON")
     result.add_argument("--version", action="version", version=_version())
     return result
 
@@ -130,7 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if given and given[0] in set_commands.COMMANDS:
             return set_commands.main(given)
-        return run(parser().parse_args(given))
+        return run(parser().parse_args(given), given)
     except UserError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
@@ -147,8 +156,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def run(options: argparse.Namespace) -> int:
-    """Tokenize as asked and say what came out."""
+def run(options: argparse.Namespace, given: Sequence[str]) -> int:
+    """Tokenize as asked and say what came out. given: what the options were read from."""
     from data_loading.lookup import load_tokenizer
     from data_loading.pretokenizer.held_out import refuse_same_contents
     from data_loading.pretokenizer.job import pretokenize
@@ -177,6 +186,8 @@ def run(options: argparse.Namespace) -> int:
         outputs = outputs_of(options, spec.name)
         with stage("load_tokenizer"):
             tokenizer = choose(load_tokenizer(spec), options.special_tokens)
+        if options.dry_run:
+            return _plan(sources, tokenizer, outputs, how, log, options, given)
         results = [
             pretokenize(source, tokenizer, output, how, log)
             for source, output in zip(sources, outputs, strict=True)
@@ -193,6 +204,35 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _plan(
+    sources: list[Source],
+    tokenizer: AnyTokenizer,
+    outputs: list[Path],
+    how: Options,
+    log: Callable[[str], None],
+    options: argparse.Namespace,
+    given: Sequence[str],
+) -> int:
+    """Say what the command would do, and the command."""
+    import shlex
+
+    from data_loading.pretokenizer.plan import facts_of, lines_of, make_plan
+
+    plans: list[Plan] = []
+    for source, output in zip(sources, outputs, strict=True):
+        plans.append(make_plan(source, tokenizer, output, how, log, plans))
+    if options.json:
+        import json
+
+        facts = [facts_of(plan) for plan in plans]
+        print(json.dumps({**facts[0], **({"val": facts[1]} if len(facts) == 2 else {})}, indent=2))
+        return 0
+    flags = [flag for flag in given if not (len(flag) > 3 and "--dry-run".startswith(flag))]
+    print("\n".join(line for plan in plans for line in lines_of(plan)))
+    print(f"next: {shlex.join(['python', 'pretokenize_dataset.py', *flags])}")
+    return 0
+
+
 def _tokenizer_spec(options: argparse.Namespace, source: Source, log: Callable[[str], None]) -> Tokenizer:
     """The tokenizer asked for; one that is to be trained lies beside the tokens that it makes."""
     from data_loading.lookup import tokenizer_spec
@@ -202,10 +242,16 @@ def _tokenizer_spec(options: argparse.Namespace, source: Source, log: Callable[[
     if options.train_tokenizer is None:
         return tokenizer_spec("bytes" if is_stdlib(options.files) else "gpt2")
     from data_loading.pretokenizer.bpe import train_tokenizer
+    from data_loading.tokenizer_files import holds_tokenizer
 
     size = count_of(options.train_tokenizer, "--train-tokenizer", 1)
     tokens = outputs_of(options, f"bpe{size}")[0]
     folder = tokens.with_name(f"{tokens.name.removesuffix('.npy')}.bpe{size}")
+    if options.dry_run and not holds_tokenizer(folder):
+        raise UserError(
+            "--dry-run: how many tokens there will be is known only with the tokenizer, and that of "
+            "--train-tokenizer is not trained yet. Plan with one that there is (--tokenizer gpt2)"
+        )
     return tokenizer_spec(str(train_tokenizer(source, size, folder, log)))
 
 
@@ -255,6 +301,7 @@ def _facts(result: Result) -> dict[str, Any]:
         "engine": result.manifest["engine"],
         "fingerprint": result.manifest["fingerprint"],
         "seconds": round(result.seconds, 3),
+        "peak_memory_bytes": result.peak_bytes,
     }
 
 
@@ -272,7 +319,10 @@ def _summary(result: Result) -> str:
     what += _form(manifest)
     if result.made:
         rate = f"{result.text_bytes / 1e6 / result.seconds:.1f} MB/s"
-        lines = [what, f"made in {result.seconds:.1f} s ({rate}) by engine {manifest['engine']['name']}"]
+        made = f"made in {result.seconds:.1f} s ({rate}) by engine {manifest['engine']['name']}"
+        if result.peak_bytes is not None:
+            made += f", in at most {format_bytes(result.peak_bytes)} of memory, all processes together"
+        lines = [what, made]
     else:
         lines = [what, "up to date: nothing to do (--overwrite makes it anew)"]
     return "\n".join(lines)

@@ -203,9 +203,7 @@ def disk_errors(path: Path, texts: Sequence[str]) -> Iterator[None]:
 
     texts: what the command that makes the set is given.
     """
-    elsewhere = shlex.join(
-        ["python", "pretokenize_dataset.py", *texts, "--output", f"/ANOTHER/FOLDER/{path.name}"]
-    )
+    elsewhere = command_elsewhere(path, texts)
     try:
         yield
     except OSError as error:
@@ -221,6 +219,13 @@ def disk_errors(path: Path, texts: Sequence[str]) -> Iterator[None]:
                 f"that can be: {elsewhere} (a run reads it with dataset.path=/ANOTHER/FOLDER/{path.name})"
             ) from error
         raise
+
+
+def command_elsewhere(path: Path, texts: Sequence[str]) -> str:
+    """What a user types to make the set `path` of these texts on another disk."""
+    return shlex.join(
+        ["python", "pretokenize_dataset.py", *texts, "--output", f"/ANOTHER/FOLDER/{path.name}"]
+    )
 
 
 def _sync_tree(folder: Path) -> None:

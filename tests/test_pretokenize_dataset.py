@@ -12,6 +12,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -432,22 +433,54 @@ class TestRealDisk:
         assert run(tmp_path, "old.txt", "--tokenizer", "bytes", "--output", output).returncode == 0
         before = {path.name: path.stat().st_size for path in small_disk.rglob("*")}
         message = refused(tmp_path, "new.txt", "--tokenizer", "bytes", "--output", output, "--overwrite")
-        assert f"x.npy cannot be written: {os.strerror(errno.ENOSPC)}" in message
+        assert f"x.npy needs about 3.8 MB, and {small_disk} has room for " in message
+        assert "nothing was begun. Make room, or tokenize to another disk: python pretok" in message
         assert {path.name: path.stat().st_size for path in small_disk.rglob("*")} == before
         assert np.load(output).shape == (401,)
 
     def test_full_then_more_room(self, small_disk: Path, tmp_path: Path) -> None:
         words = np.random.default_rng(0).choice([b"high ", b"water\n", b"mark "], 2_000_000)
-        (tmp_path / "a.txt").write_bytes(b"".join(words))
+        text = b"".join(words)
+        with gzip.open(tmp_path / "a.txt.gz", "wb", 1) as file:  # from its start alone nothing is refused
+            file.write(text)
         output = str(small_disk / "x.npy")
         subprocess.run(["mount", "-o", "remount,size=17m", str(small_disk)], check=True)
-        command = ("a.txt", "--tokenizer", "bytes", "--output", output)
-        message = refused(tmp_path, *command)
-        assert "what was done is kept. Make room and type the same command again" in message
+        command = ("a.txt.gz", "--tokenizer", "bytes", "--output", output)
+        done = run(tmp_path, *command)
+        assert done.returncode == 2
+        assert f"WARNING: {output} needs about " in done.stderr
+        assert "what was done is kept. Make room and type the same command again" in done.stderr
+        assert list((small_disk / ".x.npy.partial").glob("tokens.npy"))
         subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
         done = run(tmp_path, *command)
         assert "going on after " in done.stderr
-        assert np.load(output)[:-1].astype(np.uint8).tobytes() == (tmp_path / "a.txt").read_bytes()
+        assert np.load(output)[:-1].astype(np.uint8).tobytes() == text
+
+    def test_full_by_another_program(self, small_disk: Path, tmp_path: Path) -> None:
+        """There was room when it began; the program that takes it goes away again."""
+        text = b"high water mark\n" * 4_000_000
+        (tmp_path / "a.txt").write_bytes(text)
+        output = str(small_disk / "x.npy")
+        subprocess.run(["mount", "-o", "remount,size=200m", str(small_disk)], check=True)
+        command = ("a.txt", "--tokenizer", "bytes", "--output", output)
+        process = subprocess.Popen(
+            [sys.executable, SCRIPT, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        )
+        tokens = small_disk / ".x.npy.partial" / "tokens.npy"
+        while not (tokens.exists() and tokens.stat().st_size > 5_000_000):
+            assert process.poll() is None
+            time.sleep(0.01)
+        with contextlib.suppress(OSError), open(small_disk / "other", "wb") as other:
+            while True:
+                other.write(bytes(1 << 20))
+        _, told = process.communicate(timeout=60)
+        assert process.returncode == 2
+        assert f"x.npy cannot be written: {os.strerror(errno.ENOSPC)}" in told
+        assert tokens.stat().st_size > 5_000_000, "what was done is kept"
+        (small_disk / "other").unlink()
+        done = run(tmp_path, *command)
+        assert "going on after " in done.stderr
+        assert np.load(output)[:-1].astype(np.uint8).tobytes() == text
 
     def test_read_only(self, small_disk: Path, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("text")

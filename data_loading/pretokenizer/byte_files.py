@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from data_loading.pretokenizer.compression import HEAD_BYTES, Compression, compr
 
 READ_BYTES = 1 << 20
 SAMPLE_BYTES = 360 << 10
+_BITE_BYTES = 512
 
 
 class ByteStream(Protocol):
@@ -40,6 +41,15 @@ class ByteStream(Protocol):
 
     def parts(self) -> list[tuple[bytes, int]]:
         """(bytes, offset) of start, middle and end, or of the start alone, for samples."""
+        ...
+
+    @property
+    def starts(self) -> Sequence[int] | None:
+        """From where `at` can read; None: from any byte."""
+        ...
+
+    def at(self, start: int, length: int) -> tuple[bytes, int]:
+        """(about so many bytes from there, how many they are on disk); all there are where fewer follow."""
         ...
 
     def state(self) -> Any: ...
@@ -150,6 +160,29 @@ class ByteFile:
         length = SAMPLE_BYTES if len(places) > 1 else self.total_bytes
         with open(self.path, "rb") as file:
             return [(os.pread(file.fileno(), length, place), place) for place in places]
+
+    @property
+    def starts(self) -> Sequence[int] | None:
+        return None if self.compression is None else (0,)
+
+    def at(self, start: int, length: int) -> tuple[bytes, int]:
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                if self.compression is None:
+                    data = os.pread(file.fileno(), length, start)
+                    return data, len(data)
+                found: list[bytes] = []
+                # In small bites and large pieces, so that what was read is what it was made from.
+                pieces = decompressed(
+                    lambda size: file.read(min(size, _BITE_BYTES)), self.compression, str(self.path), length
+                )
+                for piece in pieces:
+                    found.append(piece)
+                    if sum(map(len, found)) >= length:
+                        break
+                return b"".join(found), file.tell()
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be read: {error.strerror}") from error
 
     def _head(self, length: int) -> bytes:
         found = b""

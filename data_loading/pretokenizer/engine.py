@@ -32,12 +32,14 @@ class Engine(ABC):
     parallel_from: bytes of text from which worker processes pay for their start; None: never.
     recycle_bytes: what the process may have grown by since the engine was loaded, in anonymous
         memory, before the engine has to be replaced; None: its memory is bounded by itself.
+    most_bytes: that a process with it holds, in anonymous memory, whatever the text.
     """
 
     name: str
     block_bytes: int = 1 << 20
     parallel_from: int | None = 8 << 20
     recycle_bytes: int | None = None
+    most_bytes: int = 300 << 20
 
     def __init__(self, definition: str) -> None:
         self._definition = definition

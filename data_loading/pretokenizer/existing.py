@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +95,8 @@ def job_of(inputs: Inputs, tokenizer: Tokenizer, options: Options, base: dict[st
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def look_for_earlier(files: SetFiles, job: str, inputs: Inputs, options: Options) -> bool:
-    """Whether an unfinished set of this job is there to go on with; what cannot be used is removed.
+def goes_on(files: SetFiles, job: str, inputs: Inputs, options: Options) -> bool:
+    """Whether an unfinished set of this job is there to go on with.
 
     Raises:
         UserError: there is one of another job, which may be hours of work.
@@ -112,7 +111,6 @@ def look_for_earlier(files: SetFiles, job: str, inputs: Inputs, options: Options
             + ("remove it" if options.append else "--overwrite")
             + " to begin again"
         )
-    shutil.rmtree(files.partial, ignore_errors=True)
     return False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from conf import UserError
 from data_loading.pretokenizer.blocks import Chunk, Mark
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES
 from data_loading.pretokenizer.json_lines import TEXT_FIELD, BadLine, Tolerance, text_of
-from data_loading.pretokenizer.source import Pieces
+from data_loading.pretokenizer.source import Pieces, Sample
 from data_loading.set_files import SetFiles
 
 PREFIX = "hf://"
@@ -164,13 +164,28 @@ class HubDataset:
 
     def samples(self) -> list[bytes]:
         """Of its first rows."""
-        found = b""
+        found = b"".join(self.sample(0, 3 * SAMPLE_BYTES).texts)
+        return [found[: 3 * SAMPLE_BYTES].decode("utf-8", "ignore").encode()]
+
+    @property
+    def known_documents(self) -> None:
+        return None
+
+    @property
+    def sample_starts(self) -> Sequence[int]:
+        return (0,)
+
+    def sample(self, start: int, length: int) -> Sample:
+        """Of its first rows; their size is that of their text."""
+        texts, size = list[bytes](), 0
         for number, row in enumerate(self._read_rows(0)):
             value = row.get(self.text_field)
-            found += value.encode("utf-8", "ignore") if isinstance(value, str) else b""
-            if len(found) >= 3 * SAMPLE_BYTES or number >= _SAMPLE_ROWS:
+            if isinstance(value, str) and value:
+                texts.append(value.encode("utf-8", "ignore"))
+                size += len(texts[-1])
+            if size >= length or number >= _SAMPLE_ROWS:
                 break
-        return [found[: 3 * SAMPLE_BYTES].decode("utf-8", "ignore").encode()]
+        return Sample(texts, size, len(texts))
 
     def state(self) -> Any:
         return [self.argument, self._revision, self.subset, self.split]

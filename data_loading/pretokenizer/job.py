@@ -16,15 +16,17 @@ from conf import UserError
 from data_loading.content import note_content
 from data_loading.layout import Layout
 from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock, Undecodable, make_blocks
+from data_loading.pretokenizer.disk_space import DiskWatch, check_room
 from data_loading.pretokenizer.engines import ENGINES, Engine, choose_engine
 from data_loading.pretokenizer.existing import (
     base_of,
+    goes_on,
     job_of,
-    look_for_earlier,
     options_of,
     up_to_date,
 )
 from data_loading.pretokenizer.inputs import Inputs
+from data_loading.pretokenizer.job_memory import JobMemory
 from data_loading.pretokenizer.journal import Journal, Progress, read_progress
 from data_loading.pretokenizer.limit import until_token
 from data_loading.pretokenizer.manifest import (
@@ -54,7 +56,8 @@ Log = Callable[[str], None]
 @dataclass(frozen=True)
 class Result:
     """made: False where the set was up to date already. text_bytes: what was tokenized. seconds: of this
-    call.
+    call. peak_bytes: the most anonymous memory that this process and its workers held at once; None where
+    nothing was made or the system does not tell.
     """
 
     path: Path
@@ -62,6 +65,7 @@ class Result:
     made: bool
     text_bytes: int
     seconds: float
+    peak_bytes: int | None = None
 
     @property
     def file_bytes(self) -> int:
@@ -95,7 +99,7 @@ def pretokenize(
     options = options or Options()
     inputs = source if isinstance(source, Inputs) else Inputs([source])
     started = time.monotonic()
-    files = SetFiles(output)
+    files, memory = SetFiles(output), JobMemory()
     _check(options, output)
     with disk_errors(output, inputs.arguments):
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -110,13 +114,15 @@ def pretokenize(
             made = manifest is None
             if manifest is None:
                 try:
-                    manifest = _make(inputs, tokenizer, files, base, options, log)
+                    with memory:
+                        manifest = _make(inputs, tokenizer, files, base, options, log, memory)
                 except Undecodable as error:
                     raise with_count(error, inputs) from None
                 parts = parts_of(files, manifest)
                 note_content(files, parts[len(base["shards"]) if base else 0 :])
     text_bytes = text_bytes_of(manifest) - (text_bytes_of(base) if base and made else 0)
-    return Result(output, manifest, made, text_bytes, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return Result(output, manifest, made, text_bytes, seconds, memory.peak_bytes)
 
 
 def _check(options: Options, output: Path) -> None:
@@ -139,15 +145,20 @@ def _make(
     base: dict[str, Any] | None,
     options: Options,
     log: Log,
+    memory: JobMemory,
 ) -> dict[str, Any]:
     job = job_of(inputs, tokenizer, options, base)
-    is_continued = look_for_earlier(files, job, inputs, options)
+    is_continued = goes_on(files, job, inputs, options)
+    if not is_continued:
+        shutil.rmtree(files.partial, ignore_errors=True)
     layout = _layout(options, base)
     with stage("choose_engine"):
         probes = [tokenizer.probe] if isinstance(tokenizer, ParsingTokenizer) else []
         choice = choose_engine(tokenizer, [*inputs.samples(), *probes], log, options.engine)
-    workers = _workers(choice.engine, inputs, options)
-    with stage("tokenize", text_bytes=inputs.total_bytes, workers=workers), staging(files) as folder:
+        check_room(inputs, tokenizer, choice.engine, files, log)
+    workers = workers_for(choice.engine, inputs, options)
+    tokenizing = stage("tokenize", text_bytes=inputs.total_bytes, workers=workers)
+    with tokenizing, staging(files) as folder:
         work = Work(
             engine=choice.engine.name,
             definition=tokenizer.json if isinstance(tokenizer, JsonTokenizer) else "",
@@ -170,7 +181,9 @@ def _make(
             )
         writer = SetWriter(folder, encoder.dtype, earlier.written, checksums, layout)
         journal = Journal(folder, job, earlier, checksums, writer.sync)
-        meter = Meter(inputs.expected_bytes, log, options.terminal, earlier.done_bytes)
+        total, before = inputs.expected_bytes, (earlier.done_bytes, earlier.written.tokens)
+        meter = Meter(total, log, options.terminal, before, lambda: memory.now, inputs.max_tokens)
+        disk = DiskWatch(files, encoder.dtype.itemsize, total, log, before)
         pieces = Pieces(folder / "pieces.jsonl")
         progress = earlier
         blocks = _blocks(inputs, tokenizer, encoder, options, earlier, pieces)
@@ -184,6 +197,7 @@ def _make(
                     journal.note(progress, writer.checksums, crc)
                     durable.point(f"{files.tokens.name}:noted")
                     meter.update(inputs.done_bytes, writer.written.tokens)
+                    disk.update(inputs.done_bytes, writer.written.tokens)
             if not writer.written.tokens:
                 between = (
                     " between its document separators" if inputs.options.get("document_separator") else ""
@@ -200,6 +214,7 @@ def _make(
             raise
         finally:
             meter.close()
+            tokenizing.facts |= {"tokens": writer.written.tokens, "peak_anon_bytes": memory.peak_bytes}
         if inputs.max_tokens is not None:
             blocks.close()
             inputs.end_after(writer.written.documents, progress.place.mark, pieces)
@@ -252,7 +267,7 @@ def _blocks(
         )
 
 
-def _workers(engine: Engine, inputs: Inputs, options: Options) -> int:
+def workers_for(engine: Engine, inputs: Inputs, options: Options) -> int:
     """Worker processes; 0: all in this one."""
     if options.workers is not None:
         return options.workers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from conf import UserError
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.blocks import Chunk, Mark
 from data_loading.pretokenizer.byte_files import ByteFile, ByteStream
-from data_loading.pretokenizer.source import Pieces, numbered
+from data_loading.pretokenizer.source import Pieces, Sample, numbered
 from data_loading.pretokenizer.texts import (
     check_errors,
+    sample_text,
     stream_difference,
     text_encoding,
     transcoded,
@@ -24,6 +25,7 @@ from data_loading.set_files import SetFiles
 
 TEXT_FIELD = "text"
 _SHOWN_FIELDS = 20
+_LONGEST_SAMPLED_BYTES = 4 << 20
 
 
 class BadLine(ValueError):
@@ -135,13 +137,51 @@ class JsonLines:
 
     def _sample(self, data: bytes) -> bytes:
         """Texts of the lines of a part; one that is not whole is no JSON, and what is wrong is told later."""
-        found = []
-        for line in data.split(b"\n"):
-            try:
-                found.append(self._document(line))
-            except BadLine:
-                continue
-        return b"".join(found)
+        return b"".join(map(self._tolerated, data.split(b"\n")))
+
+    @property
+    def known_documents(self) -> None:
+        return None
+
+    @property
+    def sample_starts(self) -> Sequence[int] | None:
+        return self._stream.starts if self.encoding == "utf-8" else (0,)
+
+    def sample(self, start: int, length: int) -> Sample:
+        """Of the lines that begin there: so each line of the file has the same chance."""
+        # One byte more, which tells whether a line begins at `start`.
+        first = max(0, start - 1)
+        text, size, is_end = sample_text(
+            self._stream, self.encoding, "replace", first, length + start - first
+        )
+        begin = text.find(b"\n") + 1 if start else 0
+        whole = text[begin:] if begin or not start else b""
+        if self.sample_starts is None and not is_end and whole and not whole.endswith(b"\n"):
+            whole += self._rest_of_line(first + len(text))
+        if not is_end:
+            whole = whole[: whole.rfind(b"\n") + 1]
+        texts = list(filter(None, map(self._tolerated, whole.split(b"\n"))))
+        return Sample(texts, size * len(whole) / max(1, len(text)), len(texts))
+
+    def _rest_of_line(self, start: int) -> bytes:
+        """To its end; nothing of a line that is too long for a sample."""
+        length = 1 << 16
+        while True:
+            data, _ = self._stream.at(start, length)
+            end = data.find(b"\n")
+            if end >= 0:
+                return data[: end + 1]
+            if len(data) < length:
+                return data + b"\n"
+            if length >= _LONGEST_SAMPLED_BYTES:
+                return b""
+            length *= 4
+
+    def _tolerated(self, line: bytes) -> bytes:
+        try:
+            return self._document(line)
+        except BadLine:
+            return b""
 
     def state(self) -> Any:
         return self._stream.state()

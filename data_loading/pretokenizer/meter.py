@@ -1,52 +1,74 @@
-"""How far a tokenization is: one moving line on a terminal, a plain line now and then in a log."""
+"""How far a tokenization is: one moving line on a terminal, a plain line a minute in a log."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import IO
 
 from conf.quantities import format_count, format_duration
+from data_loading.pretokenizer.job_memory import Held
 
 _TERMINAL_EVERY_S = 0.2
-_LOG_EVERY_S = 30.0
+_LOG_FIRST_S = 5.0
+_LOG_EVERY_S = 60.0
 
 
 class Meter:
     """Told of each block; writes when a line is due.
 
-    stream: the terminal whose line moves; None: lines go to `log`. before: bytes done by an earlier
-    attempt, which count as done, not as work of this one.
+    stream: the terminal whose line moves; None: lines go to `log`, the first soon, so that a log shows
+    life. before: bytes and tokens done by an earlier attempt, which count as done, not as work of this
+    one. memory: what the job holds now. goal_tokens: where it ends if that is before the text does.
     """
 
     def __init__(
-        self, total_bytes: int | None, log: Callable[[str], None], stream: IO[str] | None, before: int = 0
+        self,
+        total_bytes: int | None,
+        log: Callable[[str], None],
+        stream: IO[str] | None,
+        before: tuple[int, int] = (0, 0),
+        memory: Callable[[], Held | None] = lambda: None,
+        goal_tokens: int | None = None,
     ) -> None:
-        self._total, self._log, self._stream, self._before = total_bytes, log, stream, before
-        self._started = self._last = time.monotonic()
+        self._total, self._log, self._stream, self._goal = total_bytes, log, stream, goal_tokens
+        self._before_bytes, self._before_tokens = before
+        self._memory = memory
+        self._started = time.monotonic()
+        self._due = self._started + (_TERMINAL_EVERY_S if stream else _LOG_FIRST_S)
         self._width = 0
 
     def update(self, done_bytes: int, tokens: int) -> None:
         now = time.monotonic()
-        if now - self._last < (_TERMINAL_EVERY_S if self._stream else _LOG_EVERY_S):
+        if now < self._due:
             return
-        self._last = now
-        line = self._line(done_bytes, tokens, now - self._started)
+        self._due = now + (_TERMINAL_EVERY_S if self._stream else _LOG_EVERY_S)
+        line, held = self._line(done_bytes, tokens, now - self._started), self._memory()
+        with_memory = line if held is None else f"{line}, memory {held}"
         if self._stream is None:
-            self._log(line)
+            self._log(with_memory)
             return
+        # A line that wraps cannot be taken back.
+        line = with_memory if len(with_memory) < _columns(self._stream) else line
         self._stream.write("\r" + line.ljust(self._width))
         self._stream.flush()
         self._width = len(line)
 
     def _line(self, done: int, tokens: int, seconds: float) -> str:
-        rate = (done - self._before) / seconds if seconds else 0.0
+        rate = (done - self._before_bytes) / seconds if seconds else 0.0
         so_far = f"{format_count(tokens)} tokens, {rate / 1e6:.1f} MB/s"
-        if self._total is None:
+        if self._total is not None:
+            share = done / self._total if self._total else 1.0
+            left = _time(self._total - done, rate)
+            return f"{share:4.0%} of {self._total / 1e6:,.1f} MB, {so_far}, {left} left"
+        if self._goal is None:
             return f"{done / 1e6:,.1f} MB, {so_far}"
-        share = done / self._total if self._total else 1.0
-        left = format_duration((self._total - done) / rate) if rate else "unknown"
-        return f"{share:4.0%} of {self._total / 1e6:,.1f} MB, {so_far}, {left} left"
+        left = _time(self._goal - tokens, (tokens - self._before_tokens) / seconds if seconds else 0.0)
+        share = min(1.0, tokens / self._goal)
+        return (
+            f"{share:4.0%} of {format_count(self._goal)} tokens, {done / 1e6:,.1f} MB, {so_far}, {left} left"
+        )
 
     def close(self) -> None:
         """Take the moving line away."""
@@ -54,3 +76,15 @@ class Meter:
             self._stream.write("\r" + " " * self._width + "\r")
             self._stream.flush()
             self._width = 0
+
+
+def _time(left: float, rate: float) -> str:
+    return format_duration(max(0.0, left) / rate) if rate else "unknown"
+
+
+def _columns(stream: IO[str]) -> int:
+    """Of the terminal; as many as it takes where it does not say."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 1000
+    except (OSError, ValueError):
+        return 1000

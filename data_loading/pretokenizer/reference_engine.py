@@ -19,6 +19,7 @@ class ReferenceEngine(Engine):
     name = "huggingface"
     block_bytes = 1 << 18
     parallel_from = 1 << 20
+    most_bytes = 600 << 20
 
     @property
     def version(self) -> str:

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.blocks import Chunk, Mark
 from data_loading.set_files import SetFiles
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What stands at one place of a source, for a forecast.
+
+    texts: UTF-8, of one document each. size_bytes: what they take of the source as it lies on disk.
+    documents: that end in them. begins_inside, ends_inside: the first began before, the last goes on.
+    """
+
+    texts: list[bytes]
+    size_bytes: float
+    documents: int = 0
+    begins_inside: bool = False
+    ends_inside: bool = False
 
 
 class Source(Protocol):
@@ -62,6 +78,24 @@ class Source(Protocol):
 
     def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
         """How the text is not the one of these facts of the set `files`; None when it is."""
+        ...
+
+
+class Part(Source, Protocol):
+    """One input, of which a forecast reads samples.
+
+    known_documents: how many there are; None where only reading tells. sample_starts: bytes of it from
+    which `sample` can read, in order; None: from any.
+    """
+
+    @property
+    def known_documents(self) -> int | None: ...
+
+    @property
+    def sample_starts(self) -> Sequence[int] | None: ...
+
+    def sample(self, start: int, length: int) -> Sample:
+        """About `length` bytes of text from the byte `start` on. Raises UserError."""
         ...
 
 

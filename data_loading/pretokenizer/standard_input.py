@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +90,14 @@ class StandardInput:
         while sum(map(len, self._start)) < 3 * SAMPLE_BYTES and (data := next(self._parts, b"")):
             self._start.append(data)
         return [(b"".join(self._start)[: 3 * SAMPLE_BYTES], 0)]
+
+    @property
+    def starts(self) -> Sequence[int]:
+        return (0,)
+
+    def at(self, start: int, length: int) -> tuple[bytes, int]:
+        data = self.parts()[0][0][:length]
+        return data, len(data)
 
     def state(self) -> Any:
         return [ARGUMENT]

@@ -14,15 +14,17 @@ import os
 import platform
 import re
 import sysconfig
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from conf import UserError
 from data_loading.pretokenizer.blocks import Chunk, Mark
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, sample_places
-from data_loading.pretokenizer.source import Pieces, numbered
+from data_loading.pretokenizer.source import Pieces, Sample, numbered
 from data_loading.set_files import SetFiles
 
 _LEFT_OUT_FOLDERS = ("test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__")
@@ -51,6 +53,7 @@ class StdlibSource:
                 f"dataset=stdlib: no Python source below {self.root}. This Python keeps its standard library "
                 "elsewhere (in a zip file?): use dataset=text dataset.path=FILE.txt"
             )
+        self._starts = [0, *accumulate(stat.st_size for stat in stats)][:-1]
         listing = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(self._files, stats, strict=True)]
         self._listing = hashlib.sha256(repr(listing).encode()).hexdigest()
 
@@ -83,8 +86,8 @@ class StdlibSource:
             "content_hash": digest.hexdigest(),
         }
 
-    def _documents(self) -> Iterator[tuple[str, bytes]]:
-        for name in self._files:
+    def _documents(self, files: Sequence[str] | None = None) -> Iterator[tuple[str, bytes]]:
+        for name in self._files if files is None else files:
             try:
                 text = (self.root / name).read_bytes()
                 text.decode("utf-8")
@@ -101,6 +104,22 @@ class StdlibSource:
         places = sample_places(len(whole), SAMPLE_BYTES)
         length = SAMPLE_BYTES if len(places) > 1 else len(whole)
         return [whole[place : place + length].decode("utf-8", "ignore").encode() for place in places]
+
+    @property
+    def known_documents(self) -> None:
+        return None
+
+    @property
+    def sample_starts(self) -> None:
+        return None
+
+    def sample(self, start: int, length: int) -> Sample:
+        """Of the files that begin there, all laid one behind the other."""
+        first, last = (bisect_left(self._starts, place) for place in (start, start + length))
+        texts = [text for _, text in self._documents(self._files[first:last])]
+        end = self._starts[last] if last < len(self._starts) else self.total_bytes
+        size = end - self._starts[first] if last > first else 0
+        return Sample(texts, size, len(texts))
 
     def state(self) -> Any:
         return ["stdlib", self._listing]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +14,7 @@ from data_loading.checked import text_difference
 from data_loading.pretokenizer.blocks import Chunk, Mark
 from data_loading.pretokenizer.byte_files import READ_BYTES, SAMPLE_BYTES, ByteFile
 from data_loading.pretokenizer.json_lines import TEXT_FIELD
-from data_loading.pretokenizer.source import Pieces
+from data_loading.pretokenizer.source import Pieces, Sample
 from data_loading.pretokenizer.texts import check_errors
 from data_loading.set_files import SetFiles
 
@@ -127,6 +129,29 @@ class TableFile:
             found.append(sample[:SAMPLE_BYTES].decode("utf-8", "ignore").encode())
         return found
 
+    @property
+    def known_documents(self) -> int:
+        return self._open().rows
+
+    @property
+    def sample_starts(self) -> Sequence[int]:
+        """Its parts: inside of one, a row can be found only by reading those before it."""
+        parts = self._open()
+        return [self.total_bytes * before // max(1, parts.rows) for before in parts.rows_before] or [0]
+
+    def sample(self, start: int, length: int) -> Sample:
+        """Its size is counted by rows."""
+        parts, texts, rows, size = self._open(), list[bytes](), 0, 0
+        part = bisect_right(self.sample_starts, start) - 1
+        while part < parts.count and size < length:
+            for values, _ in self._told(parts.read(part)):
+                texts += filter(None, values)
+                rows, size = rows + len(values), sum(map(len, texts))
+                if size >= length:
+                    break
+            part += 1
+        return Sample(texts, self.total_bytes * rows / max(1, parts.rows), len(texts))
+
     def state(self) -> Any:
         return self._file.state()
 
@@ -141,10 +166,12 @@ class TableFile:
 
 
 class _Parts(Protocol):
-    """Row groups or batches of a file. kind: for messages. schema: pyarrow's."""
+    """Row groups or batches of a file. kind: for messages. schema: pyarrow's. rows: in all of them."""
 
     kind: str
     count: int
+    rows: int
+    rows_before: list[int]
     schema: Any
 
     def __init__(self, path: Path, column: str) -> None: ...
@@ -164,6 +191,8 @@ class _ParquetParts:
         self._file = pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BYTES)
         self._column, self._bytes = column, path.stat().st_size
         self.schema, self.count = self._file.schema_arrow, self._file.num_row_groups
+        groups = [self._file.metadata.row_group(number).num_rows for number in range(self.count)]
+        self.rows, self.rows_before = sum(groups), [0, *accumulate(groups)][:-1]
 
     def read(self, part: int) -> Iterator[tuple[list[bytes | None], int]]:
         metadata = self._file.metadata
@@ -192,6 +221,8 @@ class _ArrowParts:
             self._batches.append(batch)
             self._ends.append(self._map.tell())
         self.count = len(self._batches)
+        lengths = [len(batch) for batch in self._batches]
+        self.rows, self.rows_before = sum(lengths), [0, *accumulate(lengths)][:-1]
 
     def read(self, part: int) -> Iterator[tuple[list[bytes | None], int]]:
         column = self._batches[part].column(self._column)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from data_loading.checked import text_difference
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.blocks import Chunk, Mark, undecodable
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, ByteFile, ByteStream
-from data_loading.pretokenizer.source import Pieces, numbered
+from data_loading.pretokenizer.source import Pieces, Sample, numbered
 from data_loading.set_files import SetFiles
 
 ERRORS = ("strict", "replace", "ignore")
@@ -104,6 +104,28 @@ class TextFile:
             return [transcoded_head(self._stream, self.encoding, self.errors)]
         return [_whole_characters(data) for data, _ in self._stream.parts()]
 
+    @property
+    def known_documents(self) -> int | None:
+        return 1 if self.document_separator is None else None
+
+    @property
+    def sample_starts(self) -> Sequence[int] | None:
+        return self._stream.starts if self.encoding == "utf-8" else (0,)
+
+    def sample(self, start: int, length: int) -> Sample:
+        text, size, is_end = sample_text(self._stream, self.encoding, self.errors, start, length)
+        if self.document_separator is None:
+            whole = _whole_characters(text)
+            share = len(whole) / max(1, len(text))
+            return Sample([whole], size * share, 0, start > 0, not is_end)
+        separator, texts, documents = self.document_separator.encode(), [b""], 0
+        for chunk in _divided(iter([(text, start)]), separator, "", at_line_start=start == 0):
+            texts[-1] += _whole_characters(chunk.data)
+            if chunk.ends_document and chunk.offset < start + len(text):
+                documents += bool(texts[-1])
+                texts.append(b"")
+        return Sample(texts, size, documents + (is_end and bool(texts[-1])), start > 0, not is_end)
+
     def state(self) -> Any:
         return self._stream.state()
 
@@ -153,6 +175,18 @@ def transcoded_head(stream: ByteStream, encoding: str, errors: str) -> bytes:
     data, _ = stream.parts()[0]
     decoder = codecs.getincrementaldecoder(encoding)(errors)
     return _decode(decoder, data, stream.name, encoding, 0, final=False)[: 3 * SAMPLE_BYTES]
+
+
+def sample_text(
+    stream: ByteStream, encoding: str, errors: str, start: int, length: int
+) -> tuple[bytes, int, bool]:
+    """(UTF-8 of a part of the text, bytes that it takes on disk, whether it goes to the end)."""
+    data, size = stream.at(start, length)
+    is_end = stream.total_bytes is not None and start + size >= stream.total_bytes
+    if encoding != "utf-8":
+        decoder = codecs.getincrementaldecoder(encoding)(errors)
+        data = _decode(decoder, data, stream.name, encoding, 0, final=is_end)
+    return data, size, is_end
 
 
 def check_errors(errors: str) -> None:

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from conf import UserError
 from data_loading.pretokenizer import hugging_face
+from data_loading.pretokenizer.bytes_engine import BytesEngine
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
+from data_loading.pretokenizer.forecast import forecast
 from data_loading.pretokenizer.hugging_face import Hub, HubDataset
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import pretokenize
@@ -178,3 +180,17 @@ def test_the_package_is_asked_as_it_wants_to_be_asked(monkeypatch: pytest.Monkey
     monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: seen.update(args=a, **k) or Rows([]))
     hugging_face.HUB.rows("org/name", "sub", "train", "r1")
     assert seen == {"args": ("org/name", "sub"), "split": "train", "revision": "r1", "streaming": True}
+
+
+def test_a_stream_without_known_end_is_forecast_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(**limits: int) -> Any:
+        monkeypatch.setattr(hugging_face, "HUB", hub_of(["water"] * 5000))
+        return forecast(
+            open_inputs(["hf://org/name"], InputOptions(**limits)), BytesTokenizer(), BytesEngine("")
+        )
+
+    assert found().tokens is None, "nothing tells how much there is"
+    limited = found(max_documents=1_000_000)
+    assert (limited.tokens, limited.documents) == (pytest.approx(6_000_000), 1_000_000)
+    assert limited.error_tokens is None
+    assert found(max_tokens=1_000_001).tokens == pytest.approx(1_000_002)

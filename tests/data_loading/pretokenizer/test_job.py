@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles
 from data_loading.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
+from memory import record_to
 from tests.data_loading.conftest import FRAGMENTS, training_text
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -348,6 +350,7 @@ class TestProgress:
         from data_loading.pretokenizer import meter
 
         monkeypatch.setattr(meter, "_TERMINAL_EVERY_S", 0.0)
+        monkeypatch.setattr(meter, "_LOG_FIRST_S", 0.0)
         monkeypatch.setattr(meter, "_LOG_EVERY_S", 0.0)
         lines: list[str] = []
         make(write(tmp_path / "a.txt"), BytesTokenizer(), block_bytes=1000, terminal=terminal, lines=lines)
@@ -369,6 +372,19 @@ class TestProgress:
         assert all("\r" not in line for line in lines)
         assert " of 0.1 MB, " in lines[1]
         assert "MB/s" in lines[1]
+        assert re.search(r"left, memory \d+ MB", lines[1])
+
+    def test_the_peak_of_all_processes_is_told_and_recorded(self, tmp_path: Path) -> None:
+        with record_to(tmp_path / "memory.jsonl", attempt=1):
+            made = make(write(tmp_path / "a.txt"), BytesTokenizer(), block_bytes=10_000, workers=2)
+        assert made.peak_bytes is not None
+        assert 20 << 20 < made.peak_bytes < 1 << 30
+        records = [json.loads(line) for line in (tmp_path / "memory.jsonl").read_text().splitlines()]
+        (facts,) = [r["facts"] for r in records if (r["stage"], r["event"]) == ("tokenize", "end")]
+        assert facts["workers"] == 2
+        assert facts["tokens"] == made.manifest["tokens"]
+        assert 0 < facts["peak_anon_bytes"] <= made.peak_bytes
+        assert make(tmp_path / "a.txt", BytesTokenizer()).peak_bytes is None, "nothing was made"
 
 
 class TestLock:

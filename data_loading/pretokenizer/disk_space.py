@@ -1,0 +1,132 @@
+"""Room on the disk for a token set: before the work begins, and while it goes on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from conf import UserError
+from conf.quantities import format_duration
+from data_loading.pretokenizer.blocks import token_dtype
+from data_loading.pretokenizer.engine import Engine
+from data_loading.pretokenizer.forecast import forecast
+from data_loading.pretokenizer.inputs import Inputs
+from data_loading.pretokenizer.sampling import parts_of
+from data_loading.pretokenizer.writer import STARTS
+from data_loading.set_files import SetFiles, command_elsewhere
+from data_loading.tokenizer import Tokenizer
+from memory import format_bytes
+
+_EXPANSION = 16
+"""Text of a compressed byte, at most, as far as nobody has to look closer."""
+_LOOK_S = 5.0
+_SOON_S = 300.0
+RESERVE_BYTES = 64 << 20
+
+
+def free_bytes(path: Path) -> int:
+    """What a user may still write where `path` is, or is to be."""
+    found = os.statvfs(_existing(path))
+    return found.f_bavail * found.f_frsize
+
+
+def device_of(path: Path) -> int:
+    """The same number for two paths on one disk."""
+    return _existing(path).stat().st_dev
+
+
+def _existing(path: Path) -> Path:
+    place = path.absolute()
+    while not place.exists():
+        place = place.parent
+    return place
+
+
+def held_bytes(folder: Path) -> int:
+    """What the files of a folder take of the disk; 0 where there is none."""
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
+
+
+def check_room(
+    inputs: Inputs, tokenizer: Tokenizer, engine: Engine, files: SetFiles, log: Callable[[str], None]
+) -> None:
+    """See that the set will find room; what an earlier attempt holds of it counts as room.
+
+    Where even the longest set that the text could become has room, nothing is looked at.
+
+    Raises:
+        UserError: there is too little room even for the fewest tokens that samples of the text suggest.
+    """
+    here = files.tokens.parent
+    room = free_bytes(here) + held_bytes(files.partial)
+    if inputs.total_bytes is None or _most_bytes(inputs, tokenizer) <= room:
+        return
+    found = forecast(inputs, tokenizer, engine)
+    needed = found.disk_bytes(found.tokens)
+    least = found.disk_bytes(found.at_least_tokens)
+    if needed is None or least is None or needed <= room:
+        return
+    told = f"{files.tokens} needs about {format_bytes(needed)}, and {here} has room for {format_bytes(room)}"
+    if found.error_tokens is None or least <= room:
+        log(f"WARNING: {told}. When it is full, what is done is kept")
+        return
+    raise UserError(
+        f"{told}: nothing was begun. Make room, or tokenize to another disk: "
+        f"{command_elsewhere(files.tokens, inputs.arguments)}"
+    )
+
+
+def _most_bytes(inputs: Inputs, tokenizer: Tokenizer) -> int:
+    """An id for each byte, and a document for every other one."""
+    of_each = token_dtype(tokenizer.vocab_size).itemsize + STARTS.itemsize // 2
+    sizes = [
+        (part.total_bytes or 0) * (1 if part.sample_starts is None else _EXPANSION)
+        for part in parts_of(inputs)
+    ]
+    return sum(sizes) * of_each
+
+
+class DiskWatch:
+    """Told of the work, looks at the disk now and then, and warns once before it is full.
+
+    total_bytes: of the inputs; None where their end is not known. before: what of them, and how many
+    tokens, an earlier attempt has done.
+    """
+
+    def __init__(
+        self,
+        files: SetFiles,
+        token_bytes: int,
+        total_bytes: int | None,
+        log: Callable[[str], None],
+        before: tuple[int, int] = (0, 0),
+    ) -> None:
+        self._files, self._token_bytes, self._total, self._log = files, token_bytes, total_bytes, log
+        self._done, self._tokens = before
+        self._started = self._looked = time.monotonic()
+        self._warned = False
+
+    def update(self, done_bytes: int, tokens: int) -> None:
+        now = time.monotonic()
+        if self._warned or now - self._looked < _LOOK_S:
+            return
+        self._looked = now
+        written = (tokens - self._tokens) * self._token_bytes
+        read = done_bytes - self._done
+        if written <= 0 or read <= 0:
+            return
+        free = free_bytes(self._files.tokens.parent)
+        full_s = free / written * (now - self._started)
+        if self._total is not None:
+            is_short = written / read * (self._total - done_bytes) > free
+        else:
+            is_short = free < RESERVE_BYTES or full_s < _SOON_S
+        if is_short:
+            self._warned = True
+            self._log(
+                f"WARNING: {self._files.tokens.parent} has room for {format_bytes(free)} more. At this speed "
+                f"it will be full in {format_duration(full_s)}, before the text is at its end. Make room "
+                "meanwhile; when it is full, what is done is kept, and the same command goes on"
+            )

@@ -1,0 +1,66 @@
+"""How much of something a whole holds, from samples of it: the ratio estimate and its error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+_T_975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """total: of the whole. variance: of that estimate; None where the samples do not tell it."""
+
+    total: float
+    variance: float | None
+    degrees: int
+
+
+def ratio_estimate(sizes: Sequence[float], amounts: Sequence[float], whole: float) -> Estimate:
+    """The amount in a whole of size `whole`, from samples of such sizes that hold such amounts.
+
+    The whole is taken to hold as much for its size as the samples together. Its variance is that of
+    the amounts around this ratio, less the part of the whole that was looked at: Cochran, Sampling
+    Techniques, 3rd ed., 1977, sections 2.11 and 6.4. Samples drawn one from each of equal stretches
+    are at least as good as those drawn from anywhere, for which it is derived (section 8.6).
+    """
+    size, amount = np.asarray(sizes, float), np.asarray(amounts, float)
+    if not size.sum():
+        return Estimate(0.0, None, 0)
+    ratio = amount.sum() / size.sum()
+    looked_at = min(1.0, size.sum() / whole) if whole else 1.0
+    count = len(size)
+    if looked_at > 0.999_999:
+        return Estimate(float(amount.sum()), 0.0, max(1, count - 1))
+    if count < 2:
+        return Estimate(float(ratio * whole), None, 0)
+    spread = np.sum((amount - ratio * size) ** 2) / (count - 1)
+    of_ratio = (1 - looked_at) * spread / (count * size.mean() ** 2)
+    return Estimate(float(ratio * whole), float(of_ratio * whole**2), count - 1)
+
+
+def half_width(estimates: Sequence[Estimate]) -> float | None:
+    """Of the 95% interval around the sum of the estimates; None where one of them has no error."""
+    variances = [found.variance for found in estimates if found.variance is not None]
+    if len(variances) < len(estimates):
+        return None
+    # Of several, the fewest degrees that have a part in it: too wide rather than too narrow.
+    degrees = min((found.degrees for found in estimates if found.variance), default=1)
+    return t_975(degrees) * float(np.sqrt(sum(variances)))
+
+
+def t_975(degrees: int) -> float:
+    """The 97.5% point of Student's t: from a table, then by the first terms of its expansion.
+
+    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5; right to three decimals.
+    """
+    if degrees <= len(_T_975):
+        return _T_975[degrees - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)

@@ -1,0 +1,156 @@
+"""Room for a token set: refused before it begins where it cannot fit, told while it goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conf import UserError
+from data_loading.pretokenizer import disk_space
+from data_loading.pretokenizer.disk_space import DiskWatch, free_bytes, held_bytes
+from data_loading.pretokenizer.forecast import Forecast
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.source import Source
+from data_loading.pretokenizer.texts import TextFile
+from data_loading.set_files import SetFiles
+from data_loading.tokenizer import BytesTokenizer
+
+MB = 1 << 20
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Source:
+    (tmp_path / "a.txt").write_bytes(b"high water mark\n" * 300_000)
+    return TextFile(tmp_path / "a.txt")
+
+
+def make(source: Source, output: Path, lines: list[str] | None = None, **options: Any) -> Any:
+    log = (lambda line: None) if lines is None else lines.append
+    return pretokenize(source, BytesTokenizer(), output, Options(**options), log)
+
+
+class TestBefore:
+    def test_what_cannot_fit_is_refused_and_nothing_is_written(
+        self, text: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(disk_space, "free_bytes", lambda path: 9 * MB)
+        with pytest.raises(UserError) as error:
+            make(text, tmp_path / "out" / "x.npy")
+        assert str(error.value) == (
+            f"{tmp_path}/out/x.npy needs about 9.2 MB, and {tmp_path}/out has room for 9.0 MB: nothing was "
+            "begun. Make room, or tokenize to another disk: python pretokenize_dataset.py "
+            f"{tmp_path}/a.txt --output /ANOTHER/FOLDER/x.npy"
+        )
+        assert list((tmp_path / "out").iterdir()) == []
+
+    def test_what_just_fits_is_made(
+        self, text: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(disk_space, "free_bytes", lambda path: 10 * MB)
+        assert make(text, tmp_path / "x.npy").made
+
+    def test_what_an_earlier_attempt_has_written_counts_as_room(
+        self, text: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        files = SetFiles(tmp_path / "x.npy")
+        monkeypatch.setattr(disk_space, "free_bytes", lambda path: 5 * MB)
+        files.partial.mkdir()
+        (files.partial / "tokens.npy").write_bytes(b"x" * 5 * MB)
+        assert held_bytes(files.partial) >= 5 * MB
+        with pytest.raises(UserError, match="nothing was begun"):
+            make(text, tmp_path / "x.npy")  # not of this text: it is removed
+        real = disk_space.held_bytes
+        monkeypatch.setattr(disk_space, "held_bytes", lambda folder: real(folder) + 5 * MB)
+        assert make(text, tmp_path / "x.npy").made
+
+    def test_a_start_alone_refuses_nothing_but_warns(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        letters = np.random.default_rng(0).integers(97, 123, 4_000_000, np.uint8).tobytes()
+        (tmp_path / "a.txt.gz").write_bytes(gzip.compress(letters, 1))
+        monkeypatch.setattr(disk_space, "free_bytes", lambda path: 5 * MB)
+        lines: list[str] = []
+        assert make(TextFile(tmp_path / "a.txt.gz"), tmp_path / "x.npy", lines).made
+        (warning,) = [line for line in lines if line.startswith("WARNING")]
+        assert re.search(r"needs about 7\.\d MB, and .* has room for 5\.0 MB\. When it is full", warning)
+
+    def test_what_may_fit_is_begun_with_a_warning(
+        self, text: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = disk_space.forecast
+
+        def unsure(*arguments: Any) -> Forecast:
+            return dataclasses.replace(real(*arguments), error_tokens=500_000.0)
+
+        monkeypatch.setattr(disk_space, "forecast", unsure)
+        monkeypatch.setattr(disk_space, "free_bytes", lambda path: 9 * MB)
+        lines: list[str] = []
+        assert make(text, tmp_path / "x.npy", lines).made
+        (warning,) = [line for line in lines if line.startswith("WARNING")]
+        assert "needs about 9.2 MB" in warning
+
+    def test_nobody_looks_closer_where_there_is_plenty(
+        self, text: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def looked(*_: Any) -> None:
+            raise AssertionError
+
+        monkeypatch.setattr(disk_space, "forecast", looked)
+        assert make(text, tmp_path / "x.npy").made
+
+
+class TestWhile:
+    @pytest.fixture
+    def clock(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+        now = [100.0]
+        monkeypatch.setattr(disk_space.time, "monotonic", lambda: now[0])
+        return now
+
+    def watched(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        clock: list[float],
+        total: int | None,
+        free: int,
+    ) -> list[str]:
+        """Half a million bytes a second, a token of 2 bytes each, behind an earlier attempt."""
+        lines: list[str] = []
+        watch = DiskWatch(SetFiles(tmp_path / "x.npy"), 2, total, lines.append, (10**9, 10**9))
+        monkeypatch.setattr(disk_space, "free_bytes", lambda path: free)
+        for second in range(1, 30):
+            clock[0] = 100.0 + second
+            watch.update(10**9 + 500_000 * second, 10**9 + 500_000 * second)
+        return lines
+
+    def test_too_little_for_the_rest_is_told_once_with_the_time(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+    ) -> None:
+        (line,) = self.watched(tmp_path, monkeypatch, clock, 2 * 10**9, 1_200_000_000)
+        assert line == (
+            f"WARNING: {tmp_path} has room for 1.1 GB more. At this speed it will be full in 20 min, before "
+            "the text is at its end. Make room meanwhile; when it is full, what is done is kept, and the "
+            "same command goes on"
+        )
+
+    def test_enough_for_the_rest_is_not_told_however_little_it_is(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+    ) -> None:
+        assert self.watched(tmp_path, monkeypatch, clock, 1_015_000_000, 26_000_000) == []
+
+    @pytest.mark.parametrize(("free", "is_told"), [(200_000_000, True), (400_000_000, False)])
+    def test_an_input_without_known_end_is_told_minutes_before(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float], free: int, is_told: bool
+    ) -> None:
+        assert len(self.watched(tmp_path, monkeypatch, clock, None, free)) == is_told
+
+
+def test_a_folder_that_is_not_there_yet_lies_on_the_disk_of_the_one_above(tmp_path: Path) -> None:
+    assert free_bytes(tmp_path / "none" / "deep" / "x.npy") == pytest.approx(free_bytes(tmp_path), rel=0.05)
