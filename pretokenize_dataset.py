@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import UserError
+from data_loading.formats import FORMATS, formats_of
 from data_loading.pretokenizer.input_flags import (
     add_input_flags,
     count_of,
@@ -20,6 +21,7 @@ from data_loading.pretokenizer.input_flags import (
 
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
+    from data_loading.formats.export import Exported
     from data_loading.pretokenizer.job import Result
     from data_loading.pretokenizer.source import Source
 
@@ -33,6 +35,7 @@ examples:
   python pretokenize_dataset.py posts.txt --document-separator '<|endoftext|>'
   python pretokenize_dataset.py a.txt 'dump/*.jsonl.zst' --output Datasets/mix.npy --max-tokens 1B
   python pretokenize_dataset.py train.txt --val held_out.txt --output Datasets/mine
+  python pretokenize_dataset.py c4.txt --format megatron,nanogpt   # also c4.megatron/ and c4.nanogpt/
   python pretokenize_dataset.py stdlib                         # the source code of Python's own library
   python pretokenize_dataset.py verify Datasets/c4.npy         # is it what its manifest says?
   python pretokenize_dataset.py inspect Datasets/c4.npy        # what is in it?
@@ -64,6 +67,12 @@ def parser() -> argparse.ArgumentParser:
         help="train a byte-level BPE of N ids on the text first, and keep it beside the tokens",
     )
     result.add_argument("--output", metavar="OUT.npy", help="default: FILE with .npy in place of .txt")
+    result.add_argument(
+        "--format",
+        metavar="NAMES",
+        help=f"also write the tokens as other programs read them, beside the set: {', '.join(FORMATS)} "
+        "(several with commas)",
+    )
     result.add_argument(
         "--special-tokens",
         default="text",
@@ -128,6 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Tokenize as asked and say what came out."""
+    from data_loading.formats.export import check_exports, export
     from data_loading.lookup import load_tokenizer
     from data_loading.pretokenizer.held_out import refuse_same_contents
     from data_loading.pretokenizer.job import Options, pretokenize
@@ -146,25 +156,33 @@ def run(options: argparse.Namespace) -> int:
         run_limit_bytes=_run_limit(options.run_limit),
         terminal=sys.stderr if sys.stderr.isatty() else None,
     )
+    formats = formats_of(options.format)
     with record_to(None, attempt=1, echo=log):
         sources = open_sources(options)
         spec = _tokenizer_spec(options, sources[0], log)
         outputs = outputs_of(options, spec.name)
         with stage("load_tokenizer"):
             tokenizer = choose(load_tokenizer(spec), options.special_tokens)
+        check_exports(formats, outputs, tokenizer)
         results = [
             pretokenize(source, tokenizer, output, how, log)
             for source, output in zip(sources, outputs, strict=True)
         ]
-    if len(results) == 2:
-        refuse_same_contents(results[0].manifest, results[1].manifest)
+        if len(results) == 2:
+            refuse_same_contents(results[0].manifest, results[1].manifest)
+        exports = export(formats, outputs, tokenizer, options.files, log)
     if options.json:
         import json
 
         facts = [_facts(result) for result in results]
-        print(json.dumps({**facts[0], **({"val": facts[1]} if len(facts) == 2 else {})}, indent=2))
+        if len(facts) == 2:
+            facts[0]["val"] = facts[1]
+        if formats:
+            facts[0]["exports"] = [_export_facts(exported) for exported in exports]
+        print(json.dumps(facts[0], indent=2))
     else:
-        print("\n".join([*map(_summary, results), _next(results, options, spec)]))
+        told = [*map(_summary, results), *map(_export_summary, exports)]
+        print("\n".join([*told, _next(results, options, spec)]))
     return 0
 
 
@@ -234,6 +252,26 @@ def _summary(result: Result) -> str:
     else:
         lines = [what, "up to date: nothing to do (--overwrite makes it anew)"]
     return "\n".join(lines)
+
+
+def _export_facts(exported: Exported) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {**asdict(exported), "path": str(exported.path)}
+
+
+def _export_summary(exported: Exported) -> str:
+    from memory import format_bytes
+
+    tokens = " and ".join(
+        f"{_count(number, 'token')}{'' if name == 'all' else f' in {name}'}"
+        for name, number in exported.tokens.items()
+    )
+    done = "" if exported.made else ", up to date: nothing to do"
+    files = _count(len(exported.files), "file")
+    return (
+        f"{exported.path}/: {tokens} for {exported.format}, {files} of {format_bytes(exported.bytes)}{done}"
+    )
 
 
 def _next(results: list[Result], options: argparse.Namespace, spec: Tokenizer) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import mmap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ import numpy as np
 
 from conf import UserError
 from data_loading.content_hash import file_content_hash
+from data_loading.finding import Finding
+from data_loading.formats.verify import audit_export, exports_beside
 from data_loading.npy import open_npy
 from data_loading.pretokenizer.byte_files import content_hash_of
 from data_loading.pretokenizer.special_tokens import parsing
@@ -31,20 +32,10 @@ SAMPLE_BYTES = 16384
 _READ_DOCUMENTS = 1 << 20
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at. ok: None where it cannot be told here, e.g. without the text."""
-
-    what: str
-    ok: bool | None
-    told: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"what": self.what, "ok": self.ok, "told": self.told}
-
-
 def audit(path: Path, *, deep: bool = False) -> list[Finding]:
-    """Look at everything that a token set with a manifest holds; all findings, good and bad.
+    """Look at everything that a token set with a manifest holds, and at the exports of it that lie beside it.
+
+    All findings, good and bad.
 
     deep: also encode samples from all over the text again, with the reference tokenizer, and look for
     them in the tokens (where the text is a plain one that is here); and the other way round.
@@ -61,7 +52,8 @@ def audit(path: Path, *, deep: bool = False) -> list[Finding]:
             "Tokenize its text again for a set that can be verified"
         )
     tokens = open_npy(files.tokens)
-    return list(_findings(files, manifest, tokens, deep))
+    exports = (finding for folder in exports_beside(files.tokens) for finding in audit_export(folder))
+    return [*_findings(files, manifest, tokens, deep), *exports]
 
 
 def _findings(files: SetFiles, manifest: dict[str, Any], tokens: np.ndarray, deep: bool) -> Iterator[Finding]:

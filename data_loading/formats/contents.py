@@ -1,0 +1,113 @@
+"""What an export holds: ranges of the tokens of one or two sets, read in bounded slices."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from conf.schema import Dataset
+from data_loading.splits import split_ranges
+from data_loading.token_set import TokenSet
+
+SLICE_TOKENS = 1 << 20
+GPT2_CONTENT = "055f35ffbbe80047cf328fdedbbda94183fd6d141b74d013a8fcd2a246efebfd"
+"""Content hash of GPT-2's own tokenizer, whatever its folder is called."""
+
+
+class ArrayLike(Protocol):
+    """A 1-D array of integers of which slices can be had."""
+
+    @property
+    def dtype(self) -> np.dtype: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice, /) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Arrays one behind the other. dtype: of each of them."""
+
+    parts: Sequence[np.ndarray]
+    dtype: np.dtype
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        start, stop, step = part.indices(len(self))
+        found, offset = [np.empty(0, self.dtype)], 0
+        for array in self.parts:
+            found.append(array[max(start - offset, 0) : max(stop - offset, 0)])
+            offset += len(array)
+        return np.concatenate(found)[::step]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Tokens `start` to `stop` of a set."""
+
+    tokens: TokenSet
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def begins_document(self) -> bool:
+        return is_start(self.tokens, self.start)
+
+    @property
+    def ends_document(self) -> bool:
+        return self.stop == self.tokens.n_tokens or is_start(self.tokens, self.stop)
+
+    def slices(self, stop: int | None = None) -> Iterator[np.ndarray]:
+        """The tokens in order, up to `stop`."""
+        last = self.stop if stop is None else stop
+        for at in range(self.start, last, SLICE_TOKENS):
+            yield np.asarray(self.tokens.tokens[at : min(at + SLICE_TOKENS, last)])
+
+
+@dataclass(frozen=True)
+class Contents:
+    """stem: of the files' names. splits: `all`, or `train` and `val`. tokenizer: as in the manifest."""
+
+    stem: str
+    splits: dict[str, Split]
+    tokenizer: dict[str, Any]
+
+    @property
+    def is_gpt2(self) -> bool:
+        return self.tokenizer["content_hash"] == GPT2_CONTENT
+
+
+def val_border(token_set: TokenSet) -> int:
+    """The token at which the held-out part of a set begins: where it begins for a run by default."""
+    _, val = split_ranges(token_set.n_tokens, token_set.documents, Dataset().val_fraction)
+    return val.start
+
+
+def is_start(token_set: TokenSet, token: int) -> bool:
+    """Whether a document starts with this token."""
+    starts = token_set.documents
+    if starts is None:
+        return token == 0
+    at = bisect_left(range(len(starts)), token, key=lambda number: int(starts[number : number + 1][0]))
+    return at < len(starts) and int(starts[at : at + 1][0]) == token
+
+
+def document_lengths(token_set: TokenSet) -> Iterator[np.ndarray]:
+    """Tokens of each document, int64, in slices."""
+    starts, tokens = token_set.documents, token_set.n_tokens
+    if starts is None:
+        yield np.array([tokens], np.int64)
+        return
+    for at in range(0, len(starts), SLICE_TOKENS):
+        part = np.asarray(starts[at : at + SLICE_TOKENS + 1]).astype(np.int64)
+        if at + SLICE_TOKENS >= len(starts):
+            part = np.append(part, tokens)
+        yield np.diff(part)
