@@ -21,7 +21,6 @@ from data_loading.pretokenizer.input_flags import (
 
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
-    from data_loading.formats.export import Exported
     from data_loading.pretokenizer.job import Result
     from data_loading.pretokenizer.source import Source
 
@@ -178,10 +177,10 @@ def run(options: argparse.Namespace) -> int:
         if len(facts) == 2:
             facts[0]["val"] = facts[1]
         if formats:
-            facts[0]["exports"] = [_export_facts(exported) for exported in exports]
+            facts[0]["exports"] = [exported.to_json() for exported in exports]
         print(json.dumps(facts[0], indent=2))
     else:
-        told = [*map(_summary, results), *map(_export_summary, exports)]
+        told = [*map(_summary, results), *(exported.told() for exported in exports)]
         print("\n".join([*told, _next(results, options, spec)]))
     return 0
 
@@ -252,26 +251,6 @@ def _summary(result: Result) -> str:
     else:
         lines = [what, "up to date: nothing to do (--overwrite makes it anew)"]
     return "\n".join(lines)
-
-
-def _export_facts(exported: Exported) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {**asdict(exported), "path": str(exported.path)}
-
-
-def _export_summary(exported: Exported) -> str:
-    from memory import format_bytes
-
-    tokens = " and ".join(
-        f"{_count(number, 'token')}{'' if name == 'all' else f' in {name}'}"
-        for name, number in exported.tokens.items()
-    )
-    done = "" if exported.made else ", up to date: nothing to do"
-    files = _count(len(exported.files), "file")
-    return (
-        f"{exported.path}/: {tokens} for {exported.format}, {files} of {format_bytes(exported.bytes)}{done}"
-    )
 
 
 def _next(results: list[Result], options: argparse.Namespace, spec: Tokenizer) -> str:

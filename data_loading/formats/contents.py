@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,22 +27,31 @@ class ArrayLike(Protocol):
     def __getitem__(self, part: slice, /) -> np.ndarray: ...
 
 
-@dataclass(frozen=True)
 class Joined:
-    """Arrays one behind the other. dtype: of each of them."""
+    """The tokens of files one behind the other; a file is mapped when it is read, since there may be many.
 
-    parts: Sequence[np.ndarray]
-    dtype: np.dtype
+    lengths: tokens of each file. open_part: maps the file of that number.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], dtype: np.dtype, open_part: Callable[[int], np.ndarray]
+    ) -> None:
+        self._ends, self.dtype, self._open = np.cumsum(lengths, dtype=np.int64), dtype, open_part
 
     def __len__(self) -> int:
-        return sum(map(len, self.parts))
+        return int(self._ends[-1])
 
     def __getitem__(self, part: slice) -> np.ndarray:
         start, stop, step = part.indices(len(self))
-        found, offset = [np.empty(0, self.dtype)], 0
-        for array in self.parts:
-            found.append(array[max(start - offset, 0) : max(stop - offset, 0)])
-            offset += len(array)
+        found = [np.empty(0, self.dtype)]
+        number = int(np.searchsorted(self._ends, start, side="right"))
+        at = start
+        while at < stop:
+            end = int(self._ends[number])
+            array = self._open(number)
+            offset = end - len(array)
+            found.append(array[at - offset : stop - offset])
+            at, number = end, number + 1
         return np.concatenate(found)[::step]
 
 

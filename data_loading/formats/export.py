@@ -6,8 +6,9 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import durable
 from conf import UserError
@@ -18,7 +19,7 @@ from data_loading.formats.record import RECORD, Record, read_record, record_of
 from data_loading.set_files import disk_errors
 from data_loading.token_set import TokenSet, open_token_set
 from data_loading.tokenizer import Tokenizer
-from memory import stage
+from memory import format_bytes, stage
 
 Log = Callable[[str], None]
 
@@ -33,6 +34,17 @@ class Exported:
     tokens: dict[str, int]
     files: list[str]
     bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "path": str(self.path)}
+
+    def told(self) -> str:
+        """One line for a user."""
+        parts = [f"{n:,} tokens{'' if name == 'all' else f' in {name}'}" for name, n in self.tokens.items()]
+        files = "1 file" if len(self.files) == 1 else f"{len(self.files):,} files"
+        done = "" if self.made else ", up to date: nothing to do"
+        size = format_bytes(self.bytes)
+        return f"{self.path}/: {' and '.join(parts)} for {self.format}, {files} of {size}{done}"
 
 
 def check_exports(formats: Sequence[Format], sets: Sequence[Path], tokenizer: Tokenizer) -> None:
@@ -180,8 +192,8 @@ def _refuse_others_files(folder: Path, record: Record) -> None:
     if others:
         remove = shlex.join(["rm", "-r", str(folder)])
         raise UserError(
-            f"{folder} is out of date and would be replaced, but holds {len(others)} files that are not of "
-            f"it (such as {others[0]}). Move them away, or remove all: {remove}"
+            f"{folder} is out of date and would be replaced, but holds files that are not of it "
+            f"({len(others)}, such as {others[0]}). Move them away, or remove all: {remove}"
         )
 
 

@@ -61,13 +61,16 @@ class Format(ABC):
         """
 
 
+def count(path: Path, dtype: np.dtype, offset_bytes: int = 0) -> int:
+    """Values in the rest of a file. Raises NotThisFormat, OSError."""
+    size = path.stat().st_size
+    if size < offset_bytes or (size - offset_bytes) % dtype.itemsize:
+        raise NotThisFormat(f"{path.name} has {size:,} bytes, which is no whole number of {dtype.name}")
+    return (size - offset_bytes) // dtype.itemsize
+
+
 def mapped(path: Path, dtype: np.dtype, offset_bytes: int = 0) -> np.ndarray:
     """The rest of a file as an array, memory-mapped. Raises NotThisFormat, OSError."""
-    size = path.stat().st_size - offset_bytes
-    if size < 0 or size % dtype.itemsize:
-        raise NotThisFormat(
-            f"{path.name} has {size + offset_bytes:,} bytes, which is no whole number of {dtype.name}"
-        )
-    if size == 0:
+    if count(path, dtype, offset_bytes) == 0:
         return np.empty(0, dtype)
     return np.memmap(path, dtype, mode="r", offset=offset_bytes)

@@ -9,8 +9,9 @@ size here, since every reader refuses one that is shorter than a batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +19,15 @@ import numpy as np
 from conf import UserError
 from data_loading.formats.contents import Contents, Joined, Split
 from data_loading.formats.files import ExportWriter, even_sizes, write_parts
-from data_loading.formats.format import Format, NotThisFormat, Reading, mapped
+from data_loading.formats.format import Format, NotThisFormat, Reading, count, mapped
 from data_loading.tokenizer import Tokenizer
 
 TOKENS_PER_FILE = 10**8
 HEADER_INTS = 256
 INT = np.dtype("<i4")
+HEADER_BYTES = HEADER_INTS * INT.itemsize
+BEFORE_LLAMA_3 = 128_000
+"""The id that llm.c itself puts before each document for Llama 3: its beginning of a text."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,17 @@ class LlmC(Format):
         )
 
     def notes(self, contents: Contents) -> Iterator[str]:
+        kind, tokenizer = _kind(contents), contents.tokenizer
         if not contents.is_gpt2:
-            kind = _kind(contents)
             yield (
                 f"llm.c takes these files for those of {kind.model} ({kind.ids:,} ids, {kind.dtype.name}), "
-                f"since nothing in them says otherwise: the {contents.tokenizer['vocab_size']:,} ids of "
-                f"{contents.tokenizer['name']} fit, but text that it samples is of another tokenizer"
+                f"since nothing in them says otherwise: the {tokenizer['vocab_size']:,} ids of "
+                f"{tokenizer['name']} fit, but if they are not {kind.model}'s, text that it samples is wrong"
+            )
+        if kind is KINDS[1] and tokenizer["eot_appended"] and tokenizer["eot_id"] != BEFORE_LLAMA_3:
+            yield (
+                f"before each document stands {tokenizer['eot_id']}, the end-of-text id of "
+                f"{tokenizer['name']}; llm.c's own files for {kind.model} have {BEFORE_LLAMA_3} there"
             )
 
     def stream(self, split: Split) -> Iterator[np.ndarray]:
@@ -100,10 +109,10 @@ class LlmC(Format):
             paths = sorted(folder.glob(f"*_{name}_*.bin"))
             if not paths:
                 raise NotThisFormat(f"there is no file *_{name}_*.bin")
-            parts = [_open(path) for path in paths]
-            if len({part.dtype for part in parts}) > 1:
+            kinds, lengths = zip(*map(_header, paths), strict=True)
+            if len(set(kinds)) > 1:
                 raise NotThisFormat(f"the files *_{name}_*.bin are of both kinds, GPT-2's and Llama 3's")
-            found[name] = Joined(parts, parts[0].dtype)
+            found[name] = Joined(lengths, kinds[0].dtype, partial(_open, paths, kinds[0].dtype))
         return Reading(dict(found))
 
 
@@ -120,7 +129,8 @@ def _moved(split: Split) -> tuple[np.ndarray, int]:
     return np.array(first, np.uint32), split.stop - split.ends_document
 
 
-def _open(path: Path) -> np.ndarray:
+def _header(path: Path) -> tuple[Kind, int]:
+    """(kind, tokens) of a file whose header and length are right."""
     header = np.fromfile(path, INT, HEADER_INTS)
     if len(header) < HEADER_INTS:
         raise NotThisFormat(f"{path.name} is shorter than its header")
@@ -130,10 +140,14 @@ def _open(path: Path) -> np.ndarray:
         raise NotThisFormat(
             f"{path.name} begins with {magic} and version {version}, which is no header of llm.c"
         )
-    found = mapped(path, kind.dtype, HEADER_INTS * INT.itemsize)
-    if len(found) != tokens or not tokens:
-        raise NotThisFormat(f"{path.name} has {len(found):,} tokens, its header says {tokens:,}")
-    return found
+    there = count(path, kind.dtype, HEADER_BYTES)
+    if there != tokens or not tokens:
+        raise NotThisFormat(f"{path.name} has {there:,} tokens, its header says {tokens:,}")
+    return kind, tokens
+
+
+def _open(paths: Sequence[Path], dtype: np.dtype, number: int) -> np.ndarray:
+    return mapped(paths[number], dtype, HEADER_BYTES)
 
 
 FORMAT = LlmC()

@@ -10,7 +10,8 @@ without regard to its size when it trains, so shards are of even size here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from data_loading.formats.contents import Contents, Joined
 from data_loading.formats.files import ExportWriter, even_sizes, write_parts
-from data_loading.formats.format import Format, NotThisFormat, Reading, mapped
+from data_loading.formats.format import Format, NotThisFormat, Reading, count, mapped
 from data_loading.tokenizer import Tokenizer
 
 DTYPE = np.dtype("<u4")
@@ -62,10 +63,10 @@ class MyPT(Format):
     def read(self, folder: Path) -> Reading:
         found = {}
         for name in ("train", "val"):
-            parts = [mapped(path, DTYPE) for path in sorted((folder / name).glob("*.bin"))]
-            if not parts:
+            paths = sorted((folder / name).glob("*.bin"))
+            if not paths:
                 raise NotThisFormat(f"there is no .bin in {name}/")
-            found[name] = Joined(parts, DTYPE)
+            found[name] = Joined([count(path, DTYPE) for path in paths], DTYPE, partial(_open, paths))
         state = _object(folder / "tokenizer_state.json")
         if not isinstance(state.get("token_kind"), str):
             raise NotThisFormat("tokenizer_state.json has no token_kind")
@@ -104,6 +105,10 @@ def _metadata(contents: Contents, shards: dict[str, int]) -> dict[str, Any]:
             source["path"] for found in sets.values() for source in (found.manifest or {}).get("sources", [])
         ],
     }
+
+
+def _open(paths: Sequence[Path], number: int) -> np.ndarray:
+    return mapped(paths[number], DTYPE)
 
 
 def _object(path: Path) -> dict[str, Any]:

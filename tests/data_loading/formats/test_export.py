@@ -169,7 +169,7 @@ def test_files_put_into_an_export_are_not_thrown_away(made: Path) -> None:
     cache.write_text("precious")
     assert not exported(made, "megatron")[0].made, "they are no harm to one that is up to date"
     tokenized(made.with_suffix(".txt"), "others")
-    with pytest.raises(UserError, match=r"holds 1 files that are not of it \(such as cache/index\.npy\)"):
+    with pytest.raises(UserError, match=r"holds files that are not of it \(1, such as cache/index\.npy\)"):
         exported(made, "megatron")
     assert cache.exists()
 

@@ -265,3 +265,23 @@ def test_even_sizes(total: int, at_most: int) -> None:
 
 def test_every_format_says_its_own_name() -> None:
     assert [load_format(name).name for name in FORMATS] == list(FORMATS)
+
+
+def test_joined_is_one_array() -> None:
+    parts = [np.arange(0, 5), np.arange(5, 6), np.empty(0, np.int64), np.arange(6, 20)]
+    joined_parts = contents.Joined([*map(len, parts)], np.dtype(np.int64), parts.__getitem__)
+    whole = np.arange(20)
+    assert len(joined_parts) == 20
+    for start in range(22):
+        for stop in range(22):
+            assert joined_parts[start:stop].tolist() == whole[start:stop].tolist()
+
+
+def test_what_llm_c_puts_before_a_document_of_llama_3_is_said(tmp_path: Path) -> None:
+    notes = {
+        eot: " ".join(load_format("llm.c").notes(written("llm.c", tmp_path / str(eot), source)))
+        for eot in (128_000, 128_001)
+        for source in [set_of([[1, 2]] * 10, eot=eot, vocab_size=128_256)]
+    }
+    assert "before each document stands 128001" in notes[128_001]
+    assert "stands" not in notes[128_000]
