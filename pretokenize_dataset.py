@@ -34,7 +34,7 @@ examples:
   python pretokenize_dataset.py posts.txt --document-separator '<|endoftext|>'
   python pretokenize_dataset.py a.txt 'dump/*.jsonl.zst' --output Datasets/mix.npy --max-tokens 1B
   python pretokenize_dataset.py train.txt --val held_out.txt --output Datasets/mine
-  python pretokenize_dataset.py c4.txt --format megatron,nanogpt   # also c4.megatron/ and c4.nanogpt/
+  python pretokenize_dataset.py c4.txt --format megatron,nanogpt    # also c4.megatron/, c4.nanogpt/
   python pretokenize_dataset.py stdlib                         # the source code of Python's own library
   python pretokenize_dataset.py verify Datasets/c4.npy         # is it what its manifest says?
   python pretokenize_dataset.py inspect Datasets/c4.npy        # what is in it?

@@ -146,12 +146,8 @@ def _not_ours(folder: Path, sets: list[str]) -> str | None:
 
 def _export(format_: Format, contents: Contents, tokenizer: Tokenizer, folder: Path) -> Exported:
     partial, old = (folder.with_name(f".{folder.name}.{end}") for end in ("partial", "old"))
-    if old.exists():  # a kill came between the two renames below
-        if folder.exists():
-            shutil.rmtree(old)
-        else:
-            os.rename(old, folder)
-    shutil.rmtree(partial, ignore_errors=True)
+    for left_by_a_kill in (partial, old):
+        shutil.rmtree(left_by_a_kill, ignore_errors=True)
     wanted, there = record_of(format_, contents, folder, {}), read_record(folder)
     is_there = there is not None and there.is_of(wanted) and _has_its_files(folder, there)
     if not is_there:

@@ -239,6 +239,7 @@ def test_killed_at_any_point_it_is_the_old_one_or_the_new_one(point: str, made: 
     assert done.returncode == -signal.SIGKILL, done.stderr
     if point == "{name}:old_away":
         assert not folder.exists()
+        assert snapshot(made.with_name(".a.mypt.old")) == old, "moved away whole, not removed bit by bit"
     elif point == "{name}:after_rename":
         assert is_whole(folder)
     else:

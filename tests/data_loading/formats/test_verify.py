@@ -93,7 +93,9 @@ def test_a_file_cut_short_is_found(folder: Path) -> None:
     part = {"megatron": "format", "llm.c": "format", "mypt": "format", "nanogpt": "tokens"}[folder.name[2:]]
     assert set(found) == {part}
     os.truncate(folder / name, size - 5)
-    assert set(wrong(folder)) == {"files", "format"}
+    found = wrong(folder)
+    assert set(found) == {"files", "format"}
+    assert f"{name} has {size - 5:,} bytes, it had {size - 4:,}" in found["files"]
 
 
 def test_tokens_too_many_are_found(folder: Path) -> None:
