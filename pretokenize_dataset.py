@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import UserError
+from data_loading.formats import FORMATS, formats_of
 from data_loading.pretokenizer.input_flags import (
     add_input_flags,
     count_of,
@@ -39,6 +40,7 @@ examples:
   python pretokenize_dataset.py 'dump/*.zst' --output Datasets/dump --tokens-per-shard 100M
   python pretokenize_dataset.py more.jsonl.zst --output Datasets/dump --append
   python pretokenize_dataset.py corpus.txt --dry-run           # plan: tokens +- error, time, disk, memory
+  python pretokenize_dataset.py c4.txt --format megatron,nanogpt    # also c4.megatron/, c4.nanogpt/
   python pretokenize_dataset.py stdlib                         # the source code of Python's own library
   python pretokenize_dataset.py verify Datasets/c4.npy         # is it what its manifest says?
   python pretokenize_dataset.py inspect Datasets/c4.npy        # what is in it?
@@ -88,6 +90,12 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         help="share of the tokens, the last documents of the text, that runs hold out (default: a run "
         "decides, dataset.val_fraction)",
+    )
+    result.add_argument(
+        "--format",
+        metavar="NAMES",
+        help=f"also write the tokens as other programs read them, beside the set: {', '.join(FORMATS)} "
+        "(several with commas)",
     )
     result.add_argument(
         "--special-tokens",
@@ -158,6 +166,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace, given: Sequence[str]) -> int:
     """Tokenize as asked and say what came out. given: what the options were read from."""
+    from data_loading.formats.export import check_exports, export
     from data_loading.lookup import load_tokenizer
     from data_loading.pretokenizer.held_out import refuse_same_contents
     from data_loading.pretokenizer.job import pretokenize
@@ -180,27 +189,35 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
         run_limit_bytes=_run_limit(options.run_limit),
         terminal=sys.stderr if sys.stderr.isatty() else None,
     )
+    formats = formats_of(options.format)
     with record_to(None, attempt=1, echo=log):
         sources = open_sources(options)
         spec = _tokenizer_spec(options, sources[0], log)
         outputs = outputs_of(options, spec.name)
         with stage("load_tokenizer"):
             tokenizer = choose(load_tokenizer(spec), options.special_tokens)
+        check_exports(formats, outputs, tokenizer)
         if options.dry_run:
             return _plan(sources, tokenizer, outputs, how, log, options, given)
         results = [
             pretokenize(source, tokenizer, output, how, log)
             for source, output in zip(sources, outputs, strict=True)
         ]
-    if len(results) == 2:
-        refuse_same_contents(results[0].manifest, results[1].manifest)
+        if len(results) == 2:
+            refuse_same_contents(results[0].manifest, results[1].manifest)
+        exports = export(formats, outputs, tokenizer, options.files, log)
     if options.json:
         import json
 
         facts = [_facts(result) for result in results]
-        print(json.dumps({**facts[0], **({"val": facts[1]} if len(facts) == 2 else {})}, indent=2))
+        if len(facts) == 2:
+            facts[0]["val"] = facts[1]
+        if formats:
+            facts[0]["exports"] = [exported.to_json() for exported in exports]
+        print(json.dumps(facts[0], indent=2))
     else:
-        print("\n".join([*map(_summary, results), _next(results, options, spec)]))
+        told = [*map(_summary, results), *(exported.told() for exported in exports)]
+        print("\n".join([*told, _next(results, options, spec)]))
     return 0
 
 

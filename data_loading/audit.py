@@ -18,6 +18,7 @@ from conf import UserError
 from data_loading.audit_samples import samples
 from data_loading.content_hash import file_content_hash
 from data_loading.finding import Finding
+from data_loading.formats.verify import audit_export, exports_beside
 from data_loading.npy import open_npy
 from data_loading.pretokenizer.byte_files import content_hash_of
 from data_loading.set_files import SetFiles, settle
@@ -30,7 +31,9 @@ _READ_DOCUMENTS = 1 << 20
 
 
 def audit(path: Path, *, deep: bool = False) -> list[Finding]:
-    """Look at everything that a token set with a manifest holds; all findings, good and bad.
+    """Look at everything that a token set with a manifest holds, and at the exports of it that lie beside it.
+
+    All findings, good and bad.
 
     deep: also encode samples from all over the text again, with the reference tokenizer, and look for
     them in the tokens (where the text is a plain one that is here); and the other way round.
@@ -48,7 +51,8 @@ def audit(path: Path, *, deep: bool = False) -> list[Finding]:
         )
     parts = parts_of(files, manifest)
     opened = [_open_part(part) for part in parts]
-    return list(_findings(files, manifest, opened, deep))
+    exports = (finding for folder in exports_beside(files.tokens) for finding in audit_export(folder))
+    return [*_findings(files, manifest, opened, deep), *exports]
 
 
 @dataclass(frozen=True)

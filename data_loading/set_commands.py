@@ -21,6 +21,9 @@ EXAMPLES = {
 examples:
   python pretokenize_dataset.py verify Datasets/c4.npy          # every checksum, id and document start
   python pretokenize_dataset.py verify Datasets/c4 --deep       # also encodes a sample again
+  python pretokenize_dataset.py verify Datasets/c4.megatron     # an export, by its record and its set
+
+The exports of a set that lie beside it are verified with it.
 
 Exit status: 0 all is well, 1 something is not, 2 there is no set that could be verified.
 """,
@@ -35,19 +38,18 @@ examples:
 def main(arguments: list[str]) -> int:
     """Run `verify ...` or `inspect ...`; returns the exit status. Raises UserError."""
     options = _parser(arguments[0]).parse_args(arguments[1:])
-    path = _tokens_of(options.set)
     if arguments[0] == "verify":
-        return _verify(path, deep=options.deep, as_json=options.json)
+        return _verify(options.set, deep=options.deep, as_json=options.json)
     from data_loading.inspection import inspect
 
-    found = inspect(path)
+    found = inspect(_tokens_of(options.set))
     print(json.dumps(found.to_json(), indent=2, ensure_ascii=False) if options.json else _page(found))
     return 0
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
     describe = {
-        "verify": "Hold every byte of a token set against its manifest.",
+        "verify": "Hold every byte of a token set, and of its exports, against its manifest.",
         "inspect": "Say what is in a token set.",
     }
     result = argparse.ArgumentParser(
@@ -56,7 +58,8 @@ def _parser(command: str) -> argparse.ArgumentParser:
         epilog=EXAMPLES[command],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument("set", metavar="SET", help="FILE.npy, or what it is called without .npy")
+    export = "; or the folder of an export" if command == "verify" else ""
+    result.add_argument("set", metavar="SET", help=f"FILE.npy, or what it is called without .npy{export}")
     if command == "verify":
         result.add_argument(
             "--deep",
@@ -79,10 +82,16 @@ def _tokens_of(given: str) -> Path:
     return found
 
 
-def _verify(path: Path, *, deep: bool, as_json: bool) -> int:
+def _verify(given: str, *, deep: bool, as_json: bool) -> int:
     from data_loading.audit import audit
+    from data_loading.formats.verify import audit_export, export_folder_of
 
-    findings = audit(path, deep=deep)
+    path = export_folder_of(Path(given).expanduser())
+    if path is not None:
+        findings, told_by = audit_export(path), "record"
+    else:
+        path, told_by = _tokens_of(given), "manifest"
+        findings = audit(path, deep=deep)
     bad = [finding for finding in findings if finding.ok is False]
     if as_json:
         print(json.dumps([finding.to_json() for finding in findings], indent=2, ensure_ascii=False))
@@ -91,12 +100,9 @@ def _verify(path: Path, *, deep: bool, as_json: bool) -> int:
         for finding in findings:
             word = {True: "ok", False: "BAD", None: "-"}[finding.ok]
             print(f"{word:<4} {finding.what:<{width}}  {finding.told}")
-        print(f"{path}: " + ("all is as its manifest says" if not bad else "not what its manifest says"))
+        print(f"{path}: " + (f"all is as its {told_by} says" if not bad else f"not what its {told_by} says"))
     if bad:
-        told = f"{path}: {bad[0].what}: {bad[0].told}"
-        print(
-            f"error: {told}. Copy the set again, or tokenize its text again with --overwrite", file=sys.stderr
-        )
+        print(f"error: {path}: {bad[0].what}: {bad[0].told}. {bad[0].mend}", file=sys.stderr)
     return 1 if bad else 0
 
 

@@ -198,12 +198,13 @@ def settle(files: SetFiles) -> None:
 
 
 @contextmanager
-def disk_errors(path: Path, texts: Sequence[str]) -> Iterator[None]:
+def disk_errors(path: Path, texts: Sequence[str], output: Path | None = None) -> Iterator[None]:
     """A full disk or a read-only folder becomes a UserError that names the path and what to type.
 
-    texts: what the command that makes the set is given.
+    texts: what the command that makes the set is given. output: the set, where `path` is made of it.
     """
-    elsewhere = command_elsewhere(path, texts)
+    name = (output or path).name
+    elsewhere = command_elsewhere(output or path, texts)
     try:
         yield
     except OSError as error:
@@ -216,7 +217,7 @@ def disk_errors(path: Path, texts: Sequence[str]) -> Iterator[None]:
         if error.errno in _FORBIDDEN:
             raise UserError(
                 f"{path} cannot be written: {os.strerror(error.errno)}. Tokenize into a folder "
-                f"that can be: {elsewhere} (a run reads it with dataset.path=/ANOTHER/FOLDER/{path.name})"
+                f"that can be: {elsewhere} (a run reads it with dataset.path=/ANOTHER/FOLDER/{name})"
             ) from error
         raise
 

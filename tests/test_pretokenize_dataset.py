@@ -527,3 +527,71 @@ class TestShards:
         assert done.returncode == 2
         assert told in done.stderr
         assert "Traceback" not in done.stderr
+
+
+class TestFormats:
+    def test_exports_are_written_beside_the_set_and_once(self, text: Path, tmp_path: Path) -> None:
+        command = ("Datasets/my.txt", "--tokenizer", "bytes", "--format", "nanogpt,megatron")
+        assert run(tmp_path, *command[:3]).returncode == 0
+        done = run(tmp_path, *command)
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert "up to date: nothing to do (--overwrite makes it anew)" in lines
+        assert lines[2].startswith(
+            "Datasets/my.nanogpt/: 721 tokens in train and 80 tokens in val for nanogpt, 3 "
+        )
+        assert lines[3].startswith("Datasets/my.megatron/: 801 tokens for megatron, 2 files of ")
+        assert lines[4].startswith("next: ")
+        assert "Megatron's --split divides whole documents, and this set has 1 document" in done.stderr
+        again = run(tmp_path, *command)
+        assert again.stdout.count("up to date: nothing to do") == 3
+
+    def test_json(self, text: Path, tmp_path: Path) -> None:
+        done = run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes", "--format", "mypt", "--json")
+        assert json.loads(done.stdout)["exports"] == [{
+            "path": "Datasets/my.mypt", "format": "mypt", "made": True, "tokens": {"train": 721, "val": 80},
+            "files": [
+                "train/shard_00000.bin", "val/shard_00001.bin",
+                "tokenizer_state.json", "dataset_metadata.json",
+            ],
+            "bytes": sum(
+                path.stat().st_size for path in (tmp_path / "Datasets/my.mypt").rglob("*.*")
+                if path.name != "highwater.json"
+            ),
+        }]  # fmt: skip
+
+    def test_text_held_out_goes_into_the_same_export(self, text: Path, tmp_path: Path) -> None:
+        (tmp_path / "held.txt").write_text("Another.")
+        command = ("Datasets/my.txt", "--val", "held.txt", "--tokenizer", "bytes", "--output", "out/t")
+        done = run(tmp_path, *command, "--format", "llm.c")
+        assert "out/t.llm.c/: 801 tokens in train and 9 tokens in val for llm.c" in done.stdout, done.stderr
+        verified = run(tmp_path, "verify", "out/t_validation.npy")
+        assert verified.returncode == 0, verified.stderr
+        assert "llm.c export: tokens" in verified.stdout
+
+    def test_unknown_names_are_told_with_the_choices(self, text: Path, tmp_path: Path) -> None:
+        done = run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes", "--format", "parquet,numpy")
+        assert done.returncode == 2
+        assert done.stderr.splitlines() == [
+            f"error: --format {name}: choices are megatron, nanogpt, llm.c, mypt"
+            for name in ("parquet", "numpy")
+        ]
+        assert not text.with_suffix(".npy").exists()
+
+    def test_a_place_that_is_taken_is_told_before_the_work(self, text: Path, tmp_path: Path) -> None:
+        taken = tmp_path / "Datasets/my.nanogpt"
+        taken.mkdir()
+        (taken / "mine").touch()
+        message = refused(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes", "--format", "nanogpt")
+        assert "Datasets/my.nanogpt is there and was not written by this program" in message
+        assert not text.with_suffix(".npy").exists()
+
+    @pytest.mark.privileged
+    def test_a_disk_that_fills_up_keeps_the_set(self, small_disk: Path, tmp_path: Path) -> None:
+        (tmp_path / "a.txt").write_text("new " * 80_000)
+        output = str(small_disk / "x.npy")
+        message = refused(tmp_path, "a.txt", "--tokenizer", "bytes", "--output", output, "--format", "mypt")
+        assert f"x.mypt cannot be written: {os.strerror(errno.ENOSPC)}" in message
+        assert "a.txt --format mypt --output /ANOTHER/FOLDER/x.npy" in message
+        assert np.load(output).shape == (320_001,)
+        assert not list(small_disk.glob("*x.mypt*"))

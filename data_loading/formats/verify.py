@@ -1,0 +1,147 @@
+"""Is an export what its record says, and does it hold the tokens of its set?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from conf import UserError
+from data_loading.content_hash import file_content_hash
+from data_loading.finding import Finding
+from data_loading.formats import FORMATS, load_format
+from data_loading.formats.contents import SLICE_TOKENS, ArrayLike, Split
+from data_loading.formats.format import Format, NotThisFormat, Reading
+from data_loading.formats.record import RECORD, Record, read_record
+from data_loading.token_set import TokenSet, open_token_set
+
+MEND = "Remove the export ({folder}) and type the command that made it again, with --format {format}"
+
+
+def export_folder_of(given: Path) -> Path | None:
+    """The folder of the export that a path names: itself, or a file in it; None where it is none."""
+    if given.is_dir():
+        return given if given.name.endswith(tuple(f".{name}" for name in FORMATS)) else None
+    inside = [] if given.name.endswith(".npy") else list(given.parents)[:2]
+    return next((folder for folder in inside if (folder / RECORD).is_file()), None)
+
+
+def exports_beside(tokens: Path) -> Iterator[Path]:
+    """Folders of the exports of a set, as far as their names go."""
+    for name in FORMATS:
+        for folder in sorted(tokens.parent.glob(f"*.{name}")):
+            try:
+                record = read_record(folder)
+            except UserError:
+                if folder.name == f"{tokens.name.removesuffix('.npy')}.{name}":
+                    yield folder
+                continue
+            if record is not None and tokens.name in [item["name"] for item in record.sets]:
+                yield folder
+
+
+def audit_export(folder: Path) -> list[Finding]:
+    """Look at every byte of an export; all findings, good and bad."""
+    return list(_findings(folder))
+
+
+def _findings(folder: Path) -> Iterator[Finding]:
+    try:
+        record = read_record(folder)
+    except UserError as error:
+        mend = f"Remove {folder} and type the command that made it again"
+        yield Finding(f"{folder.suffix[1:]} export", False, str(error), mend)
+        return
+    if record is None:
+        raise UserError(f"{folder}: no export there (it has no {RECORD})")
+    what, mend = f"{record.format} export", MEND.format(folder=folder, format=record.format)
+    told = _files(folder, record)
+    yield Finding(f"{what}: files", not told, told or f"{_count(record)} of {folder} match", mend)
+    format_ = load_format(record.format)
+    try:
+        reading = format_.read(folder)
+    except (NotThisFormat, OSError) as error:
+        yield Finding(f"{what}: format", False, f"{folder}: {error}", mend)
+        return
+    yield Finding(f"{what}: format", True, f"can be read as {record.format}", mend)
+    sets, finding = _sets(folder, record)
+    yield Finding(f"{what}: set", finding.ok, finding.told, mend)
+    if finding.ok:
+        wrong = _difference(format_, record, reading, sets)
+        total = sum(map(len, reading.tokens.values()))
+        yield Finding(f"{what}: tokens", wrong is None, wrong or f"{total:,} are those of the set", mend)
+
+
+def _count(record: Record) -> str:
+    return f"{len(record.files)} file{'s' * (len(record.files) != 1)}"
+
+
+def _files(folder: Path, record: Record) -> str:
+    """What is wrong with the files; empty where nothing is."""
+    wrong = []
+    for name, fact in record.files.items():
+        path = folder / name
+        try:
+            size = path.stat().st_size
+            if size != fact["bytes"]:
+                wrong.append(f"{path} has {size:,} bytes, it had {fact['bytes']:,}")
+            elif file_content_hash(path) != fact["content_hash"]:
+                wrong.append(f"{path} was changed or damaged: its checksum does not match")
+        except OSError as error:
+            wrong.append(f"{path} cannot be read: {error.strerror}")
+    return "; ".join(wrong)
+
+
+def _sets(folder: Path, record: Record) -> tuple[dict[str, TokenSet], Finding]:
+    """The sets of which the export was made, where they are here and still the same."""
+    sets = {}
+    for item in record.sets:
+        path = folder.parent / item["name"]
+        if not path.exists():
+            return {}, Finding("set", None, f"{item['name']} is not here")
+        try:
+            found = open_token_set(path)
+        except UserError as error:
+            return {}, Finding("set", None, f"cannot be compared: {error}")
+        if (found.fingerprint, found.n_tokens) != (item["fingerprint"], item["tokens"]):
+            return {}, Finding(
+                "set",
+                False,
+                f"{folder} was made from {item['name']} with fingerprint {item['fingerprint'][:12]} and "
+                f"{item['tokens']:,} tokens, which has {found.fingerprint[:12]} and {found.n_tokens:,} now",
+            )
+        sets[item["name"]] = found
+    return sets, Finding("set", True, f"made from {' and '.join(sets)} as it is now")
+
+
+def _difference(format_: Format, record: Record, reading: Reading, sets: dict[str, TokenSet]) -> str | None:
+    """The first token or document start that is not that of the set."""
+    if set(reading.tokens) != set(record.splits):
+        return f"it has {', '.join(reading.tokens)}, its record says {', '.join(record.splits)}"
+    for name, fact in record.splits.items():
+        split = Split(sets[fact["set"]], fact["start"], fact["stop"])
+        wrong = _first_other(reading.tokens[name], format_.stream(split), f"token {{}} of {name}")
+        if wrong is not None:
+            return wrong
+    starts = next(iter(sets.values())).documents
+    if reading.documents is not None and starts is not None:
+        parts = (starts[at : at + SLICE_TOKENS] for at in range(0, len(starts), SLICE_TOKENS))
+        return _first_other(reading.documents, parts, "the start of document {}")
+    return None
+
+
+def _first_other(there: ArrayLike, expected: Iterator[np.ndarray], what: str) -> str | None:
+    at = 0
+    for part in expected:
+        found = there[at : at + len(part)]
+        other = np.flatnonzero(found != part[: len(found)])
+        if len(other):
+            place = int(other[0])
+            return f"{what.format(f'{at + place:,}')} is {found[place]}, the set has {part[place]}"
+        if len(found) < len(part):
+            return f"{what.format(f'{at + len(found):,}')} is missing, the set has {part[len(found)]}"
+        at += len(part)
+    if at == len(there):
+        return None
+    return f"{what.format(f'{at:,}')} is {there[at : at + 1][0]}, the set has none there"

@@ -1,0 +1,231 @@
+"""Whatever is wrong with an export is found, in each format, and nothing where all is well."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conf import UserError
+from data_loading.audit import audit
+from data_loading.formats import FORMATS
+from data_loading.formats.record import RECORD
+from data_loading.formats.verify import audit_export, export_folder_of
+from data_loading.set_commands import main
+from tests.data_loading.formats.conftest import tokenized
+from tests.data_loading.formats.test_export import exported
+
+PARTS = ("files", "format", "set", "tokens")
+LARGEST = {
+    "megatron": "a_text_document.bin",
+    "nanogpt": "train.bin",
+    "llm.c": "a_train_000001.bin",
+    "mypt": "train/shard_00000.bin",
+}
+
+
+def wrong(folder: Path) -> dict[str, str]:
+    return {
+        finding.what.removeprefix(f"{folder.name[2:]} export: "): finding.told
+        for finding in audit_export(folder)
+        if finding.ok is False
+    }
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def record_as_it_is(folder: Path, name: str) -> None:
+    """Make the record fit a changed file, so that only what is read back can tell."""
+    from data_loading.content_hash import file_content_hash
+
+    facts = json.loads((folder / RECORD).read_text())
+    path = folder / name
+    facts["files"][name] = {"bytes": path.stat().st_size, "content_hash": file_content_hash(path)}
+    (folder / RECORD).write_text(json.dumps(facts))
+
+
+@pytest.fixture(params=FORMATS)
+def folder(request: pytest.FixtureRequest, made: Path) -> Path:
+    return exported(made, request.param)[0].path
+
+
+def test_a_whole_export_has_nothing_wrong(folder: Path) -> None:
+    name = folder.name[2:]
+    assert {finding.what: finding.ok for finding in audit_export(folder)} == {
+        f"{name} export: {part}": True for part in PARTS
+    }
+
+
+def test_a_flipped_bit_is_found_and_where(folder: Path) -> None:
+    name = LARGEST[folder.name[2:]]
+    offset = 1024 if folder.name == "a.llm.c" else 0
+    itemsize = 4 if folder.name == "a.mypt" else 2
+    flip(folder / name, offset + 40 * itemsize)
+    found = wrong(folder)
+    assert set(found) == {"files", "tokens"}
+    assert "was changed or damaged" in found["files"]
+    assert found["tokens"].startswith("token 40 of ")
+
+
+def test_tokens_are_compared_with_the_set_not_with_the_record(folder: Path) -> None:
+    name = LARGEST[folder.name[2:]]
+    flip(folder / name, -4)
+    record_as_it_is(folder, name)
+    assert set(wrong(folder)) == {"tokens"}
+
+
+def test_a_file_cut_short_is_found(folder: Path) -> None:
+    name = LARGEST[folder.name[2:]]
+    size = (folder / name).stat().st_size
+    os.truncate(folder / name, size - 4)
+    record_as_it_is(folder, name)
+    found = wrong(folder)
+    part = {"megatron": "format", "llm.c": "format", "mypt": "format", "nanogpt": "tokens"}[folder.name[2:]]
+    assert set(found) == {part}
+    os.truncate(folder / name, size - 5)
+    found = wrong(folder)
+    assert set(found) == {"files", "format"}
+    assert f"{name} has {size - 5:,} bytes, it had {size - 4:,}" in found["files"]
+
+
+def test_tokens_too_many_are_found(folder: Path) -> None:
+    name = LARGEST[folder.name[2:]]
+    with open(folder / name, "ab") as file:
+        file.write(bytes(4))
+    assert "files" in wrong(folder)
+    record_as_it_is(folder, name)
+    part = "tokens" if folder.name == "a.nanogpt" else "format"
+    assert set(wrong(folder)) == {part}
+
+
+def test_a_missing_file_is_found(folder: Path) -> None:
+    (folder / LARGEST[folder.name[2:]]).unlink()
+    assert set(wrong(folder)) == {"files", "format"}
+
+
+def test_another_set_under_the_same_name_is_told_with_both_sides(folder: Path, made: Path) -> None:
+    old = json.loads(made.with_name("a.npy.json").read_text())["fingerprint"]
+    tokenized(made.with_suffix(".txt"), "another text")
+    new = json.loads(made.with_name("a.npy.json").read_text())["fingerprint"]
+    found = wrong(folder)
+    assert set(found) == {"set"}
+    assert old[:12] in found["set"]
+    assert new[:12] in found["set"]
+
+
+def test_without_its_set_it_is_held_against_its_record_alone(folder: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "elsewhere" / folder.name
+    shutil.copytree(folder, moved)
+    findings = {finding.what.split(": ")[1]: finding.ok for finding in audit_export(moved)}
+    assert findings == {"files": True, "format": True, "set": None}
+    flip(moved / LARGEST[folder.name[2:]], -1)
+    assert "files" in wrong(moved)
+
+
+def test_a_damaged_set_is_no_fault_of_the_export(folder: Path, made: Path) -> None:
+    flip(made, -1)
+    assert wrong(folder) == {}
+    told = next(finding for finding in audit_export(folder) if finding.what.endswith("set"))
+    assert (told.ok, "cannot be compared" in told.told) == (None, True)
+
+
+def test_verifying_a_set_verifies_its_exports(folder: Path, made: Path) -> None:
+    tokenized(made.with_name("b.txt"), "not of this set")
+    exported(made.with_name("b.npy"), folder.name[2:])
+    exports = [finding.what for finding in audit(made) if "export" in finding.what]
+    assert exports == [f"{folder.name[2:]} export: {part}" for part in PARTS]
+    flip(folder / LARGEST[folder.name[2:]], -1)
+    assert any(finding.ok is False for finding in audit(made))
+    assert all(finding.ok for finding in audit(made.with_name("b.npy")))
+
+
+@pytest.mark.parametrize(("name", "change", "told"), [
+    ("a.megatron/a_text_document.idx", lambda data: b"X" + data[1:], "does not begin as an index"),
+    ("a.megatron/a_text_document.idx", lambda data: data[:20], "does not begin as an index"),
+    ("a.megatron/a_text_document.idx", lambda data: data[:9] + b"\2" + data[10:], "version 2"),
+    ("a.megatron/a_text_document.idx", lambda data: data[:17] + b"\7" + data[18:], "dtype code 7"),
+    ("a.megatron/a_text_document.idx", lambda data: data[:-8], "indices make"),
+    ("a.megatron/a_text_document.idx", lambda data: data[:34] + b"\1" + data[35:], "one behind the other"),
+    ("a.megatron/a_text_document.idx", lambda data: data[:-8] + bytes(8), "do not ascend"),
+    ("a.megatron/a_text_document.idx", lambda data: data[:-8] + b"\xff" + bytes(7), "last document index"),
+    ("a.llm.c/a_val_000000.bin", lambda data: b"\0" + data[1:], "no header of llm.c"),
+    ("a.llm.c/a_val_000000.bin", lambda data: data[:4] + b"\2" + data[5:], "no header of llm.c"),
+    ("a.llm.c/a_val_000000.bin", lambda data: data[:100], "shorter than its header"),
+    ("a.llm.c/a_val_000000.bin", lambda data: data[:1025], "no whole number of uint16"),
+    ("a.nanogpt/val.bin", lambda data: b"", "val.bin is empty"),
+    ("a.mypt/dataset_metadata.json", lambda data: b"{", "is no JSON"),
+    ("a.mypt/dataset_metadata.json", lambda data: b"[]", "is no JSON object"),
+    ("a.mypt/dataset_metadata.json", lambda data: b"{}", "dataset_metadata.json says None"),
+    ("a.mypt/tokenizer_state.json", lambda data: b"{}", "has no token_kind"),
+])  # fmt: skip
+def test_what_the_readers_would_not_take(
+    name: str, change: Callable[[bytes], bytes], told: str, made: Path
+) -> None:
+    path = made.with_name(name.split("/")[0])
+    exported(made, path.name[2:])
+    file = made.parent / name
+    file.write_bytes(change(file.read_bytes()))
+    found = wrong(path)
+    assert told in found["format"]
+    assert "files" in found
+
+
+def test_document_starts_are_compared_too(made: Path) -> None:
+    """Two documents become one: the tokens are the same, and the index is a good one."""
+    exported(made, "megatron")
+    path = made.with_name("a.megatron") / "a_text_document.idx"
+    data = path.read_bytes()
+    documents = len(np.load(made.with_name("a.docs.npy")))
+    header = data[:26] + (documents).to_bytes(8, "little")
+    path.write_bytes(header + data[34:-16] + data[-8:])
+    record_as_it_is(path.parent, path.name)
+    assert wrong(path.parent) == {
+        "tokens": f"the start of document {documents - 1:,} is missing, the set has "
+        f"{np.load(made.with_name('a.docs.npy'))[-1]}"
+    }
+
+
+def test_a_damaged_record_is_a_finding(made: Path) -> None:
+    exported(made, "nanogpt")
+    (made.with_name("a.nanogpt") / RECORD).write_text("{")
+    assert [finding.ok for finding in audit_export(made.with_name("a.nanogpt"))] == [False]
+    assert [f.what for f in audit(made) if not f.ok] == ["nanogpt export"]
+
+
+def test_what_names_an_export(made: Path) -> None:
+    folder = exported(made, "mypt")[0].path
+    for given in (folder, folder / "train.bin", folder / "train/shard_00000.bin", folder / RECORD):
+        assert export_folder_of(given) == folder
+    for given in (made, made.with_name("a"), made.parent, made.with_suffix(".txt")):
+        assert export_folder_of(given) is None
+
+
+def test_the_command(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = exported(made, "nanogpt")[0].path
+    assert main(["verify", str(folder)]) == 0
+    assert "all is as its record says" in capsys.readouterr().out
+    assert main(["verify", str(folder / "train.bin"), "--json"]) == 0
+    facts: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    assert [fact["what"] for fact in facts] == [f"nanogpt export: {part}" for part in PARTS]
+    flip(folder / "val.bin", 0)
+    for given in (folder, made):
+        assert main(["verify", str(given)]) == 1
+        said = capsys.readouterr()
+        assert "BAD  nanogpt export: files" in said.out
+        assert (
+            f"Remove the export ({folder}) and type the command that made it again, with --format nanogpt"
+            in (said.err)
+        )
+    (folder / RECORD).unlink()
+    with pytest.raises(UserError, match="no export there"):
+        main(["verify", str(folder)])
