@@ -104,8 +104,8 @@ def val_border(token_set: TokenSet) -> int:
     made = token_set.manifest.get("val") if token_set.manifest else None
     if made is not None and len(made["ranges"]) > 1:
         raise UserError(
-            f"{token_set.path} holds out {len(made['ranges'])} parts, one for each text that was appended; this "
-            "format has room for one, the last. Tokenize all texts together to write it"
+            f"{token_set.path} holds out {len(made['ranges'])} parts, one for each text that was appended; "
+            "this format has room for one, the last. Tokenize all texts together to write it"
         )
     if made is not None:
         return int(made["ranges"][0][0])
