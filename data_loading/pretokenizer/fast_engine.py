@@ -38,8 +38,11 @@ class FastEngine(Engine):
 
     @cached_property
     def _doubtful(self) -> re.Pattern[str] | None:
-        characters = self._doubtful_characters()
-        return re.compile(f"[{characters}]") if characters else None
+        return re.compile(f"[{self._class}]") if self._class else None
+
+    @cached_property
+    def _class(self) -> str:
+        return self._doubtful_characters()
 
     def encode_batch(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
         decoded = [text.decode() for text in texts]
@@ -50,6 +53,8 @@ class FastEngine(Engine):
     def _has_doubtful(self, text: bytes, decoded: str) -> bool:
         if self._doubtful is None or decoded.isascii():
             return False
+        if len(self._class) == 1:
+            return self._class in decoded
         # Taking the ASCII out first costs a tenth of searching all of it, in most texts.
         return self._doubtful.search(text.translate(None, _ASCII).decode()) is not None
 

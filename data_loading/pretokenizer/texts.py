@@ -221,7 +221,6 @@ def _divided(
 
     Holds back only what may still become a separator line, so a line of any length passes.
     """
-    line = re.compile(rb"^" + re.escape(separator) + rb"\r?(?:\n|\Z)", re.MULTILINE)
     rest, start = b"", first
     for data, offset in text:
         start = start if rest else offset
@@ -230,30 +229,43 @@ def _divided(
         safe = rest.rfind(b"\n") + 1
         if len(rest) - safe > len(separator) + 1:
             safe = len(rest)
-        yield from _divide(rest[:safe], line, at_line_start, source, start)
+        yield from _divide(rest[:safe], separator, at_line_start, source, start)
         if safe:
             at_line_start = rest[safe - 1 : safe] == b"\n"
         rest, start = rest[safe:], start + safe
-    yield from _divide(rest, line, at_line_start, source, start)
+    yield from _divide(rest, separator, at_line_start, source, start)
     mark = {"byte": start + len(rest), "at_line_start": False}
     yield Chunk(b"", source, start + len(rest), True, mark)
 
 
-def _divide(
-    part: bytes, line: re.Pattern[bytes], at_line_start: bool, source: str, offset: int
-) -> Iterator[Chunk]:
+def _divide(part: bytes, separator: bytes, at_line_start: bool, source: str, offset: int) -> Iterator[Chunk]:
     done = 0
 
     def chunk(until: int, *, ends_document: bool) -> Chunk:
         mark = {"byte": offset + done, "at_line_start": at_line_start if done == 0 else True}
         return Chunk(part[done:until], source, offset + done, ends_document, mark)
 
-    for match in line.finditer(part):
-        if match.start() == 0 and not at_line_start:
-            continue
-        if match.end() == len(part) and not match.group().endswith(b"\n") and not match.group():
-            continue
-        yield chunk(match.start(), ends_document=True)
-        done = match.end()
+    for start, stop in _lines_equal_to(separator, part, at_line_start=at_line_start):
+        yield chunk(start, ends_document=True)
+        done = stop
     if done < len(part):
         yield chunk(len(part), ends_document=False)
+
+
+def _lines_equal_to(line: bytes, part: bytes, *, at_line_start: bool) -> Iterator[tuple[int, int]]:
+    """(start, stop) of each line equal to `line`, with its end: LF, CRLF or the end of the part.
+
+    The end of the part is no empty line. A search for bytes takes a tenth of that for the pattern of a line.
+    """
+    place = 0 if at_line_start and part.startswith(line) else part.find(b"\n" + line) + 1
+    while place or (at_line_start and part.startswith(line)):
+        stop = place + len(line)
+        if part.startswith(b"\r", stop) and (part.startswith(b"\n", stop + 1) or stop + 1 == len(part)):
+            stop += 1
+        is_whole = part.startswith(b"\n", stop) or (stop == len(part) and stop > place)
+        if is_whole:
+            stop = min(stop + 1, len(part))
+            yield place, stop
+        at_line_start = False
+        # The line break before the next one may be the end of this one.
+        place = part.find(b"\n" + line, stop - 1 if is_whole else place) + 1

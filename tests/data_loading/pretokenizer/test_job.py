@@ -285,7 +285,7 @@ class TestExistingOutput:
             with pytest.raises(UserError, match=f"{message}.*--overwrite"):
                 make(text, BytesTokenizer())
         manifest.write_text('{"format": "highwater token set", "version": 99}')
-        with pytest.raises(UserError, match="version 99, this program reads up to 1"):
+        with pytest.raises(UserError, match="version 99, this program reads up to 2"):
             make(text, BytesTokenizer())
 
 
