@@ -56,17 +56,10 @@ def choose_engine(
     Raises:
         UserError: no engine of the wanted name, or it cannot encode with this tokenizer.
     """
-    kind = None if wanted == "auto" else _kind(wanted)
-    if not isinstance(tokenizer, JsonTokenizer) or kind in (BytesEngine, ReferenceEngine):
-        return _alone(make_engine(wanted if kind else "bytes", tokenizer))
+    kind = kind_to_compare(tokenizer, wanted)
+    if kind is None or not isinstance(tokenizer, JsonTokenizer):
+        return _without_comparison(tokenizer, log, wanted)
     reference = ReferenceEngine.of(tokenizer)
-    if not tokenizer.cut_rule.exists:
-        log(
-            f"tokenizer {tokenizer.name} has no known safe cut ({tokenizer.cut_rule.why_none}): each "
-            "document is encoded whole, by the reference tokenizer"
-        )
-        return _alone(reference)
-    kind = kind or ENGINES[DEFAULT]
     verdict = hold_against_reference(kind, tokenizer, samples)
     if verdict.refusal and wanted != "auto":
         raise _refused(wanted, tokenizer, verdict.refusal)
@@ -77,14 +70,42 @@ def choose_engine(
         )
         return _alone(reference)
     fast = kind.of(tokenizer)
-    compared = {"reference": f"{REFERENCE} {reference.version}", "compared_bytes": sum(map(len, samples))}
     if verdict.difference is not None:
         log(
             f"WARNING: {fast.name} {fast.version} gives other ids than the reference tokenizer for "
             f"{verdict.difference!r} in this text. The reference takes over: slower, exact"
         )
         return Choice(reference, {**_alone(reference).facts, "refused": f"{fast.name} {fast.version}"})
-    return Choice(fast, {**_alone(fast).facts, **compared})
+    return compared(kind, tokenizer, samples)
+
+
+def kind_to_compare(tokenizer: Tokenizer, wanted: str = "auto") -> type[Engine] | None:
+    """The engine that encodes if its ids are the reference's; None where there is nothing to compare.
+
+    Raises:
+        UserError: no engine of the wanted name.
+    """
+    kind = None if wanted == "auto" else _kind(wanted)
+    if not isinstance(tokenizer, JsonTokenizer) or kind in (BytesEngine, ReferenceEngine):
+        return None
+    return (kind or ENGINES[DEFAULT]) if tokenizer.cut_rule.exists else None
+
+
+def compared(kind: type[Engine], tokenizer: Tokenizer, samples: Sequence[bytes]) -> Choice:
+    """An engine that gave the reference's ids on the samples."""
+    fast, reference = kind.of(tokenizer), ReferenceEngine.of(tokenizer)
+    facts = {"reference": f"{REFERENCE} {reference.version}", "compared_bytes": sum(map(len, samples))}
+    return Choice(fast, {**_alone(fast).facts, **facts})
+
+
+def _without_comparison(tokenizer: Tokenizer, log: Callable[[str], None], wanted: str) -> Choice:
+    if not isinstance(tokenizer, JsonTokenizer) or wanted in ("bytes", REFERENCE):
+        return _alone(make_engine("bytes" if wanted == "auto" else wanted, tokenizer))
+    log(
+        f"tokenizer {tokenizer.name} has no known safe cut ({tokenizer.cut_rule.why_none}): each "
+        "document is encoded whole, by the reference tokenizer"
+    )
+    return _alone(ReferenceEngine.of(tokenizer))
 
 
 def _kind(name: str) -> type[Engine]:

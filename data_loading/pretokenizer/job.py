@@ -16,8 +16,10 @@ from conf import UserError
 from data_loading.content import note_content
 from data_loading.layout import Layout
 from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock, Undecodable, make_blocks
+from data_loading.pretokenizer.comparison import Comparison, IdsDiffer
 from data_loading.pretokenizer.disk_space import DiskWatch, check_room
-from data_loading.pretokenizer.engines import ENGINES, Engine, choose_engine
+from data_loading.pretokenizer.engine import Engine, Unsupported
+from data_loading.pretokenizer.engines import ENGINES, choose_engine, compared, kind_to_compare
 from data_loading.pretokenizer.existing import (
     base_of,
     goes_on,
@@ -40,6 +42,7 @@ from data_loading.pretokenizer.manifest import (
 )
 from data_loading.pretokenizer.meter import Meter
 from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.parity import HERE_BELOW
 from data_loading.pretokenizer.pool import Work, WorkerDied, cores, encode_in_order
 from data_loading.pretokenizer.source import Pieces, Source
 from data_loading.pretokenizer.special_tokens import ParsingTokenizer
@@ -115,7 +118,7 @@ def pretokenize(
             if manifest is None:
                 try:
                     with memory:
-                        manifest = _make(inputs, tokenizer, files, base, options, log, memory)
+                        manifest = _make_at_once(inputs, tokenizer, files, base, options, log, memory)
                 except Undecodable as error:
                     raise with_count(error, inputs) from None
                 parts = parts_of(files, manifest)
@@ -138,6 +141,14 @@ def _check(options: Options, output: Path) -> None:
         raise UserError(f"{output}: a set of shards is a folder; choose a name without .npy with --output")
 
 
+def _make_at_once(*arguments: Any) -> dict[str, Any]:
+    """Make the set while the engine is compared with the reference; where it fails that, begin again."""
+    try:
+        return _make(*arguments, at_once=True)
+    except (IdsDiffer, Unsupported):
+        return _make(*arguments, at_once=False)
+
+
 def _make(
     inputs: Inputs,
     tokenizer: Tokenizer,
@@ -146,6 +157,8 @@ def _make(
     options: Options,
     log: Log,
     memory: JobMemory,
+    *,
+    at_once: bool,
 ) -> dict[str, Any]:
     job = job_of(inputs, tokenizer, options, base)
     is_continued = goes_on(files, job, inputs, options)
@@ -154,7 +167,14 @@ def _make(
     layout = _layout(options, base)
     with stage("choose_engine"):
         probes = [tokenizer.probe] if isinstance(tokenizer, ParsingTokenizer) else []
-        choice = choose_engine(tokenizer, [*inputs.samples(), *probes], log, options.engine)
+        samples = [*inputs.samples(), *probes]
+        comparison = (
+            _comparison(tokenizer, samples, inputs, options) if at_once and not is_continued else None
+        )
+        if comparison is not None:
+            choice = compared(comparison.engine, tokenizer, samples)
+        else:
+            choice = choose_engine(tokenizer, samples, log, options.engine)
         check_room(inputs, tokenizer, choice.engine, files, log)
     workers = workers_for(choice.engine, inputs, options)
     tokenizing = stage("tokenize", text_bytes=inputs.total_bytes, workers=workers)
@@ -187,8 +207,11 @@ def _make(
         pieces = Pieces(folder / "pieces.jsonl")
         progress = earlier
         blocks = _blocks(inputs, tokenizer, encoder, options, earlier, pieces)
+        if comparison is not None:
+            journal.hold()
+            comparison.on_equal = journal.release
         try:
-            with closing(_encoded(blocks, encoder, work, workers, log)) as encoded:
+            with closing(_encoded(blocks, encoder, work, workers, log, comparison)) as encoded:
                 for block in until_token(encoded, earlier, inputs.max_tokens):
                     assert block.after is not None
                     crc = writer.append(block)
@@ -203,6 +226,8 @@ def _make(
                     " between its document separators" if inputs.options.get("document_separator") else ""
                 )
                 raise UserError(f"{inputs.what} holds no text{between}")
+            if comparison is not None:
+                comparison.settle()
             journal.close()  # it may still be syncing the writer's files
             writer.finish()
         except BaseException as error:
@@ -214,6 +239,8 @@ def _make(
             raise
         finally:
             meter.close()
+            if comparison is not None:
+                comparison.end()
             tokenizing.facts |= {"tokens": writer.written.tokens, "peak_anon_bytes": memory.peak_bytes}
         if inputs.max_tokens is not None:
             blocks.close()
@@ -242,6 +269,16 @@ def _make(
     return manifest
 
 
+def _comparison(
+    tokenizer: Tokenizer, samples: list[bytes], inputs: Inputs, options: Options
+) -> Comparison | None:
+    """Begun, where it pays to go on meanwhile."""
+    kind = kind_to_compare(tokenizer, options.engine)
+    if kind is None or not isinstance(tokenizer, JsonTokenizer) or sum(map(len, samples)) < HERE_BELOW:
+        return None
+    return Comparison(kind, tokenizer, samples) if workers_for(kind, inputs, options) else None
+
+
 def _layout(options: Options, base: dict[str, Any] | None) -> Layout:
     if base is not None:
         return Layout(base["shard_tokens"], len(base["shards"]))
@@ -267,7 +304,7 @@ def _blocks(
         )
 
 
-def workers_for(engine: Engine, inputs: Inputs, options: Options) -> int:
+def workers_for(engine: Engine | type[Engine], inputs: Inputs, options: Options) -> int:
     """Worker processes; 0: all in this one."""
     if options.workers is not None:
         return options.workers
@@ -281,9 +318,16 @@ def _size(inputs: Inputs) -> str:
 
 
 def _encoded(
-    blocks: Iterator[Block], encoder: BlockEncoder, work: Work, workers: int, log: Log
+    blocks: Iterator[Block],
+    encoder: BlockEncoder,
+    work: Work,
+    workers: int,
+    log: Log,
+    comparison: Comparison | None,
 ) -> Generator[EncodedBlock]:
-    if workers:
+    if comparison is not None:
+        yield from comparison.watch(encode_in_order(comparison.first(blocks), work, workers, log=log))
+    elif workers:
         yield from encode_in_order(blocks, work, workers, log=log)
     else:
         for block in blocks:

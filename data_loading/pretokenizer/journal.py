@@ -53,6 +53,7 @@ class Journal:
         self._folder, self._job, self._sync = folder, job, sync
         self._generation = _next_generation(folder)
         self._synced_tokens, self._noted = progress.written.tokens, len(checksums)
+        self._held: list[bytes] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._settling: Future[None] | None = None
         self._settle(progress, list(checksums), self._generation)
@@ -64,8 +65,12 @@ class Journal:
         checksums: all so far. crc: of what the block added.
         """
         line = {**_plain(progress), "checksums": checksums[self._noted :], "crc": crc}
-        self._lines.write(f"{json.dumps(line)}\n".encode())
+        data = f"{json.dumps(line)}\n".encode()
         self._noted = len(checksums)
+        if self._held is not None:
+            self._held.append(data)
+            return
+        self._lines.write(data)
         if self._settling is not None and self._settling.done():
             self._settling.result()
             self._settling = None
@@ -76,6 +81,16 @@ class Journal:
             self._lines.close()
             self._lines = self._open()
             self._settling = self._thread.submit(self._settle, progress, list(checksums), self._generation)
+
+    def hold(self) -> None:
+        """Keep lines back from now on: what they tell of does not count yet."""
+        self._held = []
+
+    def release(self) -> None:
+        """Write what was kept back; from now on everything counts as it comes."""
+        for data in self._held or []:
+            self._lines.write(data)
+        self._held = None
 
     def _open(self) -> Any:
         return open(self._folder / f"blocks.{self._generation}.jsonl", "ab", buffering=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,9 @@ from data_loading.pretokenizer.engine import Engine, Unsupported
 from data_loading.pretokenizer.reference_engine import ReferenceEngine
 from data_loading.tokenizer import JsonTokenizer
 
-_PIECE_CHARACTERS = 1 << 16
-"""Bounds the memory of the reference tokenizer."""
-_HERE_BELOW = 1 << 17
+_PIECE_CHARACTERS = 1 << 12
+"""Bounds the memory of the reference tokenizer, which is fastest on short texts."""
+HERE_BELOW = 1 << 17
 """Bytes of samples that are compared in this process: starting another one would take longer."""
 _MOST_PROCESSES = 4
 _SHOWN_CHARACTERS = 80
@@ -43,8 +44,8 @@ def hold_against_reference(
     Raises:
         UserError: such a process died.
     """
-    pieces = [piece for sample in samples for piece in _pieces(sample)]
-    if sum(map(len, pieces)) < _HERE_BELOW:
+    pieces = [piece for sample in samples for piece in pieces_of(sample)]
+    if sum(map(len, pieces)) < HERE_BELOW:
         return Trial(engine, tokenizer, pieces).verdict()
     kills = oom_kills()
     count = min(cores(), _MOST_PROCESSES, len(pieces))
@@ -55,11 +56,12 @@ def hold_against_reference(
             child = Child(Trial(engine, bare, pieces[first::count]))
             stack.callback(child.end)
             children.append(child)
-        verdicts = [_answer(child, engine, kills) for child in children]
+        verdicts = [answer_of(child, engine, kills) for child in children]
     return next((v for v in verdicts if v.refusal or v.difference), verdicts[0])
 
 
-def _answer(child: Child, engine: type[Engine], kills: int | None) -> Verdict:
+def answer_of(child: Child, engine: type[Engine], kills: int | None) -> Any:
+    """What the child answers. Raises UserError where it died."""
     while not with_news([child], 0.25):
         child.note_memory()
     try:
@@ -133,7 +135,7 @@ def _shown(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
 
 
-def _pieces(sample: bytes) -> Iterator[bytes]:
+def pieces_of(sample: bytes) -> Iterator[bytes]:
     """Texts of their own: any part of a text will do for comparing."""
     text = sample.decode()
     for start in range(0, len(text), _PIECE_CHARACTERS):

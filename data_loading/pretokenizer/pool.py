@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from conf import UserError
 from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock
 from data_loading.pretokenizer.children import Channel, Child, cores, how_it_died, oom_kills, with_news
+from data_loading.pretokenizer.engine import Unsupported
 
 __all__ = ["Work", "WorkerDied", "cores", "encode_in_order"]
 
@@ -49,7 +50,12 @@ class Work:
     def run(self, channel: Channel) -> None:
         """In the worker: answer blocks, until the parent is gone or the engine is worn."""
         encoder = self.encoder()
-        encoder.engine.load()
+        try:
+            encoder.engine.load()
+        except Unsupported as why:
+            box, _ = channel.take()
+            channel.answer(box, (why, False))
+            return
         worn = False
         while not worn:
             box, block = channel.take()
@@ -77,6 +83,7 @@ def encode_in_order(
 
     Raises:
         UserError: a block holds bytes that are not UTF-8; the first such block in order.
+        Unsupported: the engine cannot encode with this tokenizer.
         WorkerDied: a block's worker died again when it was alone.
     """
     pool = _Pool(work, workers, log)

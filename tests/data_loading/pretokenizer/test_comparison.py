@@ -1,0 +1,162 @@
+"""The engine works while it is compared: nothing counts before it was found equal to the reference."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conf import UserError
+from data_loading.pretokenizer import comparison, job
+from data_loading.pretokenizer.children import Channel
+from data_loading.pretokenizer.engine import Unsupported
+from data_loading.pretokenizer.job import Result, pretokenize
+from data_loading.pretokenizer.journal import read_job, read_progress
+from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.texts import TextFile
+from data_loading.tokenizer_files import read_tokenizer
+from tests.data_loading.conftest import training_text
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Wrong(comparison._Encode):
+    def run(self, channel: Channel) -> None:
+        channel.answer(0, np.zeros(3, np.uint32))
+
+
+@dataclass(frozen=True)
+class Late(comparison._Encode):
+    def run(self, channel: Channel) -> None:
+        time.sleep(0.7)
+        super().run(channel)
+
+
+@dataclass(frozen=True)
+class Dying(comparison._Encode):
+    def run(self, channel: Channel) -> None:
+        raise SystemExit(7)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "a.txt"
+    path.write_text("".join(training_text()) * 12)
+    return path
+
+
+def make(text: Path, folder: Path, output: str = "a.npy", workers: int = 2) -> tuple[Result, list[str]]:
+    said: list[str] = []
+    options = Options(workers=workers, block_bytes=20_000)
+    tokenizer = read_tokenizer(folder, "gpt2")
+    result = pretokenize(TextFile(text), tokenizer, text.with_name(output), options, said.append)
+    return result, said
+
+
+@pytest.fixture
+def gpt2(tokenizer_folder: Callable[[str], Path]) -> Path:
+    return tokenizer_folder("gpt2")
+
+
+def test_the_set_is_the_one_of_comparing_first(text: Path, gpt2: Path) -> None:
+    at_once, _ = make(text, gpt2)
+    before, _ = make(text, gpt2, "b.npy", workers=0)
+    assert at_once.path.read_bytes() == before.path.read_bytes()
+    assert at_once.manifest == before.manifest
+    assert at_once.manifest["engine"]["compared_bytes"] > 200_000
+
+
+@pytest.mark.parametrize("kind", ["_Encode", "Late"])
+def test_the_verdict_is_waited_for(
+    kind: str, text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled = []
+    original = comparison.Comparison.settle
+
+    def noted(self: comparison.Comparison) -> None:
+        original(self)
+        settled.append(self._found is not None)
+
+    monkeypatch.setattr(comparison.Comparison, "settle", noted)
+    monkeypatch.setattr(comparison, "_Encode", {"Late": Late}.get(kind, comparison._Encode))
+    make(text, gpt2)
+    assert settled
+    assert all(settled)
+
+
+def test_other_ids_end_the_work_and_the_engines_are_compared_again(
+    text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    original = job._make
+
+    def noted(*arguments: object, at_once: bool) -> dict[str, object]:
+        made.append(at_once)
+        return original(*arguments, at_once=at_once)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(job, "_make", noted)
+    monkeypatch.setattr(comparison, "_Encode", Wrong)
+    result, _ = make(text, gpt2)
+    assert made == [True, False]
+    monkeypatch.undo()
+    assert result.path.read_bytes() == make(text, gpt2, "b.npy")[0].path.read_bytes()
+
+
+def test_an_engine_that_does_not_take_the_tokenizer(
+    text: Path, tokenizer_folder: Callable[[str], Path]
+) -> None:
+    """Found out by a worker; then the reference encodes, or the choice is refused."""
+    folder = tokenizer_folder("wordpiece")
+    result, said = make(text, folder)
+    assert result.manifest["engine"]["name"] == "huggingface"
+    assert any("fastokens does not take" in line for line in said)
+    with pytest.raises(UserError, match="--engine fastokens cannot encode with tokenizer"):
+        pretokenize(
+            TextFile(text), read_tokenizer(folder, "wordpiece"), text.with_name("c.npy"),
+            Options(workers=1, engine="fastokens"),
+        )  # fmt: skip
+    assert issubclass(Unsupported, ValueError)
+
+
+def test_a_reference_that_dies_is_told(text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "_Encode", Dying)
+    with pytest.raises(UserError, match=r"comparing engine fastokens .* ended with exit status 7"):
+        make(text, gpt2)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import durable
+from data_loading.pretokenizer import comparison
+from tests.data_loading.pretokenizer.test_comparison import Late, make
+
+noted = []
+def on_point(name):
+    noted.append(name)
+    if noted.count("a.npy:noted") == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+durable.on_point = on_point
+comparison._Encode = Late
+make(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def test_what_was_made_before_the_verdict_does_not_count(text: Path, gpt2: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(text), str(gpt2)]
+    assert subprocess.run(command, cwd=ROOT).returncode == -signal.SIGKILL
+    partial = text.with_name(".a.npy.partial")
+    assert (partial / "tokens.npy").stat().st_size > 10_000
+    assert read_job(partial) is not None
+    assert read_progress(partial, np.dtype("<u2"))[0].written.tokens == 0
+    result, _ = make(text, gpt2)
+    assert result.path.read_bytes() == make(text, gpt2, "b.npy")[0].path.read_bytes()
