@@ -32,6 +32,7 @@ examples:
   python pretokenize_dataset.py corpus.txt --tokenizer ./my_bpe --output Datasets/corpus.npy
   python pretokenize_dataset.py posts.txt --document-separator '<|endoftext|>'
   python pretokenize_dataset.py a.txt 'dump/*.jsonl.zst' --output Datasets/mix.npy --max-tokens 1B
+  python pretokenize_dataset.py crawl.txt --clean normalize --dedup lines
   python pretokenize_dataset.py train.txt --val held_out.txt --output Datasets/mine
   python pretokenize_dataset.py stdlib                         # the source code of Python's own library
   python pretokenize_dataset.py verify Datasets/c4.npy         # is it what its manifest says?
@@ -177,11 +178,13 @@ def _tokenizer_spec(options: argparse.Namespace, source: Source, log: Callable[[
     if options.train_tokenizer is None:
         return tokenizer_spec("bytes" if is_stdlib(options.files) else "gpt2")
     from data_loading.pretokenizer.bpe import train_tokenizer
+    from data_loading.pretokenizer.inputs import Inputs
 
     size = count_of(options.train_tokenizer, "--train-tokenizer", 1)
     tokens = outputs_of(options, f"bpe{size}")[0]
     folder = tokens.with_name(f"{tokens.name.removesuffix('.npy')}.bpe{size}")
-    return tokenizer_spec(str(train_tokenizer(source, size, folder, log)))
+    text = source.with_duplicates if isinstance(source, Inputs) else source
+    return tokenizer_spec(str(train_tokenizer(text, size, folder, log)))
 
 
 def _run_limit(given: str | None) -> int:

@@ -10,6 +10,9 @@ from pathlib import Path
 from conf import UserError
 from data_loading.locate import JSON_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, bare_name, has_known_suffix
 from data_loading.pretokenizer.byte_files import ByteFile
+from data_loading.pretokenizer.cleaned import Cleaned, check_choice, is_code
+from data_loading.pretokenizer.deduplicated import Deduplicated
+from data_loading.pretokenizer.duplicates import DEFAULT_MEMORY_BYTES, Duplicates
 from data_loading.pretokenizer.hugging_face import DEFAULT_SPLIT, PREFIX, HubDataset, saved_files
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.json_lines import TEXT_FIELD, JsonLines, Tolerance
@@ -18,12 +21,15 @@ from data_loading.pretokenizer.standard_input import ARGUMENT as STANDARD_INPUT
 from data_loading.pretokenizer.standard_input import StandardInput
 from data_loading.pretokenizer.tables import PARQUET_MAGIC, TableFile
 from data_loading.pretokenizer.texts import TextFile
+from data_loading.pretokenizer.wrapped import unwrapped
+
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class InputOptions:
     """How inputs are read. text_field: None: `text`, where there is one to name. subset, split: of
-    datasets of Hugging Face.
+    datasets of Hugging Face. clean, dedup: None: the text as it is.
     """
 
     encoding: str = "utf-8"
@@ -35,6 +41,9 @@ class InputOptions:
     max_tokens: int | None = None
     subset: str | None = None
     split: str | None = None
+    clean: str | None = None
+    dedup: str | None = None
+    dedup_memory_bytes: int = DEFAULT_MEMORY_BYTES
 
 
 def open_inputs(arguments: Sequence[str], options: InputOptions) -> Source:
@@ -53,10 +62,54 @@ def open_inputs(arguments: Sequence[str], options: InputOptions) -> Source:
         seen[identity] = name
         parts.append(open_part())
     _check_options(parts, options)
-    is_limited = options.max_documents is not None or options.max_tokens is not None
-    if len(parts) == 1 and isinstance(parts[0], TextFile) and not is_limited:
+    return as_one(parts, options, tolerance)
+
+
+def as_one(parts: Sequence[Source], options: InputOptions, tolerance: Tolerance | None = None) -> Source:
+    """The parts as one source: cleaned, without duplicates, up to a limit, where that is asked for.
+
+    Raises:
+        UserError: a choice that there is not, or an input that cannot be read twice.
+    """
+    limits = (options.max_documents, options.max_tokens)
+    if len(parts) == 1 and limits == (None, None) and options.clean is None and options.dedup is None:
         return parts[0]
-    return Inputs(parts, options.max_documents, options.max_tokens, tolerance)
+    notes: list[str] = []
+    if options.clean is not None:
+        parts = _cleaned(parts, options.clean, notes)
+    duplicates = None
+    if options.dedup is not None:
+        duplicates = Duplicates(options.dedup, options.dedup_memory_bytes)
+        _check_twice(parts, limits != (None, None), notes)
+        parts = [Deduplicated(part, duplicates, place) for place, part in enumerate(parts)]
+    return Inputs(parts, *limits, tolerance or Tolerance(), duplicates, notes)
+
+
+def _cleaned(parts: Sequence[Source], clean: str, notes: list[str]) -> list[Source]:
+    check_choice(clean)
+    code = [part.argument for part in parts if is_code(part)] if clean == "normalize" else []
+    if code:
+        names = ", ".join(code[:_SHOWN]) + (f" and {len(code) - _SHOWN:,} more" if len(code) > _SHOWN else "")
+        notes.append(
+            f"--clean normalize leaves source code as it is: {names} (--clean normalize-code cleans it too)"
+        )
+    return [part if part.argument in code else Cleaned(part, clean) for part in parts]
+
+
+def _check_twice(parts: Sequence[Source], is_limited: bool, notes: list[str]) -> None:
+    for part in parts:
+        if not part.can_continue:
+            raise UserError(
+                f"{part.what}: --dedup reads the text twice, and standard input is gone after the first "
+                "time. Write it to a file first (PROGRAM > FILE.txt), and give that"
+            )
+    hub = [part.what for part in parts if isinstance(unwrapped(part), HubDataset)]
+    if hub:
+        notes.append(f"--dedup reads {', '.join(hub)} from the hub twice, whole the first time")
+    elif is_limited:
+        notes.append(
+            "--dedup reads all of the text first, also what lies behind --max-documents or --max-tokens"
+        )
 
 
 def _named(

@@ -27,6 +27,7 @@ from data_loading.pretokenizer.blocks import (
     Undecodable,
     make_blocks,
 )
+from data_loading.pretokenizer.duplicates import FOLDER as DUPLICATES
 from data_loading.pretokenizer.engines import ENGINES, Engine, choose_engine
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.journal import Journal, Progress, read_job, read_progress
@@ -181,6 +182,7 @@ def _make(
 ) -> dict[str, Any]:
     job = _job_of(inputs, tokenizer)
     is_continued = _look_for_earlier(files, job, inputs, options)
+    inputs.prepare(files.partial, log)
     with stage("choose_engine"):
         probes = [tokenizer.probe] if isinstance(tokenizer, ParsingTokenizer) else []
         choice = choose_engine(tokenizer, [*inputs.samples(), *probes], log, options.engine)
@@ -308,8 +310,20 @@ def _look_for_earlier(files: SetFiles, job: str, inputs: Inputs, options: Option
             f"{files.partial} holds an unfinished tokenization of another text, or with another tokenizer or "
             "option. Give the ones it was begun with to go on with it, or --overwrite to begin again"
         )
-    shutil.rmtree(files.partial, ignore_errors=True)
+    _clear(files.partial, keep_duplicates=inputs.duplicates is not None and not options.overwrite)
     return False
+
+
+def _clear(folder: Path, *, keep_duplicates: bool) -> None:
+    """Remove what cannot be gone on with. What a first reading has found is looked at by who found it."""
+    if not keep_duplicates or not (folder / DUPLICATES).is_dir():
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in folder.iterdir():
+        if path.is_dir() and path.name != DUPLICATES:
+            shutil.rmtree(path)
+        elif not path.is_dir():
+            path.unlink()
 
 
 def _workers(engine: Engine, inputs: Inputs, options: Options) -> int:
