@@ -13,9 +13,11 @@ from typing import Any, cast
 from conf import UserError
 from data_loading.locate import bare_name
 from data_loading.pretokenizer.blocks import Chunk, Mark, undecodable
+from data_loading.pretokenizer.byte_files import READ_BYTES
 from data_loading.pretokenizer.cleaner import MOST_MARKS, Cleaner, RunTooLong
 from data_loading.pretokenizer.source import Pieces, Source
 from data_loading.pretokenizer.stdlib_source import StdlibSource
+from data_loading.pretokenizer.texts import TextFile
 from data_loading.pretokenizer.wrapped import Wrapped
 
 CHOICES = ("normalize", "normalize-code")
@@ -36,8 +38,10 @@ _CODE_NAMES = ("makefile", "dockerfile", "cmakelists.txt")
 
 def is_code(source: Source) -> bool:
     """By the name of the file, without the suffix of a compression."""
+    if not isinstance(source, TextFile):
+        return isinstance(source, StdlibSource)
     name = bare_name(PurePath(source.argument).name).lower()
-    return isinstance(source, StdlibSource) or PurePath(name).suffix in CODE_SUFFIXES or name in _CODE_NAMES
+    return PurePath(name).suffix in CODE_SUFFIXES or name in _CODE_NAMES
 
 
 def check_choice(clean: str) -> None:
@@ -112,21 +116,15 @@ def _restored(state: dict[str, Any]) -> _Text:
 
 
 def _cleaned(chunk: Chunk, decoder: codecs.IncrementalDecoder, text: _Text) -> bytes:
-    held_back = len(decoder.getstate()[0])
-    try:
-        found = text.cleaner.feed(decoder.decode(chunk.data, chunk.ends_document))
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise undecodable(chunk.source, "utf-8", chunk.offset - held_back + error.start, byte) from None
-    except RunTooLong:
-        raise UserError(
-            f"{chunk.source}: near byte {chunk.offset:,} there are more than {MOST_MARKS:,} marks in a row "
-            "that all belong to one character, so they cannot be put in order. Is this a text? Take them "
-            "out, or leave --clean away"
-        ) from None
+    """In parts: a chunk may be a long document, whose characters take four bytes each."""
+    found = []
+    for start in range(0, len(chunk.data) or 1, READ_BYTES):
+        part, end = chunk.data[start : start + READ_BYTES], start + READ_BYTES
+        is_last = chunk.ends_document and end >= len(chunk.data)
+        found.append(_fed(part, is_last, chunk.source, chunk.offset + start, decoder, text.cleaner))
     if chunk.ends_document:
-        found += text.cleaner.finish()
-    data = found.encode()
+        found.append(text.cleaner.finish().encode())
+    data = b"".join(found)
     text.undecoded = decoder.getstate()[0].hex()
     text.lost_bytes += len(chunk.data) - len(data)
     text.is_read, text.is_kept = text.is_read or bool(chunk.data), text.is_kept or bool(data)
@@ -134,3 +132,20 @@ def _cleaned(chunk: Chunk, decoder: codecs.IncrementalDecoder, text: _Text) -> b
         text.documents += text.is_read and not text.is_kept
         text.is_read = text.is_kept = False
     return data
+
+
+def _fed(
+    part: bytes, is_last: bool, source: str, offset: int, decoder: codecs.IncrementalDecoder, cleaner: Cleaner
+) -> bytes:
+    held_back = len(decoder.getstate()[0])
+    try:
+        return cleaner.feed(decoder.decode(part, is_last)).encode()
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise undecodable(source, "utf-8", offset - held_back + error.start, byte) from None
+    except RunTooLong:
+        raise UserError(
+            f"{source}: near byte {offset:,} there are more than {MOST_MARKS:,} marks in a row "
+            "that all belong to one character, so they cannot be put in order. Is this a text? Take them "
+            "out, or leave --clean away"
+        ) from None

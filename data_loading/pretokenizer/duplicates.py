@@ -24,7 +24,7 @@ from conf import UserError
 from conf.quantities import format_count, format_duration
 from data_loading.pretokenizer.first_seen import LEAST_MEMORY_BYTES, RECORD_BYTES, FirstSeen
 from data_loading.pretokenizer.source import Source
-from data_loading.pretokenizer.units import UNITS, Unit
+from data_loading.pretokenizer.units import UNITS, Unit, pieces
 from memory import format_bytes, stage
 
 FOLDER = "duplicates"
@@ -145,12 +145,15 @@ class _Pass:
         for part in self.parts:
             self.first.append(unit.number)
             for chunk in part.chunks():
-                unit.hash(chunk)
+                for piece, is_last in pieces(chunk.data):
+                    unit.hash(piece, ends_document=chunk.ends_document and is_last)
+                    if unit.number - waiting >= _BATCH_UNITS:
+                        waiting = unit.number
+                        yield unit.take()
                 self._tell()
-                if unit.number - waiting >= _BATCH_UNITS:
-                    waiting = unit.number
-                    yield unit.take()
         yield unit.take()
+        if time.monotonic() - self.started > _LOG_EVERY_S:
+            self._log(f"all is read: comparing the hashes of {format_count(unit.number)} {unit.name}")
 
     def _tell(self) -> None:
         if time.monotonic() - self._told < _LOG_EVERY_S:

@@ -7,7 +7,7 @@ repetition of one another. Both see the text in pieces of any size and hold none
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,8 +16,8 @@ import numpy as np
 from data_loading.pretokenizer.blocks import Chunk
 from data_loading.pretokenizer.first_seen import HASH_BYTES
 
-_PIECE_BYTES = 1 << 16
-"""Text that is divided into lines at a time."""
+PIECE_BYTES = 1 << 16
+"""Text that is divided into lines at a time: a chunk may be much longer."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Unit(Protocol):
     name: str
     number: int
 
-    def hash(self, chunk: Chunk) -> None: ...
+    def hash(self, data: bytes, *, ends_document: bool) -> None: ...
 
     def take(self) -> np.ndarray:
         """uint64 `(n, 3)`: hash and number of what has ended since the last call."""
@@ -80,11 +80,11 @@ class Documents(_Hashes):
         super().__init__()
         self._begun: Any = None
 
-    def hash(self, chunk: Chunk) -> None:
-        if chunk.data:
+    def hash(self, data: bytes, *, ends_document: bool) -> None:
+        if data:
             self._begun = self._begun or _new_hash()
-            self._begun.update(chunk.data)
-        if chunk.ends_document and self._begun is not None:
+            self._begun.update(data)
+        if ends_document and self._begun is not None:
             self._digests.append(self._begun.digest())
             self._numbers.append(self.number)
             self.number, self._begun = self.number + 1, None
@@ -113,15 +113,14 @@ class Lines(_Hashes):
         self._begun: Any = _new_hash()
         self._is_begun = self._is_blank = self._has_return = False
 
-    def hash(self, chunk: Chunk) -> None:
-        for start in range(0, len(chunk.data), _PIECE_BYTES):
-            first, *others = chunk.data[start : start + _PIECE_BYTES].split(b"\n")
-            self._go_on(first)
-            if others:
-                self._end()
-                self._whole(others[:-1])
-                self._go_on(others[-1])
-        if chunk.ends_document and self._is_begun:
+    def hash(self, data: bytes, *, ends_document: bool) -> None:
+        first, *others = data.split(b"\n")
+        self._go_on(first)
+        if others:
+            self._end()
+            self._whole(others[:-1])
+            self._go_on(others[-1])
+        if ends_document and self._is_begun:
             self._end()
 
     def _go_on(self, part: bytes) -> None:
@@ -154,8 +153,9 @@ class Lines(_Hashes):
     @staticmethod
     def kept(chunk: Chunk, at: Numbering, flags: Flags) -> bytes:
         kept = []
-        for start in range(0, len(chunk.data), _PIECE_BYTES):
-            piece = chunk.data[start : start + _PIECE_BYTES]
+        for piece, _ in pieces(chunk.data):
+            if not piece:
+                continue
             is_open = not piece.endswith(b"\n")
             count = piece.count(b"\n") + is_open
             is_dropped = flags(at.number, count)
@@ -172,6 +172,12 @@ class Lines(_Hashes):
         if chunk.ends_document and at.is_open:
             at.number, at.is_open = at.number + 1, False
         return b"".join(kept)
+
+
+def pieces(data: bytes) -> Iterator[tuple[bytes, bool]]:
+    """(part of a chunk, whether it is the last one); one at least."""
+    for start in range(0, len(data) or 1, PIECE_BYTES):
+        yield data[start : start + PIECE_BYTES], start + PIECE_BYTES >= len(data)
 
 
 def _lines(piece: bytes) -> list[bytes]:

@@ -43,7 +43,7 @@ def repeated(hashes: Sequence[tuple[int, int]]) -> list[bool]:
 
 
 class TestFirstSeen:
-    @settings(max_examples=60)
+    @settings(max_examples=40)
     @given(
         hashes=st.lists(
             st.tuples(
@@ -117,7 +117,7 @@ def opened(paths: Path | Sequence[Path], unit: str, **options: Any) -> Inputs:
 
 
 @pytest.mark.parametrize("unit", ["lines", "documents"])
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     files=st.lists(some_documents, min_size=1, max_size=3), read=st.integers(1, 40), piece=st.integers(1, 30)
 )
@@ -136,7 +136,7 @@ def test_in_any_chunks_and_from_any_mark(
         expected, dropped = list(dict.fromkeys(raw)), len(raw) - len(set(raw))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(byte_files, "READ_BYTES", read)
-        patch.setattr(units, "_PIECE_BYTES", piece)
+        patch.setattr(units, "PIECE_BYTES", piece)
         patch.setattr(duplicates, "_BATCH_UNITS", 3)
         patch.setattr(duplicates, "_WINDOW_BYTES", 1)
         source = opened(paths, unit)
