@@ -85,7 +85,21 @@ class TestFirstSeen:
         assert found.spilt_bytes < 2 * 24 * 20_000
 
 
-LINES = [b"a", b"b", b"a\r", b"", b"  ", b"\r", b"long line " * 3, "é".encode(), b"\xff", b"a\r\r", b" a"]
+LINES = [
+    b"a",
+    b"b",
+    b"ab",
+    b"a\rb",
+    b"a\r",
+    b"",
+    b"  ",
+    b"\r",
+    b"long line " * 3,
+    "é".encode(),
+    b"\xff",
+    b"a\r\r",
+    b" a",
+]
 some_documents = st.lists(
     st.lists(st.sampled_from(LINES), max_size=8).map(b"\n".join), min_size=1, max_size=5
 )  # fmt: skip
@@ -285,6 +299,27 @@ class TestRefusals:
         with pytest.raises(UserError, match="Make room, tokenize to another disk"):
             pretokenize(source, BytesTokenizer(), tmp_path / "a.npy")
         assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+    @pytest.mark.privileged
+    def test_a_disk_that_is_full_in_fact(self, tmp_path: Path, small_disk: Path) -> None:
+        (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(900_000)))
+        source = opened(tmp_path / "a.txt", "lines", dedup_memory_bytes=16 << 20)
+        with pytest.raises(UserError, match=rf"about 2\d MB more in {small_disk}, and 16 MB are free"):
+            pretokenize(source, BytesTokenizer(), small_disk / "a.npy")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(duplicates._Room, "_check", lambda *_: None)
+            with pytest.raises(UserError, match="cannot be written: No space left on device"):
+                pretokenize(source, BytesTokenizer(), small_disk / "a.npy")
+        assert list(small_disk.iterdir()) == []
+
+    def test_the_same_text_held_out(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        for name in "ab":
+            (tmp_path / f"{name}.txt").write_text("text\n")
+        given = [f"{tmp_path}/a.txt", "--val", f"{tmp_path}/b.txt", "--output", f"{tmp_path}/s"]
+        flags = ["--clean", "normalize", "--dedup", "lines", "--tokenizer", "bytes"]
+        assert pretokenize_dataset.main([*given, *flags]) == 2
+        assert "holds the same text as" in capsys.readouterr().err
+        assert len(list(tmp_path.iterdir())) == 2, "before anything is made"
 
     def test_a_text_that_grows_in_between(self, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("a\nb\n")
