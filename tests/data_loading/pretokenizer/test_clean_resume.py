@@ -165,6 +165,16 @@ def test_what_another_choice_found_is_not_used(tmp_path: Path) -> None:
     assert "duplicate documents" in found
 
 
+def test_beginning_again_uses_nothing(tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    attempt(tmp_path, "lines", "found.json:after_rename", 1)
+    said: list[str] = []
+    asked = InputOptions(document_separator="-", clean="normalize", dedup="lines")
+    source = open_inputs([str(tmp_path / name) for name in ("a.txt", "b.txt")], asked)
+    pretokenize(source, BytesTokenizer(), tmp_path / "a.npy", Options(overwrite=True), said.append)
+    assert not any("earlier attempt" in line for line in said)
+
+
 def test_an_interruption_of_the_first_pass_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

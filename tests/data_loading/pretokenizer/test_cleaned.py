@@ -203,6 +203,7 @@ class TestSource:
         self, data: bytes, read: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(byte_files, "READ_BYTES", read)
+        monkeypatch.setattr(cleaned_module, "READ_BYTES", 2)
         path = tmp_path / "a.txt"
         path.write_bytes(data)
         said = []

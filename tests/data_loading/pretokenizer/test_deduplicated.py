@@ -229,6 +229,7 @@ class TestSets:
     def test_skipped_lines_count_once(self, tmp_path: Path) -> None:
         (tmp_path / "a.jsonl").write_text('{"text": "a"}\nbroken\n{"text": "a"}\n')
         source = opened(tmp_path / "a.jsonl", "documents", document_separator=None, skip_bad=1)
+        list(source.with_duplicates.chunks())  # as --train-tokenizer reads it before
         fact = pretokenize(source, BytesTokenizer(), tmp_path / "a.npy").manifest["sources"][0]
         assert (fact["skipped"], fact["documents"], fact["duplicates"]["documents"]) == (1, 1, 1)
 
