@@ -36,6 +36,7 @@ examples:
   python pretokenize_dataset.py corpus.txt --tokenizer ./my_bpe --output Datasets/corpus.npy
   python pretokenize_dataset.py posts.txt --document-separator '<|endoftext|>'
   python pretokenize_dataset.py a.txt 'dump/*.jsonl.zst' --output Datasets/mix.npy --max-tokens 1B
+  python pretokenize_dataset.py crawl.txt --clean normalize --dedup lines
   python pretokenize_dataset.py train.txt --val held_out.txt --output Datasets/mine
   python pretokenize_dataset.py 'dump/*.zst' --output Datasets/dump --tokens-per-shard 100M
   python pretokenize_dataset.py more.jsonl.zst --output Datasets/dump --append
@@ -259,6 +260,7 @@ def _tokenizer_spec(options: argparse.Namespace, source: Source, log: Callable[[
     if options.train_tokenizer is None:
         return tokenizer_spec("bytes" if is_stdlib(options.files) else "gpt2")
     from data_loading.pretokenizer.bpe import train_tokenizer
+    from data_loading.pretokenizer.inputs import Inputs
     from data_loading.tokenizer_files import holds_tokenizer
 
     size = count_of(options.train_tokenizer, "--train-tokenizer", 1)
@@ -269,7 +271,8 @@ def _tokenizer_spec(options: argparse.Namespace, source: Source, log: Callable[[
             "--dry-run: how many tokens there will be is known only with the tokenizer, and that of "
             "--train-tokenizer is not trained yet. Plan with one that there is (--tokenizer gpt2)"
         )
-    return tokenizer_spec(str(train_tokenizer(source, size, folder, log)))
+    text = source.with_duplicates if isinstance(source, Inputs) else source
+    return tokenizer_spec(str(train_tokenizer(text, size, folder, log)))
 
 
 def _shard_tokens(options: argparse.Namespace) -> int | None:

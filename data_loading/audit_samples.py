@@ -43,6 +43,8 @@ def samples(
 def _text_of(files: SetFiles, manifest: dict[str, Any]) -> Path | None:
     """The text the set was made from, where it is one plain text that is here."""
     options, sources = manifest["options"], manifest["sources"]
+    if options.get("clean") or options.get("dedup"):
+        return None
     is_packed = any(source.get("compression") or source.get("read_bytes") for source in sources)
     if (
         is_packed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -99,22 +99,33 @@ class _Packer:
             self.index, self.chunks, self.size = self.index + 1, [], 0
 
 
+class _Part(NamedTuple):
+    """Of a chunk: all but its text."""
+
+    mark: Mark | None
+    offset: int
+    size: int
+
+
 @dataclass
 class _Rest:
     """Text of the chunks not packed yet, and which chunk each of its bytes is from."""
 
     data: bytearray = field(default_factory=bytearray)
-    start: int = 0
-    parts: deque[tuple[Mark | None, int]] = field(default_factory=deque)
+    parts: deque[_Part] = field(default_factory=deque)
     used: int = 0
+
+    @property
+    def start(self) -> int:
+        """Where its first byte is in the source; within the chunk, if that is not what the source holds."""
+        return self.parts[0].offset + self.used
 
     def add(self, chunk: Chunk) -> None:
         if not self.data:
-            self.start = chunk.offset
             self.parts.clear()
             self.used = 0
         self.data += chunk.data
-        self.parts.append((chunk.mark, len(chunk.data)))
+        self.parts.append(_Part(chunk.mark, chunk.offset, len(chunk.data)))
 
     def head(self, count: int) -> bytes:
         """The first bytes, copied once."""
@@ -124,12 +135,11 @@ class _Rest:
     def drop(self, count: int) -> Place:
         """Take the first bytes away; returns where the others begin."""
         del self.data[:count]
-        self.start += count
         self.used += count
         # The last part stays, so that a place just behind it can be told as well.
-        while len(self.parts) > 1 and self.used >= self.parts[0][1]:
-            self.used -= self.parts.popleft()[1]
-        return Place(self.parts[0][0], self.used)
+        while len(self.parts) > 1 and self.used >= self.parts[0].size:
+            self.used -= self.parts.popleft().size
+        return Place(self.parts[0].mark, self.used)
 
 
 def make_blocks(

@@ -69,7 +69,7 @@ def check_room(
     if needed is None or least is None or needed <= room:
         return
     told = f"{files.tokens} needs about {format_bytes(needed)}, and {here} has room for {format_bytes(room)}"
-    if found.error_tokens is None or least <= room:
+    if found.error_tokens is None or least <= room or inputs.may_shrink:
         log(f"WARNING: {told}. When it is full, what is done is kept")
         return
     raise UserError(

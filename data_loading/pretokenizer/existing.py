@@ -14,6 +14,7 @@ from data_loading.pretokenizer.journal import read_job
 from data_loading.pretokenizer.manifest import WRITER_VERSION
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.special_tokens import ParsingTokenizer
+from data_loading.pretokenizer.wrapped import unwrapped
 from data_loading.set_files import SetFiles
 from data_loading.shards import parts_of
 from data_loading.token_set import open_token_set, read_manifest
@@ -188,7 +189,7 @@ def _refuse_sources_of(manifest: dict[str, Any], files: SetFiles, inputs: Inputs
         for source in manifest["sources"]
     }
     for part in inputs.parts:
-        path = getattr(part, "path", None)
+        path = getattr(unwrapped(part), "path", None)
         if not isinstance(path, Path) or not path.is_file():
             continue
         stat = path.stat()

@@ -10,20 +10,26 @@ from pathlib import Path
 from conf import UserError
 from data_loading.locate import JSON_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, bare_name, has_known_suffix
 from data_loading.pretokenizer.byte_files import ByteFile
+from data_loading.pretokenizer.cleaned import Cleaned, check_choice, is_code
+from data_loading.pretokenizer.deduplicated import Deduplicated
+from data_loading.pretokenizer.duplicates import DEFAULT_MEMORY_BYTES, Duplicates
 from data_loading.pretokenizer.hugging_face import DEFAULT_SPLIT, PREFIX, HubDataset, saved_files
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.json_lines import TEXT_FIELD, JsonLines, Tolerance
-from data_loading.pretokenizer.source import Source
+from data_loading.pretokenizer.source import Part, Source
 from data_loading.pretokenizer.standard_input import ARGUMENT as STANDARD_INPUT
 from data_loading.pretokenizer.standard_input import StandardInput
 from data_loading.pretokenizer.tables import PARQUET_MAGIC, TableFile
 from data_loading.pretokenizer.texts import TextFile
+from data_loading.pretokenizer.wrapped import unwrapped
+
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class InputOptions:
     """How inputs are read. text_field: None: `text`, where there is one to name. subset, split: of
-    datasets of Hugging Face.
+    datasets of Hugging Face. clean, dedup: None: the text as it is.
     """
 
     encoding: str = "utf-8"
@@ -35,6 +41,9 @@ class InputOptions:
     max_tokens: int | None = None
     subset: str | None = None
     split: str | None = None
+    clean: str | None = None
+    dedup: str | None = None
+    dedup_memory_bytes: int = DEFAULT_MEMORY_BYTES
 
 
 def open_inputs(arguments: Sequence[str], options: InputOptions) -> Source:
@@ -44,7 +53,7 @@ def open_inputs(arguments: Sequence[str], options: InputOptions) -> Source:
         UserError: something is not there, is given twice, or an option has nothing to say something of.
     """
     tolerance = Tolerance(options.skip_bad)
-    parts: list[Source] = []
+    parts: list[Part] = []
     seen: dict[object, str] = {}
     for name, identity, open_part in _named(arguments, options, tolerance):
         if identity in seen:
@@ -53,15 +62,59 @@ def open_inputs(arguments: Sequence[str], options: InputOptions) -> Source:
         seen[identity] = name
         parts.append(open_part())
     _check_options(parts, options)
-    is_limited = options.max_documents is not None or options.max_tokens is not None
-    if len(parts) == 1 and isinstance(parts[0], TextFile) and not is_limited:
+    return as_one(parts, options, tolerance)
+
+
+def as_one(parts: Sequence[Part], options: InputOptions, tolerance: Tolerance | None = None) -> Source:
+    """The parts as one source: cleaned, without duplicates, up to a limit, where that is asked for.
+
+    Raises:
+        UserError: a choice that there is not, or an input that cannot be read twice.
+    """
+    limits = (options.max_documents, options.max_tokens)
+    if len(parts) == 1 and limits == (None, None) and options.clean is None and options.dedup is None:
         return parts[0]
-    return Inputs(parts, options.max_documents, options.max_tokens, tolerance)
+    notes: list[str] = []
+    if options.clean is not None:
+        parts = _cleaned(parts, options.clean, notes)
+    duplicates = None
+    if options.dedup is not None:
+        duplicates = Duplicates(options.dedup, options.dedup_memory_bytes)
+        _check_twice(parts, limits != (None, None), notes)
+        parts = [Deduplicated(part, duplicates, place) for place, part in enumerate(parts)]
+    return Inputs(parts, *limits, tolerance or Tolerance(), duplicates, notes)
+
+
+def _cleaned(parts: Sequence[Part], clean: str, notes: list[str]) -> list[Part]:
+    check_choice(clean)
+    code = [part.argument for part in parts if is_code(part)] if clean == "normalize" else []
+    if code:
+        names = ", ".join(code[:_SHOWN]) + (f" and {len(code) - _SHOWN:,} more" if len(code) > _SHOWN else "")
+        notes.append(
+            f"--clean normalize leaves source code as it is: {names} (--clean normalize-code cleans it too)"
+        )
+    return [part if part.argument in code else Cleaned(part, clean) for part in parts]
+
+
+def _check_twice(parts: Sequence[Part], is_limited: bool, notes: list[str]) -> None:
+    for part in parts:
+        if not part.can_continue:
+            raise UserError(
+                f"{part.what}: --dedup reads the text twice, and standard input is gone after the first "
+                "time. Write it to a file first (PROGRAM > FILE.txt), and give that"
+            )
+    hub = [part.what for part in parts if isinstance(unwrapped(part), HubDataset)]
+    if hub:
+        notes.append(f"--dedup reads {', '.join(hub)} from the hub twice, whole the first time")
+    elif is_limited:
+        notes.append(
+            "--dedup reads all of the text first, also what lies behind --max-documents or --max-tokens"
+        )
 
 
 def _named(
     arguments: Sequence[str], options: InputOptions, tolerance: Tolerance
-) -> Iterator[tuple[str, object, Callable[[], Source]]]:
+) -> Iterator[tuple[str, object, Callable[[], Part]]]:
     """(name, what is the same for the same input, what opens it)."""
     for argument in arguments:
         if argument == STANDARD_INPUT:
@@ -74,7 +127,7 @@ def _named(
             yield str(path), _identity(path), lambda path=path: open_file(path, options, tolerance)  # type: ignore[misc]
 
 
-def open_file(path: Path, options: InputOptions, tolerance: Tolerance) -> Source:
+def open_file(path: Path, options: InputOptions, tolerance: Tolerance) -> Part:
     """The source of one file, by its content and its name. Raises UserError."""
     if path.suffix == ".npy":
         raise UserError(f"{path} is a token file already; expected a text")
@@ -89,7 +142,7 @@ def open_file(path: Path, options: InputOptions, tolerance: Tolerance) -> Source
     return TextFile(path, options.encoding, options.errors, options.document_separator, stream)
 
 
-def _open_standard_input(options: InputOptions, tolerance: Tolerance) -> Source:
+def _open_standard_input(options: InputOptions, tolerance: Tolerance) -> Part:
     """A text, or lines of JSON where a field is named."""
     path, stream = Path(STANDARD_INPUT), StandardInput()
     if options.text_field is not None:
@@ -97,7 +150,7 @@ def _open_standard_input(options: InputOptions, tolerance: Tolerance) -> Source:
     return TextFile(path, options.encoding, options.errors, options.document_separator, stream)
 
 
-def _open_hub(argument: str, options: InputOptions, tolerance: Tolerance) -> Source:
+def _open_hub(argument: str, options: InputOptions, tolerance: Tolerance) -> Part:
     split, field = options.split or DEFAULT_SPLIT, options.text_field or TEXT_FIELD
     return HubDataset(argument, options.subset, split, field, tolerance)
 
@@ -151,7 +204,7 @@ def _identity(path: Path) -> object:
     return stat.st_dev, stat.st_ino
 
 
-def _check_options(parts: Sequence[Source], options: InputOptions) -> None:
+def _check_options(parts: Sequence[Part], options: InputOptions) -> None:
     used = {name for part in parts for name in part.options}
     for name in ("document_separator", "text_field"):
         if getattr(options, name) is not None and name not in used:

@@ -9,6 +9,7 @@ from typing import Any
 from conf import UserError
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.source import Source
+from data_loading.pretokenizer.wrapped import unwrapped
 
 
 def refuse_same_files(train: Source, val: Source) -> None:
@@ -32,7 +33,7 @@ def refuse_same_contents(train: dict[str, Any], val: dict[str, Any]) -> None:
 
 
 def _files(source: Source) -> list[Path]:
-    parts = source.parts if isinstance(source, Inputs) else [source]
+    parts = map(unwrapped, source.parts if isinstance(source, Inputs) else [source])
     paths = [path for part in parts if (path := getattr(part, "path", None)) is not None]
     return [path for path in paths if path.is_file()]
 

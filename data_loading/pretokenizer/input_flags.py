@@ -49,6 +49,23 @@ def add_input_flags(parser: argparse.ArgumentParser) -> None:
         help="undecodable bytes: strict (default), replace, ignore",
     )
     parser.add_argument(
+        "--clean",
+        metavar="HOW",
+        help="normalize: Unicode NFC; no control characters; runs of blanks to one space, none at the end of "
+        "a line; at most two line breaks in a row; source code (by its name) is left as it is. "
+        "normalize-code: code too",
+    )
+    parser.add_argument(
+        "--dedup",
+        metavar="WHAT",
+        help="lines or documents: drop each that came before anywhere in the inputs; reads them twice",
+    )
+    parser.add_argument(
+        "--dedup-memory",
+        metavar="SIZE",
+        help="for the hashes of --dedup; more of them go to disk beside the output (default: 256MB)",
+    )
+    parser.add_argument(
         "--skip-bad", metavar="N", help="leave out up to N lines that are no documents (default: 0)"
     )
     parser.add_argument("--max-documents", metavar="N", help="end after N documents, such as 1M")
@@ -84,8 +101,7 @@ def open_sources(given: argparse.Namespace) -> list[Source]:
 
 
 def _open(files: Sequence[str], options: InputOptions) -> Source:
-    from data_loading.pretokenizer.find_inputs import open_inputs
-    from data_loading.pretokenizer.inputs import Inputs
+    from data_loading.pretokenizer.find_inputs import as_one, open_inputs
     from data_loading.pretokenizer.stdlib_source import StdlibSource
 
     if not is_stdlib(files):
@@ -95,9 +111,7 @@ def _open(files: Sequence[str], options: InputOptions) -> Source:
             raise UserError(
                 f"--{name.replace('_', '-')}: stdlib is read file by file, so it would do nothing"
             )
-    if options.max_documents is None and options.max_tokens is None:
-        return StdlibSource()
-    return Inputs([StdlibSource()], options.max_documents, options.max_tokens)
+    return as_one([StdlibSource()], options)
 
 
 def outputs_of(given: argparse.Namespace, tokenizer_name: str) -> list[Path]:
@@ -167,7 +181,23 @@ def _input_options(given: argparse.Namespace) -> InputOptions:
         max_tokens=_limit(given.max_tokens, "--max-tokens", 1),
         subset=given.subset,
         split=given.split,
+        clean=given.clean,
+        dedup=given.dedup,
+        **_dedup_memory(given),
     )
+
+
+def _dedup_memory(given: argparse.Namespace) -> dict[str, int]:
+    from conf.quantities import parse_size
+
+    if given.dedup_memory is None:
+        return {}
+    if given.dedup is None:
+        raise UserError("--dedup-memory: without --dedup it would do nothing")
+    try:
+        return {"dedup_memory_bytes": parse_size(given.dedup_memory)}
+    except ValueError as error:
+        raise UserError(f"--dedup-memory {given.dedup_memory}: {error}") from None
 
 
 def _limit(text: str | None, flag: str, least: int) -> int | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 from data_loading.pretokenizer.blocks import Chunk, Mark
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES
+from data_loading.pretokenizer.deduplicated import Deduplicated
+from data_loading.pretokenizer.duplicates import Duplicates
 from data_loading.pretokenizer.json_lines import Tolerance
 from data_loading.pretokenizer.source import Pieces, Source
 from data_loading.set_files import SetFiles
@@ -20,13 +23,16 @@ class Inputs:
 
     max_documents: the set ends after so many. max_tokens: it ends with the document in which the
     token of that number falls; that is for the job, which sees the tokens, to say (`end_after`).
-    tolerance: shared with the parts.
+    tolerance: shared with the parts. duplicates: shared with them too, where lines or documents that
+    came before are dropped; then all parts are Deduplicated. notes: what a user is told beforehand.
     """
 
     parts: Sequence[Source]
     max_documents: int | None = None
     max_tokens: int | None = None
     tolerance: Tolerance = field(default_factory=Tolerance)
+    duplicates: Duplicates | None = None
+    notes: Sequence[str] = ()
     _facts: dict[int, dict[str, Any]] = field(init=False, default_factory=dict)
     _part: int = field(init=False, default=0)
 
@@ -38,6 +44,11 @@ class Inputs:
     def is_limited(self) -> bool:
         """It may end before its inputs do."""
         return self.max_documents is not None or self.max_tokens is not None
+
+    @property
+    def may_shrink(self) -> bool:
+        """Text may be left out of it: by cleaning, or since it came before."""
+        return bool(self.options.get("clean") or self.options.get("dedup"))
 
     @property
     def expected_bytes(self) -> int | None:
@@ -74,6 +85,23 @@ class Inputs:
     def arguments(self) -> list[str]:
         """What a user types for them."""
         return [part.argument for part in self.parts]
+
+    @property
+    def with_duplicates(self) -> Inputs:
+        """The same before any is dropped, which needs no `prepare`."""
+        parts = [part.inner if isinstance(part, Deduplicated) else part for part in self.parts]
+        return replace(self, parts=parts, duplicates=None)
+
+    def prepare(self, folder: Path, log: Callable[[str], None]) -> None:
+        """What has to be known before the text is read; to be called first.
+
+        folder: what is found stays there for another attempt. Raises UserError, or OSError of a full disk.
+        """
+        for note in self.notes:
+            log(note)
+        if self.duplicates is not None:
+            self.tolerance.found = 0
+            self.duplicates.prepare(self.with_duplicates.parts, folder, log)
 
     def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Generator[Chunk]:
         """Marks hold the file, the mark there, the documents before, and whether one is under way."""

@@ -18,6 +18,7 @@ from data_loading.layout import Layout
 from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock, Undecodable, make_blocks
 from data_loading.pretokenizer.comparison import Comparison, IdsDiffer
 from data_loading.pretokenizer.disk_space import DiskWatch, check_room
+from data_loading.pretokenizer.duplicates import FOLDER as DUPLICATES
 from data_loading.pretokenizer.engine import Engine, Unsupported
 from data_loading.pretokenizer.engines import ENGINES, choose_engine, compared, kind_to_compare
 from data_loading.pretokenizer.existing import (
@@ -163,8 +164,9 @@ def _make(
     job = job_of(inputs, tokenizer, options, base)
     is_continued = goes_on(files, job, inputs, options)
     if not is_continued:
-        shutil.rmtree(files.partial, ignore_errors=True)
+        _clear(files.partial, keep_duplicates=inputs.duplicates is not None and not options.overwrite)
     layout = _layout(options, base)
+    inputs.prepare(files.partial, log)
     with stage("choose_engine"):
         probes = [tokenizer.probe] if isinstance(tokenizer, ParsingTokenizer) else []
         samples = [*inputs.samples(), *probes]
@@ -302,6 +304,18 @@ def _blocks(
             options.run_limit_bytes,
             skip=earlier.place.skip,
         )
+
+
+def _clear(folder: Path, *, keep_duplicates: bool) -> None:
+    """Remove what cannot be gone on with. What a first reading has found is looked at by who found it."""
+    if not keep_duplicates or not (folder / DUPLICATES).is_dir():
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in folder.iterdir():
+        if path.is_dir() and path.name != DUPLICATES:
+            shutil.rmtree(path)
+        elif not path.is_dir():
+            path.unlink()
 
 
 def workers_for(engine: Engine | type[Engine], inputs: Inputs, options: Options) -> int:

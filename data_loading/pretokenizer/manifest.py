@@ -18,10 +18,15 @@ from data_loading.shards import Shards, Values
 from data_loading.splits import split_ranges
 from data_loading.token_set import FORMAT, FORMAT_VERSION, SHARDS_VERSION, fingerprint_of
 from data_loading.tokenizer import Tokenizer
+from memory import format_bytes
 
 WRITER_VERSION = "1"
 """Raised when the same text, tokenizer and options would give other bytes in a file of the set."""
 _SHOWN = 5
+_KINDS = {
+    "cleaned": {"control_characters": "control character", "blanks": "blank", "documents": "empty document"},
+    "duplicates": {"lines": "duplicate line", "documents": "duplicate document"},
+}
 
 
 @dataclass(frozen=True)
@@ -159,13 +164,24 @@ def with_shares(facts: list[dict[str, Any]], starts: Values, tokens: int) -> lis
 
 
 def left_out(facts: list[dict[str, Any]]) -> Iterator[str]:
-    """What a user is told of lines and rows that are not in the set."""
+    """What a user is told of what is not in the set: lines, rows, characters, duplicates."""
     for name, what in (("skipped", "lines that are no documents"), ("nulls", "rows without a value")):
         found = [(fact["path"], fact[name]) for fact in facts if fact.get(name)]
         if found:
             total = sum(count for _, count in found)
             more = " ..." if len(found) > _SHOWN else ""
             yield f"left out {total:,} {what}, in {', '.join(path for path, _ in found[:_SHOWN])}{more}"
+    for name, flag in (("cleaned", "--clean"), ("duplicates", "--dedup")):
+        counts = [fact[name] for fact in facts if name in fact]
+        if counts:
+            sums = {kind: sum(count.get(kind, 0) for count in counts) for kind in (*_KINDS[name], "bytes")}
+            lost = format_bytes(sums.pop("bytes"))
+            dropped = [
+                f"{number:,} {_KINDS[name][kind]}{'s' * (number != 1)}"
+                for kind, number in sums.items()
+                if number
+            ]
+            yield f"{flag} dropped {', '.join(dropped) or 'nothing'} ({lost})"
 
 
 def text_bytes_of(manifest: dict[str, Any]) -> int:

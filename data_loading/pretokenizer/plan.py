@@ -43,7 +43,7 @@ class Plan:
     workers: processes; 0: none but this one. startup_s: until an engine is chosen. here_s_per_byte: what this
     process does for each byte of text besides encoding it: checksums, writing. disk_bytes, free_bytes:
     that the set takes, and that are there for it. held: memory while the samples were encoded.
-    comparing: the most while engines were compared.
+    comparing: the most while engines were compared. may_shrink: cleaning may leave text out.
     """
 
     what: str
@@ -62,6 +62,7 @@ class Plan:
     free_bytes: int = 0
     held: Held | None = None
     comparing: Held | None = None
+    may_shrink: bool = False
 
     @property
     def seconds(self) -> float | None:
@@ -130,6 +131,7 @@ def make_plan(
         free_bytes=free_bytes(output) + held_bytes(files.partial) - taken,
         held=here.now and Held(here.now.main_bytes, found.worker_bytes, 1),
         comparing=comparing.peak,
+        may_shrink=inputs.may_shrink,
     )
 
 
@@ -201,7 +203,7 @@ def lines_of(plan: Plan) -> list[str]:
         _line("tokenizer", f"{plan.tokenizer.name} ({ids})"),
         _line("engine", _engine(choice)),
         _line("cuts", _cuts(plan.tokenizer.cut_rule)),
-        _line("tokens", _tokens(found)),
+        _line("tokens", _tokens(found) + (", before --clean and --dedup" if plan.may_shrink else "")),
     ]
     if found.documents is not None:
         told.append(_line("documents", _documents(found)))

@@ -9,6 +9,7 @@ from data_loading.pretokenizer.blocks import Undecodable
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.texts import TextFile
+from data_loading.pretokenizer.wrapped import unwrapped
 
 MOST_BYTES = 1 << 30
 """How far a text is read for the count."""
@@ -16,7 +17,7 @@ MOST_BYTES = 1 << 30
 
 def with_count(error: Undecodable, source: Source) -> UserError:
     """The error with the number of such bytes in its text, where that can be read again."""
-    for part in source.parts if isinstance(source, Inputs) else [source]:
+    for part in map(unwrapped, source.parts if isinstance(source, Inputs) else [source]):
         if (
             isinstance(part, TextFile)
             and part.can_continue
