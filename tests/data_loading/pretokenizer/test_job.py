@@ -372,7 +372,7 @@ class TestProgress:
         assert all("\r" not in line for line in lines)
         assert " of 0.1 MB, " in lines[1]
         assert "MB/s" in lines[1]
-        assert re.search(r"left, memory \d+ MB", lines[1])
+        assert re.search(r"left, memory [\d.]+ [MG]B", lines[1])
 
     def test_the_peak_of_all_processes_is_told_and_recorded(self, tmp_path: Path) -> None:
         with record_to(tmp_path / "memory.jsonl", attempt=1):
