@@ -215,9 +215,10 @@ def _same_tokens(one: Values, other: Values) -> bool:
 
 def _stdlib_place(dataset: schema.Dataset, tokenizer: schema.Tokenizer) -> Place:
     if dataset.path is None:
-        return Place(None, DEFAULT_FOLDER / default_name(tokenizer.name))
+        usual = SetFiles(DEFAULT_FOLDER / default_name(tokenizer.name))
+        return Place(None, usual.stem if SetFiles(usual.stem).exists else usual.tokens)
     path = Path(dataset.path).expanduser()
-    if path.suffix != ".npy":
+    if path.suffix != ".npy" and not SetFiles(path).exists:
         raise UserError(
             f"dataset.path={dataset.path}: with dataset=stdlib it says where the tokens go, as FILE.npy. To "
             f"train on a text of yours: dataset=text dataset.path={dataset.path}"
@@ -297,11 +298,18 @@ def _command(
         ("--text-field", None, None),
         ("--max-documents", None, None),
         ("--max-tokens", None, None),
+        ("--clean", None, None),
+        ("--dedup", None, None),
     ):
         used = value if value != default else made.get(flag[2:].replace("-", "_"), default)
         if used != default:
             options += [flag, str(used)]
-    sources = manifest["sources"] if manifest else []
+    form = manifest or {}
+    if "shard_tokens" in form:
+        options += ["--tokens-per-shard", str(form["shard_tokens"])]
+    if "val" in form:
+        options += ["--val-fraction", str(form["val"]["fraction"])]
+    sources = form.get("sources", [])
     texts = [str(place.text)] if place.text else [source["path"] for source in sources]
     if place.text is None:
         options += ["--output", str(place.tokens)]

@@ -23,7 +23,9 @@ from data_loading import data as module
 from data_loading.data import Data, NotTokenized, prepare_data
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.stdlib_source import StdlibSource
 from data_loading.pretokenizer.texts import TextFile
+from data_loading.set_files import SetFiles
 from data_loading.splits import split_ranges
 from data_loading.tokenizer import BytesTokenizer
 
@@ -173,6 +175,17 @@ class TestVerified:
         prepare(text, document_separator="-")
         text.write_text("changed")
         with pytest.raises(UserError, match="--document-separator - --overwrite"):
+            prepare(text)
+
+    def test_the_mending_command_keeps_the_form_of_the_set(self, text: Path) -> None:
+        pretokenize(
+            TextFile(text),
+            BytesTokenizer(),
+            text.with_suffix(""),
+            Options(shard_tokens=300, val_fraction=0.2),
+        )
+        text.write_text("changed")
+        with pytest.raises(UserError, match=r"--tokens-per-shard 300 --val-fraction 0\.2 --overwrite"):
             prepare(text)
 
     def test_another_length(self, text: Path) -> None:
@@ -336,6 +349,16 @@ class TestStdlib:
         assert data.train.documents is not None
         assert data.val_ranges[0].start in data.train.documents.tolist()
         assert self.prepare(tokenize=False).fingerprint == data.fingerprint
+
+    def test_a_folder_of_shards_of_it_is_used(self, here: Path) -> None:
+        usual = self.prepare().train
+        folder = usual.path.with_suffix("")
+        pretokenize(StdlibSource(), BytesTokenizer(), here / "elsewhere", Options(shard_tokens=10**6))
+        usual.path.unlink()
+        SetFiles(usual.path).manifest.unlink()
+        (here / "elsewhere").rename(folder)
+        assert self.prepare(tokenize=False).train.path == folder
+        assert self.prepare(tokenize=False, path=str(folder)).train.fingerprint == usual.fingerprint
 
     def test_the_set_of_another_library_is_refused(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         other = here / "lib"
