@@ -23,6 +23,7 @@ from tiny_run import (
     outcome,
     run_core,
     tiny_config,
+    write_text,
 )
 
 import core
@@ -455,3 +456,36 @@ def test_core_answers_at_once_without_torch(finished: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_the_shards_it_began_with(tmp_path: Path) -> None:
+    """More text is appended to its set between two attempts; it reads what it read."""
+    from data_loading.pretokenizer.job import pretokenize
+    from data_loading.pretokenizer.options import Options
+    from data_loading.pretokenizer.texts import TextFile
+    from data_loading.tokenizer import BytesTokenizer
+
+    config = tiny_config(tmp_path, max_steps=400, checkpoint_every=5)
+    write_text(tmp_path / "more.txt", 3000)
+    form = Options(shard_tokens=5000, val_fraction=0.2)
+    pretokenize(TextFile(tmp_path / "tiny.txt"), BytesTokenizer(), tmp_path / "set", form)
+    config = dataclasses.replace(
+        config, dataset=dataclasses.replace(config.dataset, path=str(tmp_path / "set"), repeat=True)
+    )
+    undisturbed = make_run(dataclasses.replace(config, runs_dir=str(tmp_path / "undisturbed")))
+    assert run_core(undisturbed).returncode == 0
+    folder = make_run(config)
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "core.py"), str(folder)], stdout=subprocess.DEVNULL
+    )
+    wait_for_step(folder, 20)
+    process.send_signal(signal.SIGTERM)
+    process.wait(60)
+    assert experiment_utils.read_status(folder)["step"] < 400
+    pretokenize(TextFile(tmp_path / "more.txt"), BytesTokenizer(), tmp_path / "set", Options(append=True))
+    assert make_run(config) != folder, "a new run reads the longer set"
+    done = run_core(folder)
+    assert done.returncode == 0, done.stdout
+    assert outcome(folder)["metrics"] == outcome(undisturbed)["metrics"]
+    assert outcome(folder)["weights and moments"] == outcome(undisturbed)["weights and moments"]
