@@ -30,8 +30,9 @@ LLAMA_3_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
 )
-TRAINED_ON_BYTES = 20 * 10**6
 SIZES = {"llama-3-like": 64_000, "unigram": 16_000}
+TRAINED_ON_BYTES = {"llama-3-like": 20 * 10**6, "unigram": 4 * 10**6}
+"""Training a Unigram model takes a minute for each megabyte."""
 
 BEST = """
 import json, sys, time
@@ -117,7 +118,8 @@ def train(kind: str, size: int, folder: Path) -> Path:
                 vocab_size=size, special_tokens=[SEPARATOR], show_progress=False,
                 initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             )  # fmt: skip
-        with open(prefix(folder, "mix", TRAINED_ON_BYTES).with_suffix(".jsonl"), encoding="utf-8") as lines:
+        text = prefix(folder, "mix", TRAINED_ON_BYTES[kind]).with_suffix(".jsonl")
+        with open(text, encoding="utf-8") as lines:
             made.train_from_iterator((json.loads(line)["text"] for line in lines), trainer)
         target.mkdir(parents=True, exist_ok=True)
         made.save(str(target / "tokenizer.json"))

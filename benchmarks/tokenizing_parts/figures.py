@@ -40,7 +40,7 @@ def speed() -> str:
     parts = [
         _note(found),
         f"{_what(found)}, {found['rounds']} rounds, {found['workers']} cores. "
-        f"Memory: {found['memory']}. {_texts(found)} Slow tools got a prefix. \"Ours is\" so many times as "
+        f'Memory: {found["memory"]}. {_texts(found)} Slow tools got a prefix. "Ours is" so many times as '
         "fast, in brackets where the start of both (their time for the first megabyte) is left out.",
         table(header, rows),
         _exactness(found),
@@ -77,6 +77,7 @@ def memory() -> str:
 
 def models() -> str:
     found = read("tokenizing_models")
+    trained = found["trained_on_bytes"]
     rows = [
         (row["tokenizer"], f"{row['ids']:,}", row["engine"], f"{row['ours_mb_s']['median']:.1f}",
          f"{row['hugging_face_best_mb_s']['median']:.1f}", f"{row['ours_over_its_best']['median']:.2f}",
@@ -84,8 +85,8 @@ def models() -> str:
         for row in found["rows"]
     ]  # fmt: skip
     text = (
-        f"{_what(found)}; both trained on {_mb(found['trained_on_bytes'])}, "
-        "since no hub is asked. Goal: a ratio of at least 1."
+        f"{_what(found)}; trained on {_mb(trained['llama-3-like'])} and "
+        f"{_mb(trained['unigram'])} of the mix, since no hub is asked. Goal: a ratio of at least 1."
     )
     header = ("tokenizer", "ids", "engine", "ours, MB/s", "its best, MB/s", "ratio", "largest worker, MB")
     return section(
