@@ -137,10 +137,14 @@ def test_both_forms_of_a_prefix_hold_the_same_documents(tmp_path: Path) -> None:
 def test_memory_of_all_processes_is_seen(tmp_path: Path) -> None:
     code = (
         "import os, subprocess, sys, time\n"
-        "if len(sys.argv) < 2: subprocess.Popen([sys.executable, sys.argv[0], 'child'])\n"
-        "held = bytearray(os.urandom(1 << 20)) * (60 if len(sys.argv) < 2 else 120)\n"
-        "file = os.memfd_create('x'); os.write(file, bytes(held[:40 << 20]))\n"
-        "time.sleep(1.5)\n"
+        "is_child = len(sys.argv) > 1\n"
+        "held = bytearray(os.urandom(1 << 20)) * (120 if is_child else 60)\n"
+        "file = os.memfd_create('x'); os.write(file, memoryview(held)[:40 << 20])\n"
+        "if is_child: print('ready', flush=True); sys.stdin.read(); sys.exit()\n"
+        "pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE}\n"
+        "grandchild = ['sh', '-c', f'{sys.executable} {sys.argv[0]} child; true']\n"
+        "child = subprocess.Popen(grandchild, **pipes)\n"
+        "child.stdout.readline(); time.sleep(1.5); child.communicate()\n"
     )
     (tmp_path / "hold.py").write_text(code)
     found = run([sys.executable, "hold.py"], tmp_path)

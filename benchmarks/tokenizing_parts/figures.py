@@ -77,7 +77,10 @@ def memory() -> str:
 
 def models() -> str:
     found = read("tokenizing_models")
-    trained = found["trained_on_bytes"]
+    trained = [
+        f"{name} on {_mb(size)} of {'the mix' if corpus == 'mix' else corpus}"
+        for name, (corpus, size) in found["trained_on"].items()
+    ]
     rows = [
         (row["tokenizer"], f"{row['ids']:,}", row["engine"], f"{row['ours_mb_s']['median']:.1f}",
          f"{row['hugging_face_best_mb_s']['median']:.1f}", f"{row['ours_over_its_best']['median']:.2f}",
@@ -85,8 +88,8 @@ def models() -> str:
         for row in found["rows"]
     ]  # fmt: skip
     text = (
-        f"{_what(found)}; trained on {_mb(trained['llama-3-like'])} and "
-        f"{_mb(trained['unigram'])} of the mix, since no hub is asked. Goal: a ratio of at least 1."
+        f"{_what(found)}; trained here, {' and '.join(trained)}, "
+        "since no hub is asked. Goal: a ratio of at least 1."
     )
     header = ("tokenizer", "ids", "engine", "ours, MB/s", "its best, MB/s", "ratio", "largest worker, MB")
     return section(
