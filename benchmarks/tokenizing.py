@@ -4,7 +4,8 @@ GPT-2 on 200 MB of English, of source code and of many languages, and on 1 GB of
 warm, every process fresh. In each round all tools run once, in an order of its own; a ratio is of two
 commands of one round. Slow tools get a prefix of the mix (told), so their own start weighs more: it is
 measured as well, on 1 MB, and a second ratio leaves it out on both sides. All get the same documents, and
-what each wrote is read back and compared.
+what each wrote is read back and compared. Needs the extras gigatoken and hub (datasets); the peers are
+installed into benchmarks/.peers-venv, 1 GB.
 
     python benchmarks/tokenizing.py [--tokenizer FOLDER] [--megatron CHECKOUT]     # about 40 minutes
     python benchmarks/tokenizing.py --rounds 1 --sizes-mb 50,200 --part-mb 50 --prefix-mb 5   # 8 minutes
@@ -37,6 +38,11 @@ from benchmarks.tokenizing_parts.whole_command import Measured, run
 
 def main() -> None:
     options = parser().parse_args()
+    missing = [name for name in ("vocab.json", "merges.txt") if not (options.tokenizer / name).exists()]
+    if missing:
+        sys.exit(
+            f"error: {options.tokenizer} has no {' and '.join(missing)} of GPT-2; say where: --tokenizer FOLDER"
+        )
     facts = corpora(options.corpora)
     python = peers_venv.peers_python()
     kind_bytes, mix_bytes = (round(float(size) * 1e6) for size in options.sizes_mb.split(","))
@@ -85,7 +91,8 @@ class Bench:
         """The corpus, or its first bytes, with one part of the lines of JSON for each worker."""
         path = prefix(self._options.corpora, name, limit)
         parts = path.with_name(f"{path.name}-parts")
-        if not parts.exists():
+        if not parts.exists() or len(list(parts.iterdir())) != self._workers:
+            shutil.rmtree(parts, ignore_errors=True)
             _split(path.with_suffix(".jsonl"), parts, self._workers)
         return path
 
