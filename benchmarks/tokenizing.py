@@ -40,8 +40,9 @@ def main() -> None:
     options = parser().parse_args()
     missing = [name for name in ("vocab.json", "merges.txt") if not (options.tokenizer / name).exists()]
     if missing:
+        files = " and ".join(missing)
         sys.exit(
-            f"error: {options.tokenizer} has no {' and '.join(missing)} of GPT-2; say where: --tokenizer FOLDER"
+            f"error: {options.tokenizer} has no {files} of GPT-2; say where they are: --tokenizer FOLDER"
         )
     facts = corpora(options.corpora)
     python = peers_venv.peers_python()
