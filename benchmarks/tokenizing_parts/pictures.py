@@ -112,12 +112,14 @@ def memory_figure(found: dict[str, Any]) -> Figure:
         if rows:
             values = [row["job_peak_bytes"] / 1e6 for row in rows]
             axes.plot([row["text_bytes"] for row in rows], values, color=color, marker="o")
+            others = [row["job_peak_bytes"] / 1e6 for row in found["rows"] if row["text_bytes"] == sizes[-1]]
             axes.annotate(
-                engine, (rows[-1]["text_bytes"], values[-1]), xytext=(0, 7), textcoords="offset points",
-                ha="right", fontsize=9, color=color,
+                engine, (rows[-1]["text_bytes"], values[-1]), xytext=(9, 0), textcoords="offset points",
+                va="bottom" if values[-1] == max(others) else "top", fontsize=9, color=color,
             )  # fmt: skip
     axes.set_xscale("log")
     axes.set_xticks(sizes, [_size(size) for size in sizes])
+    axes.set_xlim(sizes[0] / 1.5, sizes[-1] * 3.2)
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set_ylim(0, 1.12 * max(goal, *(row["job_peak_bytes"] / 1e6 for row in found["rows"])))
