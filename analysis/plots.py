@@ -46,7 +46,7 @@ def draw_run(folder: Path) -> list[Path]:
         OSError: the folder cannot be written.
     """
     run = read_run_folder(folder)
-    with _own_style():
+    with own_style():
         figures = {"loss.png": loss_figure(run), "memory.png": memory_figure(run)}
         return [_save(figure, run.path / name) for name, figure in figures.items() if figure is not None]
 
@@ -74,7 +74,7 @@ def are_drawn(folder: Path) -> bool:
 
 
 @contextmanager
-def _own_style() -> Iterator[None]:
+def own_style() -> Iterator[None]:
     """The same look whatever the user's matplotlibrc says, and nothing told on stderr."""
     # that it builds its font cache, or has no home to put it in, matplotlib tells as a warning
     chatter = logging.getLogger("matplotlib")

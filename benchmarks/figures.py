@@ -5,15 +5,15 @@ python benchmarks/figures.py
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-RESULTS = ROOT / "benchmarks" / "results"
+from benchmarks.tokenizing_parts.figures import memory, models, restart, speed
+from benchmarks.tokenizing_parts.page import read, section, table
+
 PAGE = ROOT / "docs" / "figures.md"
 
 HEAD = """# Measured figures
@@ -27,12 +27,12 @@ measures everything again.
 
 def page() -> str:
     """The whole page."""
-    sections = (startup, overhead, loss, loader, stages, threads, kills)
-    return "\n".join([HEAD, *(section() for section in sections)])
+    sections = (startup, overhead, loss, loader, stages, threads, kills, speed, memory, models, restart)
+    return "\n".join([HEAD, *(write() for write in sections)])
 
 
 def startup() -> str:
-    found = _read("startup")
+    found = read("startup")
     commands = found["commands"]
     hydra, torch = commands["import hydra"]["median"], commands["import torch"]["median"]
     rows = [
@@ -40,14 +40,14 @@ def startup() -> str:
         for name, value in commands.items()
     ]  # fmt: skip
     goals = "Goals: `--help` under 0.3 s, an error in an override under 1 s, 100 runs checked in under 1 s."
-    return _section(
+    return section(
         "How soon a command answers", "startup", found, goals,
-        _table(("whole process", "s, median", "/ import hydra", "/ import torch"), rows),
+        table(("whole process", "s, median", "/ import hydra", "/ import torch"), rows),
     )  # fmt: skip
 
 
 def overhead() -> str:
-    found = _read("overhead")
+    found = read("overhead")
     share, ratio = found["outside_the_step_share"], found["harness_over_bare_loop"]
     low, high = ratio["interval_95"]
     rows = [
@@ -55,13 +55,13 @@ def overhead() -> str:
          f"{share['median']:.2%} ({share['min']:.2%} to {share['max']:.2%})", "at most 1%"),
         ("a run / a bare loop of the same model", f"{ratio['mean']:.3f} (95%: {low:.3f} to {high:.3f})", ""),
     ]  # fmt: skip
-    return _section(
-        "What the harness costs", "overhead", found, f"{found['what']}.", _table(("", "figure", "goal"), rows)
+    return section(
+        "What the harness costs", "overhead", found, f"{found['what']}.", table(("", "figure", "goal"), rows)
     )
 
 
 def loss() -> str:
-    found = _read("loss")
+    found = read("loss")
     setting = found["setting"]
     rows = [
         (row["model"], setting["kinds"][row["kind"]], row["allocator"], f"{row['loss_ratio']:.2f}",
@@ -77,11 +77,11 @@ def loss() -> str:
         + "."
     )
     header = ("model", "loss", "allocator", "time of the loss", "time of the step", "memory, MB", "memory")
-    return _section("The loss", "loss", found, text, _table(header, rows))
+    return section("The loss", "loss", found, text, table(header, rows))
 
 
 def loader() -> str:
-    found = _read("loader_memory")
+    found = read("loader_memory")
     rows = [
         (f"{run['seq_len']} x {run['batch_size']}", f"{run['growth_bytes']['RssAnon'] / 2**20:.2f} MB",
          f"{run['growth_bytes']['RssFile'] / 2**20:,.0f} MB", f"{run['million_tokens_a_second']:,.0f}")
@@ -92,11 +92,11 @@ def loader() -> str:
         f"by at most {found['goal_rss_anon_bytes'] / 2**20:.0f} MB. RssFile is page cache."
     )
     header = ("window x batch", "growth of RssAnon", "growth of RssFile", "million tokens/s")
-    return _section("What the loader holds", "loader_memory", found, text, _table(header, rows))
+    return section("What the loader holds", "loader_memory", found, text, table(header, rows))
 
 
 def stages() -> str:
-    found = _read("memory_stage")
+    found = read("memory_stage")
     names = ("snapshot", "stage", "psutil_memory_info", "psutil_memory_full_info")
     rows = [
         (str(case["processes"]), f"{case['mapped_mb']:,} MB",
@@ -108,17 +108,17 @@ def stages() -> str:
         f"Microseconds a call, median. Goals at 9 processes: snapshot {goals['snapshot']}, stage "
         f"{goals['stage']}. A stage is two snapshots and two records on disk."
     )
-    return _section(
+    return section(
         "What measuring memory costs",
         "memory_stage",
         found,
         text,
-        _table(("processes", "mapped", *names), rows),
+        table(("processes", "mapped", *names), rows),
     )
 
 
 def threads() -> str:
-    found = _read("threads")
+    found = read("threads")
     rows = [
         (case, f"{value['median'] * 1000:.0f}", f"{value['min'] * 1000:.0f} to {value['max'] * 1000:.0f}")
         for case, value in found["step_s"].items()
@@ -128,38 +128,22 @@ def threads() -> str:
         "set nothing; numbers are the same either way."
     )
     header = ("machine, setting", "ms, median", "range")
-    return _section("How threads wait", "threads", found, text, _table(header, rows))
+    return section("How threads wait", "threads", found, text, table(header, rows))
 
 
 def kills() -> str:
-    found = _read("soak_kills")
+    found = read("soak_kills")
     at_point, at_random = found["kills"]["at a point"], found["kills"]["at a random moment"]
     text = (
         f"{at_point + at_random} SIGKILLs ({at_point} at named points such as before a rename, {at_random} "
         f"at random moments) over {found['runs']} runs: {found['differences']} differences. {found['what']}."
     )
-    return _section("Kills", "soak_kills", found, text, "", script="tests/test_kills.py")
-
-
-def _read(name: str) -> dict[str, Any]:
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def _section(title: str, name: str, found: dict[str, Any], text: str, table: str, script: str = "") -> str:
-    machine = found["machine"]
-    cpu = f"{machine['cpu']}, {machine['cores']} cores"
-    source = (
-        f"`{script or f'benchmarks/{name}.py'}`, {found['date']}, {cpu}, torch {found['versions']['torch']}, "
-        f"Python {found['versions']['python']}."
-    )
-    return "\n\n".join(part for part in (f"## {title}", text, table, source) if part) + "\n"
-
-
-def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [header, tuple("---" for _ in header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return section("Kills", "soak_kills", found, text, "", script="tests/test_kills.py")
 
 
 if __name__ == "__main__":
+    from benchmarks.tokenizing_parts.pictures import draw
+
     PAGE.write_text(page(), encoding="utf-8")
+    draw()
     print(f"wrote {PAGE.relative_to(ROOT)}")
