@@ -15,7 +15,7 @@ import numpy as np
 import durable
 from conf import UserError, schema
 from data_loading.locate import DEFAULT_FOLDER, Place, locate
-from data_loading.lookup import KNOWN, TokenizerNotFound, load_tokenizer
+from data_loading.lookup import KNOWN, TokenizerNotFound, load_tokenizer, name_of
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.job import command_for, pretokenize
 from data_loading.pretokenizer.options import Options
@@ -215,7 +215,7 @@ def _same_tokens(one: Values, other: Values) -> bool:
 
 def _stdlib_place(dataset: schema.Dataset, tokenizer: schema.Tokenizer) -> Place:
     if dataset.path is None:
-        return Place(None, DEFAULT_FOLDER / default_name(tokenizer.name))
+        return Place(None, DEFAULT_FOLDER / default_name(name_of(tokenizer)))
     path = Path(dataset.path).expanduser()
     if path.suffix != ".npy":
         raise UserError(
@@ -232,9 +232,10 @@ def _load_tokenizer(spec: schema.Tokenizer, place: Place) -> Tokenizer:
     except TokenizerNotFound:
         files = SetFiles(place.tokens)
         manifest = read_manifest(files.tokens) if spec.path is None and place.is_tokenized else None
-        if manifest and manifest["tokenizer"]["name"] == spec.name and holds_tokenizer(files.tokenizer):
-            _log.info("tokenizer %s: taken from %s, found nowhere else", spec.name, files.tokenizer)
-            return read_tokenizer(files.tokenizer, spec.name)
+        name = manifest["tokenizer"]["name"] if manifest else None
+        if name in (spec.name, spec.repo) and name is not None and holds_tokenizer(files.tokenizer):
+            _log.info("tokenizer %s: taken from %s, found nowhere else", name, files.tokenizer)
+            return read_tokenizer(files.tokenizer, name)
         raise
 
 
