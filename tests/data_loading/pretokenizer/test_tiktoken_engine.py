@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -95,7 +96,7 @@ class TestCuts:
 
 
 class TestSpecialTokens:
-    @settings(max_examples=25)
+    @settings(max_examples=15)
     @given(text=text_with_special, block=st.integers(1, 60))
     def test_parsed_they_are_the_ids_that_tiktoken_gives(
         self, text: str, block: int, tiktoken_here: Path, tmp_path_factory: pytest.TempPathFactory
@@ -204,6 +205,29 @@ class TestEngine:
             choose_engine(tokenizer, [], silent)
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import durable
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.texts import TextFile
+from data_loading.tokenizer_files import read_tokenizer
+
+text, seen = Path(sys.argv[1]), 0
+def on_point(name):
+    global seen
+    seen += name == "a.npy:noted"
+    if seen == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+durable.on_point = on_point
+tokenizer = read_tokenizer(text.with_name("saved"), "another name")
+options = Options(block_bytes=5_000, workers=int(sys.argv[2]))
+pretokenize(TextFile(text), tokenizer, text.with_suffix(".npy"), options)
+"""
+"""Tokenizes a text, and is killed after its sixth block."""
+
+
 class TestSets:
     @pytest.fixture
     def text(self, tmp_path: Path) -> Path:
@@ -224,6 +248,27 @@ class TestSets:
         assert np.load(text.with_name("0.npy")).tolist() == expected
         assert made[0] == made[1] == made[2]
         assert any("no known safe cut" in line for line in said) == (name == "unknown_pattern")
+
+    def test_killed_it_goes_on_to_the_same_bytes(self, tiktoken_here: Path, text: Path) -> None:
+        tokenizer, output = named("tiny_o200k"), text.with_suffix(".npy")
+        tokenizer.save(text.with_name("saved"))
+        for workers in (0, 2):
+            done = subprocess.run(
+                [sys.executable, "-c", KILLED, str(text), str(workers)],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == -signal.SIGKILL, done.stderr
+        said: list[str] = []
+        pretokenize(TextFile(text), tokenizer, output, Options(block_bytes=5_000, workers=0), said.append)
+        assert any("an earlier attempt made them" in line for line in said)
+        undisturbed = text.with_name("b.npy")
+        pretokenize(TextFile(text), tokenizer, undisturbed)
+        assert output.read_bytes() == undisturbed.read_bytes()
+        for name in ("ranks.tiktoken", "tiktoken.json"):
+            copies = [text.with_name(f"{stem}.tokenizer") / name for stem in "ab"]
+            assert copies[0].read_bytes() == copies[1].read_bytes()
 
     def test_the_copy_in_the_set_is_all_that_reading_it_needs(
         self, tiktoken_here: Path, text: Path, monkeypatch: pytest.MonkeyPatch
