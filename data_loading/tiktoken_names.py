@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import textwrap
 from typing import Any
 
 from conf import UserError
@@ -91,7 +92,7 @@ def _unknown(full: str, known: list[str]) -> TokenizerNotFound:
 
 def _unfetched(full: str, error: OSError) -> str:
     name = full.removeprefix(PREFIX)
-    told = " ".join(str(error).split())[:300]
+    told = textwrap.shorten(str(error), 200, placeholder=" ...")
     return (
         f"tokenizer {full}: its ranks are not in tiktoken's cache and cannot be fetched "
         f"({type(error).__name__}: {told})\n"

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 
 from conf import UserError
 from conf.schema import Tokenizer as Spec
-from data_loading.lookup import load_tokenizer, tokenizer_spec
+from data_loading.lookup import KNOWN, load_tokenizer, name_of, tokenizer_spec
 from data_loading.tiktoken_names import load_encoding
 from data_loading.tiktoken_tokenizer import RANKS_FILE, TIKTOKEN_FILE, TiktokenTokenizer, ranks_text
 from data_loading.tokenizer import TokenizerNotFound
@@ -41,6 +41,14 @@ class TestNames:
     def test_gpt2_stays_the_one_of_hugging_face(self, tiktoken_here: Path) -> None:
         assert tokenizer_spec("gpt2").repo == "openai-community/gpt2"
         assert tokenizer_spec("tiktoken:gpt2").repo == "tiktoken:gpt2"
+
+    def test_sets_of_a_command_and_of_a_run_have_one_name(self, tiktoken_here: Path) -> None:
+        for name in ("bytes", "gpt2", "tiny_r50k", "org/name"):
+            spec = tokenizer_spec(name)
+            assert name_of(spec) == spec.name
+            if name not in KNOWN:
+                assert name_of(Spec(name="custom", repo=spec.repo)) == spec.name
+        assert name_of(Spec(name="custom", path="x", repo="org/name")) == "custom"
 
     def test_a_folder_of_that_name_comes_first(
         self, tiktoken_here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

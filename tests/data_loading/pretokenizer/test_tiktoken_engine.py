@@ -284,13 +284,15 @@ class TestSets:
         (text.with_name("a.tokenizer") / "ranks.tiktoken").write_text("YQ== 1\n")
         assert [finding.what for finding in audit(output) if finding.ok is False] == ["tokenizer"]
 
-    def test_a_run_takes_the_copy_where_the_encoding_is_not_known(
+    def test_a_run_takes_the_copy_and_needs_no_package(
         self, tiktoken_here: Path, text: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pretokenize(TextFile(text), named("tiny_r50k"), text.with_suffix(".npy"))
         dataset = Dataset(source="text", path=str(text))
         asked = Spec(name="custom", repo="tiktoken:tiny_r50k")
-        with_package = prepare_data(dataset, asked, tokenize=False)
+        with monkeypatch.context() as patch:  # as where its ranks would have to be fetched
+            patch.setattr("tiktoken.get_encoding", lambda name: pytest.fail("not needed"))
+            with_package = prepare_data(dataset, asked, tokenize=False)
         monkeypatch.setitem(sys.modules, "tiktoken", None)
         without = prepare_data(dataset, asked, tokenize=False)
         assert with_package.fingerprint == without.fingerprint
