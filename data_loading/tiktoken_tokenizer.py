@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -126,10 +127,9 @@ def checked(tokenizer: TiktokenTokenizer) -> TiktokenTokenizer:
             f"tokenizer {tokenizer.name} has no rank for {len(lost)} of the byte values of UTF-8 (such as "
             f"0x{lost[0]:02x}), and tiktoken fails at a text that has one"
         )
-    numbers = [*ranks.values(), *tokenizer.special_tokens.values()]
-    if len(set(numbers)) < len(numbers):
-        twice = sorted(number for number in set(numbers) if numbers.count(number) > 1)
-        raise UserError(f"tokenizer {tokenizer.name} has two tokens of the id {twice[0]}")
+    (number, count), *_ = Counter([*ranks.values(), *tokenizer.special_tokens.values()]).most_common(1)
+    if count > 1:
+        raise UserError(f"tokenizer {tokenizer.name} has {count} tokens of the id {number}")
     return tokenizer
 
 

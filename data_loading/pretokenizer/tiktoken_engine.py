@@ -15,7 +15,7 @@ from data_loading.tiktoken_tokenizer import INSTALL, TiktokenTokenizer, encoding
 from data_loading.tokenizer import Tokenizer
 
 _LONG_RUN = 10_000
-"""Blanks in a row that are worth naming where tiktoken fails; it bears hundreds of thousands."""
+"""Blanks in a row that are worth naming where tiktoken fails; it bears 999,000."""
 
 
 class TiktokenEngine(Engine):

@@ -157,8 +157,10 @@ class TestEngine:
     def test_blanks_that_tiktoken_fails_at_are_told_with_their_byte(
         self, workers: int, tiktoken_here: Path, tmp_path: Path
     ) -> None:
-        (tmp_path / "a.txt").write_text("é. The  water\n" * 10 + " " * 1_000_000 + "rose")
-        told = r"a\.txt, byte 149: tiktoken cannot encode 1,000,001 blanks .*--clean normalize"
+        (tmp_path / "a.txt").write_text(
+            "The  water\n" * 10 + "water.文é" + " " * 1_000_000 + "rose", encoding="utf-8"
+        )
+        told = r"a\.txt, byte 121: tiktoken cannot encode 1,000,000 blanks .*--clean normalize"
         with pytest.raises(UserError, match=told):
             pretokenize(
                 TextFile(tmp_path / "a.txt"),
