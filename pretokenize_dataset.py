@@ -34,6 +34,7 @@ examples:
   python pretokenize_dataset.py Datasets/c4.txt                # -> Datasets/c4.npy, with ./gpt2_tokenizer
   python pretokenize_dataset.py corpus.txt --tokenizer bytes   # needs no tokenizer files
   python pretokenize_dataset.py corpus.txt --tokenizer ./my_bpe --output Datasets/corpus.npy
+  python pretokenize_dataset.py corpus.txt --tokenizer cl100k_base          # where tiktoken is installed
   python pretokenize_dataset.py posts.txt --document-separator '<|endoftext|>'
   python pretokenize_dataset.py a.txt 'dump/*.jsonl.zst' --output Datasets/mix.npy --max-tokens 1B
   python pretokenize_dataset.py crawl.txt --clean normalize --dedup lines
@@ -64,8 +65,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--tokenizer",
         metavar="NAME_OR_FOLDER",
-        help="bytes, gpt2, a folder with tokenizer.json or with vocab.json and merges.txt, or a hub "
-        "repository org/name (default: gpt2; bytes for stdlib)",
+        help="bytes, gpt2, a folder with tokenizer.json or with vocab.json and merges.txt, an encoding of "
+        "tiktoken (cl100k_base, o200k_base, ... or tiktoken:NAME), or a hub repository org/name (default: "
+        "gpt2; bytes for stdlib)",
     )
     result.add_argument(
         "--train-tokenizer",
@@ -107,7 +109,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--engine",
         default="auto",
-        help="auto (default), fastokens, gigatoken, huggingface: all give the same ids",
+        help="auto (default), fastokens, gigatoken, huggingface: all give the same ids; tiktoken's encodings "
+        "have one of their own",
     )
     result.add_argument(
         "--run-limit",
@@ -399,9 +402,11 @@ def _count(number: int, noun: str) -> str:
 
 def _overrides(spec: Tokenizer) -> list[str]:
     """How `experiments.py` is told of the same tokenizer."""
+    from data_loading.lookup import KNOWN
+
     if spec.path is not None:
         return ["tokenizer=custom", f"tokenizer.path={spec.path}"]
-    if "/" in spec.name:
+    if spec.name not in KNOWN:
         return ["tokenizer=custom", f"tokenizer.repo={spec.repo}"]
     return [f"tokenizer={spec.name}"]
 

@@ -127,7 +127,7 @@ def findable_tokenizer(config: Config) -> list[Problem]:
         Problem(
             "tokenizer.path",
             f"tokenizer={tokenizer.name} needs tokenizer.path=FOLDER (with tokenizer.json, or vocab.json "
-            "and merges.txt) or tokenizer.repo=ORG/NAME",
+            "and merges.txt) or tokenizer.repo=ORG/NAME or tiktoken:NAME",
         )
     ]
 

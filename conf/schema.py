@@ -109,7 +109,7 @@ class Tokenizer:
     name: str = key("bytes", "bytes, or a name for messages and file names")
     path: str | None = key(None, "folder with tokenizer.json, or vocab.json + merges.txt", kind="path")
     local_folder: str | None = key(None, "folder looked at when path is null", kind="path")
-    repo: str | None = key(None, "Hugging Face repository, cache first, then the hub")
+    repo: str | None = key(None, "Hugging Face repository, cache first, then the hub; or tiktoken:NAME")
 
 
 @dataclass

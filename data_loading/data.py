@@ -15,7 +15,7 @@ import numpy as np
 import durable
 from conf import UserError, schema
 from data_loading.locate import DEFAULT_FOLDER, Place, locate
-from data_loading.lookup import KNOWN, TokenizerNotFound, load_tokenizer
+from data_loading.lookup import KNOWN, name_of
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.job import command_for, pretokenize
 from data_loading.pretokenizer.options import Options
@@ -24,9 +24,9 @@ from data_loading.pretokenizer.stdlib_source import StdlibSource, default_name
 from data_loading.set_files import SetFiles
 from data_loading.shards import Values
 from data_loading.splits import other_ranges, split_ranges
-from data_loading.token_set import TokenSet, open_token_set, read_manifest
+from data_loading.token_set import TokenSet, open_token_set
 from data_loading.tokenizer import Tokenizer
-from data_loading.tokenizer_files import holds_tokenizer, read_tokenizer
+from data_loading.tokenizer_for import tokenizer_for
 from data_loading.verify import verify, verify_text
 from data_loading.windows import windows_in
 
@@ -124,7 +124,7 @@ def prepare_data(
     else:
         places = locate(dataset)
     places = _at_versions(places, versions)
-    loaded = _load_tokenizer(tokenizer, places[0])
+    loaded = tokenizer_for(tokenizer, places[0])
     train, *others = [
         _token_set(dataset, place, loaded, tokenizer, tokenize=tokenize, log=log) for place in places if place
     ]
@@ -215,7 +215,7 @@ def _same_tokens(one: Values, other: Values) -> bool:
 
 def _stdlib_place(dataset: schema.Dataset, tokenizer: schema.Tokenizer) -> Place:
     if dataset.path is None:
-        usual = SetFiles(DEFAULT_FOLDER / default_name(tokenizer.name))
+        usual = SetFiles(DEFAULT_FOLDER / default_name(name_of(tokenizer)))
         return Place(None, usual.stem if SetFiles(usual.stem).exists else usual.tokens)
     path = Path(dataset.path).expanduser()
     if path.suffix != ".npy" and not SetFiles(path).exists:
@@ -224,19 +224,6 @@ def _stdlib_place(dataset: schema.Dataset, tokenizer: schema.Tokenizer) -> Place
             f"train on a text of yours: dataset=text dataset.path={dataset.path}"
         )
     return Place(None, path)
-
-
-def _load_tokenizer(spec: schema.Tokenizer, place: Place) -> Tokenizer:
-    """The configured tokenizer; where it cannot be found, the copy in the token set of that name."""
-    try:
-        return load_tokenizer(spec)
-    except TokenizerNotFound:
-        files = SetFiles(place.tokens)
-        manifest = read_manifest(files.tokens) if spec.path is None and place.is_tokenized else None
-        if manifest and manifest["tokenizer"]["name"] == spec.name and holds_tokenizer(files.tokenizer):
-            _log.info("tokenizer %s: taken from %s, found nowhere else", spec.name, files.tokenizer)
-            return read_tokenizer(files.tokenizer, spec.name)
-        raise
 
 
 def _token_set(

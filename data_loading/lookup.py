@@ -1,4 +1,4 @@
-"""Finding a tokenizer: tokenizer.path, a folder here, the local Hugging Face cache, the hub."""
+"""Finding a tokenizer: tokenizer.path, a folder here, the local Hugging Face cache, the hub; tiktoken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from conf import UserError, schema
-from data_loading.tokenizer import BytesTokenizer, Tokenizer
+from data_loading.tiktoken_names import PREFIX, full_name, load_encoding
+from data_loading.tokenizer import BytesTokenizer, Tokenizer, TokenizerNotFound
 from data_loading.tokenizer_files import TOKENIZER_FILES, holds_tokenizer, read_tokenizer
 
 log = logging.getLogger("data_loading")
@@ -28,12 +29,9 @@ KNOWN = {
 }
 
 
-class TokenizerNotFound(UserError):
-    """In none of the places where it is looked for."""
-
-
 def tokenizer_spec(name_or_folder: str) -> schema.Tokenizer:
-    """What `--tokenizer` means: a known name, a folder, or a repository `org/name` of the hub.
+    """What `--tokenizer` means: a known name, a folder, an encoding of tiktoken, or a repository
+    `org/name` of the hub.
 
     Raises:
         UserError: none of them, with the choices.
@@ -43,20 +41,30 @@ def tokenizer_spec(name_or_folder: str) -> schema.Tokenizer:
     folder = Path(name_or_folder).expanduser()
     if name_or_folder and folder.is_dir():
         return schema.Tokenizer(name=folder.resolve().name, path=str(folder))
+    of_tiktoken = full_name(name_or_folder)
+    if of_tiktoken is not None:
+        return schema.Tokenizer(name=of_tiktoken, repo=of_tiktoken)
     if name_or_folder.count("/") == 1 and not name_or_folder.startswith((".", "~", "/")):
         return schema.Tokenizer(name=name_or_folder, repo=name_or_folder)
     raise UserError(
         f"--tokenizer {shlex.quote(name_or_folder)}: no such folder. Choices: {', '.join(KNOWN)}, a folder "
-        "with tokenizer.json or with vocab.json and merges.txt, or a repository org/name of the Hugging "
-        "Face hub"
+        "with tokenizer.json or with vocab.json and merges.txt, an encoding of tiktoken (tiktoken:NAME, such "
+        "as cl100k_base), or a repository org/name of the Hugging Face hub"
     )
+
+
+def name_of(spec: schema.Tokenizer) -> str:
+    """What `tokenizer_spec` calls it, for the names of files: its repository, where it is only `custom`."""
+    is_bare = spec.path is None and spec.local_folder is None
+    return spec.repo if is_bare and spec.repo is not None else spec.name
 
 
 def load_tokenizer(spec: schema.Tokenizer) -> Tokenizer:
     """The tokenizer that the configuration names.
 
     Looked for in this order: `spec.path`, `spec.local_folder`, the local Hugging Face cache, the hub
-    (the last two only where `spec.repo` says which repository).
+    (the last two only where `spec.repo` says which repository); instead of these two, the package
+    tiktoken where `spec.repo` is `tiktoken:NAME`.
 
     Raises:
         TokenizerNotFound: in none of these places; says which were tried and the command that fetches
@@ -88,6 +96,8 @@ def _find(spec: schema.Tokenizer) -> Tokenizer:
         if holds_tokenizer(folder):
             return read_tokenizer(folder, spec.name)
         tried.append(f"{folder}: " + ("holds no tokenizer" if folder.is_dir() else "no such folder here"))
+    if spec.repo is not None and spec.repo.startswith(PREFIX):
+        return load_encoding(spec.repo)
     if spec.repo is None:
         tried += [
             "local Hugging Face cache: tokenizer.repo is not given",

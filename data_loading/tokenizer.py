@@ -1,8 +1,8 @@
 """A tokenizer as the rest of the program sees it: ids, sizes, a content hash, its own files.
 
-Two kinds: bytes (no file needed) and whatever a Hugging Face tokenizer.json describes. The literal
-text of a special token (`<|endoftext|>` in a document) is ordinary text: it never becomes the
-special id.
+Three kinds: bytes (no file needed), whatever a Hugging Face tokenizer.json describes, and tiktoken's
+encodings (in `tiktoken_tokenizer`). The literal text of a special token (`<|endoftext|>` in a document)
+is ordinary text: it never becomes the special id, unless `pretokenizer.special_tokens` says so.
 """
 
 from __future__ import annotations
@@ -27,6 +27,21 @@ if TYPE_CHECKING:
 BYTES_FILE = "bytes.json"
 BYTES_EOT = 256
 END_OF_TEXT = "<|endoftext|>"
+END_OF_TEXT_NAMES = (
+    END_OF_TEXT,
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+    "<|eos|>",
+    "<|im_end|>",
+    "[EOS]",
+    "[SEP]",
+)
+"""Looked for in this order where no file of the tokenizer names its end of text."""
+
+
+class TokenizerNotFound(UserError):
+    """In none of the places where it is looked for."""
 
 
 class Tokenizer(ABC):
@@ -35,6 +50,7 @@ class Tokenizer(ABC):
     vocab_size: ids are in [0, vocab_size).
     eot_id: the id appended to each document; None where the tokenizer has no such token.
     content_hash: sha256 over what decides the ids, so it does not depend on file names or layout.
+    parses_special: special tokens in a text become their ids; the content hash does not tell.
     """
 
     name: str
@@ -42,6 +58,7 @@ class Tokenizer(ABC):
     eot_id: int | None
     content_hash: str
     cut_rule: CutRule
+    parses_special: bool = False
 
     @abstractmethod
     def encode(self, text: str) -> np.ndarray:

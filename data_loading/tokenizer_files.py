@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from conf import UserError
+from data_loading.tiktoken_tokenizer import TIKTOKEN_FILE, read_tiktoken
 from data_loading.tokenizer import (
     BYTES_FILE,
     END_OF_TEXT,
+    END_OF_TEXT_NAMES,
     BytesTokenizer,
     JsonTokenizer,
     Tokenizer,
@@ -27,18 +29,6 @@ TOKENIZER_FILES = (
     "merges.txt",
     BYTES_FILE,
 )
-END_OF_TEXT_NAMES = (
-    END_OF_TEXT,
-    "<|end_of_text|>",
-    "</s>",
-    "<eos>",
-    "<|eos|>",
-    "<|im_end|>",
-    "[EOS]",
-    "[SEP]",
-)
-"""Looked for in this order where tokenizer_config.json and special_tokens_map.json name no eos_token."""
-
 _MODELS = ("BPE", "Unigram", "WordPiece", "WordLevel")
 _SPECIAL = re.compile(r"[<\[].*[>\]]")
 _UNREACHABLE_ALLOWED = 64
@@ -46,7 +36,7 @@ _UNREACHABLE_ALLOWED = 64
 
 def holds_tokenizer(folder: Path) -> bool:
     """True when the folder has files that `read_tokenizer` reads."""
-    names = ("tokenizer.json", BYTES_FILE)
+    names = ("tokenizer.json", BYTES_FILE, TIKTOKEN_FILE)
     return any((folder / name).is_file() for name in names) or (
         (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file()
     )
@@ -66,6 +56,8 @@ def read_tokenizer(folder: Path, name: str) -> Tokenizer:
         )
     if (folder / BYTES_FILE).is_file():
         return BytesTokenizer()
+    if (folder / TIKTOKEN_FILE).is_file():
+        return read_tiktoken(folder, name)
     stamps = tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
     return _read_json_tokenizer(folder, name, stamps)
 

@@ -21,11 +21,21 @@ class Unsupported(ValueError):
     """Why an engine cannot encode with a tokenizer."""
 
 
+class Unencodable(ValueError):
+    """The package behind an engine fails at a text. number: of it in its batch. offset: bytes into it."""
+
+    def __init__(self, number: int, offset: int, why: str) -> None:
+        self.number, self.offset = number, offset
+        super().__init__(why)
+
+
 class Engine(ABC):
     """Encodes texts with one tokenizer, made from the text of its tokenizer.json.
 
     An object costs nothing until `load` or its first text. It gives exactly the ids of Hugging
     Face's own tokenizer, or it is not used (see `parity`).
+
+    definition: from which another process makes the same engine.
 
     name, version: for the manifest.
     block_bytes: text worth handing over at once; bounds the memory of one call.
@@ -43,6 +53,10 @@ class Engine(ABC):
 
     def __init__(self, definition: str) -> None:
         self._definition = definition
+
+    @property
+    def definition(self) -> str:
+        return self._definition
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Self:

@@ -13,6 +13,8 @@ from data_loading.pretokenizer.fastokens_engine import FastokensEngine
 from data_loading.pretokenizer.gigatoken_engine import GigatokenEngine
 from data_loading.pretokenizer.parity import hold_against_reference
 from data_loading.pretokenizer.reference_engine import ReferenceEngine
+from data_loading.pretokenizer.tiktoken_engine import TiktokenEngine
+from data_loading.tiktoken_tokenizer import TiktokenTokenizer
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
 
 __all__ = ["ENGINES", "Choice", "Engine", "choose_engine", "make_engine"]
@@ -22,8 +24,11 @@ ENGINES: dict[str, type[Engine]] = {
     "fastokens": FastokensEngine,
     "gigatoken": GigatokenEngine,
     "huggingface": ReferenceEngine,
+    "tiktoken": TiktokenEngine,
 }
 DEFAULT, REFERENCE = "fastokens", "huggingface"
+_NEVER_COMPARED = (BytesEngine, ReferenceEngine, TiktokenEngine)
+"""Each is itself what says which ids are right."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ def kind_to_compare(tokenizer: Tokenizer, wanted: str = "auto") -> type[Engine] 
         UserError: no engine of the wanted name.
     """
     kind = None if wanted == "auto" else _kind(wanted)
-    if not isinstance(tokenizer, JsonTokenizer) or kind in (BytesEngine, ReferenceEngine):
+    if not isinstance(tokenizer, JsonTokenizer) or kind in _NEVER_COMPARED:
         return None
     return (kind or ENGINES[DEFAULT]) if tokenizer.cut_rule.exists else None
 
@@ -99,13 +104,28 @@ def compared(kind: type[Engine], tokenizer: Tokenizer, samples: Sequence[bytes])
 
 
 def _without_comparison(tokenizer: Tokenizer, log: Callable[[str], None], wanted: str) -> Choice:
-    if not isinstance(tokenizer, JsonTokenizer) or wanted in ("bytes", REFERENCE):
+    if isinstance(tokenizer, TiktokenTokenizer) and wanted in ("auto", TiktokenEngine.name):
+        return _of_tiktoken(tokenizer, log)
+    if not isinstance(tokenizer, JsonTokenizer) or ENGINES.get(wanted) in _NEVER_COMPARED:
         return _alone(make_engine("bytes" if wanted == "auto" else wanted, tokenizer))
     log(
         f"tokenizer {tokenizer.name} has no known safe cut ({tokenizer.cut_rule.why_none}): each "
         "document is encoded whole, by the reference tokenizer"
     )
     return _alone(ReferenceEngine.of(tokenizer))
+
+
+def _of_tiktoken(tokenizer: TiktokenTokenizer, log: Callable[[str], None]) -> Choice:
+    try:
+        engine = TiktokenEngine.of(tokenizer)
+    except Unsupported as why:
+        raise _refused(TiktokenEngine.name, tokenizer, str(why)) from None
+    if not tokenizer.cut_rule.exists:
+        log(
+            f"tokenizer {tokenizer.name} has no known safe cut ({tokenizer.cut_rule.why_none}): each "
+            "document is encoded whole"
+        )
+    return _alone(engine)
 
 
 def _kind(name: str) -> type[Engine]:

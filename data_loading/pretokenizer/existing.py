@@ -13,7 +13,6 @@ from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.journal import read_job
 from data_loading.pretokenizer.manifest import WRITER_VERSION
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.special_tokens import ParsingTokenizer
 from data_loading.pretokenizer.wrapped import unwrapped
 from data_loading.set_files import SetFiles
 from data_loading.shards import parts_of
@@ -119,7 +118,7 @@ def options_of(inputs: Inputs, tokenizer: Tokenizer) -> dict[str, Any]:
     """Whatever changes ids or document borders, for the manifest."""
     return {
         **inputs.options,
-        "special_tokens": "parse" if isinstance(tokenizer, ParsingTokenizer) else "text",
+        "special_tokens": "parse" if tokenizer.parses_special else "text",
     }
 
 

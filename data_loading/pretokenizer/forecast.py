@@ -20,7 +20,7 @@ from data_loading.pretokenizer.ratio import Estimate, half_width, ratio_estimate
 from data_loading.pretokenizer.sampling import Kind, parts_of, take_samples
 from data_loading.pretokenizer.source import Part, Source
 from data_loading.pretokenizer.writer import STARTS
-from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from data_loading.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The task of that process. engine: made of the tokenizer.json whose text is `definition`."""
+    """The task of that process. engine: made of `definition`."""
 
     engine: type[Engine]
     definition: str
@@ -113,7 +113,7 @@ def forecast(source: Source | Inputs, tokenizer: Tokenizer, engine: Engine) -> F
     parts = parts_of(inputs)
     kinds = take_samples(parts, tokenizer.cut_rule)
     texts = [text for kind in kinds for sample in kind.samples for text in sample.texts]
-    found = _encoded(engine, tokenizer, texts)
+    found = _encoded(engine, texts)
     counts = iter(found.tokens)
     of_kinds = [_of_kind(kind, parts, counts, tokenizer.eot_id is not None) for kind in kinds]
     whole = _limited(inputs, kinds, of_kinds)
@@ -213,10 +213,9 @@ def _within(inputs: Inputs, documents: float, tokens: float, count: float, of_ea
     return min(left)
 
 
-def _encoded(engine: Engine, tokenizer: Tokenizer, texts: list[bytes]) -> Measured:
-    definition = tokenizer.json if isinstance(tokenizer, JsonTokenizer) else ""
+def _encoded(engine: Engine, texts: list[bytes]) -> Measured:
     kills = oom_kills()
-    child = Child(Encoding(type(engine), definition, texts))
+    child = Child(Encoding(type(engine), engine.definition, texts))
     try:
         while not with_news([child], 0.25):
             child.note_memory()

@@ -183,7 +183,7 @@ def _make(
     with tokenizing, staging(files) as folder:
         work = Work(
             engine=choice.engine.name,
-            definition=tokenizer.json if isinstance(tokenizer, JsonTokenizer) else "",
+            definition=choice.engine.definition,
             eot_id=tokenizer.eot_id,
             vocab_size=tokenizer.vocab_size,
             errors=inputs.options["errors"],

@@ -27,6 +27,7 @@ from data_loading.pretokenizer.pool import cores
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.special_tokens import ParsingTokenizer
 from data_loading.set_files import SetFiles
+from data_loading.tiktoken_tokenizer import TiktokenTokenizer
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
 from memory import format_bytes
 
@@ -137,6 +138,8 @@ def make_plan(
 
 def _tokenizer_bytes(tokenizer: Tokenizer) -> int:
     """Of the copy in the set."""
+    if isinstance(tokenizer, TiktokenTokenizer):
+        return len(tokenizer.ranks) + _KB
     if not isinstance(tokenizer, JsonTokenizer):
         return _KB
     copied = sum(file.stat().st_size for file in tokenizer.files)

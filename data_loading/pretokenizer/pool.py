@@ -33,7 +33,7 @@ class WorkerDied(UserError):
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker needs to know. definition: text of the tokenizer.json."""
+    """What a worker needs to know. definition: of the engine."""
 
     engine: str
     definition: str

@@ -1,17 +1,19 @@
 """Special tokens written out in a text, such as `<|endoftext|>`: ordinary text, or their ids.
 
 To become ids they need no engine of their own: a tokenizer.json in which they are added tokens like
-any other says it to every engine, and to the rule of safe cuts.
+any other says it to every engine, and to the rule of safe cuts. tiktoken does it itself.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from conf import UserError
+from data_loading.tiktoken_tokenizer import TiktokenTokenizer
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
 
 CHOICES = ("text", "parse")
@@ -26,6 +28,7 @@ class ParsingTokenizer(JsonTokenizer):
     """
 
     special_ids: frozenset[int] = frozenset()
+    parses_special: bool = True
 
     @property
     def plain(self) -> JsonTokenizer:
@@ -48,8 +51,10 @@ class ParsingTokenizer(JsonTokenizer):
         return "".join(f"the {text} water {text}{text}x{text}, \n{text}\n" for text in contents).encode()
 
 
-def parsing(tokenizer: Tokenizer) -> ParsingTokenizer:
+def parsing(tokenizer: Tokenizer) -> ParsingTokenizer | TiktokenTokenizer:
     """The tokenizer that reads special tokens in a text. Raises UserError where it has none."""
+    if isinstance(tokenizer, TiktokenTokenizer) and tokenizer.special_tokens:
+        return _parsing_tiktoken(tokenizer)
     added = tokenizer.definition.get("added_tokens") if isinstance(tokenizer, JsonTokenizer) else None
     special = frozenset(token["id"] for token in added or [] if token.get("special"))
     if not isinstance(tokenizer, JsonTokenizer) or not special:
@@ -58,6 +63,18 @@ def parsing(tokenizer: Tokenizer) -> ParsingTokenizer:
         )
     definition = _marked(tokenizer.definition, special, special=False)
     return ParsingTokenizer(tokenizer.name, definition, tokenizer.eot_id, tokenizer.files, special)
+
+
+def _parsing_tiktoken(tokenizer: TiktokenTokenizer) -> TiktokenTokenizer:
+    """Of two that begin at one place tiktoken takes whichever its table happens to list first."""
+    special = sorted(tokenizer.special_tokens)
+    for first, second in pairwise(special):
+        if second.startswith(first):
+            raise UserError(
+                f"--special-tokens parse: tokenizer {tokenizer.name} has the special tokens {first!r} and "
+                f"{second!r}; which of them tiktoken reads where both could stand is not fixed"
+            )
+    return replace(tokenizer, parses_special=True)
 
 
 def choose(tokenizer: Tokenizer, how: str) -> Tokenizer:

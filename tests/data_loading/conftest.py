@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -211,3 +211,24 @@ def zstd_bytes(data: bytes) -> bytes:
     else:
         from backports import zstd
     return zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1})
+
+
+@pytest.fixture(scope="session")
+def tiktoken_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with encodings of our own, for the PYTHONPATH of a process; skips without tiktoken."""
+    pytest.importorskip("tiktoken")
+    from tests.data_loading.tiktoken_plugin import write_plugin
+
+    return write_plugin(tmp_path_factory.mktemp("plugin"))
+
+
+@pytest.fixture
+def tiktoken_here(tiktoken_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """tiktoken in this process knows these encodings, and finds nothing in its cache."""
+    from tests.data_loading.tiktoken_plugin import forget
+
+    monkeypatch.syspath_prepend(str(tiktoken_folder))
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "cache"))
+    forget()
+    yield tiktoken_folder
+    forget()

@@ -40,7 +40,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "_START_BYTES", 100 << 10)
     monkeypatch.setattr(sampling, "_EACH_START_BYTES", 10 << 10)
 
-    def here(engine: Engine, tokenizer: Tokenizer, texts: list[bytes]) -> Measured:
+    def here(engine: Engine, texts: list[bytes]) -> Measured:
         return Measured([int(count) for count in engine.encode_batch(texts)[1]], 1e6, 0.0, 0)
 
     monkeypatch.setattr(forecast_room, "_encoded", here)

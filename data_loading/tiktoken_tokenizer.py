@@ -1,0 +1,217 @@
+"""A tokenizer of the package tiktoken: ranks of byte strings, a pattern that divides text, special tokens.
+
+It knows its ids, and decodes, without the package; only to encode is the package needed. Its files are
+`ranks.tiktoken`, the text in which tiktoken itself keeps ranks (a line each: the token in base64, its
+rank), and `tiktoken.json` with the rest.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conf import UserError
+from data_loading.pretokenizer.cuts import CutRule
+from data_loading.pretokenizer.tiktoken_cuts import tiktoken_cut_rule
+from data_loading.tokenizer import END_OF_TEXT_NAMES, Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tiktoken
+
+RANKS_FILE = "ranks.tiktoken"
+TIKTOKEN_FILE = "tiktoken.json"
+INSTALL = "pip install tiktoken"
+
+_UTF8_BYTES = [byte for byte in range(0xF5) if byte not in (0xC0, 0xC1)]
+
+
+@dataclass(frozen=True)
+class TiktokenTokenizer(Tokenizer):
+    """ranks: lines of `ranks.tiktoken`, by rank. parses_special: special tokens in a text become their ids.
+
+    Ids between 0 and vocab_size may stand for nothing: OpenAI's encodings leave some free.
+    """
+
+    name: str
+    pattern: str
+    special_tokens: dict[str, int]
+    ranks: str
+    parses_special: bool = False
+
+    @cached_property
+    def vocab_size(self) -> int:  # type: ignore[override]
+        return max(self._tokens) + 1
+
+    @property
+    def unused_ids(self) -> int:
+        """How many ids below vocab_size stand for nothing."""
+        return self.vocab_size - len(self._tokens)
+
+    @cached_property
+    def eot_id(self) -> int | None:  # type: ignore[override]
+        known = self.special_tokens
+        return next((known[name] for name in END_OF_TEXT_NAMES if name in known), None)
+
+    @cached_property
+    def content_hash(self) -> str:  # type: ignore[override]
+        return _content_hash(self.pattern, self.special_tokens, self.ranks)
+
+    @cached_property
+    def cut_rule(self) -> CutRule:  # type: ignore[override]
+        return tiktoken_cut_rule(self.pattern, self.special_tokens if self.parses_special else ())
+
+    @property
+    def json(self) -> str:
+        """All that decides the ids: what `encoding_of` takes."""
+        return json.dumps(
+            {
+                "pattern": self.pattern,
+                "special_tokens": self.special_tokens,
+                "ranks": self.ranks,
+                "parses_special": self.parses_special,
+            }
+        )
+
+    @cached_property
+    def _encoding(self) -> tuple[tiktoken.Encoding, bool]:
+        return encoding_of(self.json)
+
+    @cached_property
+    def _tokens(self) -> dict[int, bytes]:
+        special = {number: text.encode() for text, number in self.special_tokens.items()}
+        return {
+            rank: token for token, rank in _parsed(self.ranks, f"tokenizer {self.name}").items()
+        } | special
+
+    def encode(self, text: str) -> np.ndarray:
+        return ids_of(*self._encoding, text)
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """As the class above says; an id that stands for nothing becomes U+FFFD as well."""
+        nothing = "\ufffd".encode()
+        return b"".join(self._tokens.get(int(i), nothing) for i in ids).decode(errors="replace")
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / RANKS_FILE).write_text(self.ranks, encoding="ascii")
+        description = {
+            "type": "tiktoken",
+            "pattern": self.pattern,
+            "special_tokens": self.special_tokens,
+            "content_hash": self.content_hash,
+        }
+        text = json.dumps(description, indent=2, ensure_ascii=False)
+        (folder / TIKTOKEN_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def ranks_text(ranks: dict[bytes, int]) -> str:
+    """As `ranks.tiktoken` has them."""
+    lines = sorted(ranks.items(), key=lambda entry: entry[1])
+    return "".join(f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in lines)
+
+
+def checked(tokenizer: TiktokenTokenizer) -> TiktokenTokenizer:
+    """The tokenizer, unless it would fail on some text or give one id to two tokens. Raises UserError."""
+    ranks = _parsed(tokenizer.ranks, f"tokenizer {tokenizer.name}")
+    lost = [byte for byte in _UTF8_BYTES if bytes([byte]) not in ranks]
+    if lost:
+        raise UserError(
+            f"tokenizer {tokenizer.name} has no rank for {len(lost)} of the byte values of UTF-8 (such as "
+            f"0x{lost[0]:02x}), and tiktoken fails at a text that has one"
+        )
+    (number, count), *_ = Counter([*ranks.values(), *tokenizer.special_tokens.values()]).most_common(1)
+    if count > 1:
+        raise UserError(f"tokenizer {tokenizer.name} has {count} tokens of the id {number}")
+    return tokenizer
+
+
+def read_tiktoken(folder: Path, name: str) -> TiktokenTokenizer:
+    """What `TiktokenTokenizer.save` wrote.
+
+    Raises:
+        UserError: a file is missing or damaged.
+    """
+    path, ranks_path = folder / TIKTOKEN_FILE, folder / RANKS_FILE
+    try:
+        said: Any = json.loads(path.read_text(encoding="utf-8"))
+        pattern, special = str(said["pattern"]), {str(k): int(v) for k, v in said["special_tokens"].items()}
+        there = str(said["content_hash"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is damaged ({type(error).__name__}: {error}). {_MEND}") from error
+    try:
+        ranks = ranks_path.read_text(encoding="ascii")
+    except FileNotFoundError:
+        raise UserError(f"{ranks_path} is missing, which belongs to {path.name}. {_MEND}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{ranks_path} is damaged ({error}). {_MEND}") from error
+    _parsed(ranks, str(ranks_path))
+    if _content_hash(pattern, special, ranks) != there:
+        raise UserError(
+            f"{ranks_path} and {path.name} are not what was saved: their content is "
+            f"{_content_hash(pattern, special, ranks)[:12]}, and {path.name} says {there[:12]}. {_MEND}"
+        )
+    return TiktokenTokenizer(name, pattern, special, ranks)
+
+
+_MEND = "Copy the folder again, or tokenize anew with --tokenizer tiktoken:NAME"
+
+
+def _content_hash(pattern: str, special_tokens: dict[str, int], ranks: str) -> str:
+    facts = json.dumps([pattern, sorted(special_tokens.items())])
+    return hashlib.sha256(f"tiktoken\n{facts}\n{ranks}".encode()).hexdigest()
+
+
+def _parsed(ranks: str, what: str) -> dict[bytes, int]:
+    found: dict[bytes, int] = {}
+    for number, line in enumerate(ranks.splitlines(), 1):
+        try:
+            token, rank = line.split(" ")
+            found[base64.b64decode(token, validate=True)] = int(rank)
+        except ValueError:
+            raise UserError(
+                f"{what}, line {number}: expected a token in base64 and its rank, found {line[:80]!r}. "
+                f"{_MEND}"
+            ) from None
+    if not found:
+        raise UserError(f"{what} has no ranks. {_MEND}")
+    return found
+
+
+def encoding_of(definition: str) -> tuple[tiktoken.Encoding, bool]:
+    """tiktoken's encoding of a `TiktokenTokenizer.json`, and whether it parses special tokens.
+
+    Raises:
+        UserError: tiktoken is not installed.
+    """
+    try:
+        import tiktoken
+    except ImportError as error:
+        raise UserError(
+            f"a tokenizer of tiktoken encodes only where it is installed ({error}): {INSTALL}"
+        ) from None
+    said = json.loads(definition)
+    encoding = tiktoken.Encoding(
+        "",
+        pat_str=said["pattern"],
+        mergeable_ranks=_parsed(said["ranks"], "the tokenizer"),
+        special_tokens=said["special_tokens"],
+    )
+    return encoding, said["parses_special"]
+
+
+def ids_of(encoding: tiktoken.Encoding, parses_special: bool, text: str) -> np.ndarray:
+    """Ids of a text, uint32 `(n,)`.
+
+    Raises:
+        ValueError: tiktoken's regular expressions fail, which they do at very long runs of blanks.
+    """
+    allowed = encoding.special_tokens_set if parses_special else frozenset[str]()
+    return encoding.encode_to_numpy(text, allowed_special=allowed, disallowed_special=())

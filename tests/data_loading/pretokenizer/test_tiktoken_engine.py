@@ -1,0 +1,348 @@
+"""Texts encoded by tiktoken: cuts change no id, nor do workers, kills or special tokens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from conf import UserError
+from conf.schema import Dataset
+from conf.schema import Tokenizer as Spec
+from data_loading.audit import audit
+from data_loading.data import prepare_data
+from data_loading.inspection import inspect
+from data_loading.lookup import load_tokenizer, tokenizer_spec
+from data_loading.pretokenizer import tiktoken_cuts
+from data_loading.pretokenizer.engine import Unsupported
+from data_loading.pretokenizer.engines import choose_engine, make_engine
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.special_tokens import CHOICES, choose, parsing
+from data_loading.pretokenizer.texts import TextFile
+from data_loading.pretokenizer.tiktoken_engine import TiktokenEngine
+from data_loading.tiktoken_tokenizer import TiktokenTokenizer
+from data_loading.tokenizer import BytesTokenizer
+from data_loading.tokenizer_files import read_tokenizer
+from tests.data_loading.conftest import hostile_text, training_text
+from tests.data_loading.pretokenizer.test_cuts import encoded_apart, safe_cuts
+from tests.data_loading.tiktoken_plugin import PATTERN, SPECIAL
+
+ROOT = Path(__file__).resolve().parents[3]
+SPACE, LINE_FEED = 0x20, 0x0A
+text_with_special = st.lists(st.one_of(st.sampled_from([*SPECIAL]), hostile_text), max_size=5).map("".join)
+
+
+@cache
+def named(name: str, special_tokens: str = "text") -> TiktokenTokenizer:
+    found = choose(load_tokenizer(tokenizer_spec(name)), special_tokens)
+    assert isinstance(found, TiktokenTokenizer)
+    return found
+
+
+def silent(line: str) -> None:
+    pass
+
+
+class TestCuts:
+    @pytest.mark.parametrize("how", CHOICES)
+    @pytest.mark.parametrize("name", PATTERN)
+    @settings(max_examples=40)
+    @given(text=text_with_special)
+    @example(
+        text="a b 'S  the word\n\n <tool> x!\n/ the\r\n<tool>  a </s> b<|endoftext|> a  \n!\n !\n\n  '\n's "
+    )
+    def test_encoding_apart_at_every_safe_cut_gives_the_ids_of_the_whole(
+        self, text: str, name: str, how: str, tiktoken_here: Path
+    ) -> None:
+        tokenizer = named(name, how)
+        data = text.encode()
+        cuts = list(safe_cuts(data, tokenizer.cut_rule))
+        assert encoded_apart(tokenizer, data, cuts) == tokenizer.encode(text).tolist()
+
+    def test_a_line_feed_is_a_border_for_the_patterns_of_gpt2_only(self, tiktoken_here: Path) -> None:
+        for name in PATTERN:
+            with_line_feed = (SPACE, LINE_FEED) if name in ("tiny_r50k", "tiny_gpt2") else (SPACE,)
+            assert named(name).cut_rule.before == with_line_feed
+
+    def test_no_rule_where_a_cut_would_change_ids(self, tiktoken_here: Path) -> None:
+        rule = named("unknown_pattern").cut_rule
+        assert (rule.exists, rule.why_none) == (False, "a pattern that is not known")
+        assert named("spaced").cut_rule.exists, "as text its special tokens are cut like all else"
+        assert (
+            parsing(named("spaced")).cut_rule.why_none == "the special token 'a the' matches across a space"
+        )
+        assert parsing(named("lined")).cut_rule.before == (SPACE,)
+
+    def test_the_patterns_are_those_of_the_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("tiktoken")
+        from tiktoken_ext import openai_public
+
+        monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda *_, **__: {})
+        monkeypatch.setattr(openai_public, "data_gym_to_mergeable_bpe_ranks", lambda *_, **__: {})
+        made = {name: make()["pat_str"] for name, make in openai_public.ENCODING_CONSTRUCTORS.items()}
+        assert set(made.values()) <= set(tiktoken_cuts.TIKTOKEN_PATTERNS)
+        for name in ("gpt2", "r50k_base", "p50k_base"):
+            assert made[name] in tiktoken_cuts.LINE_FEED_TOO
+
+
+class TestSpecialTokens:
+    @settings(max_examples=15)
+    @given(text=text_with_special, block=st.integers(1, 60))
+    def test_parsed_they_are_the_ids_that_tiktoken_gives(
+        self, text: str, block: int, tiktoken_here: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        import tiktoken
+
+        text = text or "x"
+        path = tmp_path_factory.mktemp("x") / "a.txt"
+        path.write_bytes(text.encode())
+        pretokenize(
+            TextFile(path), named("lined", "parse"), path.with_suffix(".npy"), Options(block_bytes=block)
+        )
+        expected = tiktoken.get_encoding("lined").encode(text, allowed_special="all")
+        assert np.load(path.with_suffix(".npy")).tolist() == [*expected, 800]
+
+    def test_the_set_says_which_and_deep_verification_reads_it_so(
+        self, tiktoken_here: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "a.txt").write_text("One <|endoftext|> two and <tool> three. " * 500)
+        for how, count in (("text", 1), ("parse", 501)):
+            output = tmp_path / f"{how}.npy"
+            made = pretokenize(TextFile(tmp_path / "a.txt"), choose(named("tiny_o200k"), how), output)
+            assert made.manifest["options"]["special_tokens"] == how
+            assert np.load(output).tolist().count(800) == count
+            findings = audit(output, deep=True)
+            assert [str(found) for found in findings if not found.ok] == []
+            assert {"sample of the text", "sample of the tokens"} <= {found.what for found in findings}
+
+    def test_refused_where_it_would_not_be_exact_or_there_are_none(self, tiktoken_here: Path) -> None:
+        with pytest.raises(UserError, match="the special tokens '<tool>' and '<tool>s'; which of them"):
+            parsing(named("prefixes"))
+        with pytest.raises(UserError, match="tokenizer tiktoken:no_end has no special tokens"):
+            parsing(named("no_end"))
+
+
+class TestEngine:
+    @settings(max_examples=25)
+    @given(texts=st.lists(hostile_text, max_size=5))
+    def test_ids_and_lengths(self, texts: list[str], tiktoken_here: Path) -> None:
+        tokenizer = named("tiny_cl100k")
+        expected = [tokenizer.encode(text) for text in texts]
+        ids, lengths = make_engine("tiktoken", tokenizer).encode_batch([text.encode() for text in texts])
+        assert (ids.dtype, lengths.dtype) == (np.uint32, np.int64)
+        assert lengths.tolist() == [len(part) for part in expected]
+        assert ids.tolist() == [i for part in expected for i in part.tolist()]
+
+    def test_bytes_that_are_no_utf8_are_refused_with_their_place(
+        self, tiktoken_here: Path, tmp_path: Path
+    ) -> None:
+        with pytest.raises(UnicodeDecodeError) as raised:
+            make_engine("tiktoken", named("tiny_r50k")).encode_batch([b"good", b"ba\xffd"])
+        assert raised.value.start == 2
+        (tmp_path / "a.txt").write_bytes(b"The water\n" * 50 + b"\xff")
+        with pytest.raises(UserError, match=r"a\.txt: byte 500 \(0xff\) is not utf-8"):
+            pretokenize(TextFile(tmp_path / "a.txt"), named("tiny_r50k"), tmp_path / "a.npy")
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_blanks_that_tiktoken_fails_at_are_told_with_their_byte(
+        self, workers: int, tiktoken_here: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "a.txt").write_text(
+            "The  water\n" * 10 + "water.文é" + " " * 1_000_000 + "rose", encoding="utf-8"
+        )
+        told = r"a\.txt, byte 121: tiktoken cannot encode 1,000,000 blanks .*--clean normalize"
+        with pytest.raises(UserError, match=told):
+            pretokenize(
+                TextFile(tmp_path / "a.txt"),
+                named("tiny_r50k"),
+                tmp_path / "a.npy",
+                Options(workers=workers, block_bytes=64),
+            )
+
+    @pytest.mark.parametrize("letter", ["a", "é", "中"])
+    def test_a_long_run_without_a_space_is_encoded_whole(
+        self, letter: str, tiktoken_here: Path, tmp_path: Path
+    ) -> None:
+        text = "The " + letter * 300_000
+        (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+        tokenizer = named("tiny_o200k")
+        pretokenize(TextFile(tmp_path / "a.txt"), tokenizer, tmp_path / "a.npy", Options(block_bytes=64))
+        assert np.array_equal(np.load(tmp_path / "a.npy")[:-1], tokenizer.encode(text))
+
+    def test_it_is_chosen_for_its_own_encodings_alone(
+        self, tiktoken_here: Path, tokenizer_folder: Callable[[str], Path]
+    ) -> None:
+        tokenizer = named("tiny_r50k")
+        for wanted in ("auto", "tiktoken"):
+            choice = choose_engine(tokenizer, [b"x" * 1000], silent, wanted)
+            assert (type(choice.engine), choice.facts["name"]) == (TiktokenEngine, "tiktoken")
+            assert "_tokenizer" not in vars(choice.engine), "loaded where it works only"
+        for other in ("fastokens", "huggingface", "gigatoken", "bytes"):
+            with pytest.raises(
+                UserError, match=f"--engine {other} cannot encode with tokenizer tiktoken:tiny"
+            ):
+                choose_engine(tokenizer, [], silent, other)
+        for foreign in (BytesTokenizer(), read_tokenizer(tokenizer_folder("gpt2"), "gpt2")):
+            with pytest.raises(
+                UserError, match=r"--engine tiktoken cannot encode .* tiktoken's encodings only"
+            ):
+                choose_engine(foreign, [], silent, "tiktoken")
+
+    def test_without_the_package(self, tiktoken_here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        tokenizer = named("tiny_r50k")
+        monkeypatch.setitem(sys.modules, "tiktoken", None)
+        with pytest.raises(Unsupported, match=r"not installed \(pip install tiktoken\)"):
+            TiktokenEngine.of(tokenizer)
+        with pytest.raises(UserError, match=r"not installed \(pip install tiktoken\)"):
+            choose_engine(tokenizer, [], silent)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import durable
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.texts import TextFile
+from data_loading.tokenizer_files import read_tokenizer
+
+text, seen = Path(sys.argv[1]), 0
+def on_point(name):
+    global seen
+    seen += name == "a.npy:noted"
+    if seen == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+durable.on_point = on_point
+tokenizer = read_tokenizer(text.with_name("saved"), "another name")
+options = Options(block_bytes=5_000, workers=int(sys.argv[2]))
+pretokenize(TextFile(text), tokenizer, text.with_suffix(".npy"), options)
+"""
+"""Tokenizes a text, and is killed after its sixth block."""
+
+
+class TestSets:
+    @pytest.fixture
+    def text(self, tmp_path: Path) -> Path:
+        path = tmp_path / "a.txt"
+        path.write_text("".join(training_text()) * 4, encoding="utf-8")
+        return path
+
+    @pytest.mark.parametrize("name", ["tiny_cl100k", "unknown_pattern"])
+    def test_blocks_and_workers_change_no_byte(self, name: str, tiktoken_here: Path, text: Path) -> None:
+        tokenizer, said = named(name), list[str]()
+        made = []
+        for workers, block_bytes in ((0, None), (2, 5_000), (1, 1_000)):
+            output = text.with_name(f"{workers}.npy")
+            options = Options(workers=workers, block_bytes=block_bytes)
+            pretokenize(TextFile(text), tokenizer, output, options, said.append)
+            made.append(output.read_bytes())
+        expected = [*tokenizer.encode(text.read_bytes().decode()).tolist(), 800]
+        assert np.load(text.with_name("0.npy")).tolist() == expected
+        assert made[0] == made[1] == made[2]
+        assert any("no known safe cut" in line for line in said) == (name == "unknown_pattern")
+
+    def test_killed_it_goes_on_to_the_same_bytes(self, tiktoken_here: Path, text: Path) -> None:
+        tokenizer, output = named("tiny_o200k"), text.with_suffix(".npy")
+        tokenizer.save(text.with_name("saved"))
+        for workers in (0, 2):
+            done = subprocess.run(
+                [sys.executable, "-c", KILLED, str(text), str(workers)],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == -signal.SIGKILL, done.stderr
+        said: list[str] = []
+        pretokenize(TextFile(text), tokenizer, output, Options(block_bytes=5_000, workers=0), said.append)
+        assert any("an earlier attempt made them" in line for line in said)
+        undisturbed = text.with_name("b.npy")
+        pretokenize(TextFile(text), tokenizer, undisturbed)
+        assert output.read_bytes() == undisturbed.read_bytes()
+        for name in ("ranks.tiktoken", "tiktoken.json"):
+            copies = [text.with_name(f"{stem}.tokenizer") / name for stem in "ab"]
+            assert copies[0].read_bytes() == copies[1].read_bytes()
+
+    def test_the_copy_in_the_set_is_all_that_reading_it_needs(
+        self, tiktoken_here: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        output = text.with_suffix(".npy")
+        pretokenize(TextFile(text), named("tiny_r50k"), output)
+        monkeypatch.setitem(sys.modules, "tiktoken", None)
+        found = inspect(output)
+        assert (found.tokenizer, found.vocab_size) == ("tiktoken:tiny_r50k", 804)
+        assert found.first_text is not None
+        assert text.read_text().startswith(found.first_text.removesuffix("...")[:100])
+        assert [str(finding) for finding in audit(output) if finding.ok is False] == []
+        (text.with_name("a.tokenizer") / "ranks.tiktoken").write_text("YQ== 1\n")
+        assert [finding.what for finding in audit(output) if finding.ok is False] == ["tokenizer"]
+
+    def test_a_run_takes_the_copy_and_needs_no_package(
+        self, tiktoken_here: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pretokenize(TextFile(text), named("tiny_r50k"), text.with_suffix(".npy"))
+        dataset = Dataset(source="text", path=str(text))
+        asked = Spec(name="custom", repo="tiktoken:tiny_r50k")
+        with monkeypatch.context() as patch:  # as where its ranks would have to be fetched
+            patch.setattr("tiktoken.get_encoding", lambda name: pytest.fail("not needed"))
+            with_package = prepare_data(dataset, asked, tokenize=False)
+        monkeypatch.setitem(sys.modules, "tiktoken", None)
+        without = prepare_data(dataset, asked, tokenize=False)
+        assert with_package.fingerprint == without.fingerprint
+        assert (without.tokenizer_name, without.vocab_size, without.eot_id) == (
+            "tiktoken:tiny_r50k",
+            804,
+            800,
+        )
+        with pytest.raises(UserError, match="tokenizer tiktoken:tiny_o200k needs the package tiktoken"):
+            prepare_data(dataset, Spec(name="custom", repo="tiktoken:tiny_o200k"), tokenize=False)
+
+    def test_another_encoding_than_that_of_the_set_is_refused(self, tiktoken_here: Path, text: Path) -> None:
+        pretokenize(TextFile(text), named("tiny_r50k"), text.with_suffix(".npy"))
+        dataset = Dataset(source="text", path=str(text))
+        told = (
+            r"was made with tokenizer tiktoken:tiny_r50k .* asks for tiktoken:tiny_cl100k .*tokenizer\.path="
+        )
+        with pytest.raises(UserError, match=told):
+            prepare_data(dataset, Spec(name="custom", repo="tiktoken:tiny_cl100k"), tokenize=False)
+
+    @pytest.mark.slow
+    def test_from_the_command_line_to_a_run(self, tiktoken_folder: Path, text: Path, tmp_path: Path) -> None:
+        command = partial(run, tmp_path, tiktoken_folder)
+        tokenized = command("pretokenize_dataset.py", "a.txt", "--tokenizer", "tiny_o200k", "--workers", "2")
+        assert "by engine tiktoken" in tokenized
+        following = tokenized.splitlines()[-1].removeprefix("next: python ").split()
+        assert {"tokenizer=custom", "tokenizer.repo=tiktoken:tiny_o200k"} <= set(following)
+        assert "tiktoken:tiny_o200k" in command(*following, "plan=true", "training.max_tokens=2K")
+        again = command("pretokenize_dataset.py", "a.txt", "--tokenizer", "./a.tokenizer")
+        assert "up to date" in again, "by content, not by name"
+        # Where neither the encoding nor its ranks are known, the set's own copy is taken.
+        elsewhere = run(tmp_path, tmp_path / "nothing", *following, "plan=true", "training.max_tokens=2K")
+        assert "tiktoken:tiny_o200k" in elsewhere
+        planned = command(
+            "pretokenize_dataset.py", "a.txt", "--tokenizer", "tiny_r50k", "--output", "b.npy", "--dry-run"
+        )
+        assert "tiktoken:tiny_r50k (804 ids, uint16)" in planned
+
+
+def run(folder: Path, on_path: Path, script: str, *arguments: str) -> str:
+    """What a command prints. on_path: where its tiktoken finds encodings."""
+    environment = os.environ | {
+        "PYTHONPATH": f"{on_path}:{ROOT}",
+        "TIKTOKEN_CACHE_DIR": str(folder / "cache"),
+    }
+    done = subprocess.run(
+        [sys.executable, str(ROOT / script), *arguments],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -1,0 +1,235 @@
+"""Encodings of tiktoken: found by name, kept in a set, read back without network or package."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from conf import UserError
+from conf.schema import Tokenizer as Spec
+from data_loading.lookup import KNOWN, load_tokenizer, name_of, tokenizer_spec
+from data_loading.tiktoken_names import load_encoding
+from data_loading.tiktoken_tokenizer import RANKS_FILE, TIKTOKEN_FILE, TiktokenTokenizer, ranks_text
+from data_loading.tokenizer import TokenizerNotFound
+from data_loading.tokenizer_files import holds_tokenizer, read_tokenizer
+from tests.data_loading.conftest import hostile_text
+from tests.data_loading.tiktoken_plugin import PATTERN, SPECIAL, forget, ranks, ranks_of
+
+
+def named(name: str) -> TiktokenTokenizer:
+    found = load_tokenizer(tokenizer_spec(name))
+    assert isinstance(found, TiktokenTokenizer)
+    return found
+
+
+class TestNames:
+    def test_with_and_without_the_prefix(self, tiktoken_here: Path) -> None:
+        assert tokenizer_spec("tiny_r50k") == tokenizer_spec("tiktoken:tiny_r50k")
+        assert tokenizer_spec("cl100k_base") == Spec(name="tiktoken:cl100k_base", repo="tiktoken:cl100k_base")
+        assert named("tiny_r50k").name == "tiktoken:tiny_r50k"
+        custom = load_tokenizer(Spec(name="custom", repo="tiktoken:tiny_r50k"))
+        assert custom.name == "tiktoken:tiny_r50k"
+
+    def test_gpt2_stays_the_one_of_hugging_face(self, tiktoken_here: Path) -> None:
+        assert tokenizer_spec("gpt2").repo == "openai-community/gpt2"
+        assert tokenizer_spec("tiktoken:gpt2").repo == "tiktoken:gpt2"
+
+    def test_sets_of_a_command_and_of_a_run_have_one_name(self, tiktoken_here: Path) -> None:
+        for name in ("bytes", "gpt2", "tiny_r50k", "org/name"):
+            spec = tokenizer_spec(name)
+            assert name_of(spec) == spec.name
+            if name not in KNOWN:
+                assert name_of(Spec(name="custom", repo=spec.repo)) == spec.name
+        assert name_of(Spec(name="custom", path="x", repo="org/name")) == "custom"
+
+    def test_a_folder_of_that_name_comes_first(
+        self, tiktoken_here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "tiny_r50k").mkdir()
+        monkeypatch.chdir(tmp_path)
+        assert tokenizer_spec("tiny_r50k").path == "tiny_r50k"
+
+    def test_an_unknown_one_is_refused_with_the_choices(self, tiktoken_here: Path) -> None:
+        choices = (
+            r"tiktoken has no encoding of that name\. Choices: .*tiktoken:cl100k_base.*tiktoken:tiny_r50k"
+        )
+        with pytest.raises(UserError, match=choices):
+            tokenizer_spec("tiktoken:tiny")
+        with pytest.raises(TokenizerNotFound, match=choices):
+            load_encoding("tiktoken:tiny")
+
+    def test_without_the_package_it_is_named_with_its_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "tiktoken", None)
+        for name in ("cl100k_base", "tiktoken:whatever"):
+            with pytest.raises(
+                TokenizerNotFound, match=r"needs the package tiktoken .*: pip install tiktoken"
+            ):
+                load_tokenizer(tokenizer_spec(name))
+        with pytest.raises(UserError, match="Choices: bytes, gpt2"):
+            tokenizer_spec("tiny_r50k")
+
+    def test_a_broken_plugin_is_told(
+        self, tiktoken_here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "other" / "tiktoken_ext").mkdir(parents=True)
+        (tmp_path / "other" / "tiktoken_ext" / "broken_plugin.py").write_text("")
+        monkeypatch.syspath_prepend(str(tmp_path / "other"))
+        forget()
+        with pytest.raises(UserError, match=r"cannot list its encodings: .*broken_plugin does not define"):
+            tokenizer_spec("tiktoken:tiny_r50k")
+
+
+class TestRanksFromElsewhere:
+    def test_offline_it_is_said_what_to_do(self, tiktoken_here: Path) -> None:
+        with pytest.raises(TokenizerNotFound) as raised:
+            load_encoding("tiktoken:far_away")
+        message = str(raised.value)
+        assert "cannot be fetched (ConnectionError: " in message
+        assert "TIKTOKEN_CACHE_DIR=tiktoken_cache python -c 'import tiktoken; tiktoken.get_enc" in message
+        assert 'get_encoding("far_away")' in message
+        assert "set TIKTOKEN_CACHE_DIR=tiktoken_cache here" in message
+
+    def test_what_was_fetched_elsewhere_is_found_in_the_cache(
+        self, tiktoken_here: Path, tmp_path: Path
+    ) -> None:
+        cached = tmp_path / "cache" / hashlib.sha1(b"http://127.0.0.1:9/far.ranks").hexdigest()
+        cached.parent.mkdir()
+        cached.write_text(ranks_text(ranks()))
+        assert load_encoding("tiktoken:far_away").content_hash == named("tiny_r50k").content_hash
+
+    @pytest.mark.parametrize(
+        ("name", "told"),
+        [
+            ("few_bytes", r"has no rank for 115 of the byte values of UTF-8 \(such as 0x80\)"),
+            ("same_id", "has 2 tokens of the id 300"),
+            ("not_there", "tiktoken cannot make it"),
+        ],
+    )
+    def test_what_cannot_encode_is_refused(self, name: str, told: str, tiktoken_here: Path) -> None:
+        with pytest.raises(UserError, match=f"tokenizer tiktoken:{name}.*{told}"):
+            load_encoding(f"tiktoken:{name}")
+
+
+class TestTokenizer:
+    @pytest.mark.parametrize("name", [*PATTERN, "unknown_pattern"])
+    @settings(max_examples=25)
+    @given(text=hostile_text)
+    def test_ids_are_those_of_tiktoken_and_decode_to_the_text(
+        self, name: str, text: str, tiktoken_here: Path
+    ) -> None:
+        import tiktoken
+
+        tokenizer = named(name)
+        ids = tokenizer.encode(text)
+        assert ids.dtype == np.uint32
+        assert ids.tolist() == tiktoken.get_encoding(name).encode_ordinary(text)
+        if name != "unknown_pattern":
+            assert tokenizer.decode(ids) == text
+
+    def test_sizes_holes_and_end_of_text(self, tiktoken_here: Path) -> None:
+        tokenizer = named("tiny_r50k")
+        assert tokenizer.vocab_size == max(SPECIAL.values()) + 1 == 804
+        assert tokenizer.unused_ids == 804 - len(ranks()) - len(SPECIAL)
+        assert tokenizer.eot_id == 800
+        assert named("no_end").eot_id is None
+        assert tokenizer.decode([801, 800, ranks()[b"a"], ranks()[b"\xff"]]) == "\ufffd<|endoftext|>a\ufffd"
+
+    def test_the_hash_tells_content_not_names(self, tiktoken_here: Path) -> None:
+        tokenizer = named("tiny_r50k")
+        assert replace(tokenizer, name="other").content_hash == tokenizer.content_hash
+        assert replace(tokenizer, parses_special=True).content_hash == tokenizer.content_hash
+        others = [
+            replace(tokenizer, pattern="x"),
+            replace(tokenizer, special_tokens={"<|endoftext|>": 801}),
+            replace(tokenizer, ranks=tokenizer.ranks.replace(" 500\n", " 799\n")),
+        ]
+        hashes = {other.content_hash for other in (tokenizer, *others)}
+        assert len(hashes) == 4
+
+    def test_the_ranks_of_gpt2_give_the_ids_of_gpt2(self, shared_data: Path, tmp_path: Path) -> None:
+        pytest.importorskip("tiktoken")
+        from data_loading.pretokenizer.tiktoken_cuts import R50K_PATTERN
+
+        folder = shared_data / "gpt2"
+        vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+        special = {"<|endoftext|>": vocab["<|endoftext|>"]}
+        made = TiktokenTokenizer("made", R50K_PATTERN, special, ranks_text(ranks_of(vocab)))
+        made.save(tmp_path / "t")
+        found, theirs = read_tokenizer(tmp_path / "t", "made"), read_tokenizer(folder, "gpt2")
+        assert (found.vocab_size, found.eot_id) == (theirs.vocab_size, theirs.eot_id)
+        for name in ("wikitext2_valid.txt", "tinyshakespeare.txt"):
+            text = (shared_data / name).read_text(encoding="utf-8")[:300_000]
+            assert np.array_equal(found.encode(text), theirs.encode(text)), name
+
+
+class TestSaved:
+    @pytest.fixture
+    def folder(self, tiktoken_here: Path, tmp_path: Path) -> Path:
+        named("tiny_cl100k").save(tmp_path / "saved")
+        return tmp_path / "saved"
+
+    def test_it_is_read_back_the_same(self, folder: Path) -> None:
+        there, back = named("tiny_cl100k"), read_tokenizer(folder, "tiktoken:tiny_cl100k")
+        assert holds_tokenizer(folder)
+        assert back == there
+        assert back.content_hash == there.content_hash
+        assert np.array_equal(back.encode("The water rose.\n"), there.encode("The water rose.\n"))
+        assert load_tokenizer(tokenizer_spec(str(folder))).content_hash == there.content_hash
+
+    def test_its_ranks_are_a_file_of_tiktoken(self, folder: Path) -> None:
+        from tiktoken.load import load_tiktoken_bpe
+
+        assert load_tiktoken_bpe(str(folder / RANKS_FILE)) == ranks()
+
+    def test_without_the_package_it_decodes_and_says_what_encoding_needs(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ids = named("tiny_cl100k").encode("The water rose.")
+        monkeypatch.setitem(sys.modules, "tiktoken", None)
+        back = read_tokenizer(folder, "x")
+        assert (back.decode(ids), back.vocab_size, back.eot_id) == ("The water rose.", 804, 800)
+        with pytest.raises(UserError, match=r"encodes only where it is installed .*: pip install tiktoken"):
+            back.encode("a")
+
+    @pytest.mark.parametrize(
+        ("damage", "told"),
+        [
+            (lambda f: cut(f / RANKS_FILE, 3000), r"ranks\.tiktoken, line \d+: expected a token in base64"),
+            (lambda f: cut(f / RANKS_FILE, whole_lines=200), r"are not what was saved: their content is"),
+            (lambda f: (f / RANKS_FILE).write_text(""), r"ranks\.tiktoken has no ranks"),
+            (lambda f: (f / RANKS_FILE).write_bytes(b"\xff\xfe"), r"ranks\.tiktoken is damaged"),
+            (
+                lambda f: (f / RANKS_FILE).unlink(),
+                r"ranks\.tiktoken is missing, which belongs to tiktoken\.json",
+            ),
+            (lambda f: cut(f / TIKTOKEN_FILE, 40), r"tiktoken\.json is damaged"),
+            (lambda f: (f / TIKTOKEN_FILE).write_text("[]"), r"tiktoken\.json is damaged"),
+            (lambda f: edit(f / TIKTOKEN_FILE, "803", "802"), r"are not what was saved"),
+        ],
+        ids=["mid-line", "line-end", "empty", "bytes", "missing", "json-cut", "json-list", "json-edited"],
+    )
+    def test_damage_is_told(self, damage: Callable[[Path], None], told: str, folder: Path) -> None:
+        damage(folder)
+        with pytest.raises(UserError, match=told):
+            read_tokenizer(folder, "x")
+
+
+def cut(path: Path, size: int | None = None, whole_lines: int | None = None) -> None:
+    content = path.read_bytes()
+    if whole_lines is not None:
+        content = b"".join(content.splitlines(keepends=True)[:whole_lines])
+    path.write_bytes(content[:size])
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
