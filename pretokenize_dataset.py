@@ -18,6 +18,7 @@ from data_loading.pretokenizer.input_flags import (
     open_sources,
     outputs_of,
 )
+from data_loading.task_commands import add_block_range, check_task, run_task
 
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
@@ -41,6 +42,8 @@ examples:
   python pretokenize_dataset.py train.txt --val held_out.txt --output Datasets/mine
   python pretokenize_dataset.py 'dump/*.zst' --output Datasets/dump --tokens-per-shard 100M
   python pretokenize_dataset.py more.jsonl.zst --output Datasets/dump --append
+  python pretokenize_dataset.py 'dump/*.zst' --output Datasets/dump --tokens-per-shard 100M --block-range 3/16
+  python pretokenize_dataset.py merge Datasets/dump            # one set of what all 16 tasks have made
   python pretokenize_dataset.py corpus.txt --dry-run           # plan: tokens +- error, time, disk, memory
   python pretokenize_dataset.py c4.txt --format megatron,nanogpt    # also c4.megatron/, c4.nanogpt/
   python pretokenize_dataset.py stdlib                         # the source code of Python's own library
@@ -84,6 +87,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="write a folder of files of N tokens each, such as 100M (default: one file)",
     )
+    add_block_range(result)
     result.add_argument(
         "--append", action="store_true", help="add the inputs to a folder of shards, as new shards"
     )
@@ -194,6 +198,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
         terminal=sys.stderr if sys.stderr.isatty() else None,
     )
     formats = formats_of(options.format)
+    check_task(options)
     with record_to(None, attempt=1, echo=log):
         sources = open_sources(options)
         spec = _tokenizer_spec(options, sources[0], log)
@@ -201,6 +206,8 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
         with stage("load_tokenizer"):
             tokenizer = choose(load_tokenizer(spec), options.special_tokens)
         check_exports(formats, outputs, tokenizer)
+        if options.block_range is not None:
+            return run_task(sources[0], tokenizer, outputs[0], how, options, given, log)
         if options.dry_run:
             return _plan(sources, tokenizer, outputs, how, log, options, given)
         results = [

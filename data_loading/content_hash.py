@@ -56,11 +56,20 @@ class ContentHash:
                 self._piece = hashlib.sha256()
                 self._on_piece(digest)
 
+    @property
+    def digests(self) -> list[str]:
+        """Of the pieces of all that was shown, the last of which may be shorter than the others."""
+        whole, rest = divmod(self._at, PIECE_BYTES)
+        return self._digests[:whole] + ([self._piece.hexdigest()] if rest else [])
+
     def hexdigest(self) -> str:
         """Of all that was shown; pieces known beyond it do not count."""
-        whole, rest = divmod(self._at, PIECE_BYTES)
-        digests = self._digests[:whole] + ([self._piece.hexdigest()] if rest else [])
-        return hashlib.sha256("".join(digests).encode()).hexdigest()
+        return hash_of_pieces(self.digests)
+
+
+def hash_of_pieces(digests: Sequence[str]) -> str:
+    """The content hash of a source with these pieces, hex digests in their order."""
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def file_content_hash(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""`pretokenize_dataset.py verify SET` and `inspect SET`: what a user may ask of a token set."""
+"""`pretokenize_dataset.py verify SET`, `inspect SET`, `merge SET`: what a user may ask of a token set."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import UserError
+from data_loading import task_commands
 from data_loading.set_files import MANIFEST, SetFiles
 
 if TYPE_CHECKING:
     from data_loading.inspection import Inspection
 
-COMMANDS = ("verify", "inspect")
+COMMANDS = ("verify", "inspect", "merge")
 
 EXAMPLES = {
     "verify": """\
@@ -36,7 +37,9 @@ examples:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `verify ...` or `inspect ...`; returns the exit status. Raises UserError."""
+    """Run `verify ...`, `inspect ...` or `merge ...`; returns the exit status. Raises UserError."""
+    if arguments[0] == "merge":
+        return task_commands.main(arguments)
     options = _parser(arguments[0]).parse_args(arguments[1:])
     if arguments[0] == "verify":
         return _verify(options.set, deep=options.deep, as_json=options.json)

@@ -28,6 +28,7 @@ _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 _TAKEN_OVER_WAIT_S = 60.0
 MANIFEST = "manifest.json"
 _FINGERPRINT_CHARACTERS = 16
+_TASKS = re.compile(r"\.(.+)\.tasks")
 _SHARD_FILES = re.compile(r"shard_\d{5,}(\.docs)?\.npy|manifest\.[0-9a-f]+\.json")
 
 
@@ -102,6 +103,17 @@ class SetFiles:
     @property
     def commit(self) -> Path:
         return self.tokens.with_name(f".{self.tokens.name}.commit")
+
+    @property
+    def tasks(self) -> Path:
+        """Where the tasks write that make the set together (`--block-range`)."""
+        return self.tokens.with_name(f".{self.tokens.name}.tasks")
+
+    @property
+    def asked_for(self) -> Path:
+        """The set that a user asked for: this one, or that of which this is a task's."""
+        found = _TASKS.fullmatch(self.tokens.parent.name)
+        return self.tokens.parent.with_name(found[1]) if found else self.tokens
 
     @property
     def moves(self) -> list[tuple[str, Path]]:

@@ -181,6 +181,9 @@ def make_blocks(
         if chunk.ends_document and rest.data:
             packed = Chunk(bytes(rest.data), chunk.source, rest.start, True)
             yield from packer.add(packed, rest.drop(len(rest.data)))
+    if rest.data:  # what is read ends inside a document, at a safe cut
+        packed = Chunk(bytes(rest.data), chunk.source, rest.start, False)
+        yield from packer.add(packed, rest.drop(len(rest.data)))
     yield from packer.flush()
 
 

@@ -74,7 +74,7 @@ def check_room(
         return
     raise UserError(
         f"{told}: nothing was begun. Make room, or tokenize to another disk: "
-        f"{command_elsewhere(files.tokens, inputs.arguments)}"
+        f"{command_elsewhere(files.asked_for, inputs.arguments)}"
     )
 
 

@@ -13,9 +13,11 @@ from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.journal import read_job
 from data_loading.pretokenizer.manifest import WRITER_VERSION
 from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.share import Share
+from data_loading.pretokenizer.task_manifest import other_inputs, read_task
 from data_loading.pretokenizer.wrapped import unwrapped
 from data_loading.set_files import SetFiles
-from data_loading.shards import parts_of
+from data_loading.shards import map_part, parts_of
 from data_loading.token_set import open_token_set, read_manifest
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import holds_tokenizer
@@ -29,7 +31,7 @@ def up_to_date(
     Raises:
         UserError: it was made from something else; names both sides and the ways out.
     """
-    _refuse_other_things(files)
+    refuse_other_things(files)
     if not files.exists:
         return None
     name = "FOLDER" if files.is_folder else "FILE.npy"
@@ -64,7 +66,7 @@ def base_of(
             f"--append: {files.tokens} is a set in one file, which is never changed. Sets in shards grow: "
             "make one with --tokens-per-shard 100M, or tokenize all texts together"
         )
-    _refuse_other_things(files)
+    refuse_other_things(files)
     manifest = read_manifest(files.tokens)
     if manifest is None:
         raise UserError(
@@ -86,6 +88,33 @@ def base_of(
         return manifest, True
     _refuse_sources_of(manifest, files, inputs)
     return manifest, False
+
+
+def finished_task(
+    files: SetFiles, share: Share, tokenizer: Tokenizer, options: Options
+) -> dict[str, Any] | None:
+    """Manifest of what this very task has made already; None where nothing is there.
+
+    Raises:
+        UserError: the task was done with another text, tokenizer or option; names both sides.
+    """
+    there = read_task(files)
+    if there is None:
+        return None
+    difference = (
+        _other_tokenizer_or_options(there, share, tokenizer)
+        or _other_form(there, options)
+        or other_inputs(there["inputs"], share.whole.state())
+        or _missing_shards(files, there)
+    )
+    if difference is None and there["job"] != job_of(share, tokenizer, options, None):
+        difference = "it was made by another version of this program"
+    if difference is not None:
+        raise UserError(
+            f"{share.block_range.name} of {files.asked_for} is done, but {difference}. Tasks of one set are "
+            "made alike: do it anew with --overwrite, and the others as well where they differ"
+        )
+    return there
 
 
 def job_of(inputs: Inputs, tokenizer: Tokenizer, options: Options, base: dict[str, Any] | None) -> str:
@@ -122,7 +151,7 @@ def options_of(inputs: Inputs, tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def _refuse_other_things(files: SetFiles) -> None:
+def refuse_other_things(files: SetFiles) -> None:
     """Raises UserError where the name is taken by something else."""
     other = SetFiles(files.stem.with_name(f"{files.stem.name}.npy") if files.is_folder else files.stem)
     if other.exists:
@@ -164,6 +193,15 @@ def _other_form(manifest: dict[str, Any], options: Options) -> str | None:
                 f"it was made {without if made is None else f'with {flag} {made}'}, not "
                 f"{without if wanted[flag] is None else f'with {wanted[flag]}'}"
             )
+    return None
+
+
+def _missing_shards(files: SetFiles, manifest: dict[str, Any]) -> str | None:
+    try:
+        for part in parts_of(files, manifest):
+            map_part(part)
+    except UserError as error:
+        return f"it is damaged: {error}"
     return None
 
 

@@ -45,10 +45,12 @@ from data_loading.pretokenizer.meter import Meter
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.parity import HERE_BELOW
 from data_loading.pretokenizer.pool import Work, WorkerDied, cores, encode_in_order
+from data_loading.pretokenizer.share import Share
 from data_loading.pretokenizer.source import Pieces, Source
 from data_loading.pretokenizer.special_tokens import ParsingTokenizer
+from data_loading.pretokenizer.task_manifest import make_task_manifest
 from data_loading.pretokenizer.undecodable import with_count
-from data_loading.pretokenizer.writer import SetWriter
+from data_loading.pretokenizer.writer import INSIDE, SetWriter, Written
 from data_loading.set_files import MANIFEST, SetFiles, disk_errors, finish_commit, staging
 from data_loading.shards import parts_of
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
@@ -104,7 +106,7 @@ def pretokenize(
     inputs = source if isinstance(source, Inputs) else Inputs([source])
     started = time.monotonic()
     files, memory = SetFiles(output), JobMemory()
-    _check(options, output)
+    check_options(options, output)
     with disk_errors(output, inputs.arguments):
         output.parent.mkdir(parents=True, exist_ok=True)
         with durable.lock(files.lock, f"token set {output}"):
@@ -119,7 +121,7 @@ def pretokenize(
             if manifest is None:
                 try:
                     with memory:
-                        manifest = _make_at_once(inputs, tokenizer, files, base, options, log, memory)
+                        manifest = make_set(inputs, tokenizer, files, base, options, log, memory)
                 except Undecodable as error:
                     raise with_count(error, inputs) from None
                 parts = parts_of(files, manifest)
@@ -129,7 +131,7 @@ def pretokenize(
     return Result(output, manifest, made, text_bytes, seconds, memory.peak_bytes)
 
 
-def _check(options: Options, output: Path) -> None:
+def check_options(options: Options, output: Path) -> None:
     """Raises UserError."""
     if options.engine not in ("auto", *ENGINES):
         raise UserError(f"--engine {options.engine}: choices are auto, {', '.join(ENGINES)}")
@@ -142,8 +144,21 @@ def _check(options: Options, output: Path) -> None:
         raise UserError(f"{output}: a set of shards is a folder; choose a name without .npy with --output")
 
 
-def _make_at_once(*arguments: Any) -> dict[str, Any]:
-    """Make the set while the engine is compared with the reference; where it fails that, begin again."""
+def make_set(
+    inputs: Inputs,
+    tokenizer: Tokenizer,
+    files: SetFiles,
+    base: dict[str, Any] | None,
+    options: Options,
+    log: Log,
+    memory: JobMemory,
+) -> dict[str, Any]:
+    """Write the set, or that of a task, from the beginning or from where an earlier attempt ended.
+
+    The engine is compared with the reference meanwhile; where it fails that, the work begins again. The
+    caller holds the lock and has looked at what is there. Returns the manifest. Raises as `pretokenize`.
+    """
+    arguments = (inputs, tokenizer, files, base, options, log, memory)
     try:
         return _make(*arguments, at_once=True)
     except (IdsDiffer, Unsupported):
@@ -193,9 +208,9 @@ def _make(
             f"tokenizing {inputs.what}{_size(inputs)} with {tokenizer.name}, engine "
             f"{choice.engine.name}, " + (f"{workers} processes" if workers else "in this process")
         )
-        earlier, checksums = (
-            read_progress(folder, encoder.dtype, layout) if is_continued else (Progress(), [])
-        )
+        share = inputs if isinstance(inputs, Share) else None
+        begun = Progress(Written(document_start=INSIDE) if share and share.begins_inside else Written())
+        earlier, checksums = read_progress(folder, encoder.dtype, layout) if is_continued else (begun, [])
         if is_continued:
             log(
                 f"going on after {earlier.written.tokens:,} tokens, {earlier.done_bytes / 1e6:,.1f} MB: an "
@@ -223,7 +238,7 @@ def _make(
                     durable.point(f"{files.tokens.name}:noted")
                     meter.update(inputs.done_bytes, writer.written.tokens)
                     disk.update(inputs.done_bytes, writer.written.tokens)
-            if not writer.written.tokens:
+            if not writer.written.tokens and share is None:
                 between = (
                     " between its document separators" if inputs.options.get("document_separator") else ""
                 )
@@ -247,21 +262,28 @@ def _make(
         if inputs.max_tokens is not None:
             blocks.close()
             inputs.end_after(writer.written.documents, progress.place.mark, pieces)
-        starts = document_starts(folder, layout, writer.written)
+        sources = inputs.facts()
+        if share is None:
+            starts = document_starts(folder, layout, writer.written)
+            sources = with_shares(sources, starts, writer.written.tokens)
         made = Made(
             folder=folder,
             layout=layout,
             dtype=encoder.dtype,
             written=writer.written,
             checksums=writer.checksums,
-            sources=with_shares(inputs.facts(), starts, writer.written.tokens),
+            sources=sources,
             options=options_of(inputs, tokenizer),
             tokenizer=tokenizer,
             engine=choice.facts,
         )
         if base is None:
             tokenizer.save(folder / "tokenizer")
-            manifest = make_manifest(made, files, options.val_fraction)
+            manifest = (
+                make_task_manifest(made, share, options, job)
+                if share
+                else make_manifest(made, files, options.val_fraction)
+            )
         else:
             durable.write_json(folder / files.earlier_manifest(base["fingerprint"]).name, base)
             manifest = make_longer_manifest(base, made, files)

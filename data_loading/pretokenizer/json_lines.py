@@ -15,6 +15,7 @@ from data_loading.pretokenizer.byte_files import ByteFile, ByteStream
 from data_loading.pretokenizer.source import Pieces, Sample, numbered
 from data_loading.pretokenizer.texts import (
     check_errors,
+    plain_file,
     sample_text,
     stream_difference,
     text_encoding,
@@ -90,6 +91,11 @@ class JsonLines:
     def argument(self) -> str:
         return self._stream.argument
 
+    @property
+    def plain_file(self) -> ByteFile | None:
+        """Its file, where that can be read from any line on."""
+        return plain_file(self._stream, self.encoding)
+
     def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Iterator[Chunk]:
         content = (pieces or Pieces()).content_hash(0)
         self._skipped = 0
@@ -111,11 +117,14 @@ class JsonLines:
             try:
                 document = self._document(line)
             except BadLine as why:
-                self.tolerance.refuse(f"{name}: line {number:,} (from byte {offset:,} on) {why}")
+                self.tolerance.refuse(f"{name}: {self._place(number, offset)} {why}")
                 self._skipped += 1
                 continue
             if document:
                 yield Chunk(document, name, offset, True, mark)
+
+    def _place(self, number: int, offset: int) -> str:
+        return f"line {number:,} (from byte {offset:,} on)"
 
     def _document(self, line: bytes) -> bytes:
         """The text of a line, UTF-8. Raises BadLine."""

@@ -49,6 +49,23 @@ class Made:
         """Where its documents start, uint64 `(documents,)`."""
         return document_starts(self.folder, self.layout, self.written)
 
+    def shards(self) -> list[dict[str, Any]]:
+        """Its token files, in order, as a manifest tells of them."""
+        blocks, shards = iter(self.checksums), []
+        for shard, start, stop in self.layout.spans(0, self.written.tokens):
+            name, documents = self.layout.names(shard)
+            count = -(-(stop - start) * self.dtype.itemsize // CHECKSUM_BYTES)
+            shards.append(
+                {
+                    "name": name,
+                    "tokens": stop - start,
+                    "documents": len(open_npy(self.folder / documents, may_be_empty=True)),
+                    "blocks": [next(blocks) for _ in range(count)],
+                    "documents_checksum": file_content_hash(self.folder / documents),
+                }
+            )
+        return shards
+
 
 def document_starts(folder: Path, layout: Layout, written: Written) -> Values:
     """Of what was written into a folder, uint64 `(documents,)`."""
@@ -64,13 +81,7 @@ def make_manifest(made: Made, files: SetFiles, val_fraction: float | None) -> di
     return {
         "format": FORMAT,
         "version": SHARDS_VERSION if files.is_folder else FORMAT_VERSION,
-        "tokenizer": {
-            "name": tokenizer.name,
-            "content_hash": tokenizer.content_hash,
-            "vocab_size": tokenizer.vocab_size,
-            "eot_id": tokenizer.eot_id,
-            "eot_appended": tokenizer.eot_id is not None,
-        },
+        "tokenizer": facts_of_tokenizer(tokenizer),
         "dtype": made.dtype.str,
         "tokens": written.tokens,
         "documents": written.documents,
@@ -81,6 +92,16 @@ def make_manifest(made: Made, files: SetFiles, val_fraction: float | None) -> di
         "engine": made.engine,
         **(_shards(made) if files.is_folder else _one_file(made)),
         "writer_version": WRITER_VERSION,
+    }
+
+
+def facts_of_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+    return {
+        "name": tokenizer.name,
+        "content_hash": tokenizer.content_hash,
+        "vocab_size": tokenizer.vocab_size,
+        "eot_id": tokenizer.eot_id,
+        "eot_appended": tokenizer.eot_id is not None,
     }
 
 
@@ -125,23 +146,10 @@ def _one_file(made: Made) -> dict[str, Any]:
 
 
 def _shards(made: Made) -> dict[str, Any]:
-    layout, tokens = made.layout, made.written.tokens
-    blocks, shards = iter(made.checksums), []
-    for shard, start, stop in layout.spans(0, tokens):
-        name, documents = layout.names(shard)
-        count = -(-(stop - start) * made.dtype.itemsize // CHECKSUM_BYTES)
-        shards.append(
-            {
-                "name": name,
-                "tokens": stop - start,
-                "documents": len(open_npy(made.folder / documents, may_be_empty=True)),
-                "blocks": [next(blocks) for _ in range(count)],
-                "documents_checksum": file_content_hash(made.folder / documents),
-            }
-        )
+    shards, tokens = made.shards(), made.written.tokens
     return {
         "checksums": {"algorithm": "sha256", "bytes": CHECKSUM_BYTES},
-        "shard_tokens": layout.shard_tokens,
+        "shard_tokens": made.layout.shard_tokens,
         "shards": shards,
         "earlier": [],
         "generations": [{"sources": len(made.sources), "tokens": tokens, "shards": len(shards)}],

@@ -73,6 +73,11 @@ class TextFile:
         """What messages about its bytes begin with."""
         return self._stream.name
 
+    @property
+    def plain_file(self) -> ByteFile | None:
+        """Its file, where the bytes of that are the text, so that it can be read from any byte on."""
+        return plain_file(self._stream, self.encoding)
+
     def raw(self) -> Iterator[bytes]:
         """Its bytes from the start, once more."""
         return (data for data, _ in self._stream.read())
@@ -92,7 +97,7 @@ class TextFile:
         name, end = self._stream.name, first
         if self.document_separator is not None:
             separator = self.document_separator.encode()
-            yield from _divided(text, separator, name, at_line_start=at_line_start, first=first)
+            yield from divided(text, separator, name, at_line_start=at_line_start, first=first)
             return
         for data, offset in text:
             yield Chunk(data, name, offset, False, {"byte": offset, "at_line_start": False})
@@ -119,7 +124,7 @@ class TextFile:
             share = len(whole) / max(1, len(text))
             return Sample([whole], size * share, 0, start > 0, not is_end)
         separator, texts, documents = self.document_separator.encode(), [b""], 0
-        for chunk in _divided(iter([(text, start)]), separator, "", at_line_start=start == 0):
+        for chunk in divided(iter([(text, start)]), separator, "", at_line_start=start == 0):
             texts[-1] += _whole_characters(chunk.data)
             if chunk.ends_document and chunk.offset < start + len(text):
                 documents += bool(texts[-1])
@@ -134,6 +139,12 @@ class TextFile:
 
     def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
         return stream_difference(self._stream, self.path, facts, files)
+
+
+def plain_file(stream: ByteStream, encoding: str) -> ByteFile | None:
+    """The file whose bytes are the text of the stream; None where they have to be decoded first."""
+    is_plain = isinstance(stream, ByteFile) and stream.compression is None and encoding == "utf-8"
+    return stream if is_plain and isinstance(stream, ByteFile) else None
 
 
 def stream_difference(
@@ -214,7 +225,7 @@ def _whole_characters(data: bytes) -> bytes:
     return data.decode("utf-8", "ignore").encode()
 
 
-def _divided(
+def divided(
     text: Iterator[tuple[bytes, int]], separator: bytes, source: str, *, at_line_start: bool, first: int = 0
 ) -> Iterator[Chunk]:
     """Divide at lines equal to the separator; a line's end is LF or CRLF.

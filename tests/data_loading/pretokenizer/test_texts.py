@@ -1,4 +1,4 @@
-"""Reading text: byte for byte, in any encoding, divided into documents, in pieces of any size."""
+"""Reading text: byte for byte, in any encoding, by_hand into documents, in pieces of any size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from data_loading.pretokenizer.byte_files import SAMPLE_BYTES
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.texts import TextFile, _divided
+from data_loading.pretokenizer.texts import TextFile, divided
 from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text
 
@@ -36,7 +36,7 @@ def documents(chunks: list[Chunk]) -> list[bytes]:
     return [document for document in found if document]
 
 
-def divided(text: bytes, separator: bytes) -> list[bytes]:
+def by_hand(text: bytes, separator: bytes) -> list[bytes]:
     """The oracle: lines one by one."""
     found, document = [], b""
     for line in _lines(text):
@@ -64,8 +64,8 @@ def test_a_document_ends_at_a_separator_line_however_the_file_is_read(
     text: bytes, separator: bytes, read: int
 ) -> None:
     pieces = [(text[i : i + read], i) for i in range(0, len(text), read)]
-    chunks = list(_divided(iter(pieces), separator, "t", at_line_start=True))
-    assert documents(chunks) == divided(text, separator)
+    chunks = list(divided(iter(pieces), separator, "t", at_line_start=True))
+    assert documents(chunks) == by_hand(text, separator)
     for chunk in chunks:
         assert text[chunk.offset : chunk.offset + len(chunk.data)] == chunk.data, (
             "offsets are those of the file"
