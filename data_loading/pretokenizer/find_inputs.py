@@ -72,7 +72,8 @@ def as_one(parts: Sequence[Part], options: InputOptions, tolerance: Tolerance | 
         UserError: a choice that there is not, or an input that cannot be read twice.
     """
     limits = (options.max_documents, options.max_tokens)
-    if len(parts) == 1 and limits == (None, None) and options.clean is None and options.dedup is None:
+    is_plain = tolerance is None or isinstance(parts[0], TextFile)  # nothing that is counted over parts
+    if len(parts) == 1 and is_plain and limits == (None, None) and not (options.clean or options.dedup):
         return parts[0]
     notes: list[str] = []
     if options.clean is not None:

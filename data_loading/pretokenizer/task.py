@@ -77,8 +77,8 @@ def _check(whole: Inputs, options: Options, output: Path) -> None:
         )
     if whole.duplicates is not None:
         raise UserError(
-            f"{FLAG} and --dedup: what came before is known only when all inputs are read. Drop duplicates in a "
-            f"command without {FLAG}"
+            f"{FLAG} and --dedup: what came before is known only when all inputs are read. Drop duplicates "
+            f"in a command without {FLAG}"
         )
     if not whole.can_continue:
         raise UserError(
