@@ -282,6 +282,16 @@ class TestMerged:
             [2, 1],
         )
 
+    def test_rows_keep_their_numbers(self, tmp_path: Path) -> None:
+        (tmp_path / "a.parquet").write_bytes(parquet([f"mark {n}" for n in range(40)], 5))
+        with tiny(100):
+            shares = [
+                share_of(sources(tmp_path / "a.parquet"), BYTES.cut_rule, BlockRange(n, 3)) for n in range(3)
+            ]
+            chunks = [chunk for share in shares for chunk in share.chunks()]
+        assert all(len(share.parts) == 1 for share in shares)
+        assert [chunk.source.rpartition(" ")[2] for chunk in chunks] == [str(n) for n in range(40)]
+
     def test_the_forecast_of_a_share_is_of_its_text(self, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("water rose and fell\n" * 50)
         (tmp_path / "b.jsonl").write_text('{"text": "water rose"}\n' * 60)
