@@ -103,6 +103,16 @@ def compared(kind: type[Engine], tokenizer: Tokenizer, samples: Sequence[bytes])
     return Choice(fast, {**_alone(fast).facts, **facts})
 
 
+def chosen_before(facts: dict[str, Any], tokenizer: Tokenizer, wanted: str) -> Choice | None:
+    """The engine of an earlier attempt at the same work, where it and the reference are still the same."""
+    kind = kind_to_compare(tokenizer, wanted)
+    if kind is None or facts.get("name") != kind.name or "compared_bytes" not in facts:
+        return None
+    engine, reference = kind.of(tokenizer), ReferenceEngine.of(tokenizer)
+    now = {"version": engine.version, "reference": f"{REFERENCE} {reference.version}"}
+    return Choice(engine, facts) if all(facts.get(name) == told for name, told in now.items()) else None
+
+
 def _without_comparison(tokenizer: Tokenizer, log: Callable[[str], None], wanted: str) -> Choice:
     if isinstance(tokenizer, TiktokenTokenizer) and wanted in ("auto", TiktokenEngine.name):
         return _of_tiktoken(tokenizer, log)

@@ -25,6 +25,7 @@ from data_loading.pretokenizer.writer import Written, crc_of_files
 SYNC_TOKENS = 1 << 28
 """Tokens after which the data are synced and the lines begin anew."""
 _VERSION = 2
+_ENGINE = "engine.json"
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,20 @@ class Journal:
         """Close its files, without a last word."""
         self._lines.close()
         self._thread.shutdown()
+
+
+def write_engine(folder: Path, facts: dict[str, Any]) -> None:
+    """Note what the data here are made with, once that is known to be exact."""
+    durable.write_json(folder / _ENGINE, facts)
+
+
+def read_engine(folder: Path) -> dict[str, Any]:
+    """What an earlier attempt has noted; empty where nothing is."""
+    try:
+        facts = json.loads((folder / _ENGINE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def read_job(folder: Path) -> str | None:

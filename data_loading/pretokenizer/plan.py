@@ -20,8 +20,8 @@ from data_loading.pretokenizer.engines import Choice, choose_engine
 from data_loading.pretokenizer.existing import base_of, goes_on, job_of, up_to_date
 from data_loading.pretokenizer.forecast import Forecast, forecast
 from data_loading.pretokenizer.inputs import Inputs
-from data_loading.pretokenizer.job import workers_for
 from data_loading.pretokenizer.job_memory import Held, JobMemory
+from data_loading.pretokenizer.making import workers_for
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.pool import cores
 from data_loading.pretokenizer.source import Source

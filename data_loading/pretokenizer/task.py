@@ -11,8 +11,9 @@ from data_loading.pretokenizer.block_range import FLAG, BlockRange
 from data_loading.pretokenizer.blocks import Undecodable
 from data_loading.pretokenizer.existing import finished_task, up_to_date
 from data_loading.pretokenizer.inputs import Inputs
-from data_loading.pretokenizer.job import Log, Result, check_options, make_set
+from data_loading.pretokenizer.job import Result, check_options
 from data_loading.pretokenizer.job_memory import JobMemory
+from data_loading.pretokenizer.making import Job, Log, make_set
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.share import share_of
 from data_loading.pretokenizer.source import Source
@@ -55,7 +56,7 @@ def pretokenize_share(
             if manifest is None:
                 try:
                     with memory:
-                        manifest = make_set(share, tokenizer, files, None, options, log, memory)
+                        manifest = make_set(Job(share, tokenizer, files, None, options, log, memory))
                 except Undecodable as error:
                     raise with_count(error, share) from None
     seconds = time.monotonic() - started

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from conf import UserError
-from data_loading.pretokenizer import comparison, job
+from data_loading.pretokenizer import comparison, making
 from data_loading.pretokenizer.children import Channel
 from data_loading.pretokenizer.engine import Unsupported
+from data_loading.pretokenizer.engines import chosen_before
 from data_loading.pretokenizer.job import Result, pretokenize
-from data_loading.pretokenizer.journal import read_job, read_progress
+from data_loading.pretokenizer.journal import read_engine, read_job, read_progress
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer_files import read_tokenizer
@@ -96,13 +97,13 @@ def test_other_ids_end_the_work_and_the_engines_are_compared_again(
     text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    original = job._make
+    original = making._make
 
-    def noted(*arguments: object, at_once: bool) -> dict[str, object]:
+    def noted(job: making.Job, *, at_once: bool) -> dict[str, object]:
         made.append(at_once)
-        return original(*arguments, at_once=at_once)  # type: ignore[arg-type]
+        return original(job, at_once=at_once)
 
-    monkeypatch.setattr(job, "_make", noted)
+    monkeypatch.setattr(making, "_make", noted)
     monkeypatch.setattr(comparison, "_Encode", Wrong)
     result, _ = make(text, gpt2)
     assert made == [True, False]
@@ -158,5 +159,32 @@ def test_what_was_made_before_the_verdict_does_not_count(text: Path, gpt2: Path)
     assert (partial / "tokens.npy").stat().st_size > 10_000
     assert read_job(partial) is not None
     assert read_progress(partial, np.dtype("<u2"))[0].written.tokens == 0
+    assert read_engine(partial) == {}
     result, _ = make(text, gpt2)
     assert result.path.read_bytes() == make(text, gpt2, "b.npy")[0].path.read_bytes()
+
+
+def test_an_engine_that_was_proven_is_not_compared_again(
+    text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a kill; unless it is another version now."""
+    text.write_text("".join(training_text()) * 60)
+    script = KILLED.replace("comparison._Encode = Late", "").replace(
+        'noted.count("a.npy:noted") == 5',
+        'noted[-1] == "a.npy:noted" and "engine.json:after_rename" in noted',
+    )
+    command = [sys.executable, "-c", script, str(text), str(gpt2)]
+    assert subprocess.run(command, cwd=ROOT).returncode == -signal.SIGKILL
+    partial = text.with_name(".a.npy.partial")
+    facts = read_engine(partial)
+    assert facts["name"] == "fastokens"
+    tokenizer = read_tokenizer(gpt2, "gpt2")
+    assert chosen_before(facts, tokenizer, "auto") is not None
+    assert chosen_before({**facts, "version": "0"}, tokenizer, "auto") is None
+    assert chosen_before({**facts, "reference": "huggingface 0"}, tokenizer, "auto") is None
+    assert chosen_before(facts, tokenizer, "gigatoken") is None
+    monkeypatch.setattr(making, "choose_engine", None)
+    _, said = make(text, gpt2)
+    assert any("going on after" in line for line in said)
+    monkeypatch.undo()
+    assert text.with_name("a.npy").read_bytes() == make(text, gpt2, "b.npy")[0].path.read_bytes()

@@ -282,6 +282,16 @@ class TestMerged:
             [2, 1],
         )
 
+    def test_rows_keep_their_numbers(self, tmp_path: Path) -> None:
+        (tmp_path / "a.parquet").write_bytes(parquet([f"mark {n}" for n in range(40)], 5))
+        with tiny(100):
+            shares = [
+                share_of(sources(tmp_path / "a.parquet"), BYTES.cut_rule, BlockRange(n, 3)) for n in range(3)
+            ]
+            chunks = [chunk for share in shares for chunk in share.chunks()]
+        assert all(len(share.parts) == 1 for share in shares)
+        assert [chunk.source.rpartition(" ")[2] for chunk in chunks] == [str(n) for n in range(40)]
+
     def test_the_forecast_of_a_share_is_of_its_text(self, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("water rose and fell\n" * 50)
         (tmp_path / "b.jsonl").write_text('{"text": "water rose"}\n' * 60)
@@ -347,6 +357,7 @@ class TestRefusals:
             task(sources(*texts), tmp_path / "my mix", number, 4, command=command)
         own = BlockRange(3, 4).files(tmp_path / "my mix")
         own.partial.mkdir()
+        (own.partial / "manifest.json").write_text("{}")  # killed before its commit
         with pytest.raises(UserError) as told:
             merge(tmp_path / "my mix")
         lines = str(told.value).splitlines()
@@ -566,6 +577,15 @@ class TestKilled:
             pretokenize(sources(*texts), BYTES, folder / "whole", OPTIONS)
             assert_same(folder / "mix", folder / "whole")
             assert all(found.ok is not False for found in audit(folder / "mix"))
+
+    def test_another_input_decides_what_an_unfinished_task_does(
+        self, texts: list[Path], tmp_path: Path
+    ) -> None:
+        attempt(tmp_path, "00000-of-00003:noted", 5, "0")
+        with open(texts[1], "a") as file:
+            file.write("more")
+        with tiny(100), pytest.raises(UserError, match=r"unfinished tokenization of another text"):
+            task(sources(*texts), tmp_path / "mix", 0, 3)
 
     def test_the_second_process_on_a_task_is_told(self, texts: list[Path], tmp_path: Path) -> None:
         own = BlockRange(1, 3).files(tmp_path / "mix")

@@ -1,0 +1,314 @@
+"""The work itself: from the inputs to all files of a set, or of a task, in its hidden folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import durable
+from conf import UserError
+from data_loading.layout import Layout
+from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock, make_blocks
+from data_loading.pretokenizer.comparison import Comparison, IdsDiffer
+from data_loading.pretokenizer.disk_space import DiskWatch, check_room
+from data_loading.pretokenizer.duplicates import FOLDER as DUPLICATES
+from data_loading.pretokenizer.engine import Engine, Unsupported
+from data_loading.pretokenizer.engines import Choice, choose_engine, chosen_before, compared, kind_to_compare
+from data_loading.pretokenizer.existing import goes_on, job_of, options_of
+from data_loading.pretokenizer.inputs import Inputs
+from data_loading.pretokenizer.job_memory import JobMemory
+from data_loading.pretokenizer.journal import Journal, Progress, read_engine, read_progress, write_engine
+from data_loading.pretokenizer.limit import until_token
+from data_loading.pretokenizer.manifest import (
+    Made,
+    document_starts,
+    left_out,
+    make_longer_manifest,
+    make_manifest,
+    with_shares,
+)
+from data_loading.pretokenizer.meter import Meter
+from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.parity import HERE_BELOW
+from data_loading.pretokenizer.pool import Work, WorkerDied, cores, encode_in_order
+from data_loading.pretokenizer.share import Share
+from data_loading.pretokenizer.source import Pieces
+from data_loading.pretokenizer.special_tokens import ParsingTokenizer
+from data_loading.pretokenizer.task_manifest import make_task_manifest
+from data_loading.pretokenizer.writer import INSIDE, SetWriter, Written
+from data_loading.set_files import MANIFEST, SetFiles, staging
+from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from memory import stage
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One set to be made. base: manifest of the set that is appended to. memory: of all processes."""
+
+    inputs: Inputs
+    tokenizer: Tokenizer
+    files: SetFiles
+    base: dict[str, Any] | None
+    options: Options
+    log: Log
+    memory: JobMemory
+
+    @property
+    def name(self) -> str:
+        """Of everything that decides the bytes that are made."""
+        return job_of(self.inputs, self.tokenizer, self.options, self.base)
+
+    @property
+    def share(self) -> Share | None:
+        """What a task among several reads."""
+        return self.inputs if isinstance(self.inputs, Share) else None
+
+    @property
+    def layout(self) -> Layout:
+        if self.base is not None:
+            return Layout(self.base["shard_tokens"], len(self.base["shards"]))
+        return Layout(self.options.shard_tokens)
+
+    @property
+    def nothing(self) -> Progress:
+        """Where an attempt begins that goes on with none."""
+        is_inside = self.share is not None and self.share.begins_inside
+        return Progress(Written(document_start=INSIDE) if is_inside else Written())
+
+
+def make_set(job: Job) -> dict[str, Any]:
+    """Write the set, or that of a task, from the beginning or from where an earlier attempt ended.
+
+    The engine is compared with the reference meanwhile; where it fails that, the work begins again. The
+    caller holds the lock and has looked at what is there. Returns the manifest. Raises as `pretokenize`.
+    """
+    try:
+        return _make(job, at_once=True)
+    except (IdsDiffer, Unsupported):
+        return _make(job, at_once=False)
+
+
+def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
+    """at_once: the verdict on the engine may come while it is at work."""
+    inputs, options = job.inputs, job.options
+    is_continued = goes_on(job.files, job.name, inputs, options)
+    if not is_continued:
+        _clear(job.files.partial, keep_duplicates=inputs.duplicates is not None and not options.overwrite)
+    inputs.prepare(job.files.partial, job.log)
+    with ExitStack() as stack:
+        with stage("choose_engine"):
+            choice, comparison = _choose(job, is_continued=is_continued, at_once=at_once)
+            if comparison is not None:
+                stack.callback(comparison.end)
+            check_room(inputs, job.tokenizer, choice.engine, job.files, job.log)
+        workers = workers_for(choice.engine, inputs, options)
+        tokenizing = stage("tokenize", text_bytes=inputs.total_bytes, workers=workers)
+        with tokenizing, staging(job.files) as folder:
+            try:
+                target = _Target(job, folder, choice, is_continued=is_continued)
+                _tokenize(job, choice, workers, comparison, target)
+            finally:
+                written = target.writer.written
+                tokenizing.facts |= {"tokens": written.tokens, "peak_anon_bytes": job.memory.peak_bytes}
+            manifest = _manifest(job, choice, target)
+            for line in left_out(manifest["sources"]):
+                job.log(line)
+            durable.write_json(folder / MANIFEST, manifest)
+    return manifest
+
+
+def _choose(job: Job, *, is_continued: bool, at_once: bool) -> tuple[Choice, Comparison | None]:
+    """The engine, and the comparison with the reference where that is still to come."""
+    tokenizer, wanted = job.tokenizer, job.options.engine
+    if is_continued:
+        before = chosen_before(read_engine(job.files.partial), tokenizer, wanted)
+        if before is not None:
+            return before, None
+    probes = [tokenizer.probe] if isinstance(tokenizer, ParsingTokenizer) else []
+    samples = [*job.inputs.samples(), *probes]
+    kind = kind_to_compare(tokenizer, wanted)
+    pays = kind is not None and workers_for(kind, job.inputs, job.options) > 0
+    if at_once and not is_continued and pays and sum(map(len, samples)) >= HERE_BELOW:
+        assert kind is not None
+        assert isinstance(tokenizer, JsonTokenizer)
+        return compared(kind, tokenizer, samples), Comparison(kind, tokenizer, samples)
+    return choose_engine(tokenizer, samples, job.log, wanted), None
+
+
+class _Target:
+    """What takes the encoded blocks: the set's files, the journal, and who tells how far it is."""
+
+    def __init__(self, job: Job, folder: Path, choice: Choice, *, is_continued: bool) -> None:
+        tokenizer = job.tokenizer
+        self.folder, self._job, self._engine = folder, job, choice.facts
+        self.encoder = BlockEncoder(
+            choice.engine, tokenizer.eot_id, tokenizer.vocab_size, job.inputs.options["errors"]
+        )
+        dtype, layout = self.encoder.dtype, job.layout
+        self.earlier, checksums = read_progress(folder, dtype, layout) if is_continued else (job.nothing, [])
+        if is_continued:
+            job.log(
+                f"going on after {self.earlier.written.tokens:,} tokens, "
+                f"{self.earlier.done_bytes / 1e6:,.1f} MB: an earlier attempt made them"
+            )
+        self.progress = self.earlier
+        self.pieces = Pieces(folder / "pieces.jsonl")
+        self.writer = SetWriter(folder, dtype, self.earlier.written, checksums, layout)
+        self.journal = Journal(folder, job.name, self.earlier, checksums, self.writer.sync)
+        total, before = job.inputs.expected_bytes, (self.earlier.done_bytes, self.earlier.written.tokens)
+        terminal, limit = job.options.terminal, job.inputs.max_tokens
+        self._meter = Meter(total, job.log, terminal, before, lambda: job.memory.now, limit)
+        self._disk = DiskWatch(job.files, dtype.itemsize, total, job.log, before)
+
+    def take(self, block: EncodedBlock) -> None:
+        """Write it and note it. Raises OSError when the disk is full."""
+        assert block.after is not None
+        name, inputs = self._job.files.tokens.name, self._job.inputs
+        crc = self.writer.append(block)
+        durable.point(f"{name}:appended")
+        self.progress = Progress(self.writer.written, block.after, inputs.done_bytes)
+        self.journal.note(self.progress, self.writer.checksums, crc)
+        durable.point(f"{name}:noted")
+        self._meter.update(inputs.done_bytes, self.writer.written.tokens)
+        self._disk.update(inputs.done_bytes, self.writer.written.tokens)
+
+    def count_from_now(self) -> None:
+        """The engine is known to be exact: another attempt may go on behind what was and will be written."""
+        write_engine(self.folder, self._engine)
+        self.journal.release()
+
+    def finish(self) -> None:
+        self._meter.close()
+        self.journal.close()  # it may still be syncing the writer's files
+        self.writer.finish()
+
+    def give_up(self) -> None:
+        """What is written stays for another attempt."""
+        self._meter.close()
+        self.journal.close()
+        self.writer.abandon()
+
+
+def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | None, target: _Target) -> None:
+    """All text behind what an earlier attempt has done, into the target."""
+    inputs, folder = job.inputs, target.folder
+    job.log(
+        f"tokenizing {inputs.what}{_size(inputs)} with {job.tokenizer.name}, engine "
+        f"{choice.engine.name}, " + (f"{workers} processes" if workers else "in this process")
+    )
+    if comparison is None:
+        target.count_from_now()
+    else:
+        target.journal.hold()
+        comparison.on_equal = target.count_from_now
+    blocks = _blocks(job, target)
+    try:
+        with closing(_encoded(blocks, target.encoder, choice, workers, job.log, comparison)) as encoded:
+            for block in until_token(encoded, target.earlier, inputs.max_tokens):
+                target.take(block)
+        if not target.writer.written.tokens and job.share is None:
+            between = " between its document separators" if inputs.options.get("document_separator") else ""
+            raise UserError(f"{inputs.what} holds no text{between}")
+        if comparison is not None:
+            comparison.settle()
+        target.finish()
+    except BaseException as error:
+        target.give_up()
+        input_at_fault = isinstance(error, UserError) and not isinstance(error, WorkerDied)
+        if input_at_fault or not target.writer.written.tokens:  # nothing to go on with
+            shutil.rmtree(folder)
+        raise
+    if inputs.max_tokens is not None:
+        blocks.close()
+        inputs.end_after(target.writer.written.documents, target.progress.place.mark, target.pieces)
+
+
+def _blocks(job: Job, target: _Target) -> Generator[Block]:
+    """The text behind what an earlier attempt has done; closing it closes the inputs."""
+    place = target.earlier.place
+    with closing(job.inputs.chunks(place.mark, target.pieces)) as chunks:
+        yield from make_blocks(
+            chunks,
+            job.tokenizer.cut_rule,
+            job.options.block_bytes or target.encoder.engine.block_bytes,
+            job.options.run_limit_bytes,
+            skip=place.skip,
+        )
+
+
+def _encoded(
+    blocks: Iterator[Block],
+    encoder: BlockEncoder,
+    choice: Choice,
+    workers: int,
+    log: Log,
+    comparison: Comparison | None,
+) -> Generator[EncodedBlock]:
+    if not workers:
+        for block in blocks:
+            yield encoder.encode(block)
+        return
+    work = Work(
+        choice.engine.name, choice.engine.definition, encoder.eot_id, encoder.vocab_size, encoder.errors
+    )
+    if comparison is None:
+        yield from encode_in_order(blocks, work, workers, log=log)
+    else:
+        yield from comparison.watch(encode_in_order(comparison.first(blocks), work, workers, log=log))
+
+
+def _manifest(job: Job, choice: Choice, target: _Target) -> dict[str, Any]:
+    """Of what lies in the folder; what else the set consists of is written there."""
+    folder, written, share = target.folder, target.writer.written, job.share
+    sources = job.inputs.facts()
+    if share is None:
+        sources = with_shares(sources, document_starts(folder, job.layout, written), written.tokens)
+    made = Made(
+        folder=folder,
+        layout=job.layout,
+        dtype=target.encoder.dtype,
+        written=written,
+        checksums=target.writer.checksums,
+        sources=sources,
+        options=options_of(job.inputs, job.tokenizer),
+        tokenizer=job.tokenizer,
+        engine=choice.facts,
+    )
+    if job.base is not None:
+        durable.write_json(folder / job.files.earlier_manifest(job.base["fingerprint"]).name, job.base)
+        return make_longer_manifest(job.base, made, job.files)
+    job.tokenizer.save(folder / "tokenizer")
+    if share is not None:
+        return make_task_manifest(made, share, job.options, job.name)
+    return make_manifest(made, job.files, job.options.val_fraction)
+
+
+def _clear(folder: Path, *, keep_duplicates: bool) -> None:
+    """Remove what cannot be gone on with. What a first reading has found is looked at by who found it."""
+    if not keep_duplicates or not (folder / DUPLICATES).is_dir():
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in folder.iterdir():
+        if path.is_dir() and path.name != DUPLICATES:
+            shutil.rmtree(path)
+        elif not path.is_dir():
+            path.unlink()
+
+
+def workers_for(engine: Engine | type[Engine], inputs: Inputs, options: Options) -> int:
+    """Worker processes; 0: all in this one."""
+    if options.workers is not None:
+        return options.workers
+    total = inputs.total_bytes
+    pays = engine.parallel_from is not None and (total is None or total >= engine.parallel_from)
+    return cores() if pays and cores() > 1 else 0
+
+
+def _size(inputs: Inputs) -> str:
+    return "" if inputs.total_bytes is None else f" ({inputs.total_bytes / 1e6:,.1f} MB)"
