@@ -19,7 +19,7 @@ from data_loading.pretokenizer.children import Channel
 from data_loading.pretokenizer.engine import Unsupported
 from data_loading.pretokenizer.engines import chosen_before
 from data_loading.pretokenizer.job import Result, pretokenize
-from data_loading.pretokenizer.journal import read_engine, read_job, read_progress
+from data_loading.pretokenizer.journal import read_engine, read_job, read_progress, write_engine
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer_files import read_tokenizer
@@ -168,23 +168,27 @@ def test_an_engine_that_was_proven_is_not_compared_again(
     text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a kill; unless it is another version now."""
-    text.write_text("".join(training_text()) * 60)
-    script = KILLED.replace("comparison._Encode = Late", "").replace(
-        'noted.count("a.npy:noted") == 5',
-        'noted[-1] == "a.npy:noted" and "engine.json:after_rename" in noted',
-    )
-    command = [sys.executable, "-c", script, str(text), str(gpt2)]
+    whole, _ = make(text, gpt2, "b.npy")
+    command = [sys.executable, "-c", KILLED, str(text), str(gpt2)]
     assert subprocess.run(command, cwd=ROOT).returncode == -signal.SIGKILL
     partial = text.with_name(".a.npy.partial")
+    write_engine(partial, whole.manifest["engine"])
     facts = read_engine(partial)
-    assert facts["name"] == "fastokens"
     tokenizer = read_tokenizer(gpt2, "gpt2")
     assert chosen_before(facts, tokenizer, "auto") is not None
     assert chosen_before({**facts, "version": "0"}, tokenizer, "auto") is None
     assert chosen_before({**facts, "reference": "huggingface 0"}, tokenizer, "auto") is None
     assert chosen_before(facts, tokenizer, "gigatoken") is None
     monkeypatch.setattr(making, "choose_engine", None)
-    _, said = make(text, gpt2)
+    result, said = make(text, gpt2)
     assert any("going on after" in line for line in said)
-    monkeypatch.undo()
-    assert text.with_name("a.npy").read_bytes() == make(text, gpt2, "b.npy")[0].path.read_bytes()
+    assert result.path.read_bytes() == whole.path.read_bytes()
+    assert result.manifest == whole.manifest
+
+
+def test_a_set_that_counts_names_its_engine(text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[Path] = []
+    monkeypatch.setattr(making, "write_engine", lambda folder, facts: noted.append(facts["name"]))
+    make(text, gpt2)
+    make(text, gpt2, "b.npy", workers=0)
+    assert noted == ["fastokens", "fastokens"]
