@@ -12,17 +12,15 @@ from conf import UserError
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.blocks import Chunk, Mark
 from data_loading.pretokenizer.byte_files import ByteFile, ByteStream
+from data_loading.pretokenizer.of_stream import OfStream
 from data_loading.pretokenizer.source import Pieces, Sample, numbered
 from data_loading.pretokenizer.texts import (
     check_errors,
-    plain_file,
     sample_text,
-    stream_difference,
     text_encoding,
     transcoded,
     transcoded_head,
 )
-from data_loading.set_files import SetFiles
 
 TEXT_FIELD = "text"
 _SHOWN_FIELDS = 20
@@ -49,7 +47,7 @@ class Tolerance:
 
 
 @dataclass
-class JsonLines:
+class JsonLines(OfStream):
     """A file of JSON lines, compressed or not; empty lines are passed over.
 
     text_field: of each line's object, a string. encoding, errors: as in TextFile. stream: where the
@@ -70,31 +68,6 @@ class JsonLines:
         check_errors(self.errors)
         self._stream: ByteStream = self.stream or ByteFile(self.path)
         self.options = {"encoding": self.encoding, "errors": self.errors, "text_field": self.text_field}
-
-    @property
-    def total_bytes(self) -> int | None:
-        return self._stream.total_bytes
-
-    @property
-    def done_bytes(self) -> int:
-        return self._stream.done_bytes
-
-    @property
-    def can_continue(self) -> bool:
-        return self._stream.can_continue
-
-    @property
-    def what(self) -> str:
-        return self._stream.argument
-
-    @property
-    def argument(self) -> str:
-        return self._stream.argument
-
-    @property
-    def plain_file(self) -> ByteFile | None:
-        """Its file, where that can be read from any line on."""
-        return plain_file(self._stream, self.encoding)
 
     def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Iterator[Chunk]:
         content = (pieces or Pieces()).content_hash(0)
@@ -192,14 +165,8 @@ class JsonLines:
         except BadLine:
             return b""
 
-    def state(self) -> Any:
-        return self._stream.state()
-
     def facts(self) -> list[dict[str, Any]]:
         return [{**self._stream.facts(), "skipped": self._skipped}]
-
-    def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
-        return stream_difference(self._stream, self.path, facts, files)
 
 
 def text_of(found: dict[str, Any], text_field: str) -> bytes:

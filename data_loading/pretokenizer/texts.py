@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from conf import UserError
-from data_loading.checked import text_difference
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.blocks import Chunk, Mark, undecodable
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, ByteFile, ByteStream
+from data_loading.pretokenizer.of_stream import OfStream
 from data_loading.pretokenizer.source import Pieces, Sample, numbered
-from data_loading.set_files import SetFiles
 
 ERRORS = ("strict", "replace", "ignore")
 
 
 @dataclass
-class TextFile:
+class TextFile(OfStream):
     """A text file, compressed or not.
 
     document_separator: a line that stands between two documents and belongs to neither; None: the
@@ -49,34 +48,9 @@ class TextFile:
         }
 
     @property
-    def total_bytes(self) -> int | None:
-        return self._stream.total_bytes
-
-    @property
-    def done_bytes(self) -> int:
-        return self._stream.done_bytes
-
-    @property
-    def can_continue(self) -> bool:
-        return self._stream.can_continue
-
-    @property
-    def what(self) -> str:
-        return self._stream.argument
-
-    @property
-    def argument(self) -> str:
-        return self._stream.argument
-
-    @property
     def stream_name(self) -> str:
         """What messages about its bytes begin with."""
         return self._stream.name
-
-    @property
-    def plain_file(self) -> ByteFile | None:
-        """Its file, where the bytes of that are the text, so that it can be read from any byte on."""
-        return plain_file(self._stream, self.encoding)
 
     def raw(self) -> Iterator[bytes]:
         """Its bytes from the start, once more."""
@@ -131,29 +105,8 @@ class TextFile:
                 texts.append(b"")
         return Sample(texts, size, documents + (is_end and bool(texts[-1])), start > 0, not is_end)
 
-    def state(self) -> Any:
-        return self._stream.state()
-
     def facts(self) -> list[dict[str, Any]]:
         return [self._stream.facts()]
-
-    def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
-        return stream_difference(self._stream, self.path, facts, files)
-
-
-def plain_file(stream: ByteStream, encoding: str) -> ByteFile | None:
-    """The file whose bytes are the text of the stream; None where they have to be decoded first."""
-    is_plain = isinstance(stream, ByteFile) and stream.compression is None and encoding == "utf-8"
-    return stream if is_plain and isinstance(stream, ByteFile) else None
-
-
-def stream_difference(
-    stream: ByteStream, path: Path, facts: list[dict[str, Any]], files: SetFiles
-) -> str | None:
-    """`Source.differs` of a source that is one stream."""
-    if not stream.can_continue:
-        return f"{stream.name} is read only once, so it cannot be compared with what it was made from"
-    return text_difference(path, facts[0] if len(facts) == 1 else {}, files)
 
 
 def transcoded(
