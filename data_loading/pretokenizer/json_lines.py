@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from conf import UserError
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.blocks import Chunk, Mark
-from data_loading.pretokenizer.byte_files import ByteFile, ByteStream
+from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, ByteFile, ByteStream
+from data_loading.pretokenizer.json_parts import longest_string
 from data_loading.pretokenizer.source import Pieces, Sample, numbered
 from data_loading.pretokenizer.texts import (
     check_errors,
@@ -27,6 +29,8 @@ from data_loading.set_files import SetFiles
 TEXT_FIELD = "text"
 _SHOWN_FIELDS = 20
 _LONGEST_SAMPLED_BYTES = 4 << 20
+_SEARCHED_BYTES = 64 << 20
+"""How far samples are looked for where the usual places have no text."""
 
 
 class BadLine(ValueError):
@@ -142,11 +146,24 @@ class JsonLines:
             parts = [(transcoded_head(self._stream, self.encoding, "replace"), 0)]
         else:
             parts = self._stream.parts()
-        return [self._sample(data) for data, _ in parts]
+        found = [self._sample(data) for data, _ in parts]
+        return found if any(found) or not self.can_continue else [self._first_texts()]
 
     def _sample(self, data: bytes) -> bytes:
         """Texts of the lines of a part; one that is not whole is no JSON, and what is wrong is told later."""
-        return b"".join(map(self._tolerated, data.split(b"\n")))
+        parts = data.split(b"\n")
+        return b"".join(map(self._tolerated, parts)) or longest_string(max(parts, key=len))
+
+    def _first_texts(self) -> bytes:
+        """For samples, where those places have none: the first texts that there are."""
+        found, read = b"", 0
+        text = self._text(ContentHash()) if self.encoding != "utf-8" else self._stream.read()
+        with closing(cast("Generator[tuple[bytes, int]]", text)):
+            for line, _ in lines(text):
+                found, read = found + self._tolerated(line), read + len(line) + 1
+                if len(found) >= SAMPLE_BYTES or read >= _SEARCHED_BYTES:
+                    break
+        return found[: 3 * SAMPLE_BYTES].decode("utf-8", "ignore").encode()
 
     @property
     def known_documents(self) -> None:

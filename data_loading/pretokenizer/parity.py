@@ -105,8 +105,9 @@ def first_difference(engine: Engine, reference: Engine, texts: Sequence[bytes]) 
     The engine gets all texts at once, as in its work; the reference one at a time.
     """
     ids, lengths = engine.encode_batch(texts)
-    for text, found in zip(texts, np.split(ids, np.cumsum(lengths)[:-1]), strict=True):
-        if not np.array_equal(found, reference.encode_batch([text])[0]):
+    ends = np.cumsum(lengths)
+    for text, length, end in zip(texts, lengths, ends, strict=True):
+        if not np.array_equal(ids[end - length : end], reference.encode_batch([text])[0]):
             return _shortest(engine, reference, text.decode())
     return None
 
