@@ -239,6 +239,7 @@ def _blocks(job: Job, target: _Target) -> Generator[Block]:
             job.options.block_bytes or target.encoder.engine.block_bytes,
             job.options.run_limit_bytes,
             skip=place.skip,
+            errors=job.inputs.options["errors"],
         )
 
 

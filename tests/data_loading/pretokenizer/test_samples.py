@@ -152,3 +152,33 @@ def test_a_plan_of_a_bad_text_ends_without_a_traceback(
     monkeypatch.chdir(tmp_path)
     Path(name).write_bytes(BAD[name])
     assert pretokenize_dataset.main([name, "--tokenizer", gpt2, "--dry-run"]) in (0, 2)
+
+
+@pytest.mark.parametrize("data", ["water ".encode("utf-16") * 40_000, b"\x80" * 300_000])
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_what_is_no_text_is_not_called_a_run_without_spaces(
+    data: bytes,
+    workers: str,
+    gpt2: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_bytes(data)
+    command = ("a.txt", "--tokenizer", gpt2, "--run-limit", "100KB", "--workers", workers)
+    message = refused(capsys, *command)
+    assert f"a.txt: byte 0 (0x{data[0]:02x}) is not utf-8. Say how the text is encoded (--encoding" in message
+    assert "such bytes in the text" in message
+    assert "no space to cut at" in refused(capsys, *command, "--errors", "replace")
+
+
+def test_a_run_may_end_inside_a_character(
+    gpt2: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("\u00e9" * 700_000)
+    limit = str((1 << 20) - 5)
+    assert "no space to cut at" in refused(capsys, "a.txt", "--tokenizer", gpt2, "--run-limit", limit)
+    Path("a.txt").write_text("a" + "\u00e9" * 700_000)
+    assert "no space to cut at" in refused(capsys, "a.txt", "--tokenizer", gpt2, "--run-limit", limit)
