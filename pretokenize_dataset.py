@@ -17,6 +17,7 @@ from data_loading.pretokenizer.input_flags import (
     is_stdlib,
     open_sources,
     outputs_of,
+    size_of,
 )
 from data_loading.task_commands import add_block_range, check_task, run_task
 
@@ -119,7 +120,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--run-limit",
         metavar="SIZE",
-        help="longest stretch without a place to cut, which is encoded whole in memory (default: 16MB)",
+        help="longest stretch without a place to cut, which is encoded whole in memory (default: 16MB); "
+        "above 64MB it also raises how long a line of JSON or a cell of a table may be (64MB)",
     )
     result.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores; 0: none)")
     result.add_argument(
@@ -300,15 +302,9 @@ def _val_fraction(options: argparse.Namespace) -> float | None:
 
 
 def _run_limit(given: str | None) -> int:
-    from conf.quantities import parse_size
     from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES
 
-    if given is None:
-        return RUN_LIMIT_BYTES
-    try:
-        return parse_size(given)
-    except ValueError as error:
-        raise UserError(f"--run-limit {given}: {error}") from None
+    return RUN_LIMIT_BYTES if given is None else size_of(given, "--run-limit")
 
 
 def _log_to(stream: Any) -> Callable[[str], None]:

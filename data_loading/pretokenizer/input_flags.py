@@ -184,20 +184,25 @@ def _input_options(given: argparse.Namespace) -> InputOptions:
         clean=given.clean,
         dedup=given.dedup,
         **_dedup_memory(given),
+        **_longest(given.run_limit),
+    )
+
+
+def _longest(run_limit: str | None) -> dict[str, int]:
+    """What may be held whole as text may also be read whole."""
+    from data_loading.pretokenizer.longest import LONGEST_BYTES
+
+    return (
+        {} if run_limit is None else {"longest_bytes": max(LONGEST_BYTES, size_of(run_limit, "--run-limit"))}
     )
 
 
 def _dedup_memory(given: argparse.Namespace) -> dict[str, int]:
-    from conf.quantities import parse_size
-
     if given.dedup_memory is None:
         return {}
     if given.dedup is None:
         raise UserError("--dedup-memory: without --dedup it would do nothing")
-    try:
-        return {"dedup_memory_bytes": parse_size(given.dedup_memory)}
-    except ValueError as error:
-        raise UserError(f"--dedup-memory {given.dedup_memory}: {error}") from None
+    return {"dedup_memory_bytes": size_of(given.dedup_memory, "--dedup-memory")}
 
 
 def _limit(text: str | None, flag: str, least: int) -> int | None:
@@ -215,3 +220,13 @@ def count_of(text: str, flag: str, least: int) -> int:
     if number < least:
         raise UserError(f"{flag} {text}: expected {least} or more")
     return number
+
+
+def size_of(text: str, flag: str) -> int:
+    """The bytes that a flag was given, such as 64MB. Raises UserError."""
+    from conf.quantities import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise UserError(f"{flag} {text}: {error}") from None
