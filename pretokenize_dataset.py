@@ -13,6 +13,7 @@ from conf import UserError
 from data_loading.formats import FORMATS, formats_of
 from data_loading.pretokenizer.input_flags import (
     add_input_flags,
+    check_arguments,
     count_of,
     is_stdlib,
     open_sources,
@@ -155,6 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     given = sys.argv[1:] if arguments is None else arguments
     try:
+        check_arguments(given)
         if given and given[0] in set_commands.COMMANDS:
             return set_commands.main(given)
         return run(parser().parse_args(given), given)

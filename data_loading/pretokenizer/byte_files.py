@@ -69,6 +69,7 @@ class ByteFile:
     _facts: dict[str, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_name(str(self.path.resolve()))
         try:
             self._stat = self.path.stat()
             if self.path.is_dir():
@@ -204,6 +205,16 @@ class ByteFile:
             "mtime_ns": self._stat.st_mtime_ns,
             **self._facts,
         }
+
+
+def check_name(name: str) -> None:
+    """Raises UserError where it is not UTF-8: what is made of the file has to name it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{os.fsencode(name)!r} is not UTF-8, and manifests name files in UTF-8: rename it (mv)"
+        ) from None
 
 
 def _aligned(read: Callable[[int], bytes], offset: int) -> Iterator[bytes]:

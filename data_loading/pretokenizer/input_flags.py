@@ -74,6 +74,19 @@ def add_input_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def check_arguments(given: Sequence[str]) -> None:
+    """Raises UserError where one is not UTF-8, in which manifests and file lists are written."""
+    import os
+
+    for argument in given:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"the argument {os.fsencode(argument)!r} is not UTF-8. A file of such a name: rename it (mv)"
+            ) from None
+
+
 def is_stdlib(files: Sequence[str]) -> bool:
     """Whether the text is Python's own, not a file of that name."""
     return list(files) == [STDLIB] and not Path(STDLIB).exists()
