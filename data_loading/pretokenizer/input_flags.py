@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from data_loading.pretokenizer.source import Source
 
 STDLIB = "stdlib"
+_LONGEST_NAME_BYTES = 200
 
 
 def add_input_flags(parser: argparse.ArgumentParser) -> None:
@@ -134,7 +135,10 @@ def outputs_of(given: argparse.Namespace, tokenizer_name: str) -> list[Path]:
     end = "" if in_shards else ".npy"
     if given.output is None:
         outputs = [_default_output(files, tokenizer_name, given) for files in inputs]
-        return [path.with_name(path.name.removesuffix(".npy") + end) for path in outputs]
+        outputs = [path.with_name(path.name.removesuffix(".npy") + end) for path in outputs]
+        for path in outputs:
+            _check_place(path)
+        return outputs
     output = Path(given.output).expanduser()
     name = output.name
     if in_shards and (name.endswith(".npy") or name in ("", "..")):
@@ -151,9 +155,25 @@ def outputs_of(given: argparse.Namespace, tokenizer_name: str) -> list[Path]:
         stem = name.removesuffix(".npy")
         outputs = [output.with_name(f"{stem}{suffix}{end}") for suffix in ("_train", "_validation")]
     for path in outputs:
+        _check_place(path)
         if path.is_dir() and not in_shards:
             raise UserError(f"--output {path} is a folder; expected a file name that ends in .npy")
     return outputs
+
+
+def _check_place(output: Path) -> None:
+    """Raises UserError where no set can be called so."""
+    import os
+
+    size = len(os.fsencode(output.name))
+    if size > _LONGEST_NAME_BYTES:
+        raise UserError(
+            f"--output {output.name[:20]}...: a name of {size} bytes; expected {_LONGEST_NAME_BYTES} at "
+            "most, since other names are made of it"
+        )
+    above = next(folder for folder in output.parents if os.path.lexists(folder) or folder.parent == folder)
+    if not above.is_dir():
+        raise UserError(f"--output {output}: {above} is no folder")
 
 
 def _default_output(files: Sequence[str], tokenizer_name: str, given: argparse.Namespace) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,54 @@ def test_a_file_name_that_is_not_utf_8(folder: Path, capsys: pytest.CaptureFixtu
     os.chdir(b"d\xff")
     with pytest.raises(UserError, match="is not UTF-8"):
         ByteFile(Path("c.txt"))
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("a.txt/o.npy", "--output a.txt/o.npy: a.txt is no folder"),
+        ("a.txt/b/o.npy", "--output a.txt/b/o.npy: a.txt is no folder"),
+        ("x" * 246 + ".npy", "a name of 250 bytes; expected 200 at most"),
+        ("y" * 300 + ".npy", "a name of 304 bytes"),
+        ("gone/o.npy", "--output gone/o.npy: gone is no folder"),
+        ("/proc/o.npy", "/proc/o.npy cannot be written: no file can be made in /proc"),
+    ],
+)
+@pytest.mark.parametrize("is_plan", [False, True])
+def test_a_place_where_no_set_can_be(
+    output: str, message: str, is_plan: bool, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "gone").symlink_to("nowhere")
+    if is_plan and output.startswith("/proc"):
+        return
+    assert message in refused(capsys, "a.txt", *BYTES, "--output", output, *["--dry-run"] * is_plan)
+
+
+def test_a_long_name_that_is_not_too_long(folder: Path) -> None:
+    name = "x" * 196
+    assert pretokenize_dataset.main(["a.txt", *BYTES, "--output", f"{name}.npy"]) == 0
+    (folder / f"{name}.txt").write_text("words")
+    assert pretokenize_dataset.main([f"{name}.txt", *BYTES, "--overwrite"]) == 0
+    assert pretokenize_dataset.main(["verify", f"{name}.npy", "--deep"]) == 0
+
+
+def test_separators_that_look_like_flags(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pretokenize_dataset.main(["a.txt", *BYTES, "--document-separator=--"]) == 0
+    assert "in 2 documents" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as left:
+        pretokenize_dataset.main(["a.txt", *BYTES, "--document-separator", "---"])
+    assert left.value.code == 2
+    assert "is given with a =, as in --document-separator=---" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--dry-run"]])
+def test_a_full_standard_output(flags: list[str], folder: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT), "a.txt", *BYTES, *flags],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "error: standard output cannot be written: No space left on device" in done.stderr
+    assert (folder / "a.npy").exists() == (flags != ["--dry-run"])
