@@ -287,6 +287,9 @@ def not_utf8(chunks: list[Chunk]) -> UserError:
     raise AssertionError("all chunks are UTF-8")
 
 
+HOW_ENCODED = "Say how the text is encoded (--encoding latin-1, cp1252, utf-16, ...)"
+
+
 class Undecodable(UserError):
     """A byte is no text."""
 
@@ -294,9 +297,8 @@ class Undecodable(UserError):
 def undecodable(source: str, encoding: str, offset: int, byte: int) -> Undecodable:
     """What a user is told about the first byte that is not text."""
     return Undecodable(
-        f"{source}: byte {offset:,} (0x{byte:02x}) is not {encoding}. Say how the text is encoded "
-        "(--encoding latin-1, cp1252, utf-16, ...), or what to do with such bytes (--errors replace or "
-        "ignore)"
+        f"{source}: byte {offset:,} (0x{byte:02x}) is not {encoding}. {HOW_ENCODED}, or what to do with such "
+        "bytes (--errors replace or ignore)"
     )
 
 

@@ -10,7 +10,13 @@ from typing import Any, Protocol
 
 from conf import UserError
 from data_loading.content_hash import ContentHash
-from data_loading.pretokenizer.compression import HEAD_BYTES, Compression, compression_of, decompressed
+from data_loading.pretokenizer.compression import (
+    HEAD_BYTES,
+    Compression,
+    compression_of,
+    decompressed,
+    is_cut_short,
+)
 
 READ_BYTES = 1 << 20
 SAMPLE_BYTES = 360 << 10
@@ -89,6 +95,10 @@ class ByteFile:
         self.compression = compression_of(self.head)
         if self.total_bytes == 0:
             raise UserError(f"{self.path} is empty: there is nothing to tokenize")
+        if is_cut_short(self.head, self.path.suffix.lower()):
+            raise UserError(
+                f"{self.path} is cut short: it ends after {self.total_bytes} bytes. Copy or download it again"
+            )
 
     @property
     def argument(self) -> str:

@@ -57,7 +57,6 @@ class TableFile:
         self._check_column(self._open().schema)
 
     def _check_column(self, schema: Any) -> None:
-        import pyarrow as pa
 
         if self.text_field not in schema.names:
             names = ", ".join(map(repr, schema.names)) or "none"
@@ -65,9 +64,8 @@ class TableFile:
                 f"{self.path} has no column {self.text_field!r}; columns: {names} (--text-field NAME)"
             )
         kind = schema.field(self.text_field).type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-            texts = [column.name for column in schema if "string" in str(column.type)]
+        if not _is_text(kind):
+            texts = [column.name for column in schema if _is_text(column.type)]
             raise UserError(
                 f"{self.path}: column {self.text_field!r} holds {kind}, expected strings; columns that do: "
                 f"{', '.join(map(repr, texts)) or 'none'} (--text-field NAME)"
@@ -273,6 +271,14 @@ class _ArrowParts:
         rows = max(1, min(_MOST_ROWS, BATCH_BYTES * len(column) // max(1, column.nbytes)))
         for start in range(0, len(column), rows):
             yield _values(column.slice(start, rows), longest_bytes), self._ends[part]
+
+
+def _is_text(kind: Any) -> bool:
+    """kind: pyarrow's type of a column."""
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def _values(column: Any, longest_bytes: int) -> list[bytes | None]:

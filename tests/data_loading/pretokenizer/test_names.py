@@ -108,3 +108,14 @@ def test_a_full_standard_output(flags: list[str], folder: Path) -> None:
     assert "Traceback" not in done.stderr
     assert "error: standard output cannot be written: No space left on device" in done.stderr
     assert (folder / "a.npy").exists() == (flags != ["--dry-run"])
+
+
+@pytest.mark.parametrize(
+    ("name", "magic"), [("a.zst", b"\x28\xb5\x2f"), ("a.gz", b"\x1f"), ("a.jsonl.xz", b"\xfd7zX")]
+)
+def test_a_compressed_file_of_a_few_bytes(name: str, magic: bytes, folder: Path) -> None:
+    (folder / name).write_bytes(magic)
+    with pytest.raises(UserError, match=f"{name} is cut short: it ends after {len(magic)} byte"):
+        ByteFile(folder / name)
+    (folder / "a.txt").write_bytes(b"B")
+    assert ByteFile(folder / "a.txt").compression is None
