@@ -7,16 +7,18 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from conf import UserError
 from data_loading.formats import FORMATS, formats_of
 from data_loading.pretokenizer.input_flags import (
     add_input_flags,
+    check_arguments,
     count_of,
     is_stdlib,
     open_sources,
     outputs_of,
+    size_of,
 )
 from data_loading.task_commands import add_block_range, check_task, run_task
 
@@ -58,7 +60,7 @@ Exit status: 0 done, 1 our failure, 2 the input cannot be used, 130 interrupted.
 
 def parser() -> argparse.ArgumentParser:
     """What a user may type."""
-    result = argparse.ArgumentParser(
+    result = _Parser(
         prog="pretokenize_dataset.py",
         description="Tokenize a text once into a memory-mapped token file, in constant memory.",
         epilog=EXAMPLES,
@@ -119,7 +121,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--run-limit",
         metavar="SIZE",
-        help="longest stretch without a place to cut, which is encoded whole in memory (default: 16MB)",
+        help="longest stretch without a place to cut, which is encoded whole in memory (default: 16MB); "
+        "above 64MB it also raises how long a line of JSON or a cell of a table may be (64MB)",
     )
     result.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores; 0: none)")
     result.add_argument(
@@ -153,9 +156,10 @@ def main(arguments: list[str] | None = None) -> int:
 
     given = sys.argv[1:] if arguments is None else arguments
     try:
+        check_arguments(given)
         if given and given[0] in set_commands.COMMANDS:
             return set_commands.main(given)
-        return run(parser().parse_args(given), given)
+        return run(_parsed(given), given)
     except UserError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
@@ -170,6 +174,36 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 130
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        if message.endswith("expected one argument"):
+            message += " (one that begins with - is given with a =, as in --document-separator=---)"
+        super().error(message)
+
+
+def _parsed(given: Sequence[str]) -> argparse.Namespace:
+    options = parser().parse_args(given)
+    for name, value in vars(options).items():
+        if value == []:  # what argparse makes of --flag=-- before Python 3.13
+            setattr(options, name, "--")
+    return options
+
+
+def _tell(text: str) -> int:
+    """Print it; returns the exit status."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(
+            f"error: standard output cannot be written: {error.strerror}. All else was done", file=sys.stderr
+        )
+        return 1
+    return 0
 
 
 def run(options: argparse.Namespace, given: Sequence[str]) -> int:
@@ -225,11 +259,9 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
             facts[0]["val"] = facts[1]
         if formats:
             facts[0]["exports"] = [exported.to_json() for exported in exports]
-        print(json.dumps(facts[0], indent=2))
-    else:
-        told = [*map(_summary, results), *(exported.told() for exported in exports)]
-        print("\n".join([*told, _next(results, options, spec)]))
-    return 0
+        return _tell(json.dumps(facts[0], indent=2))
+    told = [*map(_summary, results), *(exported.told() for exported in exports)]
+    return _tell("\n".join([*told, _next(results, options, spec)]))
 
 
 def _plan(
@@ -253,12 +285,10 @@ def _plan(
         import json
 
         facts = [facts_of(plan) for plan in plans]
-        print(json.dumps({**facts[0], **({"val": facts[1]} if len(facts) == 2 else {})}, indent=2))
-        return 0
+        return _tell(json.dumps({**facts[0], **({"val": facts[1]} if len(facts) == 2 else {})}, indent=2))
     flags = [flag for flag in given if not (len(flag) > 3 and "--dry-run".startswith(flag))]
-    print("\n".join(line for plan in plans for line in lines_of(plan)))
-    print(f"next: {shlex.join(['python', 'pretokenize_dataset.py', *flags])}")
-    return 0
+    told = [line for plan in plans for line in lines_of(plan)]
+    return _tell("\n".join([*told, f"next: {shlex.join(['python', 'pretokenize_dataset.py', *flags])}"]))
 
 
 def _tokenizer_spec(options: argparse.Namespace, source: Source, log: Callable[[str], None]) -> Tokenizer:
@@ -300,15 +330,9 @@ def _val_fraction(options: argparse.Namespace) -> float | None:
 
 
 def _run_limit(given: str | None) -> int:
-    from conf.quantities import parse_size
     from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES
 
-    if given is None:
-        return RUN_LIMIT_BYTES
-    try:
-        return parse_size(given)
-    except ValueError as error:
-        raise UserError(f"--run-limit {given}: {error}") from None
+    return RUN_LIMIT_BYTES if given is None else size_of(given, "--run-limit")
 
 
 def _log_to(stream: Any) -> Callable[[str], None]:

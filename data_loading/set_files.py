@@ -231,6 +231,11 @@ def disk_errors(path: Path, texts: Sequence[str], output: Path | None = None) ->
                 f"{path} cannot be written: {os.strerror(error.errno)}. Tokenize into a folder "
                 f"that can be: {elsewhere} (a run reads it with dataset.path=/ANOTHER/FOLDER/{name})"
             ) from error
+        if SetFiles(path).lock.name in str(error.filename):  # where no file can be made, in /proc say
+            raise UserError(
+                f"{path} cannot be written: no file can be made in {path.parent} "
+                f"({os.strerror(error.errno or 0)}). Tokenize into another folder: {elsewhere}"
+            ) from error
         raise
 
 

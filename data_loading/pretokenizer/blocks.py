@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -148,14 +149,16 @@ def make_blocks(
     block_bytes: int,
     run_limit_bytes: int = RUN_LIMIT_BYTES,
     skip: int = 0,
+    errors: str = "strict",
 ) -> Iterator[Block]:
     """Pack chunks into blocks of about `block_bytes`; documents without text are left out.
 
     Memory: one block and one chunk, or the longest run without a safe cut. skip: bytes at the
-    start that an earlier attempt has packed.
+    start that an earlier attempt has packed. errors: what is done with bytes that are not UTF-8.
 
     Raises:
-        UserError: more than `run_limit_bytes` without a safe cut, with the byte at which they start.
+        UserError: more than `run_limit_bytes` without a safe cut, with the byte at which they start; or
+            they are no text, with the first such byte.
     """
     packer = _Packer(block_bytes)
     rest = _Rest()
@@ -177,6 +180,8 @@ def make_blocks(
             packed = Chunk(rest.head(cut), chunk.source, rest.start, False)
             yield from packer.add(packed, rest.drop(cut + rule.drop_space))
         if len(rest.data) > run_limit_bytes:
+            if errors == "strict":
+                _check_utf8(rest, chunk.source)
             raise _run_too_long(chunk.source, rest.start, rule, run_limit_bytes)
         if chunk.ends_document and rest.data:
             packed = Chunk(bytes(rest.data), chunk.source, rest.start, True)
@@ -193,6 +198,14 @@ def _next_cut(rest: bytearray, rule: CutRule, block_bytes: int) -> int | None:
         return None
     cut = last_cut(rest, rule, 0, block_bytes)
     return cut if cut is not None else first_cut(rest, rule, block_bytes)
+
+
+def _check_utf8(rest: _Rest, source: str) -> None:
+    """A character may still be under way at its end. Raises UserError."""
+    try:
+        codecs.utf_8_decode(rest.data, "strict", False)
+    except UnicodeDecodeError as error:
+        raise undecodable(source, "utf-8", rest.start + error.start, rest.data[error.start]) from None
 
 
 def _run_too_long(source: str, start: int, rule: CutRule, limit: int) -> UserError:
@@ -274,6 +287,9 @@ def not_utf8(chunks: list[Chunk]) -> UserError:
     raise AssertionError("all chunks are UTF-8")
 
 
+HOW_ENCODED = "Say how the text is encoded (--encoding latin-1, cp1252, utf-16, ...)"
+
+
 class Undecodable(UserError):
     """A byte is no text."""
 
@@ -281,9 +297,8 @@ class Undecodable(UserError):
 def undecodable(source: str, encoding: str, offset: int, byte: int) -> Undecodable:
     """What a user is told about the first byte that is not text."""
     return Undecodable(
-        f"{source}: byte {offset:,} (0x{byte:02x}) is not {encoding}. Say how the text is encoded "
-        "(--encoding latin-1, cp1252, utf-16, ...), or what to do with such bytes (--errors replace or "
-        "ignore)"
+        f"{source}: byte {offset:,} (0x{byte:02x}) is not {encoding}. {HOW_ENCODED}, or what to do with such "
+        "bytes (--errors replace or ignore)"
     )
 
 

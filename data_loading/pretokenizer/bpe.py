@@ -89,7 +89,8 @@ class _Counted:
         """Every n-th part where the text is longer than TRAINING_BYTES; words are never cut."""
         every = max(1, -(-(source.total_bytes or 0) // TRAINING_BYTES))
         number = 0
-        for block in make_blocks(source.chunks(), cut_rule(definition), _PART_BYTES):
+        errors = source.options["errors"]
+        for block in make_blocks(source.chunks(), cut_rule(definition), _PART_BYTES, errors=errors):
             for chunk in block.chunks:
                 if number % every == 0:
                     self.used_bytes += len(chunk.data)

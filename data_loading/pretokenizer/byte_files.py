@@ -10,7 +10,13 @@ from typing import Any, Protocol
 
 from conf import UserError
 from data_loading.content_hash import ContentHash
-from data_loading.pretokenizer.compression import HEAD_BYTES, Compression, compression_of, decompressed
+from data_loading.pretokenizer.compression import (
+    HEAD_BYTES,
+    Compression,
+    compression_of,
+    decompressed,
+    is_cut_short,
+)
 
 READ_BYTES = 1 << 20
 SAMPLE_BYTES = 360 << 10
@@ -69,6 +75,7 @@ class ByteFile:
     _facts: dict[str, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_name(str(self.path.resolve()))
         try:
             self._stat = self.path.stat()
             if self.path.is_dir():
@@ -88,6 +95,10 @@ class ByteFile:
         self.compression = compression_of(self.head)
         if self.total_bytes == 0:
             raise UserError(f"{self.path} is empty: there is nothing to tokenize")
+        if is_cut_short(self.head, self.path.suffix.lower()):
+            raise UserError(
+                f"{self.path} is cut short: it ends after {self.total_bytes} bytes. Copy or download it again"
+            )
 
     @property
     def argument(self) -> str:
@@ -204,6 +215,16 @@ class ByteFile:
             "mtime_ns": self._stat.st_mtime_ns,
             **self._facts,
         }
+
+
+def check_name(name: str) -> None:
+    """Raises UserError where it is not UTF-8: what is made of the file has to name it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{os.fsencode(name)!r} is not UTF-8, and manifests name files in UTF-8: rename it (mv)"
+        ) from None
 
 
 def _aligned(read: Callable[[int], bytes], offset: int) -> Iterator[bytes]:

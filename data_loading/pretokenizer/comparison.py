@@ -61,6 +61,7 @@ class Comparison:
 
         Raises:
             IdsDiffer: there is one, and it is not that.
+            ComparisonDied: there will be none.
         """
         for block in encoded:
             if block.index == _INDEX:
@@ -68,10 +69,12 @@ class Comparison:
                 continue
             if self._child is not None and with_news([self._child], 0):
                 self.settle()
+            elif self._child is not None:
+                self._child.note_memory()
             yield block
 
     def settle(self) -> None:
-        """Wait for the verdict. Raises IdsDiffer, or UserError where the process died."""
+        """Wait for the verdict. Raises IdsDiffer, or ComparisonDied."""
         if self._child is None:
             return
         expected = answer_of(self._child, self.engine, self._kills)

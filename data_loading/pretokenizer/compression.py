@@ -103,6 +103,12 @@ def compression_of(head: bytes) -> Compression | None:
     return next((found for found in _COMPRESSIONS if head.startswith(found.magics)), None)
 
 
+def is_cut_short(head: bytes, suffix: str) -> bool:
+    """Whether all of a file is less than the first bytes by which a compression is known."""
+    magics = (magic for found in _COMPRESSIONS for magic in found.magics)
+    return suffix in SUFFIXES and any(len(head) < len(magic) and magic.startswith(head) for magic in magics)
+
+
 def decompressed(
     read: Callable[[int], bytes], compression: Compression, name: str, piece_bytes: int
 ) -> Iterator[bytes]:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from conf import UserError
 from data_loading.locate import JSON_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, bare_name, has_known_suffix
-from data_loading.pretokenizer.byte_files import ByteFile
+from data_loading.pretokenizer.byte_files import ByteFile, ByteStream
 from data_loading.pretokenizer.cleaned import Cleaned, check_choice, is_code
 from data_loading.pretokenizer.deduplicated import Deduplicated
 from data_loading.pretokenizer.duplicates import DEFAULT_MEMORY_BYTES, Duplicates
 from data_loading.pretokenizer.hugging_face import DEFAULT_SPLIT, PREFIX, HubDataset, saved_files
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.json_lines import TEXT_FIELD, JsonLines, Tolerance
+from data_loading.pretokenizer.longest import LONGEST_BYTES
 from data_loading.pretokenizer.source import Part, Source
 from data_loading.pretokenizer.standard_input import ARGUMENT as STANDARD_INPUT
 from data_loading.pretokenizer.standard_input import StandardInput
@@ -29,7 +30,7 @@ _SHOWN = 5
 @dataclass(frozen=True)
 class InputOptions:
     """How inputs are read. text_field: None: `text`, where there is one to name. subset, split: of
-    datasets of Hugging Face. clean, dedup: None: the text as it is.
+    datasets of Hugging Face. clean, dedup: None: the text as it is. longest_bytes: of a line or a cell.
     """
 
     encoding: str = "utf-8"
@@ -44,6 +45,7 @@ class InputOptions:
     clean: str | None = None
     dedup: str | None = None
     dedup_memory_bytes: int = DEFAULT_MEMORY_BYTES
+    longest_bytes: int = LONGEST_BYTES
 
 
 def open_inputs(arguments: Sequence[str], options: InputOptions) -> Source:
@@ -134,26 +136,30 @@ def open_file(path: Path, options: InputOptions, tolerance: Tolerance) -> Part:
         raise UserError(f"{path} is a token file already; expected a text")
     stream = ByteFile(path)
     if stream.head.startswith(PARQUET_MAGIC) or path.suffix.lower() in TABLE_SUFFIXES:
-        return TableFile(path, options.text_field or TEXT_FIELD, options.errors)
+        return TableFile(path, options.text_field or TEXT_FIELD, options.errors, options.longest_bytes)
     if stream.compression is not None and bare_name(path.name).lower().endswith(TABLE_SUFFIXES):
         raise UserError(f"{path} is a compressed table, which cannot be read in parts: decompress it first")
     if bare_name(path.name).lower().endswith(JSON_SUFFIXES):
-        field = options.text_field or TEXT_FIELD
-        return JsonLines(path, field, options.encoding, options.errors, tolerance, stream)
+        return _json_lines(path, options, tolerance, stream)
     return TextFile(path, options.encoding, options.errors, options.document_separator, stream)
+
+
+def _json_lines(path: Path, options: InputOptions, tolerance: Tolerance, stream: ByteStream) -> JsonLines:
+    field, how = options.text_field or TEXT_FIELD, (options.encoding, options.errors)
+    return JsonLines(path, field, *how, tolerance, stream, options.longest_bytes)
 
 
 def _open_standard_input(options: InputOptions, tolerance: Tolerance) -> Part:
     """A text, or lines of JSON where a field is named."""
     path, stream = Path(STANDARD_INPUT), StandardInput()
     if options.text_field is not None:
-        return JsonLines(path, options.text_field, options.encoding, options.errors, tolerance, stream)
+        return _json_lines(path, options, tolerance, stream)
     return TextFile(path, options.encoding, options.errors, options.document_separator, stream)
 
 
 def _open_hub(argument: str, options: InputOptions, tolerance: Tolerance) -> Part:
     split, field = options.split or DEFAULT_SPLIT, options.text_field or TEXT_FIELD
-    return HubDataset(argument, options.subset, split, field, tolerance)
+    return HubDataset(argument, options.subset, split, field, tolerance, options.longest_bytes)
 
 
 def _files(argument: str, split: str | None) -> list[Path]:

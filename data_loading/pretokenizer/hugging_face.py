@@ -14,6 +14,7 @@ from conf import UserError
 from data_loading.pretokenizer.blocks import Chunk, Mark
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES
 from data_loading.pretokenizer.json_lines import TEXT_FIELD, BadLine, Tolerance, text_of
+from data_loading.pretokenizer.longest import LONGEST_BYTES, too_long
 from data_loading.pretokenizer.source import Pieces, Sample
 from data_loading.set_files import SetFiles
 
@@ -90,6 +91,7 @@ class HubDataset:
     split: str = DEFAULT_SPLIT
     text_field: str = TEXT_FIELD
     tolerance: Tolerance = field(default_factory=Tolerance)
+    longest_bytes: int = LONGEST_BYTES
     hub: Hub = field(default_factory=lambda: HUB)
     total_bytes: None = field(init=False, default=None)
     done_bytes: int = field(init=False, default=0)
@@ -143,7 +145,10 @@ class HubDataset:
             self._nulls += 1
             return b""
         try:
-            return text_of(found, self.text_field)
+            text = text_of(found, self.text_field)
+            if len(text) > self.longest_bytes:
+                raise too_long(f"{self.what}: row {row:,}", self.longest_bytes, len(text))
+            return text
         except BadLine as why:
             self.tolerance.refuse(f"{self.what}: row {row:,} {why}")
             self._skipped += 1

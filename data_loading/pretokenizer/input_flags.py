@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from data_loading.pretokenizer.source import Source
 
 STDLIB = "stdlib"
+_LONGEST_NAME_BYTES = 200
 
 
 def add_input_flags(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +75,19 @@ def add_input_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def check_arguments(given: Sequence[str]) -> None:
+    """Raises UserError where one is not UTF-8, in which manifests and file lists are written."""
+    import os
+
+    for argument in given:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"the argument {os.fsencode(argument)!r} is not UTF-8. A file of such a name: rename it (mv)"
+            ) from None
+
+
 def is_stdlib(files: Sequence[str]) -> bool:
     """Whether the text is Python's own, not a file of that name."""
     return list(files) == [STDLIB] and not Path(STDLIB).exists()
@@ -121,7 +135,10 @@ def outputs_of(given: argparse.Namespace, tokenizer_name: str) -> list[Path]:
     end = "" if in_shards else ".npy"
     if given.output is None:
         outputs = [_default_output(files, tokenizer_name, given) for files in inputs]
-        return [path.with_name(path.name.removesuffix(".npy") + end) for path in outputs]
+        outputs = [path.with_name(path.name.removesuffix(".npy") + end) for path in outputs]
+        for path in outputs:
+            _check_place(path)
+        return outputs
     output = Path(given.output).expanduser()
     name = output.name
     if in_shards and (name.endswith(".npy") or name in ("", "..")):
@@ -138,9 +155,25 @@ def outputs_of(given: argparse.Namespace, tokenizer_name: str) -> list[Path]:
         stem = name.removesuffix(".npy")
         outputs = [output.with_name(f"{stem}{suffix}{end}") for suffix in ("_train", "_validation")]
     for path in outputs:
+        _check_place(path)
         if path.is_dir() and not in_shards:
             raise UserError(f"--output {path} is a folder; expected a file name that ends in .npy")
     return outputs
+
+
+def _check_place(output: Path) -> None:
+    """Raises UserError where no set can be called so."""
+    import os
+
+    size = len(os.fsencode(output.name))
+    if size > _LONGEST_NAME_BYTES:
+        raise UserError(
+            f"--output {output.name[:20]}...: a name of {size} bytes; expected {_LONGEST_NAME_BYTES} at "
+            "most, since other names are made of it"
+        )
+    above = next(folder for folder in output.parents if os.path.lexists(folder) or folder.parent == folder)
+    if not above.is_dir():
+        raise UserError(f"--output {output}: {above} is no folder")
 
 
 def _default_output(files: Sequence[str], tokenizer_name: str, given: argparse.Namespace) -> Path:
@@ -184,20 +217,25 @@ def _input_options(given: argparse.Namespace) -> InputOptions:
         clean=given.clean,
         dedup=given.dedup,
         **_dedup_memory(given),
+        **_longest(given.run_limit),
+    )
+
+
+def _longest(run_limit: str | None) -> dict[str, int]:
+    """What may be held whole as text may also be read whole."""
+    from data_loading.pretokenizer.longest import LONGEST_BYTES
+
+    return (
+        {} if run_limit is None else {"longest_bytes": max(LONGEST_BYTES, size_of(run_limit, "--run-limit"))}
     )
 
 
 def _dedup_memory(given: argparse.Namespace) -> dict[str, int]:
-    from conf.quantities import parse_size
-
     if given.dedup_memory is None:
         return {}
     if given.dedup is None:
         raise UserError("--dedup-memory: without --dedup it would do nothing")
-    try:
-        return {"dedup_memory_bytes": parse_size(given.dedup_memory)}
-    except ValueError as error:
-        raise UserError(f"--dedup-memory {given.dedup_memory}: {error}") from None
+    return {"dedup_memory_bytes": size_of(given.dedup_memory, "--dedup-memory")}
 
 
 def _limit(text: str | None, flag: str, least: int) -> int | None:
@@ -215,3 +253,13 @@ def count_of(text: str, flag: str, least: int) -> int:
     if number < least:
         raise UserError(f"{flag} {text}: expected {least} or more")
     return number
+
+
+def size_of(text: str, flag: str) -> int:
+    """The bytes that a flag was given, such as 64MB. Raises UserError."""
+    from conf.quantities import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise UserError(f"{flag} {text}: {error}") from None

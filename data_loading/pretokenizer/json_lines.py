@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from conf import UserError
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.blocks import Chunk, Mark
-from data_loading.pretokenizer.byte_files import ByteFile, ByteStream
+from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, ByteFile, ByteStream
+from data_loading.pretokenizer.json_parts import longest_string
+from data_loading.pretokenizer.longest import LONGEST_BYTES, LineTooLong, too_long
 from data_loading.pretokenizer.of_stream import OfStream
 from data_loading.pretokenizer.source import Pieces, Sample, numbered
 from data_loading.pretokenizer.texts import (
@@ -25,6 +28,8 @@ from data_loading.pretokenizer.texts import (
 TEXT_FIELD = "text"
 _SHOWN_FIELDS = 20
 _LONGEST_SAMPLED_BYTES = 4 << 20
+_SEARCHED_BYTES = 64 << 20
+"""How far samples are looked for where the usual places have no text."""
 
 
 class BadLine(ValueError):
@@ -51,7 +56,7 @@ class JsonLines(OfStream):
     """A file of JSON lines, compressed or not; empty lines are passed over.
 
     text_field: of each line's object, a string. encoding, errors: as in TextFile. stream: where the
-    bytes come from, if not from the file at `path`.
+    bytes come from, if not from the file at `path`. longest_bytes: a longer line is an error.
     """
 
     path: Path
@@ -60,6 +65,7 @@ class JsonLines(OfStream):
     errors: str = "strict"
     tolerance: Tolerance = field(default_factory=Tolerance)
     stream: ByteStream | None = None
+    longest_bytes: int = LONGEST_BYTES
     options: dict[str, Any] = field(init=False)
     _skipped: int = field(init=False, default=0)
 
@@ -85,7 +91,7 @@ class JsonLines(OfStream):
 
     def _documents(self, text: Iterator[tuple[bytes, int]], first: int) -> Iterator[Chunk]:
         name = self._stream.name
-        for number, (line, offset) in enumerate(lines(text), first):
+        for number, (line, offset) in enumerate(self._lines(text, first), first):
             mark = {"byte": offset, "line": number, "skipped": self._skipped}
             try:
                 document = self._document(line)
@@ -95,6 +101,16 @@ class JsonLines(OfStream):
                 continue
             if document:
                 yield Chunk(document, name, offset, True, mark)
+
+    def _lines(self, text: Iterator[tuple[bytes, int]], first: int) -> Iterator[tuple[bytes, int]]:
+        number = first
+        try:
+            for found in lines(text, self.longest_bytes):
+                yield found
+                number += 1
+        except LineTooLong as line:
+            where = f"{self._stream.name}: {self._place(number, line.offset)}"
+            raise too_long(where, self.longest_bytes) from None
 
     def _place(self, number: int, offset: int) -> str:
         return f"line {number:,} (from byte {offset:,} on)"
@@ -115,11 +131,24 @@ class JsonLines(OfStream):
             parts = [(transcoded_head(self._stream, self.encoding, "replace"), 0)]
         else:
             parts = self._stream.parts()
-        return [self._sample(data) for data, _ in parts]
+        found = [self._sample(data) for data, _ in parts]
+        return found if any(found) or not self.can_continue else [self._first_texts()]
 
     def _sample(self, data: bytes) -> bytes:
         """Texts of the lines of a part; one that is not whole is no JSON, and what is wrong is told later."""
-        return b"".join(map(self._tolerated, data.split(b"\n")))
+        parts = data.split(b"\n")
+        return b"".join(map(self._tolerated, parts)) or longest_string(max(parts, key=len))
+
+    def _first_texts(self) -> bytes:
+        """For samples, where those places have none: the first texts that there are."""
+        found, read = b"", 0
+        text = self._text(ContentHash()) if self.encoding != "utf-8" else self._stream.read()
+        with closing(cast("Generator[tuple[bytes, int]]", text)), suppress(LineTooLong):
+            for line, _ in lines(text, self.longest_bytes):
+                found, read = found + self._tolerated(line), read + len(line) + 1
+                if len(found) >= SAMPLE_BYTES or read >= _SEARCHED_BYTES:
+                    break
+        return found[: 3 * SAMPLE_BYTES].decode("utf-8", "ignore").encode()
 
     @property
     def known_documents(self) -> None:
@@ -185,14 +214,23 @@ def text_of(found: dict[str, Any], text_field: str) -> bytes:
     raise BadLine(f"has {_kind(text)} in {text_field!r}; expected a string")
 
 
-def lines(text: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
-    """(line without its line feed, offset of its first byte); a line of any length is held whole."""
+def lines(
+    text: Iterator[tuple[bytes, int]], longest_bytes: int = LONGEST_BYTES
+) -> Iterator[tuple[bytes, int]]:
+    """(line without its line feed, offset of its first byte); a line is held whole.
+
+    Raises:
+        LineTooLong: one in several parts of the text has more bytes.
+    """
     begun: list[bytes] = []
-    start = None
+    start, held = None, 0
     for data, offset in text:
         start = offset if start is None else start
         first, *others = data.split(b"\n")
         begun.append(first)
+        held += len(first)
+        if held > longest_bytes:
+            raise LineTooLong(start)
         if not others:
             continue
         yield b"".join(begun), start
@@ -200,7 +238,7 @@ def lines(text: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
         for line in others[:-1]:
             yield line, at
             at += len(line) + 1
-        begun, start = [others[-1]], at
+        begun, start, held = [others[-1]], at, len(others[-1])
     if start is not None:
         yield b"".join(begun), start
 

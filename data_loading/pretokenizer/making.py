@@ -33,7 +33,7 @@ from data_loading.pretokenizer.manifest import (
 )
 from data_loading.pretokenizer.meter import Meter
 from data_loading.pretokenizer.options import Options
-from data_loading.pretokenizer.parity import HERE_BELOW
+from data_loading.pretokenizer.parity import HERE_BELOW, ComparisonDied
 from data_loading.pretokenizer.pool import Work, WorkerDied, cores, encode_in_order
 from data_loading.pretokenizer.share import Share
 from data_loading.pretokenizer.source import Pieces
@@ -85,13 +85,17 @@ class Job:
 def make_set(job: Job) -> dict[str, Any]:
     """Write the set, or that of a task, from the beginning or from where an earlier attempt ended.
 
-    The engine is compared with the reference meanwhile; where it fails that, the work begins again. The
-    caller holds the lock and has looked at what is there. Returns the manifest. Raises as `pretokenize`.
+    The engine is compared with the reference meanwhile. Where it fails that, or the process that does it
+    dies, the work begins again, after a comparison while nothing else runs. The caller holds the lock and
+    has looked at what is there. Returns the manifest. Raises as `pretokenize`.
     """
     try:
         return _make(job, at_once=True)
+    except ComparisonDied as error:
+        job.log(f"WARNING: {error}. They are compared again before the work, which begins anew")
     except (IdsDiffer, Unsupported):
-        return _make(job, at_once=False)
+        pass
+    return _make(job, at_once=False)
 
 
 def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
@@ -220,7 +224,7 @@ def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | N
         target.finish()
     except BaseException as error:
         target.give_up()
-        input_at_fault = isinstance(error, UserError) and not isinstance(error, WorkerDied)
+        input_at_fault = isinstance(error, UserError) and not isinstance(error, WorkerDied | ComparisonDied)
         if input_at_fault or not target.writer.written.tokens:  # nothing to go on with
             shutil.rmtree(folder)
         raise
@@ -239,6 +243,7 @@ def _blocks(job: Job, target: _Target) -> Generator[Block]:
             job.options.block_bytes or target.encoder.engine.block_bytes,
             job.options.run_limit_bytes,
             skip=place.skip,
+            errors=job.inputs.options["errors"],
         )
 
 

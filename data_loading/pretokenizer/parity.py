@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,8 @@ HERE_BELOW = 1 << 17
 _MOST_PROCESSES = 4
 _SHOWN_CHARACTERS = 80
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -33,41 +36,77 @@ class Verdict:
     difference: str | None = None
 
 
+class ComparisonDied(UserError):
+    """A process that compares ended without an answer."""
+
+
 def hold_against_reference(
-    engine: type[Engine], tokenizer: JsonTokenizer, samples: Sequence[bytes]
+    engine: type[Engine],
+    tokenizer: JsonTokenizer,
+    samples: Sequence[bytes],
+    log: Callable[[str], None] = _log.warning,
 ) -> Verdict:
     """Compare the ids of all samples (UTF-8).
 
     Where it is worth it, in processes of their own, which end with this: the two tokenizers take more
-    memory than all else that the caller holds.
+    memory than all else that the caller holds. What one that dies was to compare, another one does when
+    no other is left; `log` gets a line.
 
     Raises:
-        UserError: such a process died.
+        ComparisonDied: that one died too.
     """
     pieces = [piece for sample in samples for piece in pieces_of(sample)]
     if sum(map(len, pieces)) < HERE_BELOW:
         return Trial(engine, tokenizer, pieces).verdict()
-    kills = oom_kills()
     count = min(cores(), _MOST_PROCESSES, len(pieces))
     bare = replace(tokenizer)  # without what it has worked out and keeps
-    with ExitStack() as stack:
-        children = []
-        for first in range(count):
-            child = Child(Trial(engine, bare, pieces[first::count]))
-            stack.callback(child.end)
-            children.append(child)
-        verdicts = [answer_of(child, engine, kills) for child in children]
+    trials = [Trial(engine, bare, pieces[first::count]) for first in range(count)]
+    verdicts, dead = [], []
+    for trial, found in zip(trials, _answers(trials), strict=True):
+        if isinstance(found, ComparisonDied):
+            log(f"WARNING: {found}. What it was to compare is compared again, alone")
+            dead.append((trial, found))
+        else:
+            verdicts.append(found)
+    verdicts += [_alone(trial, error) for trial, error in dead]
     return next((v for v in verdicts if v.refusal or v.difference), verdicts[0])
 
 
-def answer_of(child: Child, engine: type[Engine], kills: int | None) -> Any:
-    """What the child answers. Raises UserError where it died."""
+def _answers(trials: Sequence[Trial]) -> list[Verdict | ComparisonDied]:
+    """Of a process for each; all have ended then."""
+    kills, found = oom_kills(), list[Verdict | ComparisonDied]()
+    with ExitStack() as stack:
+        children = []
+        for trial in trials:
+            children.append(Child(trial))
+            stack.callback(children[-1].end)
+        for number, trial in enumerate(trials):
+            try:
+                found.append(answer_of(children[number], trial.engine, kills, children[number:]))
+            except ComparisonDied as error:
+                found.append(error)
+    return found
+
+
+def _alone(trial: Trial, before: ComparisonDied) -> Verdict:
+    (found,) = _answers([trial])
+    if isinstance(found, ComparisonDied):
+        raise ComparisonDied(
+            f"{before}; then, alone: {found}. Where it is memory, give the job more. Older outputs are "
+            "untouched"
+        )
+    return found
+
+
+def answer_of(child: Child, engine: type[Engine], kills: int | None, at_work: Sequence[Child] = ()) -> Any:
+    """What the child answers. at_work: whose memory is noted meanwhile. Raises ComparisonDied."""
     while not with_news([child], 0.25):
-        child.note_memory()
+        for other in at_work or [child]:
+            other.note_memory()
     try:
         found = child.answer()
     except (EOFError, OSError):
-        raise UserError(
+        raise ComparisonDied(
             f"comparing engine {engine.name} with the reference tokenizer: {how_it_died(child, kills)}"
         ) from None
     if isinstance(found, Exception):
@@ -105,8 +144,9 @@ def first_difference(engine: Engine, reference: Engine, texts: Sequence[bytes]) 
     The engine gets all texts at once, as in its work; the reference one at a time.
     """
     ids, lengths = engine.encode_batch(texts)
-    for text, found in zip(texts, np.split(ids, np.cumsum(lengths)[:-1]), strict=True):
-        if not np.array_equal(found, reference.encode_batch([text])[0]):
+    ends = np.cumsum(lengths)
+    for text, length, end in zip(texts, lengths, ends, strict=True):
+        if not np.array_equal(ids[end - length : end], reference.encode_batch([text])[0]):
             return _shortest(engine, reference, text.decode())
     return None
 

@@ -91,14 +91,20 @@ def _part_of(part: Source, rule: CutRule, bytes_: range) -> Source:
     if isinstance(part, TableFile):
         borders = (place_in_table(part, byte) for byte in (bytes_.start, bytes_.stop))
         first, last = borders
-        return TableShare(part.path, part.text_field, part.errors, range(first, last), bytes_)
+        parts = range(first, last)
+        return TableShare(
+            part.path, part.text_field, part.errors, part.longest_bytes, asked=parts, hashed=bytes_
+        )
     assert isinstance(part, TextFile | JsonLines)
     file = part.plain_file
     assert file is not None
     begin, end = (place_in_text(part, file, rule, byte) for byte in (bytes_.start, bytes_.stop))
     if isinstance(part, JsonLines):
         stream = FileShare(file, range(begin, end), bytes_)
-        return JsonShare(part.path, part.text_field, part.encoding, part.errors, part.tolerance, stream)
+        encoding, tolerance = part.encoding, part.tolerance
+        return JsonShare(
+            part.path, part.text_field, encoding, part.errors, tolerance, stream, part.longest_bytes
+        )
     if is_one_document(part) and begin and rule.drop_space:
         begin = min(begin + 1, end)
     stream = FileShare(file, range(begin, end), bytes_)

@@ -14,6 +14,7 @@ from data_loading.checked import text_difference
 from data_loading.pretokenizer.blocks import Chunk, Mark
 from data_loading.pretokenizer.byte_files import READ_BYTES, SAMPLE_BYTES, ByteFile
 from data_loading.pretokenizer.json_lines import TEXT_FIELD
+from data_loading.pretokenizer.longest import LONGEST_BYTES, CellTooLong, too_long
 from data_loading.pretokenizer.source import Pieces, Sample
 from data_loading.pretokenizer.texts import check_errors
 from data_loading.set_files import SetFiles
@@ -28,12 +29,14 @@ _MOST_ROWS = 1024
 class TableFile:
     """A parquet file, or one in Arrow's stream format (what `datasets` writes with save_to_disk).
 
-    Rows without a value are left out and counted. Memory: a batch of rows, or the longest one.
+    Rows without a value are left out and counted. Memory: a batch of rows, or the longest one, which may
+    have `longest_bytes`.
     """
 
     path: Path
     text_field: str = TEXT_FIELD
     errors: str = "strict"
+    longest_bytes: int = LONGEST_BYTES
     total_bytes: int = field(init=False)
     done_bytes: int = field(init=False, default=0)
     can_continue: bool = field(init=False, default=True)
@@ -54,7 +57,6 @@ class TableFile:
         self._check_column(self._open().schema)
 
     def _check_column(self, schema: Any) -> None:
-        import pyarrow as pa
 
         if self.text_field not in schema.names:
             names = ", ".join(map(repr, schema.names)) or "none"
@@ -62,9 +64,8 @@ class TableFile:
                 f"{self.path} has no column {self.text_field!r}; columns: {names} (--text-field NAME)"
             )
         kind = schema.field(self.text_field).type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-            texts = [column.name for column in schema if "string" in str(column.type)]
+        if not _is_text(kind):
+            texts = [column.name for column in schema if _is_text(column.type)]
             raise UserError(
                 f"{self.path}: column {self.text_field!r} holds {kind}, expected strings; columns that do: "
                 f"{', '.join(map(repr, texts)) or 'none'} (--text-field NAME)"
@@ -88,7 +89,7 @@ class TableFile:
         self._nulls, before = start["nulls"] if start else 0, self._bytes_before(parts)
         for part in range(first, asked.stop):
             in_part = 0
-            for values, done in self._told(parts.read(part)):
+            for values, done in self._batches(parts, part):
                 self.done_bytes = max(0, min(done - before, self.total_bytes))
                 passed_over = min(len(values), max(0, first_row - in_part))
                 in_part += passed_over
@@ -144,13 +145,24 @@ class TableFile:
                 ) from None
             yield value
 
+    def _batches(self, parts: _Parts, part: int) -> Iterator[tuple[list[bytes | None], int]]:
+        """What a part holds. Raises UserError also for a cell that is too long."""
+        row = parts.rows_before[part]
+        try:
+            for values, done in self._told(parts.read(part, self.longest_bytes)):
+                yield values, done
+                row += len(values)
+        except CellTooLong as cell:
+            where = f"{self.path}: row {row + cell.row:,}"
+            raise too_long(where, self.longest_bytes, cell.size) from None
+
     def samples(self) -> list[bytes]:
         """Of the first, the middle and the last part."""
         parts, found = self._open(), []
         asked = self._range(parts)
         for part in sorted({asked[0], asked[len(asked) // 2], asked[-1]}) if asked else ():
             sample = b""
-            for values, _ in self._told(parts.read(part)):
+            for values, _ in self._batches(parts, part):
                 sample += b"".join(filter(None, values))
                 if len(sample) >= SAMPLE_BYTES:
                     break
@@ -174,7 +186,7 @@ class TableFile:
         asked = self._range(parts)
         part = asked.start + bisect_right(self.sample_starts, start) - 1
         while part < asked.stop and size < length:
-            for values, _ in self._told(parts.read(part)):
+            for values, _ in self._batches(parts, part):
                 texts += filter(None, values)
                 rows, size = rows + len(values), sum(map(len, texts))
                 if size >= length:
@@ -206,8 +218,8 @@ class _Parts(Protocol):
 
     def __init__(self, path: Path, column: str) -> None: ...
 
-    def read(self, part: int) -> Iterator[tuple[list[bytes | None], int]]:
-        """(values of the column, about how many bytes of the file are done)."""
+    def read(self, part: int, longest_bytes: int) -> Iterator[tuple[list[bytes | None], int]]:
+        """(values of the column, about how many bytes of the file are done). Raises CellTooLong."""
         ...
 
 
@@ -224,7 +236,7 @@ class _ParquetParts:
         groups = [self._file.metadata.row_group(number).num_rows for number in range(self.count)]
         self.rows, self.rows_before = sum(groups), [0, *accumulate(groups)][:-1]
 
-    def read(self, part: int) -> Iterator[tuple[list[bytes | None], int]]:
+    def read(self, part: int, longest_bytes: int) -> Iterator[tuple[list[bytes | None], int]]:
         metadata = self._file.metadata
         before = sum(metadata.row_group(number).num_rows for number in range(part))
         group = metadata.row_group(part)
@@ -232,7 +244,7 @@ class _ParquetParts:
         rows = max(1, min(_MOST_ROWS, BATCH_BYTES // a_row))
         for batch in self._file.iter_batches(rows, [part], [self._column], use_threads=False):
             before += len(batch)
-            yield _values(batch.column(0)), self._bytes * before // max(1, metadata.num_rows)
+            yield _values(batch.column(0), longest_bytes), self._bytes * before // max(1, metadata.num_rows)
 
 
 class _ArrowParts:
@@ -254,16 +266,31 @@ class _ArrowParts:
         lengths = [len(batch) for batch in self._batches]
         self.rows, self.rows_before = sum(lengths), [0, *accumulate(lengths)][:-1]
 
-    def read(self, part: int) -> Iterator[tuple[list[bytes | None], int]]:
+    def read(self, part: int, longest_bytes: int) -> Iterator[tuple[list[bytes | None], int]]:
         column = self._batches[part].column(self._column)
         rows = max(1, min(_MOST_ROWS, BATCH_BYTES * len(column) // max(1, column.nbytes)))
         for start in range(0, len(column), rows):
-            yield _values(column.slice(start, rows)), self._ends[part]
+            yield _values(column.slice(start, rows), longest_bytes), self._ends[part]
 
 
-def _values(column: Any) -> list[bytes | None]:
+def _is_text(kind: Any) -> bool:
+    """kind: pyarrow's type of a column."""
     import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _values(column: Any, longest_bytes: int) -> list[bytes | None]:
+    """Raises CellTooLong before a long one is copied."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    return column.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
+    column = column.cast(pa.large_string())
+    sizes = pc.binary_length(column)
+    longest = pc.max(sizes).as_py() or 0
+    if longest > longest_bytes:
+        raise CellTooLong(pc.index(sizes, longest).as_py(), longest)
+    return column.cast(pa.large_binary()).to_pylist()

@@ -5,19 +5,26 @@ from __future__ import annotations
 import codecs
 
 from conf import UserError
-from data_loading.pretokenizer.blocks import Undecodable
+from data_loading.pretokenizer.blocks import HOW_ENCODED, Undecodable
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.source import Source
+from data_loading.pretokenizer.tables import TableFile
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.pretokenizer.wrapped import unwrapped
 
+_TABLES_ARE_UTF8 = "Tables hold UTF-8: write it again with this text decoded"
 MOST_BYTES = 1 << 30
 """How far a text is read for the count."""
 
 
 def with_count(error: Undecodable, source: Source) -> UserError:
-    """The error with the number of such bytes in its text, where that can be read again."""
+    """The error with the number of such bytes in its text, where that can be read again.
+
+    Of a table, which no encoding can be named for: how else it is mended.
+    """
     for part in map(unwrapped, source.parts if isinstance(source, Inputs) else [source]):
+        if isinstance(part, TableFile) and str(error).startswith(f"{part.path}, row "):
+            return UserError(str(error).replace(HOW_ENCODED, _TABLES_ARE_UTF8))
         if (
             isinstance(part, TextFile)
             and part.can_continue

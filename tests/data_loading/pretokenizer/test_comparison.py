@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +17,7 @@ import numpy as np
 import pytest
 
 from conf import UserError
-from data_loading.pretokenizer import comparison, making
+from data_loading.pretokenizer import comparison, making, parity
 from data_loading.pretokenizer.children import Channel
 from data_loading.pretokenizer.engine import Unsupported
 from data_loading.pretokenizer.engines import chosen_before
@@ -127,10 +130,57 @@ def test_an_engine_that_does_not_take_the_tokenizer(
     assert issubclass(Unsupported, ValueError)
 
 
-def test_a_reference_that_dies_is_told(text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@dataclass(frozen=True)
+class Mortal(parity.Trial):
+    """Kills itself where it is compared for the first time, or always."""
+
+    always = False
+
+    def run(self, channel: Channel) -> None:
+        mark = Path(os.environ["HIGHWATER_TEST_MARK"])
+        with suppress(FileExistsError):
+            mark.touch(exist_ok=self.always)
+            time.sleep(0.4)
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().run(channel)
+
+
+@dataclass(frozen=True)
+class Doomed(Mortal):
+    always = True
+
+
+def test_a_reference_that_dies_is_asked_again_before_the_work(
+    text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _ = make(text, gpt2, "b.npy")
     monkeypatch.setattr(comparison, "_Encode", Dying)
-    with pytest.raises(UserError, match=r"comparing engine fastokens .* ended with exit status 7"):
-        make(text, gpt2)
+    result, said = make(text, gpt2)
+    (warning,) = [line for line in said if "WARNING" in line]
+    assert re.search(
+        r"comparing engine fastokens .* ended with exit status 7\. They are compared again", warning
+    )
+    assert result.path.read_bytes() == expected.path.read_bytes()
+    assert result.manifest == expected.manifest
+
+
+@pytest.mark.slow
+def test_a_comparison_that_is_killed_is_made_once_more(
+    text: Path, gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _ = make(text, gpt2, "b.npy", workers=0)
+    monkeypatch.setenv("HIGHWATER_TEST_MARK", str(tmp_path / "mark"))
+    monkeypatch.setattr(parity, "Trial", Mortal)
+    result, said = make(text, gpt2, workers=0)
+    (warning,) = [line for line in said if "WARNING" in line]
+    assert re.search(
+        r"was killed by SIGKILL.*; it held \d.* when last seen\. What it was to compare", warning
+    )
+    assert result.path.read_bytes() == expected.path.read_bytes()
+    monkeypatch.setattr(parity, "Trial", Doomed)
+    with pytest.raises(parity.ComparisonDied, match=r"by SIGKILL.*; then, alone: .*give the job more"):
+        make(text, gpt2, "c.npy", workers=0)
+    assert not text.with_name("c.npy").exists()
 
 
 KILLED = """

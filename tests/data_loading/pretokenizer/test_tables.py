@@ -142,8 +142,21 @@ def test_bytes_that_are_no_text_are_told_with_the_row(tmp_path: Path) -> None:
     binary = pa.array([b"x", b"caf\xe9"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"text": binary}), tmp_path / "a.parquet")
     source = open_inputs([str(tmp_path / "a.parquet")], InputOptions())
-    with pytest.raises(UserError, match=r"a\.parquet, row 1: byte 3 \(0xe9\) is not utf-8"):
+    with pytest.raises(
+        UserError, match=r"a\.parquet, row 1: byte 3 \(0xe9\) is not utf-8\. Tables hold UTF-8"
+    ) as told:
         pretokenize(source, BytesTokenizer(), tmp_path / "a.npy")
+    assert "--encoding" not in str(told.value)
+    assert "--errors replace" in str(told.value)
+    mended = open_inputs([str(tmp_path / "a.parquet")], InputOptions(errors="replace"))
+    assert pretokenize(mended, BytesTokenizer(), tmp_path / "a.npy").made
+
+
+def test_columns_that_hold_strings_are_named(tmp_path: Path) -> None:
+    table = pa.table({"text": [["a"]], "other": [{"x": "string"}], "body": ["words"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"holds list<.*>, expected strings; columns that do: 'body' \("):
+        TableFile(tmp_path / "a.parquet")
 
 
 @pytest.mark.slow
