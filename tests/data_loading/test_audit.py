@@ -16,6 +16,7 @@ from conf import UserError
 from data_loading.audit import audit
 from data_loading.pretokenizer import manifest as manifests
 from data_loading.pretokenizer import writer
+from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
@@ -152,6 +153,38 @@ def test_a_tokenizer_that_does_not_give_back_its_text_is_told(
     found = {finding.what: finding.ok for finding in audit(tmp_path / "a.npy", deep=True)}
     assert found["sample of the text"] is True
     assert found["sample of the tokens"] is None
+
+
+DOCUMENTS = [
+    "The first.\nIt has <|end|> two lines.\n",
+    "The second.\n",
+    "A",
+    "\u00e9\u4e2d\U0001f600 x.\n",
+    "b c\n\n\nd",
+]
+
+
+@pytest.mark.parametrize(
+    ("count", "limit", "shard_tokens"), [(2, None, None), (300, None, 100), (300, 60, None)]
+)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("separator", ["<|end|>", "-", "", "\u4e2d" * 30, "two words"])
+def test_deep_tells_documents_from_what_stands_between_them(
+    count: int, separator: str, line_end: str, limit: int | None, shard_tokens: int | None, tmp_path: Path
+) -> None:
+    between = f"\n{separator}\n".join(DOCUMENTS[i % 5] for i in range(count))
+    (tmp_path / "a.txt").write_bytes(between.replace("\n", line_end).encode())
+    source = Inputs([TextFile(tmp_path / "a.txt", document_separator=separator)], max_documents=limit)
+    output = tmp_path / ("a.npy" if shard_tokens is None else "a")
+    pretokenize(source, BytesTokenizer(), output, Options(workers=0, shard_tokens=shard_tokens))
+    found = {finding.what: finding.ok for finding in audit(output, deep=True)}
+    assert False not in found.values()
+    assert found.get("sample of the text") is (True if limit is None else None)
+
+
+def test_a_text_that_is_empty_now(made: Path) -> None:
+    made.with_name("a.txt").write_bytes(b"")
+    assert set(wrong(made, deep=True)) == {"source"}
 
 
 def test_a_lone_file_has_nothing_to_be_held_against(tmp_path: Path) -> None:
