@@ -57,6 +57,10 @@ def move_start(path: Path, index: int) -> None:
     edit(path, index, int(np.load(path)[index]) + 1)
 
 
+def cut(path: Path, length: int) -> None:
+    path.write_bytes(path.read_bytes()[:length])
+
+
 def edit_manifest(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     manifest = path.with_name("a.npy.json")
     facts = json.loads(manifest.read_text())
@@ -83,6 +87,15 @@ def test_a_whole_set_has_nothing_wrong(made: Path) -> None:
     (lambda p: edit(p.with_name("a.docs.npy"), 3, 1), {"document checksum", "document starts"}),
     (lambda p: edit(p.with_name("a.docs.npy"), -1, 10**9), {"document checksum", "document starts"}),
     (lambda p: p.with_name("a.docs.npy").unlink(), {"documents"}),
+    (lambda p: cut(p.with_name("a.docs.npy"), -1), {"documents"}),
+    (lambda p: cut(p.with_name("a.docs.npy"), 10), {"documents"}),
+    (lambda p: cut(p, -1), {"tokens"}),
+    (lambda p: cut(p, 0), {"tokens"}),
+    (lambda p: p.unlink(), {"tokens"}),
+    (lambda p: (p.unlink(), p.with_name("a.docs.npy").unlink()), {"tokens", "documents"}),
+    (lambda p: (p.unlink(), p.with_name("a.txt").write_text("another")), {"tokens", "source"}),
+    (lambda p: cut(p.with_name("a.npy.json"), 100), {"manifest"}),
+    (lambda p: edit_manifest(p, lambda m: m.pop("options")), {"manifest"}),
     (lambda p: shutil.rmtree(p.with_name("a.tokenizer")), {"tokenizer"}),
     (lambda p: p.with_name("a.txt").write_text("another"), {"source"}),
     (lambda p: edit_manifest(p, lambda m: m["checksums"]["blocks"].pop()), {"checksums"}),
@@ -91,6 +104,26 @@ def test_a_whole_set_has_nothing_wrong(made: Path) -> None:
 def test_what_is_wrong_is_found(change: Change, found: set[str], made: Path) -> None:
     change(made)
     assert set(wrong(made)) == found
+
+
+@pytest.mark.parametrize(("name", "found"), [
+    ("shard_00001.npy", {"tokens"}), ("shard_00001.docs.npy", {"documents"}),
+])  # fmt: skip
+def test_what_else_is_wrong_is_found_where_a_shard_is_missing(
+    name: str, found: set[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("abc " * 100)
+    pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a", Options(shard_tokens=100))
+    (tmp_path / "a" / name).unlink()
+    assert set(wrong(tmp_path / "a", deep=True)) == found
+    edit(tmp_path / "a/shard_00003.npy", 5, 400)
+    assert set(wrong(tmp_path / "a", deep=True)) == {*found, "checksums", "ids"}
+
+
+def test_a_manifest_of_a_later_version_is_no_damage(made: Path) -> None:
+    edit_manifest(made, lambda m: m.update(version=99))
+    with pytest.raises(UserError, match="is of version 99"):
+        audit(made)
 
 
 def test_another_tokenizer_in_the_set(made: Path) -> None:
@@ -207,6 +240,15 @@ class TestCommand:
         assert [f["what"] for f in json.loads(printed.out) if f["ok"] is False] == ["checksums"]
         assert "checksums: do not match" in printed.err
         assert "--overwrite" in printed.err
+
+    def test_a_missing_file_is_told_like_any_other(
+        self, made: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        made.unlink()
+        assert main(["verify", str(made), "--json"]) == 1
+        printed = capsys.readouterr()
+        assert [f["what"] for f in json.loads(printed.out) if f["ok"] is False] == ["tokens"]
+        assert f"{made} is missing. Copy the set again" in printed.err
 
     def test_nothing_there(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="no token set there"):
