@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from data_loading.finding import Finding
+from data_loading.pretokenizer.manifest import is_limited
 from data_loading.pretokenizer.special_tokens import parsing
 from data_loading.pretokenizer.texts import lines_equal_to
 from data_loading.set_files import SetFiles
@@ -44,7 +45,7 @@ def samples(
 def _text_of(files: SetFiles, manifest: dict[str, Any]) -> Path | None:
     """The text the set was made from, where it is one plain text that is here."""
     options, sources = manifest["options"], manifest["sources"]
-    if any(options.get(name) for name in ("clean", "dedup", "max_documents", "max_tokens")):
+    if options.get("clean") or options.get("dedup") or is_limited(manifest):
         return None
     is_packed = any(source.get("compression") or source.get("read_bytes") for source in sources)
     if (
