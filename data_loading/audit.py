@@ -18,14 +18,15 @@ from conf import UserError
 from data_loading.audit_samples import samples
 from data_loading.content_hash import file_content_hash
 from data_loading.finding import MEND_SET, Finding
-from data_loading.formats.verify import audit_export, exports_beside
+from data_loading.formats.verify import audit_beside
 from data_loading.npy import open_npy
 from data_loading.pretokenizer.byte_files import content_hash_of
+from data_loading.pretokenizer.manifest import with_shares
 from data_loading.set_files import SetFiles, settle
 from data_loading.shards import Part, Shards, allow_open_files, parts_of, take
 from data_loading.token_set import LaterVersion, read_manifest
 from data_loading.tokenizer import Tokenizer
-from data_loading.tokenizer_files import read_tokenizer
+from data_loading.tokenizer_files import check_copies, read_tokenizer
 
 _READ_DOCUMENTS = 1 << 20
 
@@ -57,8 +58,7 @@ def audit(path: Path, *, deep: bool = False) -> list[Finding]:
     parts = parts_of(files, manifest)
     allow_open_files(2 * len(parts))
     opened = [_open_part(part) for part in parts]
-    exports = (finding for folder in exports_beside(files.tokens) for finding in audit_export(folder))
-    return [*_findings(files, manifest, opened, deep), *exports]
+    return [*_findings(files, manifest, opened, deep), *audit_beside(files.tokens)]
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,8 @@ def _findings(
         yield from _content(manifest, readable)
     documents = broken or _documents(manifest, opened)
     yield from [] if broken else documents
+    if all(found.ok for found in [*lengths, *documents]):
+        yield from _shares(manifest, _starts(opened))
     tokenizer, finding = _tokenizer(files, manifest)
     yield finding
     yield from _sources(files, manifest, deep)
@@ -193,6 +195,25 @@ def _documents(manifest: dict[str, Any], opened: list[_Opened]) -> list[Finding]
     return found
 
 
+def _shares(manifest: dict[str, Any], starts: Shards) -> Iterator[Finding]:
+    """The tokens of each source are those of its documents."""
+    sources, documents = manifest["sources"], len(starts)
+    if not all(isinstance(source.get(name), int) for source in sources for name in ("documents", "tokens")):
+        return
+    said = sum(source["documents"] for source in sources)
+    if said != documents or any(source["documents"] < 0 for source in sources):
+        told = f"the manifest gives its sources {said:,} documents, there are {documents:,}"
+        yield Finding("shares of sources", False, told)
+        return
+    counted = with_shares(sources, starts, manifest["tokens"])
+    for source, found in zip(sources, counted, strict=True):
+        if source["tokens"] != found["tokens"]:
+            told = f"{found['tokens']:,} tokens of {source['path']}, the manifest says {source['tokens']:,}"
+            yield Finding("shares of sources", False, told)
+            return
+    yield Finding("shares of sources", True, "documents and tokens of each add up")
+
+
 def _tokens(opened: list[_Opened]) -> Shards:
     return Shards([one.tokens for one in opened])
 
@@ -209,12 +230,16 @@ def _tokenizer(files: SetFiles, manifest: dict[str, Any]) -> tuple[Tokenizer | N
     said = manifest["tokenizer"]
     try:
         tokenizer = read_tokenizer(files.tokenizer, said["name"])
+        check_copies(files.tokenizer, tokenizer)
     except (UserError, OSError) as error:
         return None, Finding("tokenizer", False, str(error))
     same = tokenizer.content_hash == said["content_hash"]
     told = f"{said['name']}, content {said['content_hash'][:12]}"
     if not same:
         told += f", but {files.tokenizer} holds {tokenizer.content_hash[:12]}"
+    for name, of_files in (("vocab_size", tokenizer.vocab_size), ("eot_id", tokenizer.eot_id)):
+        if same and said[name] != of_files:
+            same, told = False, f"{files.tokenizer} has {name} {of_files}, the manifest says {said[name]}"
     return (tokenizer if same else None), Finding("tokenizer", same, told)
 
 

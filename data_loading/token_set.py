@@ -160,6 +160,9 @@ def _contradiction(manifest: dict[str, Any]) -> str | None:
         return "fingerprint is not that of its sources, tokenizer and options"
     if tokenizer["eot_id"] is not None and not 0 <= tokenizer["eot_id"] < tokenizer["vocab_size"]:
         return f"tokenizer.eot_id {tokenizer['eot_id']} is outside its {tokenizer['vocab_size']:,} ids"
+    for shard in manifest.get("shards", ()):
+        if Path(shard["name"]).name != shard["name"]:
+            return f"the shard {shard['name']!r} is no file of its folder"
     for counted in ("tokens", "documents") if "shards" in manifest else ():
         found = sum(shard[counted] for shard in manifest["shards"])
         if found != manifest[counted]:

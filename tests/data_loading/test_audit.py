@@ -72,7 +72,8 @@ def test_a_whole_set_has_nothing_wrong(made: Path) -> None:
     findings = audit(made, deep=True)
     assert {finding.what: finding.ok for finding in findings} == dict.fromkeys([
         "tokens", "checksums", "ids", "documents", "document checksum", "document starts",
-        "ends of documents", "tokenizer", "source", "sample of the text", "sample of the tokens",
+        "ends of documents", "shares of sources", "tokenizer",
+        "source", "sample of the text", "sample of the tokens",
     ], True)  # fmt: skip
 
 
@@ -100,6 +101,11 @@ def test_a_whole_set_has_nothing_wrong(made: Path) -> None:
     (lambda p: p.with_name("a.txt").write_text("another"), {"source"}),
     (lambda p: edit_manifest(p, lambda m: m["checksums"]["blocks"].pop()), {"checksums"}),
     (lambda p: edit_manifest(p, lambda m: m.update(documents=3)), {"documents"}),
+    (lambda p: edit_manifest(p, lambda m: m["sources"][0].update(documents=3)), {"shares of sources"}),
+    (lambda p: edit_manifest(p, lambda m: m["sources"][0].update(tokens=3)), {"shares of sources"}),
+    (lambda p: edit_manifest(p, lambda m: m["tokenizer"].update(vocab_size=65_536)), {"tokenizer"}),
+    (lambda p: edit_manifest(p, lambda m: m["tokenizer"].update(eot_id=None)), {"tokenizer"}),
+    (lambda p: p.with_name("a.tokenizer").joinpath("special_tokens_map.json").write_text("{"), {"tokenizer"}),
 ])  # fmt: skip
 def test_what_is_wrong_is_found(change: Change, found: set[str], made: Path) -> None:
     change(made)
@@ -118,6 +124,39 @@ def test_what_else_is_wrong_is_found_where_a_shard_is_missing(
     assert set(wrong(tmp_path / "a", deep=True)) == found
     edit(tmp_path / "a/shard_00003.npy", 5, 400)
     assert set(wrong(tmp_path / "a", deep=True)) == {*found, "checksums", "ids"}
+
+
+def test_a_shard_outside_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abc " * 100)
+    pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a", Options(shard_tokens=100))
+    (tmp_path / "a/shard_00001.npy").rename(tmp_path / "shard_00001.npy")
+    manifest = tmp_path / "a/manifest.json"
+    manifest.write_text(manifest.read_text().replace("shard_00001", "../shard_00001"))
+    assert "is no file of its folder" in wrong(tmp_path / "a")["manifest"]
+
+
+@pytest.mark.parametrize("damage", ['{"type": "bytes", "vocab_size": 300, "eot_id": 256}', "", "[]"])
+def test_the_file_of_the_bytes_tokenizer(damage: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abc")
+    pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a.npy", Options())
+    (tmp_path / "a.tokenizer/bytes.json").write_text(damage)
+    assert set(wrong(tmp_path / "a.npy")) == {"tokenizer"}
+
+
+@pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
+def test_the_copies_of_a_vocabulary_and_its_merges(name: str, made: Path, tmp_path: Path) -> None:
+    model = json.loads((made.with_name("a.tokenizer") / "tokenizer.json").read_text())["model"]
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two/vocab.json").write_text(json.dumps(model["vocab"]))
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
+    (tmp_path / "two/merges.txt").write_text("\n".join(merges))
+    output = tmp_path / "b.npy"
+    pretokenize(TextFile(tmp_path / "a.txt"), read_tokenizer(tmp_path / "two", "two"), output, Options())
+    assert wrong(output, deep=True) == {}
+    copy = tmp_path / "b.tokenizer" / name
+    cut_at = copy.read_text().rindex("\n" if name == "merges.txt" else ",")
+    copy.write_text(copy.read_text()[:cut_at] + ("" if name == "merges.txt" else "}"))
+    assert set(wrong(output)) == {"tokenizer"}
 
 
 def test_a_manifest_of_a_later_version_is_no_damage(made: Path) -> None:
