@@ -79,10 +79,13 @@ def _text_in_tokens(manifest: dict[str, Any], text: Path, tokens: Shards, tokeni
                 told = f"{part[:40].decode(errors='replace')!r}... of {text} (near byte {place:,})"
                 return Finding("sample of the text", False, f"the ids of {told} are not in the tokens")
             found += 1
-    told = (
-        f"the ids of {compared:,} bytes from {found:,} places are there" if found else "none can be cut out"
-    )
+    of, places = _count(compared, "byte"), _count(found, "place")
+    told = f"the ids of {of} from {places} are there" if found else "none can be cut out"
     return Finding("sample of the text", True if found else None, told)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _stand_in(tokens: Shards, expected: np.ndarray, share: float) -> bool:

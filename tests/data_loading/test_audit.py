@@ -254,6 +254,13 @@ def test_deep_tells_documents_from_what_stands_between_them(
     assert found.get("sample of the text") is (True if limit is None else None)
 
 
+def test_one_place_is_one(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abc")
+    pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a.npy", Options())
+    told = {finding.what: finding.told for finding in audit(tmp_path / "a.npy", deep=True)}
+    assert told["sample of the text"] == "the ids of 1 byte from 1 place are there"
+
+
 def test_a_text_that_is_empty_now(made: Path) -> None:
     made.with_name("a.txt").write_bytes(b"")
     assert set(wrong(made, deep=True)) == {"source"}
