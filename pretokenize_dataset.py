@@ -372,14 +372,22 @@ def _summary(result: Result) -> str:
     )
     what += _form(manifest)
     if result.made:
-        rate = f"{result.text_bytes / 1e6 / result.seconds:.1f} MB/s"
-        made = f"made in {result.seconds:.1f} s ({rate}) by engine {manifest['engine']['name']}"
+        made = f"made in {result.seconds:.1f} s{_rate(result)} by engine {manifest['engine']['name']}"
         if result.peak_bytes is not None:
             made += f", in at most {format_bytes(result.peak_bytes)} of memory, all processes together"
         lines = [what, made]
     else:
         lines = [what, "up to date: nothing to do (--overwrite makes it anew)"]
     return "\n".join(lines)
+
+
+def _rate(result: Result) -> str:
+    """Nothing where a limit was reached in a source that does not know how much of it was read."""
+    from data_loading.pretokenizer.manifest import is_limited
+
+    if is_limited(result.manifest) and "read_bytes" not in result.manifest["sources"][-1]:
+        return ""
+    return f" ({result.text_bytes / 1e6 / result.seconds:.1f} MB/s)"
 
 
 def _form(manifest: dict[str, Any]) -> str:

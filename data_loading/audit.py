@@ -17,15 +17,16 @@ import numpy as np
 from conf import UserError
 from data_loading.audit_samples import samples
 from data_loading.content_hash import file_content_hash
-from data_loading.finding import Finding
-from data_loading.formats.verify import audit_export, exports_beside
+from data_loading.finding import MEND_SET, Finding
+from data_loading.formats.verify import audit_beside
 from data_loading.npy import open_npy
 from data_loading.pretokenizer.byte_files import content_hash_of
+from data_loading.pretokenizer.manifest import with_shares
 from data_loading.set_files import SetFiles, settle
-from data_loading.shards import Part, Shards, parts_of, take
-from data_loading.token_set import read_manifest
+from data_loading.shards import Part, Shards, allow_open_files, parts_of, take
+from data_loading.token_set import LaterVersion, read_manifest
 from data_loading.tokenizer import Tokenizer
-from data_loading.tokenizer_files import read_tokenizer
+from data_loading.tokenizer_files import check_copies, read_tokenizer
 
 _READ_DOCUMENTS = 1 << 20
 
@@ -39,45 +40,66 @@ def audit(path: Path, *, deep: bool = False) -> list[Finding]:
     them in the tokens (where the text is a plain one that is here); and the other way round.
 
     Raises:
-        UserError: there is no set, or it has no manifest to hold it against.
+        UserError: there is no set, or it has no manifest to hold it against, or one of a later version.
     """
     files = SetFiles(path)
     settle(files)
-    manifest = read_manifest(files.tokens)
+    try:
+        manifest = read_manifest(files.tokens)
+    except LaterVersion:
+        raise
+    except UserError as error:
+        return [Finding("manifest", False, str(error), mend="")]
     if manifest is None:
         raise UserError(
             f"{files.tokens} has no manifest ({files.manifest.name}): there is nothing to hold it against. "
             "Tokenize its text again for a set that can be verified"
         )
     parts = parts_of(files, manifest)
+    allow_open_files(2 * len(parts))
     opened = [_open_part(part) for part in parts]
-    exports = (finding for folder in exports_beside(files.tokens) for finding in audit_export(folder))
-    return [*_findings(files, manifest, opened, deep), *exports]
+    return [*_findings(files, manifest, opened, deep), *audit_beside(files.tokens)]
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """A token file, and the starts that it has; None where they are missing."""
+    """A token file and its document starts; where one cannot be read it is empty, and broken says why."""
 
     part: Part
     tokens: np.ndarray
-    starts: np.ndarray | None
+    starts: np.ndarray
+    broken: list[Finding]
 
 
 def _open_part(part: Part) -> _Opened:
-    starts = open_npy(part.documents_path, may_be_empty=True) if part.documents_path.exists() else None
-    return _Opened(part, open_npy(part.tokens_path), starts)
+    broken = []
+
+    def read(what: str, path: Path, *, may_be_empty: bool) -> np.ndarray:
+        try:
+            return open_npy(path, may_be_empty=may_be_empty)
+        except UserError as error:
+            missing = f"{path} is missing" if not path.exists() else None
+            broken.append(Finding(what, False, missing or str(error), MEND_SET if missing else ""))
+            return np.empty(0, np.uint64)
+
+    tokens = read("tokens", part.tokens_path, may_be_empty=False)
+    return _Opened(part, tokens, read("documents", part.documents_path, may_be_empty=True), broken)
 
 
 def _findings(
     files: SetFiles, manifest: dict[str, Any], opened: list[_Opened], deep: bool
 ) -> Iterator[Finding]:
-    lengths = list(_lengths(manifest, opened))
+    broken = [finding for one in opened for finding in one.broken]
+    yield from broken
+    readable = [one for one in opened if len(one.tokens)]
+    lengths = list(_lengths(manifest, readable))
     yield from lengths
-    if all(found.ok for found in lengths):
-        yield from _content(manifest, opened)
-    documents = _documents(manifest, opened)
-    yield from documents
+    if readable and all(found.ok for found in lengths):
+        yield from _content(manifest, readable)
+    documents = broken or _documents(manifest, opened)
+    yield from [] if broken else documents
+    if all(found.ok for found in [*lengths, *documents]):
+        yield from _shares(manifest, _starts(opened))
     tokenizer, finding = _tokenizer(files, manifest)
     yield finding
     yield from _sources(files, manifest, deep)
@@ -126,9 +148,6 @@ def _blocks(count: int) -> str:
 
 def _documents(manifest: dict[str, Any], opened: list[_Opened]) -> list[Finding]:
     """Starts ascend from 0 below the last token, and each document ends as the manifest says."""
-    missing = [one.part.documents_path for one in opened if one.starts is None]
-    if missing:
-        return [Finding("documents", False, f"{path} is missing") for path in missing]
     starts, tokens = _starts(opened), _tokens(opened)
     changed = [
         one.part.documents_path.name
@@ -176,15 +195,31 @@ def _documents(manifest: dict[str, Any], opened: list[_Opened]) -> list[Finding]
     return found
 
 
+def _shares(manifest: dict[str, Any], starts: Shards) -> Iterator[Finding]:
+    """The tokens of each source are those of its documents."""
+    sources, documents = manifest["sources"], len(starts)
+    if not all(isinstance(source.get(name), int) for source in sources for name in ("documents", "tokens")):
+        return
+    said = sum(source["documents"] for source in sources)
+    if said != documents or any(source["documents"] < 0 for source in sources):
+        told = f"the manifest gives its sources {said:,} documents, there are {documents:,}"
+        yield Finding("shares of sources", False, told)
+        return
+    counted = with_shares(sources, starts, manifest["tokens"])
+    for source, found in zip(sources, counted, strict=True):
+        if source["tokens"] != found["tokens"]:
+            told = f"{found['tokens']:,} tokens of {source['path']}, the manifest says {source['tokens']:,}"
+            yield Finding("shares of sources", False, told)
+            return
+    yield Finding("shares of sources", True, "documents and tokens of each add up")
+
+
 def _tokens(opened: list[_Opened]) -> Shards:
     return Shards([one.tokens for one in opened])
 
 
 def _starts(opened: list[_Opened]) -> Shards:
-    there = [one for one in opened if one.starts is not None]
-    return Shards(
-        [one.starts for one in there if one.starts is not None], [one.part.first_token for one in there]
-    )
+    return Shards([one.starts for one in opened], [one.part.first_token for one in opened])
 
 
 def _of_files(names: list[str]) -> str:
@@ -195,12 +230,16 @@ def _tokenizer(files: SetFiles, manifest: dict[str, Any]) -> tuple[Tokenizer | N
     said = manifest["tokenizer"]
     try:
         tokenizer = read_tokenizer(files.tokenizer, said["name"])
+        check_copies(files.tokenizer, tokenizer)
     except (UserError, OSError) as error:
         return None, Finding("tokenizer", False, str(error))
     same = tokenizer.content_hash == said["content_hash"]
     told = f"{said['name']}, content {said['content_hash'][:12]}"
     if not same:
         told += f", but {files.tokenizer} holds {tokenizer.content_hash[:12]}"
+    for name, of_files in (("vocab_size", tokenizer.vocab_size), ("eot_id", tokenizer.eot_id)):
+        if same and said[name] != of_files:
+            same, told = False, f"{files.tokenizer} has {name} {of_files}, the manifest says {said[name]}"
     return (tokenizer if same else None), Finding("tokenizer", same, told)
 
 

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from data_loading.finding import Finding
+from data_loading.pretokenizer.manifest import is_limited
 from data_loading.pretokenizer.special_tokens import parsing
+from data_loading.pretokenizer.texts import lines_equal_to
 from data_loading.set_files import SetFiles
 from data_loading.shards import Shards
 from data_loading.tokenizer import Tokenizer
@@ -43,7 +45,7 @@ def samples(
 def _text_of(files: SetFiles, manifest: dict[str, Any]) -> Path | None:
     """The text the set was made from, where it is one plain text that is here."""
     options, sources = manifest["options"], manifest["sources"]
-    if options.get("clean") or options.get("dedup"):
+    if options.get("clean") or options.get("dedup") or is_limited(manifest):
         return None
     is_packed = any(source.get("compression") or source.get("read_bytes") for source in sources)
     if (
@@ -56,17 +58,19 @@ def _text_of(files: SetFiles, manifest: dict[str, Any]) -> Path | None:
         )
     ):
         return None
-    path = files.tokens.parent / manifest["sources"][0]["path"]
-    return path if path.suffix == ".txt" and path.is_file() else None
+    path = files.tokens.parent / sources[0]["path"]
+    is_here = path.suffix == ".txt" and path.is_file() and path.stat().st_size == sources[0]["bytes"]
+    return path if is_here else None
 
 
 def _text_in_tokens(manifest: dict[str, Any], text: Path, tokens: Shards, tokenizer: Tokenizer) -> Finding:
-    separator = manifest["options"].get("document_separator")
+    said = manifest["options"].get("document_separator")
+    separator = None if said is None else said.encode()
     found, compared = 0, 0
     with open(text, "rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         for place in _places(len(content)):
-            part = _safe_part(content[place : place + SAMPLE_BYTES], tokenizer, separator)
+            part = _safe_part(_of_one_document(content, place, separator), tokenizer)
             if not part:
                 continue
             expected = tokenizer.encode(part.decode()).astype(tokens.dtype)
@@ -75,10 +79,13 @@ def _text_in_tokens(manifest: dict[str, Any], text: Path, tokens: Shards, tokeni
                 told = f"{part[:40].decode(errors='replace')!r}... of {text} (near byte {place:,})"
                 return Finding("sample of the text", False, f"the ids of {told} are not in the tokens")
             found += 1
-    told = (
-        f"the ids of {compared:,} bytes from {found:,} places are there" if found else "none can be cut out"
-    )
+    of, places = _count(compared, "byte"), _count(found, "place")
+    told = f"the ids of {of} from {places} are there" if found else "none can be cut out"
     return Finding("sample of the text", True if found else None, told)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _stand_in(tokens: Shards, expected: np.ndarray, share: float) -> bool:
@@ -121,13 +128,31 @@ def _places(length: int) -> list[int]:
     return sorted({0, *map(int, np.random.default_rng(0).integers(0, length, SAMPLES))})
 
 
-def _safe_part(data: bytes, tokenizer: Tokenizer, separator: str | None = None) -> bytes:
+def _of_one_document(content: mmap.mmap, place: int, separator: bytes | None) -> bytes:
+    """What follows a place of the text up to the end of a document, at most SAMPLE_BYTES.
+
+    A place in a separator line stands for the document behind it.
+    """
+    if separator is None:
+        return content[place : place + SAMPLE_BYTES]
+    around = len(separator) + len("\n\r\n")  # so that a separator at either end is seen whole
+    low = max(0, place - around)
+    seen = content[low : place + SAMPLE_BYTES + around]
+    begin, end = place - low, place - low + SAMPLE_BYTES
+    at_line_start = low == 0 or content[low - 1 : low] == b"\n"
+    for start, stop in lines_equal_to(separator, seen, at_line_start=at_line_start):
+        if start > begin:
+            end = min(end, start)
+            break
+        begin = max(begin, stop)
+    return seen[begin:end]
+
+
+def _safe_part(data: bytes, tokenizer: Tokenizer) -> bytes:
     """What of a sample may be encoded by itself; empty where nothing may."""
     from data_loading.pretokenizer.cuts import first_cut, last_cut
 
     rule = tokenizer.cut_rule
-    if separator is not None:
-        data = data[: data.find(separator.encode())] if separator.encode() in data else data
     begin, end = first_cut(data, rule, 0), last_cut(data, rule, 0, len(data))
     return b"" if begin is None or end is None else data[begin + rule.drop_space : end]
 

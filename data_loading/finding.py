@@ -12,7 +12,8 @@ MEND_SET = "Copy the set again, or tokenize its text again with --overwrite"
 class Finding:
     """One thing that was looked at.
 
-    ok: None where it cannot be told here, e.g. without the text. mend: what to do where it is wrong.
+    ok: None where it cannot be told here, e.g. without the text. mend: what to do where it is wrong; empty
+    where `told` says that too.
     """
 
     what: str

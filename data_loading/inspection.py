@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from data_loading.pretokenizer.manifest import is_limited, text_bytes_of
 from data_loading.set_files import SetFiles
 from data_loading.shards import take
 from data_loading.token_set import TokenSet, open_token_set
@@ -38,7 +39,8 @@ class Lengths:
 class Inspection:
     """used_ids: how many ids of the vocabulary occur. most_frequent: (id, its text, share of all tokens).
 
-    entropy_bits: of the frequencies of ids, a token. bytes_per_token: of text; None where not known.
+    entropy_bits: of the frequencies of ids, a token. text_bytes: of what was tokenized; None where that is
+    not known: with a limit, and for fields of lines and columns of tables. bytes_per_token: of it.
     """
 
     path: Path
@@ -77,7 +79,7 @@ def inspect(path: Path) -> Inspection:
     used = shares[shares > 0]
     manifest = found.manifest or {}
     sources = manifest.get("sources", [])
-    text_bytes = sum(source["bytes"] for source in sources) or None
+    text_bytes = _text_bytes(manifest) if manifest else None
     return Inspection(
         path=found.path,
         tokens=len(found.tokens),
@@ -99,6 +101,19 @@ def inspect(path: Path) -> Inspection:
         sources=sources,
         first_text=_first_text(found, tokenizer),
     )
+
+
+def _text_bytes(manifest: dict[str, Any]) -> int | None:
+    sources = manifest["sources"]
+    in_fields = any(
+        ("skipped" in source or "nulls" in source) and "revision" not in source for source in sources
+    )
+    if is_limited(manifest) or in_fields:
+        return None
+    dropped = sum(
+        source[name]["bytes"] for source in sources for name in ("cleaned", "duplicates") if name in source
+    )
+    return text_bytes_of(manifest) - dropped or None
 
 
 def _counts(found: TokenSet) -> np.ndarray:

@@ -80,7 +80,7 @@ def _tokens_of(given: str) -> Path:
     if SetFiles(path).is_folder and SetFiles(path).exists:
         return path
     found = path if path.name.endswith(".npy") else path.with_name(f"{path.name}.npy")
-    if not found.is_file():
+    if not SetFiles(found).exists:
         raise UserError(f"{given}: no token set there (looked for {found} and {path}/{MANIFEST})")
     return found
 
@@ -105,7 +105,8 @@ def _verify(given: str, *, deep: bool, as_json: bool) -> int:
             print(f"{word:<4} {finding.what:<{width}}  {finding.told}")
         print(f"{path}: " + (f"all is as its {told_by} says" if not bad else f"not what its {told_by} says"))
     if bad:
-        print(f"error: {path}: {bad[0].what}: {bad[0].told}. {bad[0].mend}", file=sys.stderr)
+        mend = f". {bad[0].mend}" if bad[0].mend else ""
+        print(f"error: {path}: {bad[0].what}: {bad[0].told}{mend}", file=sys.stderr)
     return 1 if bad else 0
 
 

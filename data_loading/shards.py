@@ -124,7 +124,7 @@ def open_parts(
     """(tokens, document starts) of all parts. opener: maps those of one and checks them."""
     if len(parts) == 1:
         return opener(parts[0])
-    _allow_open_files(2 * len(parts))
+    allow_open_files(2 * len(parts))
     opened = [opener(part) for part in parts]
     starts = Shards([starts for _, starts in opened], [part.first_token for part in parts])
     return Shards([tokens for tokens, _ in opened]), starts
@@ -135,7 +135,7 @@ def map_part(part: Part) -> tuple[np.ndarray, np.ndarray]:
     return open_npy(part.tokens_path), open_npy(part.documents_path, may_be_empty=True)
 
 
-def _allow_open_files(count: int) -> None:
+def allow_open_files(count: int) -> None:
     """Python keeps a descriptor of every mapped file. Raises UserError where so many are not allowed."""
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = count + _SPARE_FILES

@@ -51,6 +51,10 @@ _warned: set[Path] = set()
 """Lone files that this process was warned of."""
 
 
+class LaterVersion(UserError):
+    """A manifest of a version that this program does not know."""
+
+
 @dataclass(frozen=True)
 class TokenSet:
     """Tokens on disk.
@@ -133,7 +137,7 @@ def read_manifest(path: Path, version: str | None = None) -> dict[str, Any] | No
         raise UserError(f"{manifest_path} is no manifest of a token set. Tokenize again with --overwrite")
     version = manifest.get("version")
     if isinstance(version, int) and version > SHARDS_VERSION:
-        raise UserError(
+        raise LaterVersion(
             f"{manifest_path} is of version {version}, this program reads up to "
             f"{SHARDS_VERSION}. Update it, or tokenize again with --overwrite"
         )
@@ -156,6 +160,9 @@ def _contradiction(manifest: dict[str, Any]) -> str | None:
         return "fingerprint is not that of its sources, tokenizer and options"
     if tokenizer["eot_id"] is not None and not 0 <= tokenizer["eot_id"] < tokenizer["vocab_size"]:
         return f"tokenizer.eot_id {tokenizer['eot_id']} is outside its {tokenizer['vocab_size']:,} ids"
+    for shard in manifest.get("shards", ()):
+        if Path(shard["name"]).name != shard["name"]:
+            return f"the shard {shard['name']!r} is no file of its folder"
     for counted in ("tokens", "documents") if "shards" in manifest else ():
         found = sum(shard[counted] for shard in manifest["shards"])
         if found != manifest[counted]:

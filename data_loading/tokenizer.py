@@ -82,6 +82,11 @@ class BytesTokenizer(Tokenizer):
     content_hash = hashlib.sha256(b"bytes 0-255, end of text 256").hexdigest()
     cut_rule = EVERY_CHARACTER
 
+    @property
+    def description(self) -> dict[str, Any]:
+        """What its file holds."""
+        return {"type": "bytes", "vocab_size": self.vocab_size, "eot_id": self.eot_id}
+
     def encode(self, text: str) -> np.ndarray:
         import numpy as np
 
@@ -99,8 +104,7 @@ class BytesTokenizer(Tokenizer):
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        description = {"type": "bytes", "vocab_size": self.vocab_size, "eot_id": self.eot_id}
-        (folder / BYTES_FILE).write_text(json.dumps(description) + "\n")
+        (folder / BYTES_FILE).write_text(json.dumps(self.description) + "\n")
 
 
 @dataclass(frozen=True)

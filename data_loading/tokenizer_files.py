@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,23 @@ def read_tokenizer(folder: Path, name: str) -> Tokenizer:
         return read_tiktoken(folder, name)
     stamps = tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
     return _read_json_tokenizer(folder, name, stamps)
+
+
+def check_copies(folder: Path, tokenizer: Tokenizer) -> None:
+    """The files in the folder of a set that `tokenizer` was not read from agree with it too.
+
+    Raises:
+        UserError: one of them is damaged, or from another tokenizer.
+    """
+    for file in (folder / name for name in TOKENIZER_FILES):
+        found = _read_json(file) if file.suffix == ".json" and file.is_file() else None
+        if file.name == BYTES_FILE and found not in (None, BytesTokenizer().description):
+            raise UserError(f"{file} does not describe the tokenizer bytes")
+    copies = all((folder / name).is_file() for name in ("vocab.json", "merges.txt"))
+    if copies and isinstance(tokenizer, JsonTokenizer):
+        copied = replace(tokenizer, definition=_from_vocab_and_merges(folder))
+        if copied.content_hash != tokenizer.content_hash:
+            raise UserError(f"{folder}: vocab.json and merges.txt are not those of its tokenizer.json")
 
 
 @lru_cache(maxsize=4)

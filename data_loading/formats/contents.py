@@ -84,11 +84,15 @@ class Split:
 
 @dataclass(frozen=True)
 class Contents:
-    """stem: of the files' names. splits: `all`, or `train` and `val`. tokenizer: as in the manifest."""
+    """stem: of the files' names. splits: `all`, or `train` and `val`. tokenizer: as in the manifest.
+
+    val_apart: what is held out is a set of its own, with an export of its own.
+    """
 
     stem: str
     splits: dict[str, Split]
     tokenizer: dict[str, Any]
+    val_apart: bool = False
 
     @property
     def is_gpt2(self) -> bool:

@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,7 @@ def export(
     for format_ in formats:
         for folder, paths in _places(format_, sets):
             contents = contents_of(format_, [open_token_set(path) for path in paths], folder)
+            contents = replace(contents, val_apart=len(paths) < len(sets))
             for note in format_.notes(contents):
                 log(note)
             with (

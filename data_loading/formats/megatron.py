@@ -43,7 +43,7 @@ class Megatron(Format):
     def notes(self, contents: Contents) -> Iterator[str]:
         token_set = contents.splits["all"].tokens
         documents = 1 if token_set.documents is None else len(token_set.documents)
-        if documents < DOCUMENTS_FOR_A_BORDER:
+        if documents < DOCUMENTS_FOR_A_BORDER and not contents.val_apart:
             count = "1 document" if documents == 1 else f"{documents} documents"
             yield (
                 f"Megatron's --split divides whole documents, and this set has {count}: tell them apart with "

@@ -27,18 +27,21 @@ def export_folder_of(given: Path) -> Path | None:
     return next((folder for folder in inside if (folder / RECORD).is_file()), None)
 
 
-def exports_beside(tokens: Path) -> Iterator[Path]:
-    """Folders of the exports of a set, as far as their names go."""
+def audit_beside(tokens: Path) -> Iterator[Finding]:
+    """Look at the exports of a set that lie beside it, as far as their records or names tell."""
     for name in FORMATS:
         for folder in sorted(tokens.parent.glob(f"*.{name}")):
+            is_called_so = folder.name == f"{tokens.name.removesuffix('.npy')}.{name}" and folder.is_dir()
             try:
                 record = read_record(folder)
             except UserError:
-                if folder.name == f"{tokens.name.removesuffix('.npy')}.{name}":
-                    yield folder
+                yield from audit_export(folder) if is_called_so else []
                 continue
             if record is not None and tokens.name in [item["name"] for item in record.sets]:
-                yield folder
+                yield from audit_export(folder)
+            elif record is None and is_called_so:
+                told = f"{folder} has no {RECORD}: of what it was made cannot be told"
+                yield Finding(f"{name} export", None, told)
 
 
 def audit_export(folder: Path) -> list[Finding]:

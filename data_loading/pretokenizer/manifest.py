@@ -193,8 +193,15 @@ def left_out(facts: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def text_bytes_of(manifest: dict[str, Any]) -> int:
-    """Bytes of all sources, as they lie on disk."""
-    return sum(source["bytes"] for source in manifest["sources"])
+    """Bytes that were read of all sources, decompressed; of a table, as it lies on disk."""
+    return sum(
+        source.get("read_bytes", source.get("text_bytes", source["bytes"])) for source in manifest["sources"]
+    )
+
+
+def is_limited(manifest: dict[str, Any]) -> bool:
+    """Whether the set may have ended before its sources did."""
+    return any(manifest["options"].get(name) is not None for name in ("max_documents", "max_tokens"))
 
 
 def _relative(fact: dict[str, Any], folder: Path) -> dict[str, Any]:

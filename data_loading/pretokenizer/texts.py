@@ -209,14 +209,14 @@ def _divide(part: bytes, separator: bytes, at_line_start: bool, source: str, off
         mark = {"byte": offset + done, "at_line_start": at_line_start if done == 0 else True}
         return Chunk(part[done:until], source, offset + done, ends_document, mark)
 
-    for start, stop in _lines_equal_to(separator, part, at_line_start=at_line_start):
+    for start, stop in lines_equal_to(separator, part, at_line_start=at_line_start):
         yield chunk(start, ends_document=True)
         done = stop
     if done < len(part):
         yield chunk(len(part), ends_document=False)
 
 
-def _lines_equal_to(line: bytes, part: bytes, *, at_line_start: bool) -> Iterator[tuple[int, int]]:
+def lines_equal_to(line: bytes, part: bytes, *, at_line_start: bool) -> Iterator[tuple[int, int]]:
     """(start, stop) of each line equal to `line`, with its end: LF, CRLF or the end of the part.
 
     The end of the part is no empty line. A search for bytes takes a tenth of that for the pattern of a line.

@@ -16,6 +16,7 @@ from conf import UserError
 from data_loading.audit import audit
 from data_loading.pretokenizer import manifest as manifests
 from data_loading.pretokenizer import writer
+from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
@@ -56,6 +57,10 @@ def move_start(path: Path, index: int) -> None:
     edit(path, index, int(np.load(path)[index]) + 1)
 
 
+def cut(path: Path, length: int) -> None:
+    path.write_bytes(path.read_bytes()[:length])
+
+
 def edit_manifest(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     manifest = path.with_name("a.npy.json")
     facts = json.loads(manifest.read_text())
@@ -67,7 +72,8 @@ def test_a_whole_set_has_nothing_wrong(made: Path) -> None:
     findings = audit(made, deep=True)
     assert {finding.what: finding.ok for finding in findings} == dict.fromkeys([
         "tokens", "checksums", "ids", "documents", "document checksum", "document starts",
-        "ends of documents", "tokenizer", "source", "sample of the text", "sample of the tokens",
+        "ends of documents", "shares of sources", "tokenizer",
+        "source", "sample of the text", "sample of the tokens",
     ], True)  # fmt: skip
 
 
@@ -82,14 +88,81 @@ def test_a_whole_set_has_nothing_wrong(made: Path) -> None:
     (lambda p: edit(p.with_name("a.docs.npy"), 3, 1), {"document checksum", "document starts"}),
     (lambda p: edit(p.with_name("a.docs.npy"), -1, 10**9), {"document checksum", "document starts"}),
     (lambda p: p.with_name("a.docs.npy").unlink(), {"documents"}),
+    (lambda p: cut(p.with_name("a.docs.npy"), -1), {"documents"}),
+    (lambda p: cut(p.with_name("a.docs.npy"), 10), {"documents"}),
+    (lambda p: cut(p, -1), {"tokens"}),
+    (lambda p: cut(p, 0), {"tokens"}),
+    (lambda p: p.unlink(), {"tokens"}),
+    (lambda p: (p.unlink(), p.with_name("a.docs.npy").unlink()), {"tokens", "documents"}),
+    (lambda p: (p.unlink(), p.with_name("a.txt").write_text("another")), {"tokens", "source"}),
+    (lambda p: cut(p.with_name("a.npy.json"), 100), {"manifest"}),
+    (lambda p: edit_manifest(p, lambda m: m.pop("options")), {"manifest"}),
     (lambda p: shutil.rmtree(p.with_name("a.tokenizer")), {"tokenizer"}),
     (lambda p: p.with_name("a.txt").write_text("another"), {"source"}),
     (lambda p: edit_manifest(p, lambda m: m["checksums"]["blocks"].pop()), {"checksums"}),
     (lambda p: edit_manifest(p, lambda m: m.update(documents=3)), {"documents"}),
+    (lambda p: edit_manifest(p, lambda m: m["sources"][0].update(documents=3)), {"shares of sources"}),
+    (lambda p: edit_manifest(p, lambda m: m["sources"][0].update(tokens=3)), {"shares of sources"}),
+    (lambda p: edit_manifest(p, lambda m: m["tokenizer"].update(vocab_size=65_536)), {"tokenizer"}),
+    (lambda p: edit_manifest(p, lambda m: m["tokenizer"].update(eot_id=None)), {"tokenizer"}),
+    (lambda p: p.with_name("a.tokenizer").joinpath("special_tokens_map.json").write_text("{"), {"tokenizer"}),
 ])  # fmt: skip
 def test_what_is_wrong_is_found(change: Change, found: set[str], made: Path) -> None:
     change(made)
     assert set(wrong(made)) == found
+
+
+@pytest.mark.parametrize(("name", "found"), [
+    ("shard_00001.npy", {"tokens"}), ("shard_00001.docs.npy", {"documents"}),
+])  # fmt: skip
+def test_what_else_is_wrong_is_found_where_a_shard_is_missing(
+    name: str, found: set[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("abc " * 100)
+    pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a", Options(shard_tokens=100))
+    (tmp_path / "a" / name).unlink()
+    assert set(wrong(tmp_path / "a", deep=True)) == found
+    edit(tmp_path / "a/shard_00003.npy", 5, 400)
+    assert set(wrong(tmp_path / "a", deep=True)) == {*found, "checksums", "ids"}
+
+
+def test_a_shard_outside_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abc " * 100)
+    pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a", Options(shard_tokens=100))
+    (tmp_path / "a/shard_00001.npy").rename(tmp_path / "shard_00001.npy")
+    manifest = tmp_path / "a/manifest.json"
+    manifest.write_text(manifest.read_text().replace("shard_00001", "../shard_00001"))
+    assert "is no file of its folder" in wrong(tmp_path / "a")["manifest"]
+
+
+@pytest.mark.parametrize("damage", ['{"type": "bytes", "vocab_size": 300, "eot_id": 256}', "", "[]"])
+def test_the_file_of_the_bytes_tokenizer(damage: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abc")
+    pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a.npy", Options())
+    (tmp_path / "a.tokenizer/bytes.json").write_text(damage)
+    assert set(wrong(tmp_path / "a.npy")) == {"tokenizer"}
+
+
+@pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
+def test_the_copies_of_a_vocabulary_and_its_merges(name: str, made: Path, tmp_path: Path) -> None:
+    model = json.loads((made.with_name("a.tokenizer") / "tokenizer.json").read_text())["model"]
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two/vocab.json").write_text(json.dumps(model["vocab"]))
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
+    (tmp_path / "two/merges.txt").write_text("\n".join(merges))
+    output = tmp_path / "b.npy"
+    pretokenize(TextFile(tmp_path / "a.txt"), read_tokenizer(tmp_path / "two", "two"), output, Options())
+    assert wrong(output, deep=True) == {}
+    copy = tmp_path / "b.tokenizer" / name
+    cut_at = copy.read_text().rindex("\n" if name == "merges.txt" else ",")
+    copy.write_text(copy.read_text()[:cut_at] + ("" if name == "merges.txt" else "}"))
+    assert set(wrong(output)) == {"tokenizer"}
+
+
+def test_a_manifest_of_a_later_version_is_no_damage(made: Path) -> None:
+    edit_manifest(made, lambda m: m.update(version=99))
+    with pytest.raises(UserError, match="is of version 99"):
+        audit(made)
 
 
 def test_another_tokenizer_in_the_set(made: Path) -> None:
@@ -154,6 +227,45 @@ def test_a_tokenizer_that_does_not_give_back_its_text_is_told(
     assert found["sample of the tokens"] is None
 
 
+DOCUMENTS = [
+    "The first.\nIt has <|end|> two lines.\n",
+    "The second.\n",
+    "A",
+    "\u00e9\u4e2d\U0001f600 x.\n",
+    "b c\n\n\nd",
+]
+
+
+@pytest.mark.parametrize(
+    ("count", "limit", "shard_tokens"), [(2, None, None), (300, None, 100), (300, 60, None)]
+)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("separator", ["<|end|>", "-", "", "\u4e2d" * 30, "two words"])
+def test_deep_tells_documents_from_what_stands_between_them(
+    count: int, separator: str, line_end: str, limit: int | None, shard_tokens: int | None, tmp_path: Path
+) -> None:
+    between = f"\n{separator}\n".join(DOCUMENTS[i % 5] for i in range(count))
+    (tmp_path / "a.txt").write_bytes(between.replace("\n", line_end).encode())
+    source = Inputs([TextFile(tmp_path / "a.txt", document_separator=separator)], max_documents=limit)
+    output = tmp_path / ("a.npy" if shard_tokens is None else "a")
+    pretokenize(source, BytesTokenizer(), output, Options(workers=0, shard_tokens=shard_tokens))
+    found = {finding.what: finding.ok for finding in audit(output, deep=True)}
+    assert False not in found.values()
+    assert found.get("sample of the text") is (True if limit is None else None)
+
+
+def test_one_place_is_one(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abc")
+    pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a.npy", Options())
+    told = {finding.what: finding.told for finding in audit(tmp_path / "a.npy", deep=True)}
+    assert told["sample of the text"] == "the ids of 1 byte from 1 place are there"
+
+
+def test_a_text_that_is_empty_now(made: Path) -> None:
+    made.with_name("a.txt").write_bytes(b"")
+    assert set(wrong(made, deep=True)) == {"source"}
+
+
 def test_a_lone_file_has_nothing_to_be_held_against(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(3, dtype=np.uint16))
     with pytest.raises(UserError, match=r"a\.npy has no manifest"):
@@ -174,6 +286,15 @@ class TestCommand:
         assert [f["what"] for f in json.loads(printed.out) if f["ok"] is False] == ["checksums"]
         assert "checksums: do not match" in printed.err
         assert "--overwrite" in printed.err
+
+    def test_a_missing_file_is_told_like_any_other(
+        self, made: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        made.unlink()
+        assert main(["verify", str(made), "--json"]) == 1
+        printed = capsys.readouterr()
+        assert [f["what"] for f in json.loads(printed.out) if f["ok"] is False] == ["tokens"]
+        assert f"{made} is missing. Copy the set again" in printed.err
 
     def test_nothing_there(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="no token set there"):

@@ -241,9 +241,33 @@ class TestSplits:
             assert len(train) >= 1
             assert len(val) >= 1
         if count >= 100:
-            assert val.start in documents.tolist()
-            wanted = n - round(n * fraction)
-            assert abs(val.start - wanted) == np.abs(documents[1:].astype(int) - wanted).min()
+            wanted = min(max(n - round(n * fraction), 1), n - 1)
+            inner = documents[1:].astype(int)
+            assert wanted / 2 <= val.start <= 2 * wanted
+            assert (n - wanted) / 2 <= len(val) <= 2 * (n - wanted)
+            best = inner[np.abs(inner - wanted).argmin()]
+            if wanted / 2 <= best <= 2 * wanted and (n - wanted) / 2 <= n - best <= 2 * (n - wanted):
+                assert val.start == best
+            else:
+                assert val.start in (wanted, *inner)
+
+    @pytest.mark.parametrize(("last", "fraction", "start"), [
+        (99_000, 0.05, 95_048),  # only the last document begins near, with nearly all tokens
+        (99_000, 0.99, 1_001),  # a document starts there
+        (60_000, 0.5, 30_525),  # 98% would be less than twice the half, and leave 2% to train on
+        (100, 0.05, 1_050),  # 100 tokens instead of 58
+    ])  # fmt: skip
+    def test_a_long_document_does_not_make_val_many_times_what_was_asked_for(
+        self, last: int, fraction: float, start: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        documents = np.arange(0, 1051, 7, dtype=np.uint64)
+        assert split_ranges(1050 + last, documents, fraction)[1].start == start
+        told = "begin inside a document" in caplog.text
+        assert told == (start not in documents.tolist())
+
+    def test_the_other_side_where_the_nearest_start_is_too_far_off(self) -> None:
+        documents = np.array([*range(100), 9_830, 9_960], np.uint64)
+        assert split_ranges(10_000, documents, 0.01)[1].start == 9_830
 
     def test_val_is_the_last_share_by_token(self) -> None:
         assert split_ranges(1000, None, 0.1) == (range(900), range(900, 1000))

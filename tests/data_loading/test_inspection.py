@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pretokenize_dataset
 from data_loading import inspection
 from data_loading.inspection import inspect
 from data_loading.pretokenizer.job import pretokenize
@@ -63,6 +65,34 @@ def test_a_file_from_elsewhere(tmp_path: Path) -> None:
     found = inspect(tmp_path / "a.npy")
     assert (found.vocab_size, found.used_ids, found.documents, found.first_text) == (10, 2, None, None)
     assert found.most_frequent[0] == (3, None, pytest.approx(2 / 3))
+
+
+@pytest.mark.parametrize(("flags", "text_bytes"), [
+    ([], 33), (["--max-documents", "1"], None), (["--max-tokens", "3"], None), (["--dedup", "lines"], 22),
+    (["--clean", "normalize"], 32),
+])  # fmt: skip
+def test_bytes_a_token_are_those_of_the_text_that_was_used(
+    flags: list[str], text_bytes: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.txt").write_text("the  water\n-\nthe high\n-\nthe high\n")
+    output = ["--output", str(tmp_path / "a.npy"), "--workers", "0"]
+    assert pretokenize_dataset.main([str(tmp_path / "a.txt"), "--tokenizer", "bytes", *output, *flags]) == 0
+    assert inspect(tmp_path / "a.npy").text_bytes == text_bytes
+    assert ("MB/s" in capsys.readouterr().out) == ("--max" not in "".join(flags))
+
+
+@pytest.mark.parametrize(("name", "text_bytes"), [("a.txt.gz", 36_000), ("a.jsonl", None)])
+def test_bytes_a_token_of_packed_text(name: str, text_bytes: int | None, tmp_path: Path) -> None:
+    text = "the high water mark " * 1800
+    if name == "a.jsonl":
+        (tmp_path / name).write_text(json.dumps({"text": text}) + "\n")
+    else:
+        (tmp_path / name).write_bytes(gzip.compress(text.encode()))
+    output = ["--output", str(tmp_path / "a.npy"), "--workers", "0"]
+    assert pretokenize_dataset.main([str(tmp_path / name), "--tokenizer", "bytes", *output]) == 0
+    found = inspect(tmp_path / "a.npy")
+    assert found.text_bytes == text_bytes
+    assert found.bytes_per_token == (None if text_bytes is None else pytest.approx(1, abs=0.001))
 
 
 def test_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

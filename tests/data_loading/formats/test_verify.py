@@ -202,6 +202,14 @@ def test_a_damaged_record_is_a_finding(made: Path) -> None:
     assert [f.what for f in audit(made) if not f.ok] == ["nanogpt export"]
 
 
+def test_a_missing_record_is_told(made: Path) -> None:
+    exported(made, "nanogpt")
+    (made.with_name("a.nanogpt") / RECORD).unlink()
+    made.with_name("b.nanogpt").mkdir()
+    found = [finding for finding in audit(made) if "export" in finding.what]
+    assert [(finding.ok, "has no highwater.json" in finding.told) for finding in found] == [(None, True)]
+
+
 def test_what_names_an_export(made: Path) -> None:
     folder = exported(made, "mypt")[0].path
     for given in (folder, folder / "train.bin", folder / "train/shard_00000.bin", folder / RECORD):
