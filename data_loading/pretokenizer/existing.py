@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any
 
 from conf import UserError
@@ -13,9 +12,9 @@ from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.journal import read_job
 from data_loading.pretokenizer.manifest import WRITER_VERSION
 from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.repeated import refuse_repeated_files
 from data_loading.pretokenizer.share import Share
 from data_loading.pretokenizer.task_manifest import other_inputs, read_task
-from data_loading.pretokenizer.wrapped import unwrapped
 from data_loading.set_files import SetFiles
 from data_loading.shards import map_part, parts_of
 from data_loading.token_set import open_token_set, read_manifest
@@ -59,7 +58,7 @@ def base_of(
 
     Raises:
         UserError: there is no set of shards, or it is not of this tokenizer and these options, or one of
-            the inputs is in it.
+            the inputs is in it, or in what is held out beside it.
     """
     if not files.is_folder:
         raise UserError(
@@ -86,7 +85,7 @@ def base_of(
     last = manifest["sources"][-manifest["generations"][-1]["sources"] :]
     if len(manifest["generations"]) > 1 and inputs.differs(last, files) is None:
         return manifest, True
-    _refuse_sources_of(manifest, files, inputs)
+    refuse_repeated_files(manifest, files, inputs)
     return manifest, False
 
 
@@ -217,18 +216,3 @@ def _missing(files: SetFiles, manifest: dict[str, Any]) -> str | None:
     except UserError as error:
         return f"it is damaged: {error}"
     return None
-
-
-def _refuse_sources_of(manifest: dict[str, Any], files: SetFiles, inputs: Inputs) -> None:
-    """Raises UserError where an input is, by name, size and time, one that the set was made from."""
-    there = {
-        ((files.tokens.parent / source["path"]).resolve(), source["bytes"], source.get("mtime_ns"))
-        for source in manifest["sources"]
-    }
-    for part in inputs.parts:
-        path = getattr(unwrapped(part), "path", None)
-        if not isinstance(path, Path) or not path.is_file():
-            continue
-        stat = path.stat()
-        if (path.resolve(), stat.st_size, stat.st_mtime_ns) in there:
-            raise UserError(f"--append: {path} is in {files.tokens} already; it would stand in it twice")

@@ -35,6 +35,7 @@ from data_loading.pretokenizer.meter import Meter
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.parity import HERE_BELOW
 from data_loading.pretokenizer.pool import Work, WorkerDied, cores, encode_in_order
+from data_loading.pretokenizer.repeated import refuse_repeated_contents
 from data_loading.pretokenizer.share import Share
 from data_loading.pretokenizer.source import Pieces
 from data_loading.pretokenizer.special_tokens import ParsingTokenizer
@@ -117,6 +118,7 @@ def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
                 written = target.writer.written
                 tokenizing.facts |= {"tokens": written.tokens, "peak_anon_bytes": job.memory.peak_bytes}
             manifest = _manifest(job, choice, target)
+            _refuse_repeated(job, manifest)
             for line in left_out(manifest["sources"]):
                 job.log(line)
             durable.write_json(folder / MANIFEST, manifest)
@@ -287,6 +289,17 @@ def _manifest(job: Job, choice: Choice, target: _Target) -> dict[str, Any]:
     if share is not None:
         return make_task_manifest(made, share, job.options, job.name)
     return make_manifest(made, job.files, job.options.val_fraction)
+
+
+def _refuse_repeated(job: Job, manifest: dict[str, Any]) -> None:
+    """Raises UserError where what was appended was there; then nothing is left of it."""
+    if job.base is None:
+        return
+    try:
+        refuse_repeated_contents(job.base, job.files, manifest["sources"][len(job.base["sources"]) :])
+    except UserError:
+        shutil.rmtree(job.files.partial)
+        raise
 
 
 def _clear(folder: Path, *, keep_duplicates: bool) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -228,6 +230,43 @@ class TestAppend:
         assert bytes_of(tmp_path / "set") == before
         with pytest.raises(UserError, match=r"a\.txt is in .* already"):
             make(tmp_path / "set", a, append=True)
+
+    @pytest.mark.parametrize("way", ["touched", "copied", "packed", "unpacked"])
+    def test_the_same_text_in_another_way_is_found(self, way: str, tmp_path: Path) -> None:
+        a, b = text(tmp_path, "a"), text(tmp_path, "b")
+        packed = tmp_path / "packed.txt.gz"
+        packed.write_bytes(gzip.compress(a.read_bytes()))
+        make(tmp_path / "set", packed if way == "unpacked" else a, shard_tokens=700)
+        before = bytes_of(tmp_path / "set")
+        again = a
+        if way == "touched":
+            os.utime(a, (1, 1))
+        elif way == "copied":
+            again = a.rename(tmp_path / "other.txt")
+        elif way == "packed":
+            again = packed
+        with pytest.raises(UserError, match=rf"text of .*{again.name} is in .*set already.*twice"):
+            make(tmp_path / "set", again, append=True)
+        assert bytes_of(tmp_path / "set") == before
+        assert make(tmp_path / "set", b, append=True).made, "nothing of the attempt is in the way"
+
+    @pytest.mark.parametrize("pack", [False, True])
+    @pytest.mark.parametrize(
+        ("grows", "beside"),
+        [("x_train", "x_validation"), ("x_train", "x_val.npy"), ("x_validation", "x_train")],
+    )
+    def test_text_of_the_other_half_is_refused(
+        self, grows: str, beside: str, pack: bool, tmp_path: Path
+    ) -> None:
+        a, b = text(tmp_path, "a"), text(tmp_path, "b")
+        make(tmp_path / grows, a, shard_tokens=700)
+        make(tmp_path / beside, b, **({} if beside.endswith(".npy") else {"shard_tokens": 700}))
+        again = b
+        if pack:
+            again = tmp_path / "b.gz"
+            again.write_bytes(gzip.compress(b.read_bytes()))
+        with pytest.raises(UserError, match=rf"is in .*{beside} already.*tested on what it was trained on"):
+            make(tmp_path / grows, again, append=True)
 
     def test_an_earlier_set_is_still_there(self, tmp_path: Path) -> None:
         a, b = text(tmp_path, "a"), text(tmp_path, "b")
