@@ -216,7 +216,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
         ]
         if len(results) == 2:
             refuse_same_contents(results[0].manifest, results[1].manifest)
-        exports = export(formats, outputs, tokenizer, options.files, log)
+        exports = export(formats, outputs, tokenizer, log, elsewhere=not options.append)
     if options.json:
         import json
 

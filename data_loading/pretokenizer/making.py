@@ -144,7 +144,10 @@ def _choose(job: Job, *, is_continued: bool, at_once: bool) -> tuple[Choice, Com
 
 
 class _Target:
-    """What takes the encoded blocks: the set's files, the journal, and who tells how far it is."""
+    """What takes the encoded blocks: the set's files, the journal, and who tells how far it is.
+
+    kept_tokens: with which another attempt can go on.
+    """
 
     def __init__(self, job: Job, folder: Path, choice: Choice, *, is_continued: bool) -> None:
         tokenizer = job.tokenizer
@@ -159,7 +162,7 @@ class _Target:
                 f"going on after {self.earlier.written.tokens:,} tokens, "
                 f"{self.earlier.done_bytes / 1e6:,.1f} MB: an earlier attempt made them"
             )
-        self.progress = self.earlier
+        self.progress, self.kept_tokens = self.earlier, self.earlier.written.tokens
         self.pieces = Pieces(folder / "pieces.jsonl")
         self.writer = SetWriter(folder, dtype, self.earlier.written, checksums, layout)
         self.journal = Journal(folder, job.name, self.earlier, checksums, self.writer.sync)
@@ -176,6 +179,8 @@ class _Target:
         durable.point(f"{name}:appended")
         self.progress = Progress(self.writer.written, block.after, inputs.done_bytes)
         self.journal.note(self.progress, self.writer.checksums, crc)
+        if not self.journal.is_held:
+            self.kept_tokens = self.writer.written.tokens
         durable.point(f"{name}:noted")
         self._meter.update(inputs.done_bytes, self.writer.written.tokens)
         self._disk.update(inputs.done_bytes, self.writer.written.tokens)
@@ -184,6 +189,7 @@ class _Target:
         """The engine is known to be exact: another attempt may go on behind what was and will be written."""
         write_engine(self.folder, self._engine)
         self.journal.release()
+        self.kept_tokens = self.writer.written.tokens
 
     def finish(self) -> None:
         self._meter.close()
@@ -223,8 +229,10 @@ def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | N
     except BaseException as error:
         target.give_up()
         input_at_fault = isinstance(error, UserError) and not isinstance(error, WorkerDied)
-        if input_at_fault or not target.writer.written.tokens:  # nothing to go on with
+        if input_at_fault:
             shutil.rmtree(folder)
+        elif not target.kept_tokens:  # nothing to go on with
+            _clear(folder, keep_duplicates=inputs.duplicates is not None)
         raise
     if inputs.max_tokens is not None:
         blocks.close()
