@@ -201,7 +201,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
     check_task(options)
     with record_to(None, attempt=1, echo=log):
         sources = open_sources(options)
-        spec = _tokenizer_spec(options, sources[0], log)
+        spec = _tokenizer_spec(options, sources, how, log)
         outputs = outputs_of(options, spec.name)
         with stage("load_tokenizer"):
             tokenizer = choose(load_tokenizer(spec), options.special_tokens)
@@ -261,7 +261,9 @@ def _plan(
     return 0
 
 
-def _tokenizer_spec(options: argparse.Namespace, source: Source, log: Callable[[str], None]) -> Tokenizer:
+def _tokenizer_spec(
+    options: argparse.Namespace, sources: list[Source], how: Options, log: Callable[[str], None]
+) -> Tokenizer:
     """The tokenizer asked for; one that is to be trained lies beside the tokens that it makes."""
     from data_loading.lookup import tokenizer_spec
 
@@ -269,20 +271,33 @@ def _tokenizer_spec(options: argparse.Namespace, source: Source, log: Callable[[
         return tokenizer_spec(options.tokenizer)
     if options.train_tokenizer is None:
         return tokenizer_spec("bytes" if is_stdlib(options.files) else "gpt2")
-    from data_loading.pretokenizer.bpe import train_tokenizer
+    from data_loading.pretokenizer.bpe import check_size, train_tokenizer
+    from data_loading.pretokenizer.existing import refuse_before_training
     from data_loading.pretokenizer.inputs import Inputs
+    from data_loading.set_files import SetFiles, disk_errors
     from data_loading.tokenizer_files import holds_tokenizer
 
     size = count_of(options.train_tokenizer, "--train-tokenizer", 1)
-    tokens = outputs_of(options, f"bpe{size}")[0]
+    check_size(size)
+    outputs = outputs_of(options, f"bpe{size}")
+    tokens = outputs[0]
     folder = tokens.with_name(f"{tokens.name.removesuffix('.npy')}.bpe{size}")
     if options.dry_run and not holds_tokenizer(folder):
         raise UserError(
             "--dry-run: how many tokens there will be is known only with the tokenizer, and that of "
             "--train-tokenizer is not trained yet. Plan with one that there is (--tokenizer gpt2)"
         )
-    text = source.with_duplicates if isinstance(source, Inputs) else source
-    return tokenizer_spec(str(train_tokenizer(text, size, folder, log)))
+    if options.append:
+        raise UserError(
+            f"--append and --train-tokenizer: what is appended has the tokenizer of the set. Give that: "
+            f"--tokenizer {SetFiles(tokens).tokenizer}"
+        )
+    with disk_errors(folder, tokens):
+        for source, output in zip(sources, outputs, strict=True):
+            inputs = source if isinstance(source, Inputs) else Inputs([source])
+            refuse_before_training(SetFiles(output), inputs, folder.name, how)
+        text = sources[0].with_duplicates if isinstance(sources[0], Inputs) else sources[0]
+        return tokenizer_spec(str(train_tokenizer(text, size, folder, log)))
 
 
 def _shard_tokens(options: argparse.Namespace) -> int | None:

@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,6 +168,30 @@ def test_a_tokenizer_trained_on_the_text(text: Path, tmp_path: Path) -> None:
         tmp_path, "Datasets/my.txt", "--train-tokenizer", "300", "--tokenizer", "bytes"
     )
     assert "expected 257" in refused(tmp_path, "Datasets/my.txt", "--train-tokenizer", "99")
+
+
+def test_the_place_is_looked_at_before_a_tokenizer_is_trained(text: Path, tmp_path: Path) -> None:
+    command = ("Datasets/my.txt", "--train-tokenizer", "300")
+    run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes")
+    message = refused(tmp_path, *command)
+    assert "my.npy exists, but it was made with tokenizer bytes, not with my.bpe300" in message
+    assert "--overwrite" in message
+    assert "--tokenizer Datasets/my/tokenizer" in refused(
+        tmp_path, *command, "--append", "--output", "Datasets/my"
+    )
+    assert not (tmp_path / "Datasets/my.bpe300").exists()
+    assert run(tmp_path, *command, "--overwrite").returncode == 0
+    shutil.rmtree(tmp_path / "Datasets/my.bpe300")
+    again = run(tmp_path, *command)
+    assert "up to date" in again.stdout, "the same text gives the same tokenizer"
+
+
+def test_a_tokenizer_that_cannot_be_written(text: Path, tmp_path: Path) -> None:
+    text.parent.chmod(0o555)
+    message = refused(tmp_path, "Datasets/my.txt", "--train-tokenizer", "300", preexec_fn=heed_permissions)
+    text.parent.chmod(0o755)
+    assert f"Datasets/my.bpe300 cannot be written: {os.strerror(errno.EACCES)}" in message
+    assert "--output /ANOTHER/FOLDER/my.npy" in message
 
 
 def test_the_next_command_can_be_typed_whatever_the_names(tmp_path: Path, root: Path) -> None:

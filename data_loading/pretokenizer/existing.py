@@ -31,15 +31,9 @@ def up_to_date(
         UserError: it was made from something else; names both sides and the ways out.
     """
     refuse_other_things(files)
-    if not files.exists:
-        return None
-    name = "FOLDER" if files.is_folder else "FILE.npy"
-    ways_out = f"Replace it with --overwrite, or write elsewhere with --output {name}"
-    manifest = read_manifest(files.tokens)
+    manifest = _there(files)
     if manifest is None:
-        raise UserError(
-            f"{files.tokens} exists without a manifest, so what it holds is not known. {ways_out}"
-        )
+        return None
     difference = (
         _other_tokenizer_or_options(manifest, inputs, tokenizer)
         or _other_form(manifest, options)
@@ -47,8 +41,43 @@ def up_to_date(
         or inputs.differs(manifest["sources"], files)
     )
     if difference:
-        raise UserError(f"{files.tokens} exists, but {difference}. {ways_out}")
+        raise UserError(f"{files.tokens} exists, but {difference}. {_ways_out(files)}")
     return manifest
+
+
+def refuse_before_training(files: SetFiles, inputs: Inputs, tokenizer_name: str, options: Options) -> None:
+    """As far as it can be told while the tokenizer of that name is still to be trained.
+
+    Raises:
+        UserError: a set made from something else is there.
+    """
+    refuse_other_things(files)
+    manifest = None if options.overwrite else _there(files)
+    if manifest is None:
+        return
+    there, difference = manifest["tokenizer"]["name"], None
+    if there != tokenizer_name:
+        difference = (
+            f"it was made with tokenizer {there}, not with {tokenizer_name}, which is not trained yet"
+        )
+    difference = difference or _other_form(manifest, options) or inputs.differs(manifest["sources"], files)
+    if difference:
+        raise UserError(f"{files.tokens} exists, but {difference}. {_ways_out(files)}")
+
+
+def _there(files: SetFiles) -> dict[str, Any] | None:
+    """The manifest of what is there; None where nothing is. Raises UserError where it has none."""
+    manifest = read_manifest(files.tokens) if files.exists else None
+    if manifest is None and files.exists:
+        raise UserError(
+            f"{files.tokens} exists without a manifest, so what it holds is not known. {_ways_out(files)}"
+        )
+    return manifest
+
+
+def _ways_out(files: SetFiles) -> str:
+    name = "FOLDER" if files.is_folder else "FILE.npy"
+    return f"Replace it with --overwrite, or write elsewhere with --output {name}"
 
 
 def base_of(
