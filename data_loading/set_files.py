@@ -26,6 +26,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 _TAKEN_OVER_WAIT_S = 60.0
 MANIFEST = "manifest.json"
+_TRAIN = "_train"
+_HELD_OUT = ("_validation", "_val")
 _FINGERPRINT_CHARACTERS = 16
 _TASKS = re.compile(r"\.(.+)\.tasks")
 _SHARD_FILES = re.compile(r"shard_\d{5,}(\.docs)?\.npy|manifest\.[0-9a-f]+\.json")
@@ -133,6 +135,16 @@ class SetFiles:
 def documents_of(tokens: Path) -> Path:
     """Where the document starts of a token file lie: X.docs.npy for X.npy."""
     return tokens.with_name(f"{tokens.name.removesuffix('.npy')}.docs.npy")
+
+
+def other_halves(files: SetFiles) -> list[SetFiles]:
+    """X_validation and X_val of X_train, and X_train of each of these, in shards or one file."""
+    name = files.stem.name
+    found: list[str] = []
+    if name.endswith(_TRAIN):
+        found += [name.removesuffix(_TRAIN) + end for end in _HELD_OUT]
+    found += [name.removesuffix(end) + _TRAIN for end in _HELD_OUT if name.endswith(end)]
+    return [SetFiles(files.tokens.with_name(one + end)) for one in found for end in ("", ".npy")]
 
 
 @contextmanager
@@ -257,7 +269,7 @@ def another_disk(output: Path) -> str:
 def _named(output: Path) -> str:
     """As --output has it: without what a set's name ends in where text is held out."""
     end = output.name.removeprefix(SetFiles(output).stem.name)
-    return SetFiles(output).stem.name.removesuffix("_train").removesuffix("_validation") + end
+    return SetFiles(output).stem.name.removesuffix(_TRAIN).removesuffix(_HELD_OUT[0]) + end
 
 
 def _sync_tree(folder: Path) -> None:

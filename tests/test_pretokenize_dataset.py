@@ -219,6 +219,38 @@ def test_the_next_command_fits_a_short_text(characters: int, tmp_path: Path, roo
     assert ("training.seq_len" in command) == (characters < 1280)
 
 
+@pytest.mark.parametrize("fraction", ["0.01", "0.9"])
+def test_the_next_command_fits_what_is_held_out(fraction: str, tmp_path: Path, root: Path) -> None:
+    (tmp_path / "a.txt").write_text("high water mark\n" * 300)
+    done = run(tmp_path, "a.txt", "--tokenizer", "bytes", "--val-fraction", fraction)
+    command = done.stdout.splitlines()[-1].removeprefix("next: python experiments.py")
+    planned = subprocess.run(
+        f"{sys.executable} {root}/experiments.py {command} plan=true",
+        shell=True, cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert planned.returncode == 0, (command, planned.stderr)
+
+
+def test_the_next_command_names_the_set_that_was_made(tmp_path: Path) -> None:
+    done = run(tmp_path, "stdlib", "--max-documents", "20", "--output", "std.npy")
+    assert "dataset=text dataset.path=std.npy tokenizer=bytes" in done.stdout.splitlines()[-1]
+
+
+def test_the_next_command_of_a_half_that_grew_names_both(tmp_path: Path, root: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(f"high water {name}\n" * 3000)
+    shards = ("--tokenizer", "bytes", "--tokens-per-shard", "20k", "--output")
+    assert run(tmp_path, "a.txt", "--val", "b.txt", *shards, "all").returncode == 0
+    done = run(tmp_path, "c.txt", "--tokenizer", "bytes", "--output", "all_train", "--append")
+    command = done.stdout.splitlines()[-1].removeprefix("next: python experiments.py")
+    assert "dataset.path=all tokenizer" in command
+    planned = subprocess.run(
+        f"{sys.executable} {root}/experiments.py {command} plan=true",
+        shell=True, cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert planned.returncode == 0, (command, planned.stderr)
+
+
 def test_a_text_too_short_to_train_on_gets_no_command(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("mark")
     assert run(tmp_path, "a.txt", "--tokenizer", "bytes").stdout.splitlines()[-1].startswith("too short")

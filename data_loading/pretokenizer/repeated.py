@@ -10,11 +10,8 @@ from conf import UserError
 from data_loading.pretokenizer.byte_files import content_hash_of
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.wrapped import unwrapped
-from data_loading.set_files import SetFiles
+from data_loading.set_files import SetFiles, other_halves
 from data_loading.token_set import read_manifest
-
-_TRAIN = "_train"
-_HELD_OUT = ("_validation", "_val")
 
 
 def refuse_repeated_files(base: dict[str, Any], files: SetFiles, inputs: Inputs) -> None:
@@ -63,20 +60,10 @@ def _known_sources(base: dict[str, Any], files: SetFiles) -> Iterator[tuple[SetF
     """Sources of the set, and of those that lie beside it as its other half, with the set of each."""
     for source in base["sources"]:
         yield files, source
-    for beside in _other_halves(files):
+    for beside in other_halves(files):
         manifest = read_manifest(beside.tokens)
         for source in manifest["sources"] if manifest else ():
             yield beside, source
-
-
-def _other_halves(files: SetFiles) -> list[SetFiles]:
-    """X_validation and X_val of X_train, and X_train of each of these, in shards or one file."""
-    name = files.stem.name
-    found: list[str] = []
-    if name.endswith(_TRAIN):
-        found += [name.removesuffix(_TRAIN) + end for end in _HELD_OUT]
-    found += [name.removesuffix(end) + _TRAIN for end in _HELD_OUT if name.endswith(end)]
-    return [SetFiles(files.tokens.with_name(one + end)) for one in found for end in ("", ".npy")]
 
 
 def _repeated(name: str, source: dict[str, Any], there: SetFiles, files: SetFiles) -> UserError:
