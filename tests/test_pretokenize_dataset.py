@@ -251,6 +251,25 @@ def test_the_next_command_of_a_half_that_grew_names_both(tmp_path: Path, root: P
     assert planned.returncode == 0, (command, planned.stderr)
 
 
+def test_what_is_told_where_the_cause_lies_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "d.jsonl").write_text('{"body": "water"}\n' * 3)
+    message = refused(tmp_path, "d.jsonl", "--tokenizer", "bytes", "--skip-bad", "1M")
+    assert "d.jsonl holds no text: --skip-bad left out 3 bad lines. Is the text in another field" in message
+    (tmp_path / "a.txt").write_text("water")
+    bytes_ = ("--tokenizer", "bytes", "--output", "x.npy")
+    assert run(tmp_path, "d.jsonl", *bytes_, "--text-field", "body").returncode == 0
+    assert "made from inputs of other kinds" in refused(tmp_path, "a.txt", *bytes_)
+    assert "stdlib: Python's own source code is a set by itself" in refused(
+        tmp_path, "stdlib", "a.txt", *bytes_
+    )
+
+
+def test_a_part_of_stdlib_does_not_take_the_name_of_all_of_it(tmp_path: Path) -> None:
+    message = refused(tmp_path, "stdlib", "--max-documents", "20")
+    assert "stdlib with --max-documents is not the set that runs take by that name" in message
+    assert not (tmp_path / "Datasets").exists()
+
+
 def test_a_text_too_short_to_train_on_gets_no_command(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("mark")
     assert run(tmp_path, "a.txt", "--tokenizer", "bytes").stdout.splitlines()[-1].startswith("too short")

@@ -21,6 +21,9 @@ from data_loading.token_set import open_token_set, read_manifest
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import holds_tokenizer
 
+_OF_A_KIND = ("encoding", "document_separator", "text_field")
+"""Options that only some kinds of inputs have."""
+
 
 def up_to_date(
     files: SetFiles, inputs: Inputs, tokenizer: Tokenizer, options: Options
@@ -105,7 +108,8 @@ def base_of(
         difference = f"it has {format_count(manifest['shard_tokens'])} tokens a shard (--tokens-per-shard)"
     fraction = manifest.get("val", {}).get("fraction")
     if options.val_fraction not in (None, fraction):
-        difference = f"it was made with --val-fraction {fraction}"
+        made = "without" if fraction is None else f"with {fraction} as its"
+        difference = f"it was made {made} --val-fraction, not with {options.val_fraction}"
     if difference:
         raise UserError(
             f"--append: {files.tokens} cannot grow by this: {difference}. What is appended is made in the "
@@ -205,8 +209,15 @@ def _other_tokenizer_or_options(manifest: dict[str, Any], inputs: Inputs, tokeni
     options = options_of(inputs, tokenizer)
     for name in [*options, *(name for name in manifest["options"] if name not in options)]:
         made, wanted = manifest["options"].get(name), options.get(name)
-        if made != wanted:
-            return f"it was made with {name} {made!r}, not {wanted!r}"
+        if made == wanted:
+            continue
+        if name in _OF_A_KIND and (name in manifest["options"]) != (name in options):
+            others = "has" if name in options else "lacks"
+            return (
+                f"it was made from inputs of other kinds: only one of the two has an option {name}, which "
+                f"what is given now {others}"
+            )
+        return f"it was made with {name} {made!r}, not {wanted!r}"
     return None
 
 

@@ -46,6 +46,9 @@ from data_loading.tokenizer import JsonTokenizer, Tokenizer
 from memory import stage
 
 Log = Callable[[str], None]
+_MANY_SHARDS = 10_000
+_BYTES_PER_TOKEN = 4
+"""Of ordinary text; a few of other kinds have more."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,7 @@ def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | N
         f"tokenizing {inputs.what}{_size(inputs)} with {job.tokenizer.name}, engine "
         f"{choice.engine.name}, " + (f"{workers} processes" if workers else "in this process")
     )
+    _warn_of_many_shards(job)
     if comparison is None:
         target.count_from_now()
     else:
@@ -222,7 +226,11 @@ def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | N
                 target.take(block)
         if not target.writer.written.tokens and job.share is None:
             between = " between its document separators" if inputs.options.get("document_separator") else ""
-            raise UserError(f"{inputs.what} holds no text{between}")
+            skipped = inputs.tolerance.found
+            why = f": --skip-bad left out {skipped:,} bad line{'s' * (skipped != 1)}" if skipped else ""
+            field = inputs.options.get("text_field")
+            ask = f". Is the text in another field than {field!r} (--text-field NAME)?" if skipped else ""
+            raise UserError(f"{inputs.what} holds no text{between}{why}{ask}")
         if comparison is not None:
             comparison.settle()
         target.finish()
@@ -237,6 +245,18 @@ def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | N
     if inputs.max_tokens is not None:
         blocks.close()
         inputs.end_after(target.writer.written.documents, target.progress.place.mark, target.pieces)
+
+
+def _warn_of_many_shards(job: Job) -> None:
+    total, each = job.inputs.expected_bytes, job.layout.shard_tokens
+    if total is None or each is None:
+        return
+    shards = total // (each * _BYTES_PER_TOKEN)
+    if shards > _MANY_SHARDS:
+        job.log(
+            f"WARNING: at {each:,} tokens a shard there will be {shards:,} shards or more, two files each. "
+            "Interrupt this and give a larger --tokens-per-shard, such as 100M"
+        )
 
 
 def _blocks(job: Job, target: _Target) -> Generator[Block]:

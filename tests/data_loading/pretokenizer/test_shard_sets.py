@@ -19,6 +19,7 @@ from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.audit import audit
 from data_loading.data import open_for_reading, split_data
+from data_loading.pretokenizer import making
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
@@ -90,6 +91,14 @@ class TestOneSet:
             order = np.arange(len(streams[0]))
             batches = [stream.__getitems__(order)["labels"].tolist() for stream in streams]
             assert batches[0] == batches[1]
+
+    def test_very_many_shards_are_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(making, "_MANY_SHARDS", 20)
+        for size, is_told in ((10, True), (1000, False)):
+            said: list[str] = []
+            source, output = TextFile(text(tmp_path, "a")), tmp_path / str(size)
+            pretokenize(source, BytesTokenizer(), output, Options(shard_tokens=size), said.append)
+            assert any("a larger --tokens-per-shard" in line for line in said) == is_told
 
     def test_a_shard_stands_by_itself(self, tmp_path: Path) -> None:
         make(tmp_path / "set", text(tmp_path, "a"), shard_tokens=500)
@@ -290,7 +299,7 @@ class TestAppend:
         make(tmp_path / "set", a, shard_tokens=700)
         with pytest.raises(UserError, match=r"700 tokens a shard"):
             make(tmp_path / "set", b, append=True, shard_tokens=800)
-        with pytest.raises(UserError, match=r"--val-fraction None"):
+        with pytest.raises(UserError, match=r"made without --val-fraction, not with 0\.3"):
             make(tmp_path / "set", b, append=True, val_fraction=0.3)
         with pytest.raises(UserError, match=r"made with document_separator '==', not None"):
             pretokenize(TextFile(b), BytesTokenizer(), tmp_path / "set", Options(append=True))
