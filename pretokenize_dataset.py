@@ -235,7 +235,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
     check_task(options)
     with record_to(None, attempt=1, echo=log):
         sources = open_sources(options)
-        spec = _tokenizer_spec(options, sources[0], log)
+        spec = _tokenizer_spec(options, sources, how, log)
         outputs = outputs_of(options, spec.name)
         with stage("load_tokenizer"):
             tokenizer = choose(load_tokenizer(spec), options.special_tokens)
@@ -250,7 +250,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
         ]
         if len(results) == 2:
             refuse_same_contents(results[0].manifest, results[1].manifest)
-        exports = export(formats, outputs, tokenizer, options.files, log)
+        exports = export(formats, outputs, tokenizer, log, elsewhere=not options.append)
     if options.json:
         import json
 
@@ -288,10 +288,14 @@ def _plan(
         return _tell(json.dumps({**facts[0], **({"val": facts[1]} if len(facts) == 2 else {})}, indent=2))
     flags = [flag for flag in given if not (len(flag) > 3 and "--dry-run".startswith(flag))]
     told = [line for plan in plans for line in lines_of(plan)]
-    return _tell("\n".join([*told, f"next: {shlex.join(['python', 'pretokenize_dataset.py', *flags])}"]))
+    if all(plan.refusal is None for plan in plans):
+        told.append(f"next: {shlex.join(['python', 'pretokenize_dataset.py', *flags])}")
+    return _tell("\n".join(told))
 
 
-def _tokenizer_spec(options: argparse.Namespace, source: Source, log: Callable[[str], None]) -> Tokenizer:
+def _tokenizer_spec(
+    options: argparse.Namespace, sources: list[Source], how: Options, log: Callable[[str], None]
+) -> Tokenizer:
     """The tokenizer asked for; one that is to be trained lies beside the tokens that it makes."""
     from data_loading.lookup import tokenizer_spec
 
@@ -299,20 +303,33 @@ def _tokenizer_spec(options: argparse.Namespace, source: Source, log: Callable[[
         return tokenizer_spec(options.tokenizer)
     if options.train_tokenizer is None:
         return tokenizer_spec("bytes" if is_stdlib(options.files) else "gpt2")
-    from data_loading.pretokenizer.bpe import train_tokenizer
+    from data_loading.pretokenizer.bpe import check_size, train_tokenizer
+    from data_loading.pretokenizer.existing import refuse_before_training
     from data_loading.pretokenizer.inputs import Inputs
+    from data_loading.set_files import SetFiles, disk_errors
     from data_loading.tokenizer_files import holds_tokenizer
 
     size = count_of(options.train_tokenizer, "--train-tokenizer", 1)
-    tokens = outputs_of(options, f"bpe{size}")[0]
+    check_size(size)
+    outputs = outputs_of(options, f"bpe{size}")
+    tokens = outputs[0]
     folder = tokens.with_name(f"{tokens.name.removesuffix('.npy')}.bpe{size}")
     if options.dry_run and not holds_tokenizer(folder):
         raise UserError(
             "--dry-run: how many tokens there will be is known only with the tokenizer, and that of "
             "--train-tokenizer is not trained yet. Plan with one that there is (--tokenizer gpt2)"
         )
-    text = source.with_duplicates if isinstance(source, Inputs) else source
-    return tokenizer_spec(str(train_tokenizer(text, size, folder, log)))
+    if options.append:
+        raise UserError(
+            f"--append and --train-tokenizer: what is appended has the tokenizer of the set. Give that: "
+            f"--tokenizer {SetFiles(tokens).tokenizer}"
+        )
+    with disk_errors(folder, tokens):
+        for source, output in zip(sources, outputs, strict=True):
+            inputs = source if isinstance(source, Inputs) else Inputs([source])
+            refuse_before_training(SetFiles(output), inputs, folder.name, how)
+        text = sources[0].with_duplicates if isinstance(sources[0], Inputs) else sources[0]
+        return tokenizer_spec(str(train_tokenizer(text, size, folder, log)))
 
 
 def _shard_tokens(options: argparse.Namespace) -> int | None:
@@ -407,32 +424,64 @@ def _next(results: list[Result], options: argparse.Namespace, spec: Tokenizer) -
     """The command that trains on it, or why there is none."""
     import shlex
 
-    if is_stdlib(options.files) and len(results) == 1:
+    if is_stdlib(options.files) and len(results) == 1 and options.output is None:
         train = [] if spec.name == "bytes" else _overrides(spec)
     else:
         keys = ("dataset.path", "dataset.val_path")
         paths = [f"{key}={result.path}" for key, result in zip(keys, results, strict=False)]
-        fitting = _fitting(results)
+        manifests = [result.manifest for result in results]
+        halves = _halves(results[0].path) if len(results) == 1 else None
+        if halves is not None:
+            stem, manifests = halves
+            paths = [f"dataset.path={stem}"]
+        fitting = _fitting(manifests)
         if fitting is None:
             return "too short to train on: two tokens are needed to train on and two to hold out"
         train = ["dataset=text", *paths, *_overrides(spec), *fitting]
     return f"next: {shlex.join(['python', 'experiments.py', 'model=32d', *train])}"
 
 
-def _fitting(results: list[Result]) -> list[str] | None:
-    """What a text needs that is too short for the usual windows and batches; None where nothing helps."""
-    from conf.schema import DEFAULT_EFFECTIVE_BATCH, Dataset, Training
+def _halves(path: Path) -> tuple[Path, list[dict[str, Any]]] | None:
+    """X, and the manifests of X_train and X_validation: the set is one of them, the other is there."""
+    from data_loading.set_files import SetFiles, other_halves
+    from data_loading.token_set import read_manifest
 
-    tokens = [result.manifest["tokens"] for result in results]
-    held_out = tokens[1] if len(tokens) == 2 else round(tokens[0] * Dataset().val_fraction)
-    to_train = tokens[0] if len(tokens) == 2 else tokens[0] - held_out
-    shortest = min(to_train, held_out) - 1
+    others = [other.tokens for other in other_halves(SetFiles(path)) if other.exists]
+    if len(others) != 1:
+        return None
+    train, val = sorted((path, others[0]), key=lambda half: not SetFiles(half).stem.name.endswith("_train"))
+    manifests = [manifest for half in (train, val) if (manifest := read_manifest(half)) is not None]
+    stem = SetFiles(train).stem
+    return (stem.with_name(stem.name.removesuffix("_train")), manifests) if len(manifests) == 2 else None
+
+
+def _fitting(manifests: list[dict[str, Any]]) -> list[str] | None:
+    """What a text needs that is too short for the usual windows and batches; None where nothing helps."""
+    from conf.schema import DEFAULT_EFFECTIVE_BATCH, Training
+
+    to_train, held_out = _lengths(manifests)
+    shortest = min(max(to_train, default=0), max(held_out, default=0)) - 1
     if shortest < 1:
         return None
     seq_len = min(Training().seq_len, 1 << (shortest.bit_length() - 1))
-    batch = min(DEFAULT_EFFECTIVE_BATCH, (to_train - 1) // seq_len)
+    batch = min(DEFAULT_EFFECTIVE_BATCH, sum((length - 1) // seq_len for length in to_train))
     needed = {"seq_len": (seq_len, Training().seq_len), "effective_batch": (batch, DEFAULT_EFFECTIVE_BATCH)}
     return [f"training.{key}={fits}" for key, (fits, usual) in needed.items() if fits != usual]
+
+
+def _lengths(manifests: list[dict[str, Any]]) -> tuple[list[int], list[int]]:
+    """Tokens of each stretch to train on, and of each that is held out."""
+    from conf.schema import Dataset
+    from data_loading.splits import other_ranges
+
+    tokens = [manifest["tokens"] for manifest in manifests]
+    if len(tokens) == 2:
+        return [tokens[0]], [tokens[1]]
+    if "val" in manifests[0]:
+        val = [range(*given) for given in manifests[0]["val"]["ranges"]]
+        return [len(part) for part in other_ranges(tokens[0], val)], [len(part) for part in val]
+    held_out = round(tokens[0] * Dataset().val_fraction)
+    return [tokens[0] - held_out], [held_out]
 
 
 def _count(number: int, noun: str) -> str:

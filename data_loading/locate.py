@@ -62,13 +62,13 @@ def tokens_beside(text: Path) -> Path:
     """X.npy for X.txt, X.jsonl.zst ...; for a text of another name, that name with .npy added."""
     name = bare_name(text.name)
     known = (*TEXT_SUFFIXES, *JSON_SUFFIXES, *TABLE_SUFFIXES)
-    suffix = next((suffix for suffix in known if name.endswith(suffix)), "")
-    return text.with_name((name if suffix else text.name).removesuffix(suffix) + ".npy")
+    suffix = next((suffix for suffix in known if name.lower().endswith(suffix)), "")
+    return text.with_name((name[: -len(suffix)] if suffix else text.name) + ".npy")
 
 
 def bare_name(name: str) -> str:
     """A file's name without what says that it is compressed."""
-    return next((name.removesuffix(end) for end in COMPRESSED_SUFFIXES if name.lower().endswith(end)), name)
+    return next((name[: -len(end)] for end in COMPRESSED_SUFFIXES if name.lower().endswith(end)), name)
 
 
 def has_known_suffix(name: str) -> bool:

@@ -13,9 +13,8 @@ import errno
 import json
 import os
 import re
-import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 _TAKEN_OVER_WAIT_S = 60.0
 MANIFEST = "manifest.json"
+_TRAIN = "_train"
+_HELD_OUT = ("_validation", "_val")
 _FINGERPRINT_CHARACTERS = 16
 _TASKS = re.compile(r"\.(.+)\.tasks")
 _SHARD_FILES = re.compile(r"shard_\d{5,}(\.docs)?\.npy|manifest\.[0-9a-f]+\.json")
@@ -136,6 +137,16 @@ def documents_of(tokens: Path) -> Path:
     return tokens.with_name(f"{tokens.name.removesuffix('.npy')}.docs.npy")
 
 
+def other_halves(files: SetFiles) -> list[SetFiles]:
+    """X_validation and X_val of X_train, and X_train of each of these, in shards or one file."""
+    name = files.stem.name
+    found: list[str] = []
+    if name.endswith(_TRAIN):
+        found += [name.removesuffix(_TRAIN) + end for end in _HELD_OUT]
+    found += [name.removesuffix(end) + _TRAIN for end in _HELD_OUT if name.endswith(end)]
+    return [SetFiles(files.tokens.with_name(one + end)) for one in found for end in ("", ".npy")]
+
+
 @contextmanager
 def staging(files: SetFiles) -> Iterator[Path]:
     """The hidden folder for the parts; what it holds is put in place at the end of the block.
@@ -210,26 +221,39 @@ def settle(files: SetFiles) -> None:
 
 
 @contextmanager
-def disk_errors(path: Path, texts: Sequence[str], output: Path | None = None) -> Iterator[None]:
+def disk_errors(
+    path: Path,
+    output: Path | None = None,
+    *,
+    is_kept: Callable[[], bool] = lambda: False,
+    elsewhere: bool = True,
+) -> Iterator[None]:
     """A full disk or a read-only folder becomes a UserError that names the path and what to type.
 
-    texts: what the command that makes the set is given. output: the set, where `path` is made of it.
+    output: the set, where `path` is made of it. is_kept: whether another attempt can go on with what was
+    done. elsewhere: False for what cannot be made on another disk instead.
     """
-    name = (output or path).name
-    elsewhere = command_elsewhere(output or path, texts)
+    output = output or path
     try:
         yield
     except OSError as error:
+        failed = f"{path} cannot be written: {os.strerror(error.errno or 0)}. "
+        other = another_disk(output)
         if error.errno in _FULL:
+            kept, go_on = ("; what was done is kept", " to go on") if is_kept() else ("", "")
+            or_else = f", or tokenize to another disk: {other}" if elsewhere else ""
             raise UserError(
-                f"{path} cannot be written: {os.strerror(error.errno)}. What was there before is "
-                f"untouched; what was done is kept. Make room and type the same command again to go on, or "
-                f"tokenize to another disk: {elsewhere}"
+                f"{failed}What was there before is untouched{kept}. Make room and type the same command "
+                f"again{go_on}{or_else}"
+            ) from error
+        if error.errno in _FORBIDDEN and elsewhere:
+            raise UserError(
+                f"{failed}Tokenize into a folder that can be: {other} (a run reads it with "
+                f"dataset.path=/ANOTHER/FOLDER/{_named(output)})"
             ) from error
         if error.errno in _FORBIDDEN:
             raise UserError(
-                f"{path} cannot be written: {os.strerror(error.errno)}. Tokenize into a folder "
-                f"that can be: {elsewhere} (a run reads it with dataset.path=/ANOTHER/FOLDER/{name})"
+                f"{failed}See that you may write in {path.parent}, and type the same command again"
             ) from error
         if SetFiles(path).lock.name in str(error.filename):  # where no file can be made, in /proc say
             raise UserError(
@@ -239,11 +263,18 @@ def disk_errors(path: Path, texts: Sequence[str], output: Path | None = None) ->
         raise
 
 
-def command_elsewhere(path: Path, texts: Sequence[str]) -> str:
-    """What a user types to make the set `path` of these texts on another disk."""
-    return shlex.join(
-        ["python", "pretokenize_dataset.py", *texts, "--output", f"/ANOTHER/FOLDER/{path.name}"]
+def another_disk(output: Path) -> str:
+    """What a user types to make the set `output` on another disk. All other flags decide what is in it."""
+    return (
+        f"the same command of pretokenize_dataset.py with --output /ANOTHER/FOLDER/{_named(output)}, all "
+        "else as it is"
     )
+
+
+def _named(output: Path) -> str:
+    """As --output has it: without what a set's name ends in where text is held out."""
+    end = output.name.removeprefix(SetFiles(output).stem.name)
+    return SetFiles(output).stem.name.removesuffix(_TRAIN).removesuffix(_HELD_OUT[0]) + end
 
 
 def _sync_tree(folder: Path) -> None:

@@ -137,7 +137,7 @@ def main(arguments: list[str]) -> int:
     if formats:
         tokenizer = read_tokenizer(SetFiles(output).tokenizer, result.manifest["tokenizer"]["name"])
         check_exports(formats, [output], tokenizer)
-        exports = export(formats, [output], tokenizer, ["merge", given.set], log)
+        exports = export(formats, [output], tokenizer, log, elsewhere=False)
     if given.json:
         facts: dict[str, Any] = {"path": str(output), "made": result.made, **_counts(result)}
         facts |= {name: result.manifest.get(name) for name in ("val", "fingerprint")}

@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -169,6 +170,30 @@ def test_a_tokenizer_trained_on_the_text(text: Path, tmp_path: Path) -> None:
     assert "expected 257" in refused(tmp_path, "Datasets/my.txt", "--train-tokenizer", "99")
 
 
+def test_the_place_is_looked_at_before_a_tokenizer_is_trained(text: Path, tmp_path: Path) -> None:
+    command = ("Datasets/my.txt", "--train-tokenizer", "300")
+    run(tmp_path, "Datasets/my.txt", "--tokenizer", "bytes")
+    message = refused(tmp_path, *command)
+    assert "my.npy exists, but it was made with tokenizer bytes, not with my.bpe300" in message
+    assert "--overwrite" in message
+    assert "--tokenizer Datasets/my/tokenizer" in refused(
+        tmp_path, *command, "--append", "--output", "Datasets/my"
+    )
+    assert not (tmp_path / "Datasets/my.bpe300").exists()
+    assert run(tmp_path, *command, "--overwrite").returncode == 0
+    shutil.rmtree(tmp_path / "Datasets/my.bpe300")
+    again = run(tmp_path, *command)
+    assert "up to date" in again.stdout, "the same text gives the same tokenizer"
+
+
+def test_a_tokenizer_that_cannot_be_written(text: Path, tmp_path: Path) -> None:
+    text.parent.chmod(0o555)
+    message = refused(tmp_path, "Datasets/my.txt", "--train-tokenizer", "300", preexec_fn=heed_permissions)
+    text.parent.chmod(0o755)
+    assert f"Datasets/my.bpe300 cannot be written: {os.strerror(errno.EACCES)}" in message
+    assert "--output /ANOTHER/FOLDER/my.npy" in message
+
+
 def test_the_next_command_can_be_typed_whatever_the_names(tmp_path: Path, root: Path) -> None:
     text = tmp_path / "my file (1), é.txt"
     text.write_text("high water mark\n" * 500)
@@ -192,6 +217,57 @@ def test_the_next_command_fits_a_short_text(characters: int, tmp_path: Path, roo
     )  # fmt: skip
     assert planned.returncode == 0, (command, planned.stderr)
     assert ("training.seq_len" in command) == (characters < 1280)
+
+
+@pytest.mark.parametrize("fraction", ["0.01", "0.9"])
+def test_the_next_command_fits_what_is_held_out(fraction: str, tmp_path: Path, root: Path) -> None:
+    (tmp_path / "a.txt").write_text("high water mark\n" * 300)
+    done = run(tmp_path, "a.txt", "--tokenizer", "bytes", "--val-fraction", fraction)
+    command = done.stdout.splitlines()[-1].removeprefix("next: python experiments.py")
+    planned = subprocess.run(
+        f"{sys.executable} {root}/experiments.py {command} plan=true",
+        shell=True, cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert planned.returncode == 0, (command, planned.stderr)
+
+
+def test_the_next_command_names_the_set_that_was_made(tmp_path: Path) -> None:
+    done = run(tmp_path, "stdlib", "--max-documents", "20", "--output", "std.npy")
+    assert "dataset=text dataset.path=std.npy tokenizer=bytes" in done.stdout.splitlines()[-1]
+
+
+def test_the_next_command_of_a_half_that_grew_names_both(tmp_path: Path, root: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(f"high water {name}\n" * 3000)
+    shards = ("--tokenizer", "bytes", "--tokens-per-shard", "20k", "--output")
+    assert run(tmp_path, "a.txt", "--val", "b.txt", *shards, "all").returncode == 0
+    done = run(tmp_path, "c.txt", "--tokenizer", "bytes", "--output", "all_train", "--append")
+    command = done.stdout.splitlines()[-1].removeprefix("next: python experiments.py")
+    assert "dataset.path=all tokenizer" in command
+    planned = subprocess.run(
+        f"{sys.executable} {root}/experiments.py {command} plan=true",
+        shell=True, cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert planned.returncode == 0, (command, planned.stderr)
+
+
+def test_what_is_told_where_the_cause_lies_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "d.jsonl").write_text('{"body": "water"}\n' * 3)
+    message = refused(tmp_path, "d.jsonl", "--tokenizer", "bytes", "--skip-bad", "1M")
+    assert "d.jsonl holds no text: --skip-bad left out 3 bad lines. Is the text in another field" in message
+    (tmp_path / "a.txt").write_text("water")
+    bytes_ = ("--tokenizer", "bytes", "--output", "x.npy")
+    assert run(tmp_path, "d.jsonl", *bytes_, "--text-field", "body").returncode == 0
+    assert "made from inputs of other kinds" in refused(tmp_path, "a.txt", *bytes_)
+    assert "stdlib: Python's own source code is a set by itself" in refused(
+        tmp_path, "stdlib", "a.txt", *bytes_
+    )
+
+
+def test_a_part_of_stdlib_does_not_take_the_name_of_all_of_it(tmp_path: Path) -> None:
+    message = refused(tmp_path, "stdlib", "--max-documents", "20")
+    assert "stdlib with --max-documents is not the set that runs take by that name" in message
+    assert not (tmp_path / "Datasets").exists()
 
 
 def test_a_text_too_short_to_train_on_gets_no_command(tmp_path: Path) -> None:
@@ -398,8 +474,8 @@ class TestBadInput:
         text.parent.chmod(0o755)
         assert f"Datasets/my.npy cannot be written: {os.strerror(errno.EACCES)}" in message
         assert (
-            "python pretokenize_dataset.py Datasets/my.txt --output /ANOTHER/FOLDER/my.npy (a run reads it "
-            "with dataset.path=/ANOTHER/FOLDER/my.npy)"
+            "the same command of pretokenize_dataset.py with --output /ANOTHER/FOLDER/my.npy, all else "
+            "as it is (a run reads it with dataset.path=/ANOTHER/FOLDER/my.npy)"
         ) in message
 
     def test_unknown_flags_are_refused_by_the_parser(self, tmp_path: Path) -> None:
@@ -434,7 +510,7 @@ class TestRealDisk:
         before = {path.name: path.stat().st_size for path in small_disk.rglob("*")}
         message = refused(tmp_path, "new.txt", "--tokenizer", "bytes", "--output", output, "--overwrite")
         assert f"x.npy needs about 3.8 MB, and {small_disk} has room for " in message
-        assert "nothing was begun. Make room, or tokenize to another disk: python pretok" in message
+        assert "nothing was begun. Make room, or tokenize to another disk: the same command of " in message
         assert {path.name: path.stat().st_size for path in small_disk.rglob("*")} == before
         assert np.load(output).shape == (401,)
 
@@ -592,6 +668,6 @@ class TestFormats:
         output = str(small_disk / "x.npy")
         message = refused(tmp_path, "a.txt", "--tokenizer", "bytes", "--output", output, "--format", "mypt")
         assert f"x.mypt cannot be written: {os.strerror(errno.ENOSPC)}" in message
-        assert "a.txt --format mypt --output /ANOTHER/FOLDER/x.npy" in message
+        assert "with --output /ANOTHER/FOLDER/x.npy" in message
         assert np.load(output).shape == (320_001,)
         assert not list(small_disk.glob("*x.mypt*"))

@@ -70,20 +70,21 @@ def export(
     formats: Sequence[Format],
     sets: Sequence[Path],
     tokenizer: Tokenizer,
-    arguments: Sequence[str],
     log: Log = lambda line: None,
+    *,
+    elsewhere: bool = True,
 ) -> list[Exported]:
     """Write finished sets (one, or what is trained on and what is held out) in each format.
 
     X.npy is written to X.FORMAT/; X_train.npy and X_validation.npy together to X.FORMAT/ where the
-    format knows train and val. In constant memory. arguments: what the command was given, for messages.
+    format knows train and val. In constant memory. elsewhere: whether the command can write to
+    another disk.
 
     Raises:
         UserError: it cannot be written so, the place is taken, or the disk is full or read-only.
         LockHeld: another process writes this export.
     """
     check_exports(formats, sets, tokenizer)
-    names = ",".join(format_.name for format_ in formats)
     done = []
     for format_ in formats:
         for folder, paths in _places(format_, sets):
@@ -92,7 +93,7 @@ def export(
             for note in format_.notes(contents):
                 log(note)
             with (
-                disk_errors(folder, [*arguments, "--format", names], sets[0]),
+                disk_errors(folder, sets[0], elsewhere=elsewhere),
                 durable.lock(folder.with_name(f".{folder.name}.lock"), f"export {folder}"),
             ):
                 done.append(_export(format_, contents, tokenizer, folder))

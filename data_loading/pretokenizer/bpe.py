@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,16 @@ TRAINING_BYTES = 1 << 30
 """Of a longer text, parts spread evenly over it, so that the counts of its words fit into memory."""
 _PART_BYTES = 1 << 18
 _MIN_FREQUENCY = 2
+_TOKENIZER = "tokenizer.json"
 _RECORD = "training.json"
+
+
+def check_size(vocab_size: int) -> None:
+    """Raises UserError where no tokenizer can have so many ids."""
+    if not SMALLEST <= vocab_size <= LARGEST:
+        raise UserError(
+            f"--train-tokenizer {vocab_size}: expected {SMALLEST} (all bytes and end of text) to {LARGEST:,}"
+        )
 
 
 def train_tokenizer(
@@ -36,11 +46,9 @@ def train_tokenizer(
 
     Raises:
         UserError: a size that cannot be, a text that cannot be read, or another tokenizer in the folder.
+        OSError: it cannot be written; then nothing is left.
     """
-    if not SMALLEST <= vocab_size <= LARGEST:
-        raise UserError(
-            f"--train-tokenizer {vocab_size}: expected {SMALLEST} (all bytes and end of text) to {LARGEST:,}"
-        )
+    check_size(vocab_size)
     if not source.can_continue:
         raise UserError(f"--train-tokenizer: {source.what} cannot be read twice. Write it to a file first")
     record = {"vocab_size": vocab_size, "source": source.state(), "options": source.options}
@@ -53,6 +61,21 @@ def train_tokenizer(
             f"{folder} holds a tokenizer of another text. Use it (--tokenizer {folder}), or remove it to "
             "train one on this text"
         )
+    folder.mkdir(parents=True, exist_ok=True)  # where nothing can be written, this tells before the work
+    try:
+        reached, used_bytes = _train(source, vocab_size, folder / _TOKENIZER, log)
+        durable.write_json(folder / _RECORD, {**record, "ids": reached, "bytes": used_bytes})
+    except BaseException:
+        with suppress(OSError):
+            (folder / _TOKENIZER).unlink(missing_ok=True)
+            folder.rmdir()  # which is not done where other things are in it
+        raise
+    log(f"{folder}: {reached:,} ids, trained on {used_bytes / 1e6:,.1f} MB")
+    return folder
+
+
+def _train(source: Source, vocab_size: int, path: Path, log: Callable[[str], None]) -> tuple[int, int]:
+    """Write the tokenizer; returns (its ids, bytes of text that were looked at)."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -73,11 +96,8 @@ def train_tokenizer(
     reached = tokenizer.get_vocab_size()
     if reached < vocab_size:
         log(f"{reached:,} ids instead of {vocab_size:,}: no other pair stands twice in this text")
-    folder.mkdir(parents=True, exist_ok=True)
-    durable.write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
-    durable.write_json(folder / _RECORD, {**record, "ids": reached, "bytes": counted.used_bytes})
-    log(f"{folder}: {reached:,} ids, trained on {counted.used_bytes / 1e6:,.1f} MB")
-    return folder
+    durable.write_text(path, tokenizer.to_str(pretty=True))
+    return reached, counted.used_bytes
 
 
 class _Counted:

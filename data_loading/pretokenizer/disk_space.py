@@ -15,7 +15,7 @@ from data_loading.pretokenizer.forecast import forecast
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.sampling import parts_of
 from data_loading.pretokenizer.writer import STARTS
-from data_loading.set_files import SetFiles, command_elsewhere
+from data_loading.set_files import SetFiles, another_disk
 from data_loading.tokenizer import Tokenizer
 from memory import format_bytes
 
@@ -73,8 +73,7 @@ def check_room(
         log(f"WARNING: {told}. When it is full, what is done is kept")
         return
     raise UserError(
-        f"{told}: nothing was begun. Make room, or tokenize to another disk: "
-        f"{command_elsewhere(files.asked_for, inputs.arguments)}"
+        f"{told}: nothing was begun. Make room, or tokenize to another disk: {another_disk(files.asked_for)}"
     )
 
 

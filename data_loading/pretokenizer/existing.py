@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any
 
 from conf import UserError
@@ -13,14 +12,17 @@ from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.journal import read_job
 from data_loading.pretokenizer.manifest import WRITER_VERSION
 from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.repeated import refuse_repeated_files
 from data_loading.pretokenizer.share import Share
 from data_loading.pretokenizer.task_manifest import other_inputs, read_task
-from data_loading.pretokenizer.wrapped import unwrapped
 from data_loading.set_files import SetFiles
 from data_loading.shards import map_part, parts_of
 from data_loading.token_set import open_token_set, read_manifest
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import holds_tokenizer
+
+_OF_A_KIND = ("encoding", "document_separator", "text_field")
+"""Options that only some kinds of inputs have."""
 
 
 def up_to_date(
@@ -32,15 +34,9 @@ def up_to_date(
         UserError: it was made from something else; names both sides and the ways out.
     """
     refuse_other_things(files)
-    if not files.exists:
-        return None
-    name = "FOLDER" if files.is_folder else "FILE.npy"
-    ways_out = f"Replace it with --overwrite, or write elsewhere with --output {name}"
-    manifest = read_manifest(files.tokens)
+    manifest = _there(files)
     if manifest is None:
-        raise UserError(
-            f"{files.tokens} exists without a manifest, so what it holds is not known. {ways_out}"
-        )
+        return None
     difference = (
         _other_tokenizer_or_options(manifest, inputs, tokenizer)
         or _other_form(manifest, options)
@@ -48,8 +44,43 @@ def up_to_date(
         or inputs.differs(manifest["sources"], files)
     )
     if difference:
-        raise UserError(f"{files.tokens} exists, but {difference}. {ways_out}")
+        raise UserError(f"{files.tokens} exists, but {difference}. {_ways_out(files)}")
     return manifest
+
+
+def refuse_before_training(files: SetFiles, inputs: Inputs, tokenizer_name: str, options: Options) -> None:
+    """As far as it can be told while the tokenizer of that name is still to be trained.
+
+    Raises:
+        UserError: a set made from something else is there.
+    """
+    refuse_other_things(files)
+    manifest = None if options.overwrite else _there(files)
+    if manifest is None:
+        return
+    there, difference = manifest["tokenizer"]["name"], None
+    if there != tokenizer_name:
+        difference = (
+            f"it was made with tokenizer {there}, not with {tokenizer_name}, which is not trained yet"
+        )
+    difference = difference or _other_form(manifest, options) or inputs.differs(manifest["sources"], files)
+    if difference:
+        raise UserError(f"{files.tokens} exists, but {difference}. {_ways_out(files)}")
+
+
+def _there(files: SetFiles) -> dict[str, Any] | None:
+    """The manifest of what is there; None where nothing is. Raises UserError where it has none."""
+    manifest = read_manifest(files.tokens) if files.exists else None
+    if manifest is None and files.exists:
+        raise UserError(
+            f"{files.tokens} exists without a manifest, so what it holds is not known. {_ways_out(files)}"
+        )
+    return manifest
+
+
+def _ways_out(files: SetFiles) -> str:
+    name = "FOLDER" if files.is_folder else "FILE.npy"
+    return f"Replace it with --overwrite, or write elsewhere with --output {name}"
 
 
 def base_of(
@@ -59,7 +90,7 @@ def base_of(
 
     Raises:
         UserError: there is no set of shards, or it is not of this tokenizer and these options, or one of
-            the inputs is in it.
+            the inputs is in it, or in what is held out beside it.
     """
     if not files.is_folder:
         raise UserError(
@@ -77,7 +108,8 @@ def base_of(
         difference = f"it has {format_count(manifest['shard_tokens'])} tokens a shard (--tokens-per-shard)"
     fraction = manifest.get("val", {}).get("fraction")
     if options.val_fraction not in (None, fraction):
-        difference = f"it was made with --val-fraction {fraction}"
+        made = "without" if fraction is None else f"with {fraction} as its"
+        difference = f"it was made {made} --val-fraction, not with {options.val_fraction}"
     if difference:
         raise UserError(
             f"--append: {files.tokens} cannot grow by this: {difference}. What is appended is made in the "
@@ -86,7 +118,7 @@ def base_of(
     last = manifest["sources"][-manifest["generations"][-1]["sources"] :]
     if len(manifest["generations"]) > 1 and inputs.differs(last, files) is None:
         return manifest, True
-    _refuse_sources_of(manifest, files, inputs)
+    refuse_repeated_files(manifest, files, inputs)
     return manifest, False
 
 
@@ -177,8 +209,15 @@ def _other_tokenizer_or_options(manifest: dict[str, Any], inputs: Inputs, tokeni
     options = options_of(inputs, tokenizer)
     for name in [*options, *(name for name in manifest["options"] if name not in options)]:
         made, wanted = manifest["options"].get(name), options.get(name)
-        if made != wanted:
-            return f"it was made with {name} {made!r}, not {wanted!r}"
+        if made == wanted:
+            continue
+        if name in _OF_A_KIND and (name in manifest["options"]) != (name in options):
+            others = "has" if name in options else "lacks"
+            return (
+                f"it was made from inputs of other kinds: only one of the two has an option {name}, which "
+                f"what is given now {others}"
+            )
+        return f"it was made with {name} {made!r}, not {wanted!r}"
     return None
 
 
@@ -217,18 +256,3 @@ def _missing(files: SetFiles, manifest: dict[str, Any]) -> str | None:
     except UserError as error:
         return f"it is damaged: {error}"
     return None
-
-
-def _refuse_sources_of(manifest: dict[str, Any], files: SetFiles, inputs: Inputs) -> None:
-    """Raises UserError where an input is, by name, size and time, one that the set was made from."""
-    there = {
-        ((files.tokens.parent / source["path"]).resolve(), source["bytes"], source.get("mtime_ns"))
-        for source in manifest["sources"]
-    }
-    for part in inputs.parts:
-        path = getattr(unwrapped(part), "path", None)
-        if not isinstance(path, Path) or not path.is_file():
-            continue
-        stat = path.stat()
-        if (path.resolve(), stat.st_size, stat.st_mtime_ns) in there:
-            raise UserError(f"--append: {path} is in {files.tokens} already; it would stand in it twice")

@@ -57,44 +57,61 @@ def open_inputs(arguments: Sequence[str], options: InputOptions) -> Source:
     tolerance = Tolerance(options.skip_bad)
     parts: list[Part] = []
     seen: dict[object, str] = {}
-    for name, identity, open_part in _named(arguments, options, tolerance):
+    empty: list[str] = []
+    for name, identity, open_part in _named(arguments, options, tolerance, empty):
         if identity in seen:
             other = "" if seen[identity] == name else f", as {seen[identity]} too"
             raise UserError(f"{name} is given twice{other}: its documents would count double")
         seen[identity] = name
         parts.append(open_part())
+    if not parts:
+        raise UserError(f"{' '.join(arguments)}: all files there are empty ({_some(empty)})")
     _check_options(parts, options)
-    return as_one(parts, options, tolerance)
+    notes = [f"left out, since they are empty: {_some(empty)}"] if empty else []
+    return as_one(parts, options, tolerance, notes)
 
 
-def as_one(parts: Sequence[Part], options: InputOptions, tolerance: Tolerance | None = None) -> Source:
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def as_one(
+    parts: Sequence[Part],
+    options: InputOptions,
+    tolerance: Tolerance | None = None,
+    notes: Sequence[str] = (),
+) -> Source:
     """The parts as one source: cleaned, without duplicates, up to a limit, where that is asked for.
+
+    notes: what a user is told beforehand.
 
     Raises:
         UserError: a choice that there is not, or an input that cannot be read twice.
     """
     limits = (options.max_documents, options.max_tokens)
     is_plain = tolerance is None or isinstance(parts[0], TextFile)  # nothing that is counted over parts
-    if len(parts) == 1 and is_plain and limits == (None, None) and not (options.clean or options.dedup):
+    changes = options.clean or options.dedup or limits != (None, None)
+    if len(parts) == 1 and is_plain and not changes and not notes:
         return parts[0]
-    notes: list[str] = []
+    told = list(notes)
     if options.clean is not None:
-        parts = _cleaned(parts, options.clean, notes)
+        parts = _cleaned(parts, options.clean, told)
     duplicates = None
     if options.dedup is not None:
         duplicates = Duplicates(options.dedup, options.dedup_memory_bytes)
-        _check_twice(parts, limits != (None, None), notes)
+        _check_twice(parts, limits != (None, None), told)
         parts = [Deduplicated(part, duplicates, place) for place, part in enumerate(parts)]
-    return Inputs(parts, *limits, tolerance or Tolerance(), duplicates, notes)
+    return Inputs(parts, *limits, tolerance or Tolerance(), duplicates, told)
 
 
 def _cleaned(parts: Sequence[Part], clean: str, notes: list[str]) -> list[Part]:
     check_choice(clean)
     code = [part.argument for part in parts if is_code(part)] if clean == "normalize" else []
     if code:
-        names = ", ".join(code[:_SHOWN]) + (f" and {len(code) - _SHOWN:,} more" if len(code) > _SHOWN else "")
         notes.append(
-            f"--clean normalize leaves source code as it is: {names} (--clean normalize-code cleans it too)"
+            f"--clean normalize leaves source code as it is: {_some(code)} (--clean normalize-code cleans it "
+            "too)"
         )
     return [part if part.argument in code else Cleaned(part, clean) for part in parts]
 
@@ -116,9 +133,13 @@ def _check_twice(parts: Sequence[Part], is_limited: bool, notes: list[str]) -> N
 
 
 def _named(
-    arguments: Sequence[str], options: InputOptions, tolerance: Tolerance
+    arguments: Sequence[str], options: InputOptions, tolerance: Tolerance, empty: list[str]
 ) -> Iterator[tuple[str, object, Callable[[], Part]]]:
-    """(name, what is the same for the same input, what opens it)."""
+    """(name, what is the same for the same input, what opens it).
+
+    empty: gets the names of files without a byte that nobody named, but that lie in a folder or are of a
+    pattern; these are passed over.
+    """
     for argument in arguments:
         if argument == STANDARD_INPUT:
             yield argument, argument, lambda: _open_standard_input(options, tolerance)
@@ -127,6 +148,9 @@ def _named(
             yield argument, argument, lambda argument=argument: _open_hub(argument, options, tolerance)  # type: ignore[misc]
             continue
         for path in _files(argument, options.split):
+            if path != Path(argument).expanduser() and _is_empty(path):
+                empty.append(str(path))
+                continue
             yield str(path), _identity(path), lambda path=path: open_file(path, options, tolerance)  # type: ignore[misc]
 
 
@@ -173,7 +197,8 @@ def _files(argument: str, split: str | None) -> list[Path]:
     if not found:
         raise UserError(f"{argument}: no file matches this pattern")
     paths = [Path(name) for name in found if not name.endswith(".tokenizer")]
-    return [file for path in paths for file in (_files_of(path, split) if path.is_dir() else [path])]
+    files = [file for path in paths for file in (_files_of(path, split) if path.is_dir() else [path])]
+    return list(dict.fromkeys(files))  # ** names folders and what is in them
 
 
 def _files_of(folder: Path, split: str | None) -> list[Path]:
@@ -200,6 +225,10 @@ def _files_below(folder: Path) -> list[Path]:
             ".bz2 or .xz; .parquet)"
         )
     return found
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size == 0
 
 
 def _identity(path: Path) -> object:

@@ -118,6 +118,8 @@ def _open(files: Sequence[str], options: InputOptions) -> Source:
     from data_loading.pretokenizer.find_inputs import as_one, open_inputs
     from data_loading.pretokenizer.stdlib_source import StdlibSource
 
+    if STDLIB in files and len(files) > 1 and not Path(STDLIB).exists():
+        raise UserError("stdlib: Python's own source code is a set by itself. Leave the other inputs away")
     if not is_stdlib(files):
         return open_inputs(files, options)
     for name in ("document_separator", "text_field"):
@@ -183,6 +185,13 @@ def _default_output(files: Sequence[str], tokenizer_name: str, given: argparse.N
     from data_loading.pretokenizer.stdlib_source import default_name
 
     if is_stdlib(files):
+        flags = ("max_documents", "max_tokens", "clean", "dedup")
+        changed = [f"--{flag.replace('_', '-')}" for flag in flags if getattr(given, flag) is not None]
+        if changed:
+            raise UserError(
+                f"stdlib with {', '.join(changed)} is not the set that runs take by that name: say where the "
+                "tokens go, --output FILE.npy"
+            )
         return DEFAULT_FOLDER / default_name(tokenizer_name)
     path = Path(files[0]).expanduser()
     if len(files) == 1 and files[0].startswith("hf://"):

@@ -20,6 +20,7 @@ from data_loading.pretokenizer.existing import (
 )
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job_memory import JobMemory
+from data_loading.pretokenizer.journal import read_job
 from data_loading.pretokenizer.making import Job, Log, make_set
 from data_loading.pretokenizer.manifest import (
     text_bytes_of,
@@ -80,7 +81,11 @@ def pretokenize(
     started = time.monotonic()
     files, memory = SetFiles(output), JobMemory()
     check_options(options, output)
-    with disk_errors(output, inputs.arguments):
+    with disk_errors(
+        output,
+        is_kept=lambda: read_job(files.partial) is not None,
+        elsewhere=not options.append,
+    ):
         output.parent.mkdir(parents=True, exist_ok=True)
         with durable.lock(files.lock, f"token set {output}"):
             finish_commit(files)

@@ -83,6 +83,11 @@ class Journal:
             self._lines = self._open()
             self._settling = self._thread.submit(self._settle, progress, list(checksums), self._generation)
 
+    @property
+    def is_held(self) -> bool:
+        """What is noted does not count yet."""
+        return self._held is not None
+
     def hold(self) -> None:
         """Keep lines back from now on: what they tell of does not count yet."""
         self._held = []

@@ -35,6 +35,7 @@ from data_loading.pretokenizer.meter import Meter
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.parity import HERE_BELOW, ComparisonDied
 from data_loading.pretokenizer.pool import Work, WorkerDied, cores, encode_in_order
+from data_loading.pretokenizer.repeated import refuse_repeated_contents
 from data_loading.pretokenizer.share import Share
 from data_loading.pretokenizer.source import Pieces
 from data_loading.pretokenizer.special_tokens import ParsingTokenizer
@@ -45,6 +46,9 @@ from data_loading.tokenizer import JsonTokenizer, Tokenizer
 from memory import stage
 
 Log = Callable[[str], None]
+_MANY_SHARDS = 10_000
+_BYTES_PER_TOKEN = 4
+"""Of ordinary text; a few of other kinds have more."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,7 @@ def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
                 written = target.writer.written
                 tokenizing.facts |= {"tokens": written.tokens, "peak_anon_bytes": job.memory.peak_bytes}
             manifest = _manifest(job, choice, target)
+            _refuse_repeated(job, manifest)
             for line in left_out(manifest["sources"]):
                 job.log(line)
             durable.write_json(folder / MANIFEST, manifest)
@@ -146,7 +151,10 @@ def _choose(job: Job, *, is_continued: bool, at_once: bool) -> tuple[Choice, Com
 
 
 class _Target:
-    """What takes the encoded blocks: the set's files, the journal, and who tells how far it is."""
+    """What takes the encoded blocks: the set's files, the journal, and who tells how far it is.
+
+    kept_tokens: with which another attempt can go on.
+    """
 
     def __init__(self, job: Job, folder: Path, choice: Choice, *, is_continued: bool) -> None:
         tokenizer = job.tokenizer
@@ -161,7 +169,7 @@ class _Target:
                 f"going on after {self.earlier.written.tokens:,} tokens, "
                 f"{self.earlier.done_bytes / 1e6:,.1f} MB: an earlier attempt made them"
             )
-        self.progress = self.earlier
+        self.progress, self.kept_tokens = self.earlier, self.earlier.written.tokens
         self.pieces = Pieces(folder / "pieces.jsonl")
         self.writer = SetWriter(folder, dtype, self.earlier.written, checksums, layout)
         self.journal = Journal(folder, job.name, self.earlier, checksums, self.writer.sync)
@@ -178,6 +186,8 @@ class _Target:
         durable.point(f"{name}:appended")
         self.progress = Progress(self.writer.written, block.after, inputs.done_bytes)
         self.journal.note(self.progress, self.writer.checksums, crc)
+        if not self.journal.is_held:
+            self.kept_tokens = self.writer.written.tokens
         durable.point(f"{name}:noted")
         self._meter.update(inputs.done_bytes, self.writer.written.tokens)
         self._disk.update(inputs.done_bytes, self.writer.written.tokens)
@@ -186,6 +196,7 @@ class _Target:
         """The engine is known to be exact: another attempt may go on behind what was and will be written."""
         write_engine(self.folder, self._engine)
         self.journal.release()
+        self.kept_tokens = self.writer.written.tokens
 
     def finish(self) -> None:
         self._meter.close()
@@ -206,6 +217,7 @@ def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | N
         f"tokenizing {inputs.what}{_size(inputs)} with {job.tokenizer.name}, engine "
         f"{choice.engine.name}, " + (f"{workers} processes" if workers else "in this process")
     )
+    _warn_of_many_shards(job)
     if comparison is None:
         target.count_from_now()
     else:
@@ -218,19 +230,37 @@ def _tokenize(job: Job, choice: Choice, workers: int, comparison: Comparison | N
                 target.take(block)
         if not target.writer.written.tokens and job.share is None:
             between = " between its document separators" if inputs.options.get("document_separator") else ""
-            raise UserError(f"{inputs.what} holds no text{between}")
+            skipped = inputs.tolerance.found
+            why = f": --skip-bad left out {skipped:,} bad line{'s' * (skipped != 1)}" if skipped else ""
+            field = inputs.options.get("text_field")
+            ask = f". Is the text in another field than {field!r} (--text-field NAME)?" if skipped else ""
+            raise UserError(f"{inputs.what} holds no text{between}{why}{ask}")
         if comparison is not None:
             comparison.settle()
         target.finish()
     except BaseException as error:
         target.give_up()
         input_at_fault = isinstance(error, UserError) and not isinstance(error, WorkerDied | ComparisonDied)
-        if input_at_fault or not target.writer.written.tokens:  # nothing to go on with
+        if input_at_fault:
             shutil.rmtree(folder)
+        elif not target.kept_tokens:  # nothing to go on with
+            _clear(folder, keep_duplicates=inputs.duplicates is not None)
         raise
     if inputs.max_tokens is not None:
         blocks.close()
         inputs.end_after(target.writer.written.documents, target.progress.place.mark, target.pieces)
+
+
+def _warn_of_many_shards(job: Job) -> None:
+    total, each = job.inputs.expected_bytes, job.layout.shard_tokens
+    if total is None or each is None:
+        return
+    shards = total // (each * _BYTES_PER_TOKEN)
+    if shards > _MANY_SHARDS:
+        job.log(
+            f"WARNING: at {each:,} tokens a shard there will be {shards:,} shards or more, two files each. "
+            "Interrupt this and give a larger --tokens-per-shard, such as 100M"
+        )
 
 
 def _blocks(job: Job, target: _Target) -> Generator[Block]:
@@ -292,6 +322,17 @@ def _manifest(job: Job, choice: Choice, target: _Target) -> dict[str, Any]:
     if share is not None:
         return make_task_manifest(made, share, job.options, job.name)
     return make_manifest(made, job.files, job.options.val_fraction)
+
+
+def _refuse_repeated(job: Job, manifest: dict[str, Any]) -> None:
+    """Raises UserError where what was appended was there; then nothing is left of it."""
+    if job.base is None:
+        return
+    try:
+        refuse_repeated_contents(job.base, job.files, manifest["sources"][len(job.base["sources"]) :])
+    except UserError:
+        shutil.rmtree(job.files.partial)
+        raise
 
 
 def _clear(folder: Path, *, keep_duplicates: bool) -> None:

@@ -69,7 +69,7 @@ def merge(
     if not files.is_folder:
         raise UserError(f"merge {output}: tasks make a set of shards, which is a folder; expected its name")
     with (
-        disk_errors(output, ["merge"]),
+        disk_errors(output, elsewhere=False),
         durable.lock(files.lock, f"token set {output}"),
         ExitStack() as locks,
     ):

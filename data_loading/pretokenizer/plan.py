@@ -242,20 +242,21 @@ def _cuts(rule: CutRule) -> str:
 
 def _tokens(found: Forecast) -> str:
     of = f"from {found.sampled_bytes / 1e6:,.1f} MB"
+    places = f"{found.places} place{'s' * (found.places != 1)}"
     if found.tokens is None:
         return "unknown: nothing tells how much text there is"
     if found.is_complete:
         return f"{found.tokens:,.0f} (all of it was encoded)"
     about = f"about {format_count(found.tokens)}"
     if found.is_limited:
-        return f"{about}, as limited, if its beginning is like the samples ({of} at {found.places} places)"
+        return f"{about}, as limited, if its beginning is like the samples ({of} at {places})"
     if found.error_tokens is None:
         where = "the start alone" if found.places == 1 else f"{found.places} starts alone"
         return f"{about}, {of} at {where}, so without an error"
     share = found.error_tokens / found.tokens if found.tokens else 0.0
     return (
         f"{format_count(found.tokens)} +- {format_count(math.ceil(found.error_tokens))} (95%, {share:.2%}), "
-        f"{of} at {found.places} places"
+        f"{of} at {places}"
     )
 
 

@@ -13,6 +13,7 @@ from data_loading.pretokenizer.existing import finished_task, up_to_date
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import Result, check_options
 from data_loading.pretokenizer.job_memory import JobMemory
+from data_loading.pretokenizer.journal import read_job
 from data_loading.pretokenizer.making import Job, Log, make_set
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.share import share_of
@@ -43,7 +44,7 @@ def pretokenize_share(
     check_options(options, output)
     started = time.monotonic()
     files, memory = block_range.files(output), JobMemory()
-    with disk_errors(files.tokens, whole.arguments, output):
+    with disk_errors(files.tokens, output, is_kept=lambda: read_job(files.partial) is not None):
         made_set = None if options.overwrite else _whole_set(whole, tokenizer, output, options)
         if made_set is not None:
             return made_set

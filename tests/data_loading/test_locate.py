@@ -8,7 +8,7 @@ import pytest
 
 from conf import UserError
 from conf.schema import Dataset
-from data_loading.locate import locate
+from data_loading.locate import locate, tokens_beside
 
 
 @pytest.fixture
@@ -32,6 +32,11 @@ def found(**options: str) -> tuple[str, ...]:
         if place
         for path in (place.text, place.tokens)
     )
+
+
+@pytest.mark.parametrize("name", ["u.txt", "U.TXT", "u.TXT.gz", "U.TXT.GZ", "u.JSONL.zst", "u.parquet", "u"])
+def test_the_name_of_the_tokens_does_not_depend_on_the_case_of_the_ending(name: str) -> None:
+    assert tokens_beside(Path("a") / name) == Path("a") / f"{name[0]}.npy"
 
 
 class TestByName:

@@ -46,13 +46,13 @@ def on_point(name):
         os.kill(os.getpid(), signal.SIGKILL)
 
 durable.on_point = on_point
-export([load_format({format!r})], [Path({tokens!r})], BytesTokenizer(), [])
+export([load_format({format!r})], [Path({tokens!r})], BytesTokenizer())
 """
 
 
 def exported(tokens: Path | list[Path], names: str) -> list[Exported]:
     sets = tokens if isinstance(tokens, list) else [tokens]
-    return export(formats_of(names), sets, BytesTokenizer(), ["a.txt"])
+    return export(formats_of(names), sets, BytesTokenizer())
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -268,13 +268,13 @@ def test_a_full_disk_keeps_the_set_and_leaves_nothing_half_made(made: Path) -> N
         "from data_loading.formats import load_format\n"
         "from data_loading.formats.export import export\n"
         "from data_loading.tokenizer import BytesTokenizer\n"
-        f"try: export([load_format('mypt')], [Path({str(made)!r})], BytesTokenizer(), ['a.txt'])\n"
+        f"try: export([load_format('mypt')], [Path({str(made)!r})], BytesTokenizer())\n"
         "except UserError as error: print(error)\n"
     )
     before = snapshot(made.parent)
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert f"{made.with_name('a.mypt')} cannot be written: File too large" in done.stdout, done.stderr
-    assert "a.txt --format mypt --output /ANOTHER/FOLDER/a.npy" in done.stdout
+    assert "with --output /ANOTHER/FOLDER/a.npy" in done.stdout
     assert snapshot(made.parent) == before
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import durable
 from conf import UserError
 from data_loading.pretokenizer import bpe
 from data_loading.pretokenizer.bpe import train_tokenizer
@@ -98,6 +100,25 @@ def test_a_size_that_cannot_be(size: int, text: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--train-tokenizer .*expected 257"):
         train_tokenizer(TextFile(text), size, tmp_path / "bpe")
     assert not (tmp_path / "bpe").exists()
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "training.json"])
+def test_a_full_disk_leaves_nothing(
+    file: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text = durable.write_text
+
+    def full(path: Path, content: str) -> None:
+        if path.name == file:
+            raise OSError(errno.ENOSPC, "")
+        write_text(path, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(durable, "write_text", full)
+        with pytest.raises(OSError, match=str(errno.ENOSPC)):
+            train_tokenizer(TextFile(text), 400, tmp_path / "bpe")
+    assert not (tmp_path / "bpe").exists()
+    train_tokenizer(TextFile(text), 400, tmp_path / "bpe")
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:

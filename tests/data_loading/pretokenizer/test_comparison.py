@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.journal import read_engine, read_job, read_progress, write_engine
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
+from data_loading.pretokenizer.writer import SetWriter
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import training_text
 
@@ -212,6 +215,25 @@ def test_what_was_made_before_the_verdict_does_not_count(text: Path, gpt2: Path)
     assert read_engine(partial) == {}
     result, _ = make(text, gpt2)
     assert result.path.read_bytes() == make(text, gpt2, "b.npy")[0].path.read_bytes()
+
+
+def test_a_disk_that_is_full_before_the_verdict_keeps_nothing(
+    text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, room = SetWriter.append, 3
+
+    def nearly_full(writer: SetWriter, block: Any) -> int:
+        nonlocal room
+        room -= 1
+        if room < 0:
+            raise OSError(errno.ENOSPC, "")
+        return append(writer, block)
+
+    monkeypatch.setattr(comparison, "_Encode", Late)
+    monkeypatch.setattr(SetWriter, "append", nearly_full)
+    with pytest.raises(UserError, match=r"What was there before is untouched\. Make room .* again, or"):
+        make(text, gpt2)
+    assert not text.with_name(".a.npy.partial").exists()
 
 
 def test_an_engine_that_was_proven_is_not_compared_again(

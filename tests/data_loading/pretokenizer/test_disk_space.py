@@ -45,8 +45,8 @@ class TestBefore:
             make(text, tmp_path / "out" / "x.npy")
         assert str(error.value) == (
             f"{tmp_path}/out/x.npy needs about 9.2 MB, and {tmp_path}/out has room for 9.0 MB: nothing was "
-            "begun. Make room, or tokenize to another disk: python pretokenize_dataset.py "
-            f"{tmp_path}/a.txt --output /ANOTHER/FOLDER/x.npy"
+            "begun. Make room, or tokenize to another disk: the same command of "
+            "pretokenize_dataset.py with --output /ANOTHER/FOLDER/x.npy, all else as it is"
         )
         assert list((tmp_path / "out").iterdir()) == []
 

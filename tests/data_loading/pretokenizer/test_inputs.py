@@ -263,6 +263,7 @@ class TestWhichFiles:
             (["-", "-"], {}, "- is given twice"),
             (["no.txt"], {}, "no such text file"),
             (["zero.txt", "b.txt"], {}, "zero.txt is empty"),
+            (["zero*"], {}, r"^zero\*: all files there are empty \(zero.txt\)$"),
             (["x.npy"], {}, "x.npy is a token file already"),
             (["b.txt"], {"text_field": "text"}, "--text-field: none of the inputs is of a kind with fields"),
             (["b.txt"], {"skip_bad": 1}, "--skip-bad: none of the inputs has lines of JSON"),
@@ -286,6 +287,28 @@ class TestWhichFiles:
         (folder / "zero.txt").touch()
         with pytest.raises(UserError, match=message):
             open_inputs(arguments, InputOptions(**options))
+
+    @pytest.mark.parametrize(
+        ("argument", "left_out"),
+        [
+            ("sub", "sub/e.txt, sub/z.txt"),
+            ("sub/*", "sub/_SUCCESS, sub/e.txt, sub/z.txt"),
+            ("sub/**", "sub/e.txt, sub/z.txt, sub/_SUCCESS"),
+        ],
+    )
+    def test_empty_files_that_nobody_named_are_left_out_with_a_line(
+        self, argument: str, left_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("sub").mkdir()
+        for name in ("z.txt", "_SUCCESS", "e.txt"):
+            (tmp_path / "sub" / name).touch()
+        Path("sub/t.txt").write_text("water")
+        said: list[str] = []
+        source = open_inputs([argument], InputOptions())
+        made = pretokenize(source, BytesTokenizer(), tmp_path / "x.npy", Options(), said.append)
+        assert [Path(source["path"]).name for source in made.manifest["sources"]] == ["t.txt"]
+        assert said[0] == f"left out, since they are empty: {left_out}"
 
 
 class TestSet:

@@ -25,7 +25,7 @@ from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
-from data_loading.set_files import SetFiles
+from data_loading.set_files import SetFiles, another_disk
 from data_loading.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from memory import record_to
@@ -445,9 +445,54 @@ class TestDisk:
             raise OSError(number, os.strerror(number))
 
         monkeypatch.setattr(SetWriter, "append", full)
-        with pytest.raises(UserError, match=f"a.npy cannot be written: {os.strerror(number)}. .*Make room"):
+        with pytest.raises(UserError) as told:
             make(write(tmp_path / "a.txt"), BytesTokenizer())
+        assert str(told.value) == (
+            f"{tmp_path}/a.npy cannot be written: {os.strerror(number)}. What was there before is untouched. "
+            "Make room and type the same command again, or tokenize to another disk: the same command of "
+            "pretokenize_dataset.py with --output /ANOTHER/FOLDER/a.npy, all else as it is"
+        )
         assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+    def test_no_space_after_some_blocks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from data_loading.pretokenizer.writer import SetWriter
+
+        append, room = SetWriter.append, 3
+
+        def nearly_full(writer: SetWriter, block: object) -> int:
+            nonlocal room
+            room -= 1
+            if room < 0:
+                raise OSError(errno.ENOSPC, "")
+            return append(writer, block)  # type: ignore[arg-type]
+
+        text = write(tmp_path / "a.txt", "water " * 1000)
+        with monkeypatch.context() as patched:
+            patched.setattr(SetWriter, "append", nearly_full)
+            with pytest.raises(UserError, match=r"; what was done is kept\. Make room .* again to go on, or"):
+                make(text, BytesTokenizer(), block_bytes=100)
+        said: list[str] = []
+        make(text, BytesTokenizer(), lines=said, block_bytes=100)
+        assert any("going on after" in line for line in said)
+
+    @pytest.mark.parametrize("end", ["_train", "_validation"])
+    def test_the_way_out_of_a_set_with_text_held_out(self, end: str, tmp_path: Path) -> None:
+        assert "--output /ANOTHER/FOLDER/x.npy, all" in another_disk(tmp_path / f"x{end}.npy")
+        assert "--output /ANOTHER/FOLDER/x, all" in another_disk(tmp_path / f"x{end}")
+
+    def test_a_set_that_grows_is_not_sent_elsewhere(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from data_loading.pretokenizer.writer import SetWriter
+
+        def full(*arguments: object) -> None:
+            raise OSError(errno.ENOSPC, "")
+
+        output = tmp_path / "set"
+        make(write(tmp_path / "a.txt"), BytesTokenizer(), output, shard_tokens=100)
+        monkeypatch.setattr(SetWriter, "append", full)
+        with pytest.raises(UserError, match=r"Make room and type the same command again$"):
+            make(write(tmp_path / "b.txt", "more"), BytesTokenizer(), output, append=True)
 
     def test_other_errors_of_the_system_are_not_hidden(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

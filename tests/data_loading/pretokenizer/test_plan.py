@@ -91,9 +91,11 @@ def test_what_would_be_refused_is_told_with_its_reason(
     out = planned(capsys, "a.txt", "--tokenizer", "bytes")
     assert "output     something else is there" in out
     assert "refused    a.npy exists, but it was made from a text of 42,000 bytes" in out
+    assert "next:" not in out, "the command would be refused"
     out = planned(capsys, "a.txt", "--tokenizer", "bytes", "--overwrite")
     assert "a set is there, which is replaced" in out
     assert "refused" not in out
+    assert "next: python pretokenize_dataset.py a.txt --tokenizer bytes --overwrite" in out
 
 
 def test_an_unfinished_attempt_is_told(

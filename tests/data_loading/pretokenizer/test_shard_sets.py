@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.audit import audit
 from data_loading.data import open_for_reading, split_data
+from data_loading.pretokenizer import making
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
@@ -88,6 +91,14 @@ class TestOneSet:
             order = np.arange(len(streams[0]))
             batches = [stream.__getitems__(order)["labels"].tolist() for stream in streams]
             assert batches[0] == batches[1]
+
+    def test_very_many_shards_are_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(making, "_MANY_SHARDS", 20)
+        for size, is_told in ((10, True), (1000, False)):
+            said: list[str] = []
+            source, output = TextFile(text(tmp_path, "a")), tmp_path / str(size)
+            pretokenize(source, BytesTokenizer(), output, Options(shard_tokens=size), said.append)
+            assert any("a larger --tokens-per-shard" in line for line in said) == is_told
 
     def test_a_shard_stands_by_itself(self, tmp_path: Path) -> None:
         make(tmp_path / "set", text(tmp_path, "a"), shard_tokens=500)
@@ -229,6 +240,43 @@ class TestAppend:
         with pytest.raises(UserError, match=r"a\.txt is in .* already"):
             make(tmp_path / "set", a, append=True)
 
+    @pytest.mark.parametrize("way", ["touched", "copied", "packed", "unpacked"])
+    def test_the_same_text_in_another_way_is_found(self, way: str, tmp_path: Path) -> None:
+        a, b = text(tmp_path, "a"), text(tmp_path, "b")
+        packed = tmp_path / "packed.txt.gz"
+        packed.write_bytes(gzip.compress(a.read_bytes()))
+        make(tmp_path / "set", packed if way == "unpacked" else a, shard_tokens=700)
+        before = bytes_of(tmp_path / "set")
+        again = a
+        if way == "touched":
+            os.utime(a, (1, 1))
+        elif way == "copied":
+            again = a.rename(tmp_path / "other.txt")
+        elif way == "packed":
+            again = packed
+        with pytest.raises(UserError, match=rf"text of .*{again.name} is in .*set already.*twice"):
+            make(tmp_path / "set", again, append=True)
+        assert bytes_of(tmp_path / "set") == before
+        assert make(tmp_path / "set", b, append=True).made, "nothing of the attempt is in the way"
+
+    @pytest.mark.parametrize("pack", [False, True])
+    @pytest.mark.parametrize(
+        ("grows", "beside"),
+        [("x_train", "x_validation"), ("x_train", "x_val.npy"), ("x_validation", "x_train")],
+    )
+    def test_text_of_the_other_half_is_refused(
+        self, grows: str, beside: str, pack: bool, tmp_path: Path
+    ) -> None:
+        a, b = text(tmp_path, "a"), text(tmp_path, "b")
+        make(tmp_path / grows, a, shard_tokens=700)
+        make(tmp_path / beside, b, **({} if beside.endswith(".npy") else {"shard_tokens": 700}))
+        again = b
+        if pack:
+            again = tmp_path / "b.gz"
+            again.write_bytes(gzip.compress(b.read_bytes()))
+        with pytest.raises(UserError, match=rf"is in .*{beside} already.*tested on what it was trained on"):
+            make(tmp_path / grows, again, append=True)
+
     def test_an_earlier_set_is_still_there(self, tmp_path: Path) -> None:
         a, b = text(tmp_path, "a"), text(tmp_path, "b")
         make(tmp_path / "set", a, shard_tokens=700)
@@ -251,7 +299,7 @@ class TestAppend:
         make(tmp_path / "set", a, shard_tokens=700)
         with pytest.raises(UserError, match=r"700 tokens a shard"):
             make(tmp_path / "set", b, append=True, shard_tokens=800)
-        with pytest.raises(UserError, match=r"--val-fraction None"):
+        with pytest.raises(UserError, match=r"made without --val-fraction, not with 0\.3"):
             make(tmp_path / "set", b, append=True, val_fraction=0.3)
         with pytest.raises(UserError, match=r"made with document_separator '==', not None"):
             pretokenize(TextFile(b), BytesTokenizer(), tmp_path / "set", Options(append=True))

@@ -243,7 +243,7 @@ class TestMerged:
             before = bytes_of(tmp_path / "mix")
             assert all(found.ok is not False for found in audit(tmp_path / "mix"))
             b = sources(tmp_path / "b.txt", document_separator="==")
-            export(formats_of("megatron,nanogpt"), [tmp_path / "mix"], BYTES, ["mix"])
+            export(formats_of("megatron,nanogpt"), [tmp_path / "mix"], BYTES)
             assert all(found.ok is not False for found in audit(tmp_path / "mix"))
             grown = pretokenize(b, BYTES, tmp_path / "mix", Options(append=True))
             a_and_b = sources(tmp_path / "a.txt", tmp_path / "b.txt", document_separator="==")
