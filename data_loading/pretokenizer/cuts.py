@@ -3,7 +3,8 @@
 The cut stands in bytes of UTF-8: before a space (0x20) that follows a printable ASCII character
 (0x21-0x7E); for GPT-2's pattern before a line feed (0x0A) as well. It is safe when
 
-1. no added token can match across it, nor take away the space after itself (`rstrip`);
+1. no added token can match across it, as it stands or as it is normalized, nor take away the space
+   after itself (`rstrip`);
 2. the normalizer works on each side as on the whole;
 3. the pre-tokenizer always puts a border there and looks at neither side from the other, or
    there is no pre-tokenizer, but no token of a BPE vocabulary spans the border, so that no merge
@@ -14,6 +15,7 @@ Whatever is not listed here as known to be safe has no rule: such documents are 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,12 +83,15 @@ def cut_rule(definition: dict[str, Any]) -> CutRule:
         splitter, marks_spaces = _find_splitter(_flatten(definition.get("pre_tokenizer"), "pretokenizers"))
         prepends = _check_normalizer(normalizer, splitter)
         if splitter is None:
-            marks_spaces = marks_spaces or any(step["type"] == "Replace" for step in normalizer)
+            marks_spaces = marks_spaces or any(map(_marks_each_space, normalizer))
             _check_vocabulary(definition["model"], marks_spaces)
+            if any(step["type"] == "Precompiled" for step in normalizer):
+                raise _NoRule("a Precompiled normalizer without a pre-tokenizer that splits at spaces")
         line_feed_too = splitter is not None and _splits_at_line_feed(splitter) and not normalizer
         before: tuple[int, ...] = (SPACE, LINE_FEED) if line_feed_too else (SPACE,)
         for token in definition.get("added_tokens") or []:
             before = _check_added_token(token, before, prepends)
+        _check_as_normalized(definition, normalizer)
         return CutRule(before=before, drop_space=prepends)
     except _NoRule as reason:
         return CutRule(why_none=str(reason))
@@ -96,7 +101,7 @@ def _check_added_token(token: dict[str, Any], before: tuple[int, ...], prepends:
     """The bytes before which a cut stays safe. A special token is not matched, but still hides others."""
     content = token["content"]
     for cut in before:
-        inside = any(content[i] == chr(cut) and "!" <= content[i - 1] <= "~" for i in range(1, len(content)))
+        inside = any(content[i] == chr(cut) and not content[i - 1].isspace() for i in range(1, len(content)))
         looks_back = content[:1] == chr(cut) and token.get("single_word")
         if inside or looks_back:
             if cut == SPACE:
@@ -111,6 +116,33 @@ def _check_added_token(token: dict[str, Any], before: tuple[int, ...], prepends:
     return before
 
 
+def _check_as_normalized(definition: dict[str, Any], steps: list[dict[str, Any]]) -> None:
+    """An added token with `normalized` is looked for, as its normalized self, in the normalized text.
+
+    There a printable ASCII character is no blank, and the space behind it a space or the word mark.
+    """
+    tokens = [t for t in definition.get("added_tokens") or [] if t.get("normalized")] if steps else []
+    if not tokens:
+        return
+    from tokenizers import Tokenizer
+
+    empty = {"type": "BPE", "vocab": {}, "merges": []}
+    normalizer = Tokenizer.from_str(
+        json.dumps({"version": "1.0", "normalizer": definition["normalizer"], "model": empty})
+    ).normalizer
+    for token in tokens:
+        content = normalizer.normalize_str(token["content"])
+        blank = [character.isspace() or character == _WORD_MARK for character in content]
+        spans = any(here and not there for there, here in zip(blank, blank[1:], strict=False))
+        looks_back = token.get("single_word") and any(blank[:1])
+        if spans or looks_back:
+            raise _NoRule(
+                f"the added token {token['content']!r} matches across a space once it is normalized"
+            )
+        if any(step["type"] == "Precompiled" for step in steps):  # what it makes of " \u0301" is not known
+            raise _NoRule(f"the added token {token['content']!r} beside a Precompiled normalizer")
+
+
 def _check_normalizer(steps: list[dict[str, Any]], splitter: dict[str, Any] | None) -> bool:
     """True when it prepends the word mark to a text. Raises _NoRule when it may look across a cut."""
     kinds = [step["type"] for step in steps]
@@ -123,7 +155,8 @@ def _check_normalizer(steps: list[dict[str, Any]], splitter: dict[str, Any] | No
             raise _NoRule(f"the normalizer {step['type']}")
     if "Prepend" not in kinds:
         return False
-    if kinds != ["Prepend", "Replace"] or steps[0].get("prepend") != _WORD_MARK or splitter is not None:
+    known = kinds == ["Prepend", "Replace"] and _marks_each_space(steps[1]) and splitter is None
+    if not known or steps[0].get("prepend") != _WORD_MARK:
         raise _NoRule("a Prepend normalizer among other steps")
     return True
 
@@ -136,8 +169,13 @@ def _check_replace(step: dict[str, Any], splitter: dict[str, Any] | None) -> Non
     if pattern == {"Regex": " {2,}"} and content == " ":
         return
     marks_spaces = pattern in ({"String": " "}, {"Regex": " {2,}"}) and content == _WORD_MARK
-    if not (marks_spaces and (splitter is None or splitter["type"] == "Metaspace")):
+    if not (marks_spaces and (splitter is None or splitter.get("replacement") == _WORD_MARK)):
         raise _NoRule("a Replace normalizer that is not known")
+
+
+def _marks_each_space(step: dict[str, Any]) -> bool:
+    marks = step.get("pattern") == {"String": " "} and step.get("content") == _WORD_MARK
+    return step["type"] == "Replace" and marks
 
 
 def _check_precompiled(step: dict[str, Any]) -> None:
@@ -149,7 +187,8 @@ def _check_precompiled(step: dict[str, Any]) -> None:
     table = Precompiled(b64decode(step["precompiled_charsmap"]))
     for character in map(chr, range(0x20, 0x7F)):
         changed = table.normalize_str(character)
-        if changed != character and (character == " " or not changed or changed.split() != [changed]):
+        blank = changed.split() != [changed] or _WORD_MARK in changed
+        if changed != character and (character == " " or blank):
             raise _NoRule(f"a Precompiled normalizer that turns {character!r} into {changed!r}")
 
 
@@ -198,6 +237,8 @@ def _check_vocabulary(model: dict[str, Any], marks_spaces: bool) -> None:
         or _WORD_MARK not in model["vocab"]
     ):
         raise _NoRule("no pre-tokenizer that splits at spaces")
+    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+        raise _NoRule("a mark for parts of words, and no pre-tokenizer that splits at spaces")
     for token in model["vocab"]:
         if _WORD_MARK in token.lstrip(_WORD_MARK):
             raise _NoRule(f"the token {token!r} spans a space")
