@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,15 @@ TOKENIZER_FILES = (
     "merges.txt",
     BYTES_FILE,
 )
+_CONFIG = "config.json"
+"""Of a model; not kept."""
 _MODELS = ("BPE", "Unigram", "WordPiece", "WordLevel")
+_LIKE_GPT2 = ("GPT2", "Roberta", "Bart", "Longformer", "LED", "Blenderbot", "Deberta", "CodeGen")
+"""Classes of transformers that split by GPT-2's pattern and change nothing in the text."""
+_MODELS_LIKE_GPT2 = (
+    *("gpt2", "gpt_neo", "gptj", "opt", "codegen", "roberta", "bart", "longformer", "led", "blenderbot"),
+    "deberta",
+)
 _SPECIAL = re.compile(r"[<\[].*[>\]]")
 _UNREACHABLE_ALLOWED = 64
 
@@ -48,7 +57,7 @@ def read_tokenizer(folder: Path, name: str) -> Tokenizer:
     Raises:
         UserError: nothing there that is known, or it is broken, truncated or empty.
     """
-    files = [folder / file for file in TOKENIZER_FILES if (folder / file).is_file()]
+    files = [folder / file for file in (*TOKENIZER_FILES, _CONFIG) if (folder / file).is_file()]
     if not holds_tokenizer(folder):
         raise UserError(
             f"tokenizer {name}: {folder} holds neither tokenizer.json nor vocab.json with merges.txt"
@@ -65,7 +74,7 @@ def read_tokenizer(folder: Path, name: str) -> Tokenizer:
 @lru_cache(maxsize=4)
 def _read_json_tokenizer(folder: Path, name: str, stamps: tuple[tuple[Path, int, int], ...]) -> JsonTokenizer:
     """stamps (path, size, mtime): a changed file is read again."""
-    files = tuple(file for file, _, _ in stamps)
+    files = tuple(file for file, _, _ in stamps if file.name != _CONFIG)
     if folder / "tokenizer.json" in files:
         definition = _read_json(folder / "tokenizer.json")
         what = folder / "tokenizer.json"
@@ -98,11 +107,13 @@ def _from_vocab_and_merges(folder: Path) -> dict[str, Any]:
             f"{folder} adds tokens to vocab.json, which only a tokenizer.json can say exactly. Make one: "
             f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
         )
+    _check_like_gpt2(folder, config)
     if not all(isinstance(index, int) for index in vocab.values()):
         raise UserError(f"{folder / 'vocab.json'}: expected whole numbers as ids")
     merges = _read_merges(folder / "merges.txt")
     if len(vocab) > 1:
         _check_merges_reach_all(folder, vocab, merges)
+    _check_end_of_text(folder, vocab)
     eot_id = vocab.get(END_OF_TEXT, max(vocab.values(), default=-1) + 1)
     prefix = bool(config.get("add_prefix_space", False))
     byte_level = {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": True, "use_regex": True}
@@ -129,6 +140,33 @@ def _from_vocab_and_merges(folder: Path) -> dict[str, Any]:
             "merges": merges,
         },
     }
+
+
+def _check_like_gpt2(folder: Path, config: dict[str, Any]) -> None:
+    """Other classes read the same two files with another pattern, or change the text before."""
+    model = _read_json(folder / _CONFIG) if (folder / _CONFIG).is_file() else {}
+    given = config.get("tokenizer_class") or model.get("tokenizer_class")
+    if given is None:
+        known, what = model.get("model_type", "gpt2") in _MODELS_LIKE_GPT2, f"model {model.get('model_type')}"
+    else:
+        known = str(given).removesuffix("Fast").removesuffix("Tokenizer") in _LIKE_GPT2
+        what = f"class {given}"
+    if not known:
+        raise UserError(
+            f"{folder}: vocab.json and merges.txt are of the {what}, which may divide text otherwise than "
+            "GPT-2. Only a tokenizer.json says how. Make one: "
+            f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
+        )
+
+
+def _check_end_of_text(folder: Path, vocab: dict[str, int]) -> None:
+    """transformers would add the token that these name; another one in its place would be wrong."""
+    for path, content in _named_ends(folder):
+        if content is not None and content not in vocab and content != END_OF_TEXT:
+            raise UserError(
+                f"{path}: its eos_token {content!r} is not in vocab.json. Make a tokenizer.json that has it: "
+                f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
+            )
 
 
 def _read_merges(path: Path) -> list[list[str]]:
@@ -258,10 +296,14 @@ def _byte_symbols() -> dict[int, str]:
 def _end_of_text(folder: Path, definition: dict[str, Any]) -> int | None:
     """eos_token of tokenizer_config.json or special_tokens_map.json, else the first usual name there is."""
     ids = vocabulary(definition)
-    for file in ("tokenizer_config.json", "special_tokens_map.json"):
-        if (folder / file).is_file():
-            token = _read_json(folder / file).get("eos_token")
+    found = [ids[content] for _, content in _named_ends(folder) if content in ids]
+    return next(iter(found), next((ids[name] for name in END_OF_TEXT_NAMES if name in ids), None))
+
+
+def _named_ends(folder: Path) -> Iterator[tuple[Path, str | None]]:
+    """(file, eos_token)"""
+    for path in (folder / "tokenizer_config.json", folder / "special_tokens_map.json"):
+        if path.is_file():
+            token = _read_json(path).get("eos_token")
             content = token.get("content") if isinstance(token, dict) else token
-            if content in ids:
-                return ids[content]
-    return next((ids[name] for name in END_OF_TEXT_NAMES if name in ids), None)
+            yield path, content if isinstance(content, str) else None

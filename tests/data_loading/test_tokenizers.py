@@ -306,6 +306,42 @@ class TestRefused:
         (folder / "merges.txt").write_text("\n".join([*lines[:-1], lines[-1].split()[0]]), encoding="utf-8")
         assert f"merges.txt, line {len(lines)}: expected two tokens" in self.refusal(folder)
 
+    @pytest.mark.parametrize(
+        ("file", "told", "known"),
+        [
+            ("tokenizer_config.json", {"tokenizer_class": "Qwen2Tokenizer"}, False),
+            ("tokenizer_config.json", {"tokenizer_class": "CLIPTokenizerFast"}, False),
+            ("tokenizer_config.json", {"tokenizer_class": "RobertaTokenizerFast"}, True),
+            ("tokenizer_config.json", {"tokenizer_class": "GPT2Tokenizer"}, True),
+            ("config.json", {"model_type": "qwen2"}, False),
+            ("config.json", {"model_type": "clip"}, False),
+            ("config.json", {"model_type": "gpt2"}, True),
+            ("config.json", {"model_type": "phi", "tokenizer_class": "CodeGenTokenizer"}, True),
+            ("config.json", {}, True),
+        ],
+    )
+    def test_two_files_of_another_class(
+        self, file: str, told: dict[str, str], known: bool, tmp_path: Path
+    ) -> None:
+        folder = write_vocab_and_merges(tmp_path, json.loads(tokenizer_folder_text("gpt2")))
+        assert read_tokenizer(folder, "mine").cut_rule.exists
+        (folder / file).write_text(json.dumps(told))
+        if known:
+            assert read_tokenizer(folder, "mine").cut_rule.exists
+        else:
+            message = self.refusal(folder)
+            assert next(iter(told.values())) in message
+            assert "otherwise than GPT-2" in message
+            assert f"AutoTokenizer.from_pretrained('{folder}').save_pretrained" in message
+
+    @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+    def test_two_files_and_an_end_of_text_that_is_not_there(self, file: str, tmp_path: Path) -> None:
+        folder = write_vocab_and_merges(tmp_path, json.loads(tokenizer_folder_text("gpt2")))
+        (folder / file).write_text(json.dumps({"eos_token": {"content": "<eos>"}}))
+        message = self.refusal(folder)
+        assert f"{file}: its eos_token '<eos>' is not in vocab.json" in message
+        assert "save_pretrained" in message
+
     def test_added_tokens_that_two_files_cannot_say(self, tmp_path: Path) -> None:
         folder = write_vocab_and_merges(tmp_path, json.loads(tokenizer_folder_text("gpt2")))
         (folder / "added_tokens.json").write_text('{"<x>": 900}')
