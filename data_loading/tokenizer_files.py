@@ -18,9 +18,9 @@ from data_loading.tokenizer import (
     BytesTokenizer,
     JsonTokenizer,
     Tokenizer,
-    model_type,
     vocabulary,
 )
+from data_loading.tokenizer_checks import check_definition
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -32,7 +32,6 @@ TOKENIZER_FILES = (
 )
 _CONFIG = "config.json"
 """Of a model; not kept."""
-_MODELS = ("BPE", "Unigram", "WordPiece", "WordLevel")
 _LIKE_GPT2 = ("GPT2", "Roberta", "Bart", "Longformer", "LED", "Blenderbot", "Deberta", "CodeGen")
 """Classes of transformers that split by GPT-2's pattern and change nothing in the text."""
 _MODELS_LIKE_GPT2 = (
@@ -82,7 +81,7 @@ def _read_json_tokenizer(folder: Path, name: str, stamps: tuple[tuple[Path, int,
     else:
         definition = _from_vocab_and_merges(folder)
         what = folder / "vocab.json"
-    _check(definition, what)
+    check_definition(definition, what)
     return JsonTokenizer(name, definition, _end_of_text(folder, definition), files)
 
 
@@ -198,99 +197,6 @@ def _check_merges_reach_all(folder: Path, vocab: dict[str, int], merges: list[li
             f"{len(vocab):,} tokens in vocab.json (such as {missing[-1]!r}). It is truncated, or from "
             "another tokenizer: fetch both files again"
         )
-
-
-def _check(definition: dict[str, Any], path: Path) -> None:
-    """Raises UserError for a tokenizer that would give wrong, random or no ids."""
-    model = definition.get("model")
-    if not isinstance(model, dict) or model_type(definition) not in _MODELS or "vocab" not in model:
-        raise UserError(f"{path} has no model of a known kind; expected one of {', '.join(_MODELS)}")
-    vocab = model["vocab"]
-    entries = list(vocab.items()) if isinstance(vocab, dict) else vocab
-    if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
-        raise UserError(f"{path}: its vocabulary is not one of texts and numbers. Fetch the file again")
-    ids = vocabulary(definition)
-    if len(set(ids.values())) < 2:
-        raise UserError(
-            f"{path} is an empty tokenizer: it has {len(set(ids.values()))} ids, and a vocabulary needs "
-            "at least 2. The file is truncated or was saved without its vocabulary: fetch it again"
-        )
-    if model.get("dropout"):
-        raise UserError(f"{path} has BPE dropout {model['dropout']}: its ids are random. Set it to null")
-    if model_type(definition) == "BPE":
-        _check_bpe(definition, path)
-    else:
-        _check_unknown(definition, path)
-
-
-def _is_entry(entry: Any) -> bool:
-    """A token and its id, or a piece and its score."""
-    return (
-        isinstance(entry, list | tuple)
-        and len(entry) == 2
-        and isinstance(entry[0], str)
-        and isinstance(entry[1], int | float)
-    )
-
-
-def _check_unknown(definition: dict[str, Any], path: Path) -> None:
-    """The models that end in an error at the first word they do not know, unless they have a token for it."""
-    model, kind = definition["model"], model_type(definition)
-    unknown = model.get("unk_token")
-    has_token = (
-        model.get("unk_id") is not None
-        if kind == "Unigram"
-        else isinstance(unknown, str) and unknown in model["vocab"]
-    )
-    if not has_token:
-        raise UserError(
-            f"{path}: this {kind} tokenizer has no token for what it does not know, and would fail at the "
-            f"first such word. Train it anew with one ({'unk_id' if kind == 'Unigram' else 'unk_token'})"
-        )
-
-
-def _check_bpe(definition: dict[str, Any], path: Path) -> None:
-    model = definition["model"]
-    vocab = model["vocab"]
-    inner = len(model.get("continuing_subword_prefix") or "")
-    for number, pair in enumerate(model.get("merges") or [], 1):
-        left, right = pair.split(" ", 1) if isinstance(pair, str) else pair
-        absent = [token for token in (left, right, left + right[inner:]) if token not in vocab]
-        if absent:
-            raise UserError(
-                f"{path}: merge {number} ({left!r} {right!r}) needs the token {absent[0]!r}, which the "
-                "vocabulary lacks. The files are truncated, or from different tokenizers: fetch them again"
-            )
-    unknown = model.get("unk_token")
-    if unknown is not None and unknown not in vocab:
-        raise UserError(
-            f"{path}: its unk_token {unknown!r} is not in its vocabulary. The file is truncated, or was "
-            "edited"
-        )
-    byte_level = "ByteLevel" in json.dumps(definition.get("pre_tokenizer"))
-    falls_back = model.get("byte_fallback") and all(f"<0x{byte:02X}>" in vocab for byte in range(256))
-    if not byte_level and not falls_back and unknown is None:
-        characters = sum(len(token) == 1 for token in vocab)
-        raise UserError(
-            f"{path} knows {characters:,} characters and would drop all others from the text without a word. "
-            "Train it anew: byte-level (pre_tokenizers.ByteLevel), with byte_fallback, or with an unk_token"
-        )
-    if byte_level and definition.get("normalizer") is None and unknown is None:
-        lost = [byte for byte, symbol in _byte_symbols().items() if symbol not in vocab]
-        if lost:
-            raise UserError(
-                f"{path} has no token for {len(lost)} of the byte values of UTF-8 (such as "
-                f"0x{lost[0]:02x}), and would drop them from the text without a word. It is truncated, or "
-                "was trained without initial_alphabet=ByteLevel.alphabet()"
-            )
-
-
-def _byte_symbols() -> dict[int, str]:
-    """Byte that occurs in UTF-8 to the character that GPT-2's byte level writes for it."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    symbols = {byte: chr(byte) for byte in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
-    return {byte: symbol for byte, symbol in symbols.items() if byte not in (0xC0, 0xC1) and byte < 0xF5}
 
 
 def _end_of_text(folder: Path, definition: dict[str, Any]) -> int | None:

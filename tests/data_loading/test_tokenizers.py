@@ -188,6 +188,29 @@ class TestEndOfText:
         assert read_tokenizer(tmp_path, "x").vocab_size == 801
 
 
+class TestByteLevelAsNormalizer:
+    def definition(self) -> dict[str, Any]:
+        definition = json.loads(tokenizer_folder_text("gpt2"))
+        return {
+            **definition,
+            "normalizer": {"type": "ByteLevel"},
+            "pre_tokenizer": {"type": "WhitespaceSplit"},
+        }
+
+    def test_drops_nothing_and_is_taken(self, tmp_path: Path) -> None:
+        (tmp_path / "tokenizer.json").write_text(json.dumps(self.definition()))
+        tokenizer = read_tokenizer(tmp_path, "x")
+        assert tokenizer.decode(tokenizer.encode("naïve 文字 the word\n")) == "naïve 文字 the word\n"
+        assert "ByteLevel" in tokenizer.cut_rule.why_none
+
+    def test_is_refused_where_bytes_would_be_dropped(self, tmp_path: Path) -> None:
+        definition = self.definition()
+        del definition["model"]["vocab"]["ô"]
+        (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
+        with pytest.raises(UserError, match="no token for 1 of the byte values"):
+            read_tokenizer(tmp_path, "x")
+
+
 class TestRefused:
     def refusal(self, folder: Path) -> str:
         with pytest.raises(UserError) as caught:
