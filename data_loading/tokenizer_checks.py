@@ -21,6 +21,8 @@ def check_definition(definition: dict[str, Any], path: Path) -> None:
     entries = list(vocab.items()) if isinstance(vocab, dict) else vocab
     if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
         raise UserError(f"{path}: its vocabulary is not one of texts and numbers. Fetch the file again")
+    _check_added(definition, path)
+    _check_steps(definition, path)
     ids = vocabulary(definition)
     if len(set(ids.values())) < 2:
         raise UserError(
@@ -33,6 +35,50 @@ def check_definition(definition: dict[str, Any], path: Path) -> None:
         _check_bpe(definition, path)
     else:
         _check_unknown(definition, path)
+
+
+def _check_added(definition: dict[str, Any], path: Path) -> None:
+    added = definition.get("added_tokens") or []
+    for number, token in enumerate(added if isinstance(added, list) else [added], 1):
+        found = token if isinstance(token, dict) else {}
+        if not isinstance(found.get("content"), str) or not isinstance(found.get("id"), int):
+            raise UserError(
+                f"{path}: added token {number} is {json.dumps(token)[:80]}, expected an object with "
+                "content (a text) and id (a number). Fetch the file again"
+            )
+
+
+def _check_steps(definition: dict[str, Any], path: Path) -> None:
+    """Normalizer and pre-tokenizer are read by others than the library, which has to load them, too."""
+    from tokenizers import Tokenizer
+
+    empty = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}
+    for name in ("normalizer", "pre_tokenizer"):
+        if definition.get(name) is None:
+            continue
+        try:
+            _check_tables(definition[name])
+            Tokenizer.from_str(json.dumps({**empty, name: definition[name]}))
+        except Exception as error:  # tokenizers raises bare Exception
+            raise UserError(
+                f"{path}: its {name} cannot be loaded ({error}). The file was edited, or is of another "
+                "version of the package tokenizers: fetch it again, or pip install --upgrade tokenizers"
+            ) from error
+
+
+def _check_tables(step: Any) -> None:
+    """Before the library sees them: a bad table of SentencePiece ends it in a panic, no Exception."""
+    from base64 import b64decode
+
+    from tokenizers.normalizers import Precompiled
+
+    if isinstance(step, list):
+        for part in step:
+            _check_tables(part)
+    elif isinstance(step, dict):
+        if step.get("type") == "Precompiled":
+            Precompiled(b64decode(step["precompiled_charsmap"], validate=True))
+        _check_tables(step.get("normalizers"))
 
 
 def _is_entry(entry: Any) -> bool:
@@ -65,8 +111,15 @@ def _check_bpe(definition: dict[str, Any], path: Path) -> None:
     model = definition["model"]
     vocab = model["vocab"]
     inner = len(model.get("continuing_subword_prefix") or "")
-    for number, pair in enumerate(model.get("merges") or [], 1):
-        left, right = pair.split(" ", 1) if isinstance(pair, str) else pair
+    merges = model.get("merges") or []
+    for number, pair in enumerate(merges if isinstance(merges, list) else [merges], 1):
+        parts = pair.split(" ") if isinstance(pair, str) else pair
+        if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
+            raise UserError(
+                f"{path}: merge {number} is {json.dumps(pair, ensure_ascii=False)[:80]}, expected two "
+                "tokens. The file is truncated, or was edited: fetch it again"
+            )
+        left, right = parts
         absent = [token for token in (left, right, left + right[inner:]) if token not in vocab]
         if absent:
             raise UserError(

@@ -194,6 +194,12 @@ class TestByteLevelAsNormalizer:
         return {
             **definition,
             "normalizer": {"type": "ByteLevel"},
+            "decoder": {
+                "type": "ByteLevel",
+                "add_prefix_space": True,
+                "trim_offsets": True,
+                "use_regex": True,
+            },
             "pre_tokenizer": {"type": "WhitespaceSplit"},
         }
 
@@ -308,6 +314,31 @@ class TestRefused:
         message = self.changed(tmp_path, lambda d: d["model"]["merges"].append(["no", "such"]))
         assert "needs the token" in message
         assert "truncated, or from different tokenizers" in message
+
+    @pytest.mark.parametrize("merge", ["ab", "a b c", ["a", "b", "c"], ["a"], ["a", 1], 5, None, {}])
+    def test_a_merge_that_is_none(self, merge: Any, tmp_path: Path) -> None:
+        message = self.changed(tmp_path, lambda d: d["model"].update(merges=[merge]))
+        assert f"merge 1 is {json.dumps(merge)}, expected two tokens" in message
+
+    @pytest.mark.parametrize(
+        "added", [[{}], ["x"], "x", [{"content": "x"}], [{"content": 5, "id": 3}], {"a": 1}]
+    )
+    def test_an_added_token_that_is_none(self, added: Any, tmp_path: Path) -> None:
+        message = self.changed(tmp_path, lambda d: d.update(added_tokens=added))
+        assert "added token 1 is " in message
+        assert "expected an object with content" in message
+
+    @pytest.mark.parametrize("part", [5, "x", [], {}, {"type": "NoSuchThing"}, {"type": "Sequence"}])
+    @pytest.mark.parametrize("name", ["normalizer", "pre_tokenizer"])
+    def test_a_step_that_is_none(self, name: str, part: Any, tmp_path: Path) -> None:
+        assert f"its {name} cannot be loaded" in self.changed(tmp_path, lambda d: d.update({name: part}))
+
+    @pytest.mark.parametrize("table", ["", "!!", "AAAA", "/////w==", None, 5])
+    def test_a_table_of_characters_that_is_none(self, table: Any, tmp_path: Path) -> None:
+        step = {"type": "Precompiled", "precompiled_charsmap": table}
+        for normalizer in (step, {"type": "Sequence", "normalizers": [{"type": "NFC"}, step]}):
+            message = self.changed(tmp_path, lambda d, n=normalizer: d.update(normalizer=n))
+            assert "its normalizer cannot be loaded" in message
 
     def test_what_the_tokenizers_library_refuses(self, tmp_path: Path) -> None:
         definition = json.loads(tokenizer_folder_text("gpt2"))
