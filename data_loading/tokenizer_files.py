@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,9 +19,9 @@ from data_loading.tokenizer import (
     BytesTokenizer,
     JsonTokenizer,
     Tokenizer,
-    model_type,
     vocabulary,
 )
+from data_loading.tokenizer_checks import check_definition
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -30,7 +31,14 @@ TOKENIZER_FILES = (
     "merges.txt",
     BYTES_FILE,
 )
-_MODELS = ("BPE", "Unigram", "WordPiece", "WordLevel")
+_CONFIG = "config.json"
+"""Of a model; not kept."""
+_LIKE_GPT2 = ("GPT2", "Roberta", "Bart", "Longformer", "LED", "Blenderbot", "Deberta", "CodeGen")
+"""Classes of transformers that split by GPT-2's pattern and change nothing in the text."""
+_MODELS_LIKE_GPT2 = (
+    *("gpt2", "gpt_neo", "gptj", "opt", "codegen", "roberta", "bart", "longformer", "led", "blenderbot"),
+    "deberta",
+)
 _SPECIAL = re.compile(r"[<\[].*[>\]]")
 _UNREACHABLE_ALLOWED = 64
 
@@ -49,7 +57,7 @@ def read_tokenizer(folder: Path, name: str) -> Tokenizer:
     Raises:
         UserError: nothing there that is known, or it is broken, truncated or empty.
     """
-    files = [folder / file for file in TOKENIZER_FILES if (folder / file).is_file()]
+    files = [folder / file for file in (*TOKENIZER_FILES, _CONFIG) if (folder / file).is_file()]
     if not holds_tokenizer(folder):
         raise UserError(
             f"tokenizer {name}: {folder} holds neither tokenizer.json nor vocab.json with merges.txt"
@@ -83,7 +91,7 @@ def check_copies(folder: Path, tokenizer: Tokenizer) -> None:
 @lru_cache(maxsize=4)
 def _read_json_tokenizer(folder: Path, name: str, stamps: tuple[tuple[Path, int, int], ...]) -> JsonTokenizer:
     """stamps (path, size, mtime): a changed file is read again."""
-    files = tuple(file for file, _, _ in stamps)
+    files = tuple(file for file, _, _ in stamps if file.name != _CONFIG)
     if folder / "tokenizer.json" in files:
         definition = _read_json(folder / "tokenizer.json")
         what = folder / "tokenizer.json"
@@ -91,7 +99,7 @@ def _read_json_tokenizer(folder: Path, name: str, stamps: tuple[tuple[Path, int,
     else:
         definition = _from_vocab_and_merges(folder)
         what = folder / "vocab.json"
-    _check(definition, what)
+    check_definition(definition, what)
     return JsonTokenizer(name, definition, _end_of_text(folder, definition), files)
 
 
@@ -116,11 +124,13 @@ def _from_vocab_and_merges(folder: Path) -> dict[str, Any]:
             f"{folder} adds tokens to vocab.json, which only a tokenizer.json can say exactly. Make one: "
             f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
         )
+    _check_like_gpt2(folder, config)
     if not all(isinstance(index, int) for index in vocab.values()):
         raise UserError(f"{folder / 'vocab.json'}: expected whole numbers as ids")
     merges = _read_merges(folder / "merges.txt")
     if len(vocab) > 1:
         _check_merges_reach_all(folder, vocab, merges)
+    _check_end_of_text(folder, vocab)
     eot_id = vocab.get(END_OF_TEXT, max(vocab.values(), default=-1) + 1)
     prefix = bool(config.get("add_prefix_space", False))
     byte_level = {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": True, "use_regex": True}
@@ -147,6 +157,33 @@ def _from_vocab_and_merges(folder: Path) -> dict[str, Any]:
             "merges": merges,
         },
     }
+
+
+def _check_like_gpt2(folder: Path, config: dict[str, Any]) -> None:
+    """Other classes read the same two files with another pattern, or change the text before."""
+    model = _read_json(folder / _CONFIG) if (folder / _CONFIG).is_file() else {}
+    given = config.get("tokenizer_class") or model.get("tokenizer_class")
+    if given is None:
+        known, what = model.get("model_type", "gpt2") in _MODELS_LIKE_GPT2, f"model {model.get('model_type')}"
+    else:
+        known = str(given).removesuffix("Fast").removesuffix("Tokenizer") in _LIKE_GPT2
+        what = f"class {given}"
+    if not known:
+        raise UserError(
+            f"{folder}: vocab.json and merges.txt are of the {what}, which may divide text otherwise than "
+            "GPT-2. Only a tokenizer.json says how. Make one: "
+            f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
+        )
+
+
+def _check_end_of_text(folder: Path, vocab: dict[str, int]) -> None:
+    """transformers would add the token that these name; another one in its place would be wrong."""
+    for path, content in _named_ends(folder):
+        if content is not None and content not in vocab and content != END_OF_TEXT:
+            raise UserError(
+                f"{path}: its eos_token {content!r} is not in vocab.json. Make a tokenizer.json that has it: "
+                f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
+            )
 
 
 def _read_merges(path: Path) -> list[list[str]]:
@@ -180,106 +217,17 @@ def _check_merges_reach_all(folder: Path, vocab: dict[str, int], merges: list[li
         )
 
 
-def _check(definition: dict[str, Any], path: Path) -> None:
-    """Raises UserError for a tokenizer that would give wrong, random or no ids."""
-    model = definition.get("model")
-    if not isinstance(model, dict) or model_type(definition) not in _MODELS or "vocab" not in model:
-        raise UserError(f"{path} has no model of a known kind; expected one of {', '.join(_MODELS)}")
-    vocab = model["vocab"]
-    entries = list(vocab.items()) if isinstance(vocab, dict) else vocab
-    if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
-        raise UserError(f"{path}: its vocabulary is not one of texts and numbers. Fetch the file again")
-    ids = vocabulary(definition)
-    if len(set(ids.values())) < 2:
-        raise UserError(
-            f"{path} is an empty tokenizer: it has {len(set(ids.values()))} ids, and a vocabulary needs "
-            "at least 2. The file is truncated or was saved without its vocabulary: fetch it again"
-        )
-    if model.get("dropout"):
-        raise UserError(f"{path} has BPE dropout {model['dropout']}: its ids are random. Set it to null")
-    if model_type(definition) == "BPE":
-        _check_bpe(definition, path)
-    else:
-        _check_unknown(definition, path)
-
-
-def _is_entry(entry: Any) -> bool:
-    """A token and its id, or a piece and its score."""
-    return (
-        isinstance(entry, list | tuple)
-        and len(entry) == 2
-        and isinstance(entry[0], str)
-        and isinstance(entry[1], int | float)
-    )
-
-
-def _check_unknown(definition: dict[str, Any], path: Path) -> None:
-    """The models that end in an error at the first word they do not know, unless they have a token for it."""
-    model, kind = definition["model"], model_type(definition)
-    unknown = model.get("unk_token")
-    has_token = (
-        model.get("unk_id") is not None
-        if kind == "Unigram"
-        else isinstance(unknown, str) and unknown in model["vocab"]
-    )
-    if not has_token:
-        raise UserError(
-            f"{path}: this {kind} tokenizer has no token for what it does not know, and would fail at the "
-            f"first such word. Train it anew with one ({'unk_id' if kind == 'Unigram' else 'unk_token'})"
-        )
-
-
-def _check_bpe(definition: dict[str, Any], path: Path) -> None:
-    model = definition["model"]
-    vocab = model["vocab"]
-    inner = len(model.get("continuing_subword_prefix") or "")
-    for number, pair in enumerate(model.get("merges") or [], 1):
-        left, right = pair.split(" ", 1) if isinstance(pair, str) else pair
-        absent = [token for token in (left, right, left + right[inner:]) if token not in vocab]
-        if absent:
-            raise UserError(
-                f"{path}: merge {number} ({left!r} {right!r}) needs the token {absent[0]!r}, which the "
-                "vocabulary lacks. The files are truncated, or from different tokenizers: fetch them again"
-            )
-    unknown = model.get("unk_token")
-    if unknown is not None and unknown not in vocab:
-        raise UserError(
-            f"{path}: its unk_token {unknown!r} is not in its vocabulary. The file is truncated, or was "
-            "edited"
-        )
-    byte_level = "ByteLevel" in json.dumps(definition.get("pre_tokenizer"))
-    falls_back = model.get("byte_fallback") and all(f"<0x{byte:02X}>" in vocab for byte in range(256))
-    if not byte_level and not falls_back and unknown is None:
-        characters = sum(len(token) == 1 for token in vocab)
-        raise UserError(
-            f"{path} knows {characters:,} characters and would drop all others from the text without a word. "
-            "Train it anew: byte-level (pre_tokenizers.ByteLevel), with byte_fallback, or with an unk_token"
-        )
-    if byte_level and definition.get("normalizer") is None and unknown is None:
-        lost = [byte for byte, symbol in _byte_symbols().items() if symbol not in vocab]
-        if lost:
-            raise UserError(
-                f"{path} has no token for {len(lost)} of the byte values of UTF-8 (such as "
-                f"0x{lost[0]:02x}), and would drop them from the text without a word. It is truncated, or "
-                "was trained without initial_alphabet=ByteLevel.alphabet()"
-            )
-
-
-def _byte_symbols() -> dict[int, str]:
-    """Byte that occurs in UTF-8 to the character that GPT-2's byte level writes for it."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    symbols = {byte: chr(byte) for byte in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
-    return {byte: symbol for byte, symbol in symbols.items() if byte not in (0xC0, 0xC1) and byte < 0xF5}
-
-
 def _end_of_text(folder: Path, definition: dict[str, Any]) -> int | None:
     """eos_token of tokenizer_config.json or special_tokens_map.json, else the first usual name there is."""
     ids = vocabulary(definition)
-    for file in ("tokenizer_config.json", "special_tokens_map.json"):
-        if (folder / file).is_file():
-            token = _read_json(folder / file).get("eos_token")
+    found = [ids[content] for _, content in _named_ends(folder) if content in ids]
+    return next(iter(found), next((ids[name] for name in END_OF_TEXT_NAMES if name in ids), None))
+
+
+def _named_ends(folder: Path) -> Iterator[tuple[Path, str | None]]:
+    """(file, eos_token)"""
+    for path in (folder / "tokenizer_config.json", folder / "special_tokens_map.json"):
+        if path.is_file():
+            token = _read_json(path).get("eos_token")
             content = token.get("content") if isinstance(token, dict) else token
-            if content in ids:
-                return ids[content]
-    return next((ids[name] for name in END_OF_TEXT_NAMES if name in ids), None)
+            yield path, content if isinstance(content, str) else None

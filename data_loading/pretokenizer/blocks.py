@@ -212,8 +212,8 @@ def _run_too_long(source: str, start: int, rule: CutRule, limit: int) -> UserErr
     size = f"{limit / 2**20:g} MB"
     if rule.exists:
         return UserError(
-            f"{source}: from byte {start:,} on there is no space to cut at for more than {size}, and a cut "
-            "anywhere else would change token ids. Is this a text? Put a line break and a space, or a "
+            f"{source}: from byte {start:,} on there is no place to cut at for more than {size}, and a cut "
+            f"may change token ids anywhere but {rule.where}. Is this a text? Put such places, or a "
             "document separator (--document-separator), into it, or allow longer runs, which are held in "
             "memory (--run-limit 64MB)"
         )

@@ -1,23 +1,35 @@
 """Where a text may be cut into blocks without changing one id, read from the tokenizer's own rules.
 
 The cut stands in bytes of UTF-8: before a space (0x20) that follows a printable ASCII character
-(0x21-0x7E); for GPT-2's pattern before a line feed (0x0A) as well. It is safe when
+(0x21-0x7E); for GPT-2's pattern before a line feed (0x0A) as well. Where a known pattern splits the
+text as it is (no normalizer, or NFC), the character may be any that is no whitespace: to a pattern all
+of them are alike there, and NFC neither looks across a space nor makes or takes away one. It is safe when
 
-1. no added token can match across it, nor take away the space after itself (`rstrip`);
+1. no added token can match across it, as it stands or as it is normalized, nor take away the space
+   after itself (`rstrip`);
 2. the normalizer works on each side as on the whole;
 3. the pre-tokenizer always puts a border there and looks at neither side from the other, or
    there is no pre-tokenizer, but no token of a BPE vocabulary spans the border, so that no merge
    ever does.
+
+The patterns of cl100k and o200k allow a cut behind a line feed too, before a character that is no
+whitespace (for o200k no "/" either: then everywhere not). None of their alternatives matches a line feed
+and after it anything but whitespace and "/". The whitespace before the cut ends in a line feed, and so
+is taken to its end by `[\\r\\n]*` or `\\s*[\\r\\n]+`, which do not look ahead, in the whole as in the part.
 
 Whatever is not listed here as known to be safe has no rule: such documents are encoded whole.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-SPACE, LINE_FEED = 0x20, 0x0A
+from data_loading.pretokenizer.characters import is_word_ahead, is_word_behind
+
+SPACE, LINE_FEED, SLASH = 0x20, 0x0A, 0x2F
 
 GPT2_PATTERN = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 _O200K_PATTERN = "|".join(
@@ -51,6 +63,8 @@ _WORD_MARK = "▁"
 class CutRule:
     """before: bytes before which a cut is safe after 0x21-0x7E; empty: no safe cut is known.
 
+    behind_words: also after a character outside ASCII that is surely no whitespace.
+    at_lines: also after a line feed, before a character that is surely no whitespace, and no "/".
     everywhere: each character border is safe (bytes tokenizer).
     drop_space: the space at the cut is left out of the next block, whose start gets a mark for it
     (Llama 2's Prepend).
@@ -61,10 +75,22 @@ class CutRule:
     everywhere: bool = False
     drop_space: bool = False
     why_none: str = ""
+    behind_words: bool = False
+    at_lines: bool = False
 
     @property
     def exists(self) -> bool:
         return self.everywhere or bool(self.before)
+
+    @property
+    def where(self) -> str:
+        """The places, for people."""
+        if self.everywhere:
+            return "between any two characters"
+        names = {SPACE: "a space", LINE_FEED: "a line feed"}
+        behind = "a character that is no whitespace" if self.behind_words else "printable ASCII"
+        told = f"before {' or '.join(names[byte] for byte in self.before)} behind {behind}"
+        return told + (", or at the start of a line that begins with no whitespace" if self.at_lines else "")
 
 
 EVERY_CHARACTER = CutRule(everywhere=True)
@@ -77,17 +103,24 @@ class _NoRule(Exception):
 def cut_rule(definition: dict[str, Any]) -> CutRule:
     """The safe cuts of the tokenizer that a parsed tokenizer.json describes."""
     normalizer = _flatten(definition.get("normalizer"), "normalizers")
+    steps = _flatten(definition.get("pre_tokenizer"), "pretokenizers")
     try:
-        splitter, marks_spaces = _find_splitter(_flatten(definition.get("pre_tokenizer"), "pretokenizers"))
+        splitter, marks_spaces = _find_splitter(steps)
         prepends = _check_normalizer(normalizer, splitter)
         if splitter is None:
-            marks_spaces = marks_spaces or any(step["type"] == "Replace" for step in normalizer)
+            marks_spaces = marks_spaces or any(map(_marks_each_space, normalizer))
             _check_vocabulary(definition["model"], marks_spaces)
+            if any(step["type"] == "Precompiled" for step in normalizer):
+                raise _NoRule("a Precompiled normalizer without a pre-tokenizer that splits at spaces")
         line_feed_too = splitter is not None and _splits_at_line_feed(splitter) and not normalizer
         before: tuple[int, ...] = (SPACE, LINE_FEED) if line_feed_too else (SPACE,)
         for token in definition.get("added_tokens") or []:
             before = _check_added_token(token, before, prepends)
-        return CutRule(before=before, drop_space=prepends)
+        _check_as_normalized(definition, normalizer)
+        by_pattern = splitter is not None and splitter["type"] in ("ByteLevel", "Split")
+        any_word = by_pattern and all(step["type"] == "NFC" for step in normalizer)
+        at_lines = any_word and _splits_behind_line_feed(steps, definition.get("added_tokens") or [])
+        return CutRule(before=before, drop_space=prepends, behind_words=any_word, at_lines=at_lines)
     except _NoRule as reason:
         return CutRule(why_none=str(reason))
 
@@ -96,7 +129,7 @@ def _check_added_token(token: dict[str, Any], before: tuple[int, ...], prepends:
     """The bytes before which a cut stays safe. A special token is not matched, but still hides others."""
     content = token["content"]
     for cut in before:
-        inside = any(content[i] == chr(cut) and "!" <= content[i - 1] <= "~" for i in range(1, len(content)))
+        inside = any(content[i] == chr(cut) and not content[i - 1].isspace() for i in range(1, len(content)))
         looks_back = content[:1] == chr(cut) and token.get("single_word")
         if inside or looks_back:
             if cut == SPACE:
@@ -111,6 +144,33 @@ def _check_added_token(token: dict[str, Any], before: tuple[int, ...], prepends:
     return before
 
 
+def _check_as_normalized(definition: dict[str, Any], steps: list[dict[str, Any]]) -> None:
+    """An added token with `normalized` is looked for, as its normalized self, in the normalized text.
+
+    There a printable ASCII character is no blank, and the space behind it a space or the word mark.
+    """
+    tokens = [t for t in definition.get("added_tokens") or [] if t.get("normalized")] if steps else []
+    if not tokens:
+        return
+    from tokenizers import Tokenizer
+
+    empty = {"type": "BPE", "vocab": {}, "merges": []}
+    normalizer = Tokenizer.from_str(
+        json.dumps({"version": "1.0", "normalizer": definition["normalizer"], "model": empty})
+    ).normalizer
+    for token in tokens:
+        content = normalizer.normalize_str(token["content"])
+        blank = [character.isspace() or character == _WORD_MARK for character in content]
+        spans = any(here and not there for there, here in pairwise(blank))
+        looks_back = token.get("single_word") and any(blank[:1])
+        if spans or looks_back:
+            raise _NoRule(
+                f"the added token {token['content']!r} matches across a space once it is normalized"
+            )
+        if any(step["type"] == "Precompiled" for step in steps):  # what it makes of " \u0301" is not known
+            raise _NoRule(f"the added token {token['content']!r} beside a Precompiled normalizer")
+
+
 def _check_normalizer(steps: list[dict[str, Any]], splitter: dict[str, Any] | None) -> bool:
     """True when it prepends the word mark to a text. Raises _NoRule when it may look across a cut."""
     kinds = [step["type"] for step in steps]
@@ -123,7 +183,8 @@ def _check_normalizer(steps: list[dict[str, Any]], splitter: dict[str, Any] | No
             raise _NoRule(f"the normalizer {step['type']}")
     if "Prepend" not in kinds:
         return False
-    if kinds != ["Prepend", "Replace"] or steps[0].get("prepend") != _WORD_MARK or splitter is not None:
+    known = kinds == ["Prepend", "Replace"] and _marks_each_space(steps[1]) and splitter is None
+    if not known or steps[0].get("prepend") != _WORD_MARK:
         raise _NoRule("a Prepend normalizer among other steps")
     return True
 
@@ -136,8 +197,13 @@ def _check_replace(step: dict[str, Any], splitter: dict[str, Any] | None) -> Non
     if pattern == {"Regex": " {2,}"} and content == " ":
         return
     marks_spaces = pattern in ({"String": " "}, {"Regex": " {2,}"}) and content == _WORD_MARK
-    if not (marks_spaces and (splitter is None or splitter["type"] == "Metaspace")):
+    if not (marks_spaces and (splitter is None or splitter.get("replacement") == _WORD_MARK)):
         raise _NoRule("a Replace normalizer that is not known")
+
+
+def _marks_each_space(step: dict[str, Any]) -> bool:
+    marks = step.get("pattern") == {"String": " "} and step.get("content") == _WORD_MARK
+    return step["type"] == "Replace" and marks
 
 
 def _check_precompiled(step: dict[str, Any]) -> None:
@@ -149,7 +215,8 @@ def _check_precompiled(step: dict[str, Any]) -> None:
     table = Precompiled(b64decode(step["precompiled_charsmap"]))
     for character in map(chr, range(0x20, 0x7F)):
         changed = table.normalize_str(character)
-        if changed != character and (character == " " or not changed or changed.split() != [changed]):
+        blank = changed.split() != [changed] or _WORD_MARK in changed
+        if changed != character and (character == " " or blank):
             raise _NoRule(f"a Precompiled normalizer that turns {character!r} into {changed!r}")
 
 
@@ -186,6 +253,22 @@ def _splits_at_line_feed(splitter: dict[str, Any]) -> bool:
     return splitter["type"] == "Split" and splitter["pattern"]["Regex"] == GPT2_PATTERN
 
 
+def _splits_behind_line_feed(steps: list[dict[str, Any]], added: list[dict[str, Any]]) -> bool:
+    """What begins a line must look the same at the start of a text: no prefix, no token that looks back."""
+    for step in steps:
+        known = step["type"] == "Split" and step["pattern"].get("Regex") in KNOWN_PATTERNS[1:]
+        plain = step["type"] == "ByteLevel" and not step.get("add_prefix_space", True)
+        if not (
+            known or step["type"] in ("Digits", "Punctuation") or (plain and not step.get("use_regex", True))
+        ):
+            return False
+    if any("\n" in token["content"] for token in added):
+        return False
+    return not any(
+        token.get("lstrip") or token.get("single_word") for token in added if not token.get("special")
+    )
+
+
 def _check_vocabulary(model: dict[str, Any], marks_spaces: bool) -> None:
     """Raises _NoRule unless this is a BPE that no merge can take across a marked space.
 
@@ -198,6 +281,8 @@ def _check_vocabulary(model: dict[str, Any], marks_spaces: bool) -> None:
         or _WORD_MARK not in model["vocab"]
     ):
         raise _NoRule("no pre-tokenizer that splits at spaces")
+    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+        raise _NoRule("a mark for parts of words, and no pre-tokenizer that splits at spaces")
     for token in model["vocab"]:
         if _WORD_MARK in token.lstrip(_WORD_MARK):
             raise _NoRule(f"the token {token!r} spans a space")
@@ -223,10 +308,9 @@ def last_cut(data: bytes | bytearray, rule: CutRule, start: int, stop: int) -> i
     high = stop
     while high > start:
         low = max(start, high - width)  # candidates p in (low, high]
-        window = np.frombuffer(data, np.uint8, high - low + 1, low)
-        found = np.flatnonzero(_is_cut(window[:-1], window[1:], rule))
+        found = _cuts(np.frombuffer(data, np.uint8), low, high, rule)
         if len(found):
-            return low + 1 + int(found[-1])
+            return int(found[-1])
         high, width = low, width * 8
     return None
 
@@ -239,20 +323,30 @@ def first_cut(data: bytes | bytearray, rule: CutRule, start: int) -> int | None:
     low, width = max(start, 0), 1 << 12
     while low < stop:
         high = min(stop, low + width)
-        window = np.frombuffer(data, np.uint8, high - low + 1, low)
-        found = np.flatnonzero(_is_cut(window[:-1], window[1:], rule))
+        found = _cuts(np.frombuffer(data, np.uint8), low, high, rule)
         if len(found):
-            return low + 1 + int(found[0])
+            return int(found[0])
         low, width = high, width * 8
     return None
 
 
-def _is_cut(before: Any, after: Any, rule: CutRule) -> Any:
-    """Element-wise: may the text be cut between these two bytes?"""
+def _cuts(data: Any, low: int, high: int, rule: CutRule) -> Any:
+    """The safe cuts p with low < p <= high, ascending. data: uint8, longer than `high`."""
+    import numpy as np
+
+    before, after = data[low:high], data[low + 1 : high + 1]
     if rule.everywhere:
-        return (after & 0xC0) != 0x80  # not inside a character of UTF-8
-    printable = (before >= 0x21) & (before <= 0x7E)
-    wanted = after == rule.before[0] if rule.before else after != after
-    for byte in rule.before[1:]:
+        return low + 1 + np.flatnonzero((after & 0xC0) != 0x80)  # not inside a character of UTF-8
+    wanted = np.zeros(len(after), bool)
+    for byte in rule.before:
         wanted |= after == byte
-    return printable & wanted
+    safe = wanted & (before >= 0x21) & (before <= 0x7E)
+    if rule.behind_words:
+        doubtful = np.flatnonzero(wanted & (before >= 0x80))
+        safe[doubtful] = is_word_behind(data, low + 1 + doubtful)
+    if rule.at_lines:
+        at_line = before == LINE_FEED
+        safe |= at_line & (after >= 0x21) & (after <= 0x7E) & (after != SLASH)
+        doubtful = np.flatnonzero(at_line & (after >= 0x80))
+        safe[doubtful] = is_word_ahead(data, low + 1 + doubtful)
+    return low + 1 + np.flatnonzero(safe)

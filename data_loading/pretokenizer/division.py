@@ -52,6 +52,10 @@ def may_be_divided(part: Source, rule: CutRule) -> bool:
     )
 
 
+_SEEN_BYTES = 4
+"""Beside a cut: the longest character of UTF-8 on either side is looked at."""
+
+
 def is_one_document(part: Source) -> bool:
     return isinstance(part, TextFile) and part.document_separator is None
 
@@ -89,14 +93,14 @@ def _next_line(file: ByteFile, byte: int) -> int:
 
 
 def _next_safe_cut(file: ByteFile, rule: CutRule, byte: int) -> int:
-    held = b""
-    for data, offset in _read_from(file, byte - 1):
+    held, start = b"", max(0, byte - _SEEN_BYTES)
+    for data, offset in _read_from(file, start):
         first = offset - len(held)
         held += data
-        found = first_cut(held, rule, 0)
+        found = first_cut(held, rule, max(0, byte - 1 - first))
         if found is not None:
             return first + found
-        held = held[-2:]  # the next candidate, of which one byte behind it may have to be seen
+        held = held[-2 * _SEEN_BYTES :]  # the next candidates, and what is beside them
     return file.total_bytes
 
 

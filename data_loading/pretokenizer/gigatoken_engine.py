@@ -81,13 +81,19 @@ def _without_special_tokens(definition: str) -> str:
 
 
 def _check_added_tokens(definition: dict[str, Any]) -> None:
-    """The reference does not find an added token where it overlaps with the text of a special one."""
+    """What the reference heeds and gigatoken does not.
+
+    An added token is not found where it overlaps with the text of a special one, nor, with `single_word`,
+    inside of a word.
+    """
     added = definition.get("added_tokens") or []
     special = [token["content"] for token in added if token.get("special")]
     for token in added:
         content = token["content"]
         if not token.get("special") and any(_overlap(content, other) for other in special):
             raise Unsupported(f"the added token {content!r} can overlap with a special token")
+        if not token.get("special") and token.get("single_word"):
+            raise Unsupported(f"the added token {content!r} is one for whole words only (single_word)")
 
 
 def _overlap(one: str, other: str) -> bool:

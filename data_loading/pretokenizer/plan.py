@@ -234,10 +234,7 @@ def _engine(choice: Choice) -> str:
 def _cuts(rule: CutRule) -> str:
     if not rule.exists:
         return f"none are safe ({rule.why_none}): each document is encoded whole"
-    if rule.everywhere:
-        return "between any two characters"
-    names = {0x20: "a space", 0x0A: "a line feed"}
-    return f"before {' or '.join(names[byte] for byte in rule.before)} behind printable ASCII"
+    return rule.where
 
 
 def _tokens(found: Forecast) -> str:

@@ -188,6 +188,35 @@ class TestEndOfText:
         assert read_tokenizer(tmp_path, "x").vocab_size == 801
 
 
+class TestByteLevelAsNormalizer:
+    def definition(self) -> dict[str, Any]:
+        definition = json.loads(tokenizer_folder_text("gpt2"))
+        return {
+            **definition,
+            "normalizer": {"type": "ByteLevel"},
+            "decoder": {
+                "type": "ByteLevel",
+                "add_prefix_space": True,
+                "trim_offsets": True,
+                "use_regex": True,
+            },
+            "pre_tokenizer": {"type": "WhitespaceSplit"},
+        }
+
+    def test_drops_nothing_and_is_taken(self, tmp_path: Path) -> None:
+        (tmp_path / "tokenizer.json").write_text(json.dumps(self.definition()))
+        tokenizer = read_tokenizer(tmp_path, "x")
+        assert tokenizer.decode(tokenizer.encode("naïve 文字 the word\n")) == "naïve 文字 the word\n"
+        assert "ByteLevel" in tokenizer.cut_rule.why_none
+
+    def test_is_refused_where_bytes_would_be_dropped(self, tmp_path: Path) -> None:
+        definition = self.definition()
+        del definition["model"]["vocab"]["ô"]
+        (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
+        with pytest.raises(UserError, match="no token for 1 of the byte values"):
+            read_tokenizer(tmp_path, "x")
+
+
 class TestRefused:
     def refusal(self, folder: Path) -> str:
         with pytest.raises(UserError) as caught:
@@ -286,6 +315,31 @@ class TestRefused:
         assert "needs the token" in message
         assert "truncated, or from different tokenizers" in message
 
+    @pytest.mark.parametrize("merge", ["ab", "a b c", ["a", "b", "c"], ["a"], ["a", 1], 5, None, {}])
+    def test_a_merge_that_is_none(self, merge: Any, tmp_path: Path) -> None:
+        message = self.changed(tmp_path, lambda d: d["model"].update(merges=[merge]))
+        assert f"merge 1 is {json.dumps(merge)}, expected two tokens" in message
+
+    @pytest.mark.parametrize(
+        "added", [[{}], ["x"], "x", [{"content": "x"}], [{"content": 5, "id": 3}], {"a": 1}]
+    )
+    def test_an_added_token_that_is_none(self, added: Any, tmp_path: Path) -> None:
+        message = self.changed(tmp_path, lambda d: d.update(added_tokens=added))
+        assert "added token 1 is " in message
+        assert "expected an object with content" in message
+
+    @pytest.mark.parametrize("part", [5, "x", [], {}, {"type": "NoSuchThing"}, {"type": "Sequence"}])
+    @pytest.mark.parametrize("name", ["normalizer", "pre_tokenizer"])
+    def test_a_step_that_is_none(self, name: str, part: Any, tmp_path: Path) -> None:
+        assert f"its {name} cannot be loaded" in self.changed(tmp_path, lambda d: d.update({name: part}))
+
+    @pytest.mark.parametrize("table", ["", "!!", "AAAA", "/////w==", None, 5])
+    def test_a_table_of_characters_that_is_none(self, table: Any, tmp_path: Path) -> None:
+        step = {"type": "Precompiled", "precompiled_charsmap": table}
+        for normalizer in (step, {"type": "Sequence", "normalizers": [{"type": "NFC"}, step]}):
+            message = self.changed(tmp_path, lambda d, n=normalizer: d.update(normalizer=n))
+            assert "its normalizer cannot be loaded" in message
+
     def test_what_the_tokenizers_library_refuses(self, tmp_path: Path) -> None:
         definition = json.loads(tokenizer_folder_text("gpt2"))
         definition["decoder"] = {"type": "NoSuchThing"}
@@ -305,6 +359,42 @@ class TestRefused:
         lines = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
         (folder / "merges.txt").write_text("\n".join([*lines[:-1], lines[-1].split()[0]]), encoding="utf-8")
         assert f"merges.txt, line {len(lines)}: expected two tokens" in self.refusal(folder)
+
+    @pytest.mark.parametrize(
+        ("file", "told", "known"),
+        [
+            ("tokenizer_config.json", {"tokenizer_class": "Qwen2Tokenizer"}, False),
+            ("tokenizer_config.json", {"tokenizer_class": "CLIPTokenizerFast"}, False),
+            ("tokenizer_config.json", {"tokenizer_class": "RobertaTokenizerFast"}, True),
+            ("tokenizer_config.json", {"tokenizer_class": "GPT2Tokenizer"}, True),
+            ("config.json", {"model_type": "qwen2"}, False),
+            ("config.json", {"model_type": "clip"}, False),
+            ("config.json", {"model_type": "gpt2"}, True),
+            ("config.json", {"model_type": "phi", "tokenizer_class": "CodeGenTokenizer"}, True),
+            ("config.json", {}, True),
+        ],
+    )
+    def test_two_files_of_another_class(
+        self, file: str, told: dict[str, str], known: bool, tmp_path: Path
+    ) -> None:
+        folder = write_vocab_and_merges(tmp_path, json.loads(tokenizer_folder_text("gpt2")))
+        assert read_tokenizer(folder, "mine").cut_rule.exists
+        (folder / file).write_text(json.dumps(told))
+        if known:
+            assert read_tokenizer(folder, "mine").cut_rule.exists
+        else:
+            message = self.refusal(folder)
+            assert next(iter(told.values())) in message
+            assert "otherwise than GPT-2" in message
+            assert f"AutoTokenizer.from_pretrained('{folder}').save_pretrained" in message
+
+    @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+    def test_two_files_and_an_end_of_text_that_is_not_there(self, file: str, tmp_path: Path) -> None:
+        folder = write_vocab_and_merges(tmp_path, json.loads(tokenizer_folder_text("gpt2")))
+        (folder / file).write_text(json.dumps({"eos_token": {"content": "<eos>"}}))
+        message = self.refusal(folder)
+        assert f"{file}: its eos_token '<eos>' is not in vocab.json" in message
+        assert "save_pretrained" in message
 
     def test_added_tokens_that_two_files_cannot_say(self, tmp_path: Path) -> None:
         folder = write_vocab_and_merges(tmp_path, json.loads(tokenizer_folder_text("gpt2")))

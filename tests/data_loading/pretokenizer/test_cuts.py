@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from data_loading.pretokenizer.blocks import Chunk, make_blocks
+from data_loading.pretokenizer.characters import DOUBTFUL
 from data_loading.pretokenizer.cuts import CutRule, cut_rule, first_cut, last_cut
 from data_loading.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
@@ -22,11 +26,20 @@ property_test = settings(max_examples=40)
 
 def safe_cuts(data: bytes, rule: CutRule) -> Iterator[int]:
     """Every cut that the rule allows, found the slow way."""
-    for p in range(1, len(data)):
-        after_printable = 0x21 <= data[p - 1] <= 0x7E
-        safe = (after_printable and data[p] in rule.before) or (rule.everywhere and data[p] & 0xC0 != 0x80)
-        if safe and (not rule.drop_space or p + 1 < len(data)):
+    text = data.decode()
+    p = 0
+    for last, first in pairwise(text):
+        p += len(last.encode())
+        after_word = "!" <= last <= "~" or (rule.behind_words and is_word(last))
+        at_line = rule.at_lines and last == "\n" and ("!" <= first <= "~" or is_word(first)) and first != "/"
+        if (rule.everywhere or (after_word and ord(first) in rule.before) or at_line) and (
+            not rule.drop_space or p + 1 < len(data)
+        ):
             yield p
+
+
+def is_word(character: str) -> bool:
+    return character > "\x7f" and not character.isspace() and ord(character) not in DOUBTFUL
 
 
 def encoded_apart(tokenizer: Tokenizer, data: bytes, cuts: list[int]) -> list[int]:
@@ -50,6 +63,70 @@ def test_encoding_apart_at_every_safe_cut_gives_the_ids_of_the_whole(
     assert encoded_apart(tokenizer, data, cuts) == tokenizer.encode(text).tolist()
 
 
+OTHERS = ("metaspace_bpe", "llama2", "marks_only", "mistral", "unigram", "wordpiece")
+"""Where something else than a known pattern divides the text."""
+
+
+BY_PATTERN = [family for family in WITH_RULE if family not in OTHERS]
+
+
+def check_beside_cuts(tokenizer: Tokenizer, points: Iterable[int]) -> None:
+    form = "a{0} b\n{0}\n\n {0}!\n{0}  {0}\n x\n{0}s\n/{0}\n\n{0}"
+    text = "".join(form.format(chr(point)) for point in points if not 0xD800 <= point < 0xE000)
+    data = text.encode()
+    cuts = list(safe_cuts(data, tokenizer.cut_rule))
+    assert len(cuts) > len(text) // 20
+    assert encoded_apart(tokenizer, data, cuts) == tokenizer.encode(text).tolist()
+
+
+@pytest.mark.parametrize("family", BY_PATTERN)
+def test_no_character_beside_a_cut_changes_an_id(
+    family: str, tokenizer_folder: Callable[[str], Path]
+) -> None:
+    found = read_tokenizer(tokenizer_folder(family), family)
+    check_beside_cuts(
+        found, [*range(0x180), *range(0x300, 0x310), *DOUBTFUL, *BLANK, 0x1F600, 0x4E2D, 0x3042]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["gpt2", "cl100k_ignore_merges", "o200k_removed", "qwen2"])
+def test_no_character_of_unicode_beside_a_cut_changes_an_id(
+    family: str, tokenizer_folder: Callable[[str], Path]
+) -> None:
+    check_beside_cuts(
+        read_tokenizer(tokenizer_folder(family), family), [*range(0x3400), *range(0xA000, 0x1F000)]
+    )
+
+
+BLANK = [point for point in range(0x110000) if chr(point).isspace()]
+
+
+def test_all_whitespace_outside_ascii_is_doubtful() -> None:
+    assert {point for point in BLANK if point > 0x7F} <= set(DOUBTFUL)
+    assert all(re.fullmatch(r"\S", chr(point)) for point in {*DOUBTFUL} - {*BLANK})
+
+
+@pytest.mark.parametrize("family", ["gpt2", "cl100k_ignore_merges", "qwen2"])
+def test_japanese_without_a_space_is_cut(family: str, tokenizer_folder: Callable[[str], Path]) -> None:
+    tokenizer = read_tokenizer(tokenizer_folder(family), family)
+    data = "吾輩は猫である。名前はまだ無い。\n".encode() * 100
+    assert len(list(safe_cuts(data, tokenizer.cut_rule))) >= 99
+
+
+@property_test
+@given(text=hostile_text, junk=st.binary(max_size=3), number=st.integers(0, 400))
+def test_bytes_that_are_ill_formed_are_no_characters(text: str, junk: bytes, number: int) -> None:
+    """What `--errors ignore` leaves of each part must be cut at a safe place as well."""
+    data = text.encode()
+    data = data[:number] + junk + data[number:]
+    rule, kept = RULES[5], data.decode(errors="ignore")
+    safe = {0, *safe_cuts(kept.encode(), rule)}
+    start = 0
+    while (start := first_cut(data, rule, start) or 0) > 0:
+        assert len(data[:start].decode(errors="ignore").encode()) in safe
+
+
 @pytest.mark.parametrize("family", WITH_RULE)
 def test_these_families_have_a_rule(family: str, tokenizer_folder: Callable[[str], Path]) -> None:
     rule = read_tokenizer(tokenizer_folder(family), family).cut_rule
@@ -58,6 +135,8 @@ def test_these_families_have_a_rule(family: str, tokenizer_folder: Callable[[str
         family in ("gpt2", "gpt2_as_split", "digits", "falcon", "added", "special_rstrip")
     )
     assert rule.drop_space == (family == "llama2")
+    assert rule.behind_words == (family not in OTHERS)
+    assert rule.at_lines == (family in ("cl100k_ignore_merges", "o200k_removed", "qwen2"))
 
 
 TEXT_THAT_A_CUT_WOULD_CHANGE = {
@@ -99,6 +178,8 @@ RULES = (
     CutRule(before=(0x20, 0x0A)),
     CutRule(everywhere=True),
     CutRule((0x20,), drop_space=True),
+    CutRule(before=(0x20, 0x0A), behind_words=True),
+    CutRule(before=(0x20,), behind_words=True, at_lines=True),
 )
 
 
@@ -121,7 +202,7 @@ def test_cuts_are_found_across_the_windows_of_the_search(distance: int) -> None:
     assert last_cut(data, RULES[0], 0, len(data)) == first_cut(data, RULES[0], 0) == distance
 
 
-@property_test
+@settings(max_examples=15)
 @given(text=hostile_text)
 def test_blocks_hold_the_whole_text_cut_at_safe_places_only(text: str) -> None:
     data = text.encode()

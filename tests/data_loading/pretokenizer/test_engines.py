@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import signal
 import sys
@@ -391,6 +392,16 @@ class TestChoice:
     def test_gigatoken_refuses_what_it_sees_differently(self, family: str, tokenizer_folder: Folder) -> None:
         pytest.importorskip("gigatoken")
         assert GigatokenEngine.refuses(load(tokenizer_folder(family)))
+
+    def test_gigatoken_refuses_tokens_of_whole_words(self, tokenizer_folder: Folder) -> None:
+        pytest.importorskip("gigatoken")
+        definition = json.loads((tokenizer_folder("gpt2") / "tokenizer.json").read_text())
+        flags = {"lstrip": False, "rstrip": False, "normalized": False, "special": False}
+        for single_word in (True, False):
+            token = {"id": 900, "content": "zyx", "single_word": single_word, **flags}
+            changed = {**definition, "added_tokens": [token]}
+            refused = GigatokenEngine.refuses(JsonTokenizer("x", changed, None, ()))
+            assert ("whole words only (single_word)" in str(refused)) == single_word
 
     def test_an_engine_that_does_not_fit_is_refused_with_the_reason(self, tokenizer_folder: Folder) -> None:
         with pytest.raises(UserError, match=r"cannot encode with tokenizer metaspace_bpe: .*Metaspace"):

@@ -326,7 +326,7 @@ class TestBadText:
         text = write(tmp_path / "a.txt", "a b " * 100 + "x" * 30_000 + " c")
         tokenizer = read_tokenizer(tokenizer_folder("gpt2"), "gpt2")
         with pytest.raises(
-            UserError, match=r"a\.txt: from byte 399 on .* no space to cut at .*--document-separator"
+            UserError, match=r"a\.txt: from byte 399 on .* no place to cut at .*--document-separator"
         ):
             make(text, tokenizer, block_bytes=5000, run_limit_bytes=20_000)
         write(text, "a b " * 100 + "x" * 19_000 + " c")

@@ -1,0 +1,159 @@
+"""What is looked at in a parsed tokenizer.json before it is used: shapes, and what would give wrong ids."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from conf import UserError
+from data_loading.tokenizer import model_type, vocabulary
+
+_MODELS = ("BPE", "Unigram", "WordPiece", "WordLevel")
+
+
+def check_definition(definition: dict[str, Any], path: Path) -> None:
+    """Raises UserError for a tokenizer that would give wrong, random or no ids."""
+    model = definition.get("model")
+    if not isinstance(model, dict) or model_type(definition) not in _MODELS or "vocab" not in model:
+        raise UserError(f"{path} has no model of a known kind; expected one of {', '.join(_MODELS)}")
+    vocab = model["vocab"]
+    entries = list(vocab.items()) if isinstance(vocab, dict) else vocab
+    if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
+        raise UserError(f"{path}: its vocabulary is not one of texts and numbers. Fetch the file again")
+    _check_added(definition, path)
+    _check_steps(definition, path)
+    ids = vocabulary(definition)
+    if len(set(ids.values())) < 2:
+        raise UserError(
+            f"{path} is an empty tokenizer: it has {len(set(ids.values()))} ids, and a vocabulary needs "
+            "at least 2. The file is truncated or was saved without its vocabulary: fetch it again"
+        )
+    if model.get("dropout"):
+        raise UserError(f"{path} has BPE dropout {model['dropout']}: its ids are random. Set it to null")
+    if model_type(definition) == "BPE":
+        _check_bpe(definition, path)
+    else:
+        _check_unknown(definition, path)
+
+
+def _check_added(definition: dict[str, Any], path: Path) -> None:
+    added = definition.get("added_tokens") or []
+    for number, token in enumerate(added if isinstance(added, list) else [added], 1):
+        found = token if isinstance(token, dict) else {}
+        if not isinstance(found.get("content"), str) or not isinstance(found.get("id"), int):
+            raise UserError(
+                f"{path}: added token {number} is {json.dumps(token)[:80]}, expected an object with "
+                "content (a text) and id (a number). Fetch the file again"
+            )
+
+
+def _check_steps(definition: dict[str, Any], path: Path) -> None:
+    """Normalizer and pre-tokenizer are read by others than the library, which has to load them, too."""
+    from tokenizers import Tokenizer
+
+    empty = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}
+    for name in ("normalizer", "pre_tokenizer"):
+        if definition.get(name) is None:
+            continue
+        try:
+            _check_tables(definition[name])
+            Tokenizer.from_str(json.dumps({**empty, name: definition[name]}))
+        except Exception as error:  # tokenizers raises bare Exception
+            raise UserError(
+                f"{path}: its {name} cannot be loaded ({error}). The file was edited, or is of another "
+                "version of the package tokenizers: fetch it again, or pip install --upgrade tokenizers"
+            ) from error
+
+
+def _check_tables(step: Any) -> None:
+    """Before the library sees them: a bad table of SentencePiece ends it in a panic, no Exception."""
+    from base64 import b64decode
+
+    from tokenizers.normalizers import Precompiled
+
+    if isinstance(step, list):
+        for part in step:
+            _check_tables(part)
+    elif isinstance(step, dict):
+        if step.get("type") == "Precompiled":
+            Precompiled(b64decode(step["precompiled_charsmap"], validate=True))
+        _check_tables(step.get("normalizers"))
+
+
+def _is_entry(entry: Any) -> bool:
+    """A token and its id, or a piece and its score."""
+    return (
+        isinstance(entry, list | tuple)
+        and len(entry) == 2
+        and isinstance(entry[0], str)
+        and isinstance(entry[1], int | float)
+    )
+
+
+def _check_unknown(definition: dict[str, Any], path: Path) -> None:
+    """The models that end in an error at the first word they do not know, unless they have a token for it."""
+    model, kind = definition["model"], model_type(definition)
+    unknown = model.get("unk_token")
+    has_token = (
+        model.get("unk_id") is not None
+        if kind == "Unigram"
+        else isinstance(unknown, str) and unknown in model["vocab"]
+    )
+    if not has_token:
+        raise UserError(
+            f"{path}: this {kind} tokenizer has no token for what it does not know, and would fail at the "
+            f"first such word. Train it anew with one ({'unk_id' if kind == 'Unigram' else 'unk_token'})"
+        )
+
+
+def _check_bpe(definition: dict[str, Any], path: Path) -> None:
+    model = definition["model"]
+    vocab = model["vocab"]
+    inner = len(model.get("continuing_subword_prefix") or "")
+    merges = model.get("merges") or []
+    for number, pair in enumerate(merges if isinstance(merges, list) else [merges], 1):
+        parts = pair.split(" ") if isinstance(pair, str) else pair
+        if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
+            raise UserError(
+                f"{path}: merge {number} is {json.dumps(pair, ensure_ascii=False)[:80]}, expected two "
+                "tokens. The file is truncated, or was edited: fetch it again"
+            )
+        left, right = parts
+        absent = [token for token in (left, right, left + right[inner:]) if token not in vocab]
+        if absent:
+            raise UserError(
+                f"{path}: merge {number} ({left!r} {right!r}) needs the token {absent[0]!r}, which the "
+                "vocabulary lacks. The files are truncated, or from different tokenizers: fetch them again"
+            )
+    unknown = model.get("unk_token")
+    if unknown is not None and unknown not in vocab:
+        raise UserError(
+            f"{path}: its unk_token {unknown!r} is not in its vocabulary. The file is truncated, or was "
+            "edited"
+        )
+    normalizer = definition.get("normalizer")
+    byte_level = "ByteLevel" in json.dumps([definition.get("pre_tokenizer"), normalizer])
+    falls_back = model.get("byte_fallback") and all(f"<0x{byte:02X}>" in vocab for byte in range(256))
+    if not byte_level and not falls_back and unknown is None:
+        characters = sum(len(token) == 1 for token in vocab)
+        raise UserError(
+            f"{path} knows {characters:,} characters and would drop all others from the text without a word. "
+            "Train it anew: byte-level (pre_tokenizers.ByteLevel), with byte_fallback, or with an unk_token"
+        )
+    if byte_level and unknown is None and (normalizer is None or normalizer["type"] == "ByteLevel"):
+        lost = [byte for byte, symbol in _byte_symbols().items() if symbol not in vocab]
+        if lost:
+            raise UserError(
+                f"{path} has no token for {len(lost)} of the byte values of UTF-8 (such as "
+                f"0x{lost[0]:02x}), and would drop them from the text without a word. It is truncated, or "
+                "was trained without initial_alphabet=ByteLevel.alphabet()"
+            )
+
+
+def _byte_symbols() -> dict[int, str]:
+    """Byte that occurs in UTF-8 to the character that GPT-2's byte level writes for it."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    symbols = {byte: chr(byte) for byte in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
+    return {byte: symbol for byte, symbol in symbols.items() if byte not in (0xC0, 0xC1) and byte < 0xF5}

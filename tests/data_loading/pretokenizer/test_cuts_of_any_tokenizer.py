@@ -1,0 +1,199 @@
+"""Tokenizers put together at random: where a rule is found, its cuts change no id."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
+
+from data_loading.pretokenizer.cuts import cut_rule
+from data_loading.tokenizer import JsonTokenizer
+from tests.data_loading.conftest import tokenizer_folder_text
+from tests.data_loading.pretokenizer.test_cuts import encoded_apart, safe_cuts
+
+Part = dict[str, Any]
+
+MARK = "▁"
+CHARACTERS = [
+    *"ab1! x\n\t'`",
+    MARK,
+    "é",
+    "中",
+    "\u00a0",
+    "\u0085",
+    "\u3000",
+    "\u200b",
+    "\u0301",
+    "ﬁ",
+    "<unk>",
+]
+PIECES = [*CHARACTERS[:-1], "a b", "  ", " a", "a ", "``", "''", "\u2003", "\ufb01x", "İ"]
+
+
+def replace(pattern: Part, content: str) -> Part:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+EACH_SPACE = replace({"String": " "}, MARK)
+SPACES = {"Regex": " {2,}"}
+BERT = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+NORMALIZERS: list[Part] = [
+    EACH_SPACE,
+    replace(SPACES, MARK),
+    replace(SPACES, " "),
+    replace({"String": "``"}, '"'),
+    {"type": "Prepend", "prepend": MARK},
+    {"type": "BertNormalizer", **BERT},
+    *({"type": kind} for kind in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt")),
+]
+
+
+def metaspace(split: bool, replacement: str = MARK) -> Part:
+    return {"type": "Metaspace", "replacement": replacement, "prepend_scheme": "never", "split": split}
+
+
+PRE_TOKENIZERS: list[Part | None] = [
+    None,
+    metaspace(False),
+    metaspace(True),
+    metaspace(True, "_"),
+    {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+    {"type": "WhitespaceSplit"},
+]
+
+
+def word_model(pairs: list[tuple[str, str]], suffix: str | None = None, prefix: str | None = None) -> Part:
+    """A BPE of a few characters; the pairs are its merges."""
+    tokens = [*CHARACTERS, "_", '"']
+    tokens += [token + (suffix or "") for token in tokens] + [(prefix or "") + token for token in tokens]
+    made = [left + right.removeprefix(prefix or "\0") for left, right in pairs]
+    vocab = {token: index for index, token in enumerate(dict.fromkeys([*tokens, *made]))}
+    return {
+        "type": "BPE",
+        "unk_token": "<unk>",
+        "continuing_subword_prefix": prefix,
+        "end_of_word_suffix": suffix,
+        "vocab": vocab,
+        "merges": [list(pair) for pair in pairs],
+    }
+
+
+MODELS = [
+    word_model([("a", "b"), (MARK, "a")]),
+    word_model([("a", " "), ("a ", "b"), ("!", " ")]),
+    word_model([("a", MARK), (MARK, "b")]),
+    word_model([("a", "b")], suffix="</w>"),
+    word_model([(MARK, "##a")], prefix="##"),
+]
+
+
+def definition(model: Part, pre: Part | None, steps: list[Part], added: list[Part]) -> Part:
+    if pre is not None and pre["type"] == "ByteLevel":
+        model = json.loads(tokenizer_folder_text("gpt2"))["model"]
+    first = max(model["vocab"].values()) + 1
+    return {
+        "version": "1.0",
+        "added_tokens": [{"id": first + n, **token} for n, token in enumerate(added)],
+        "normalizer": {"type": "Sequence", "normalizers": steps} if len(steps) != 1 else steps[0],
+        "pre_tokenizer": pre,
+        "model": model,
+    }
+
+
+def token(content: str, *flags: str) -> Part:
+    names = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    return {"content": content, **{name: name in flags for name in names}}
+
+
+added_token = st.builds(
+    token,
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=3).map("".join),
+    st.sampled_from(["", "single_word", "lstrip", "rstrip"]),
+    st.sampled_from(["", "normalized"]),
+    st.sampled_from(["", "", "special"]),
+)
+any_definition = st.builds(
+    definition,
+    st.sampled_from(MODELS),
+    st.sampled_from(PRE_TOKENIZERS),
+    st.lists(st.sampled_from(NORMALIZERS), max_size=2),
+    st.lists(added_token, max_size=2, unique_by=lambda found: found["content"]),
+)
+text = st.lists(st.sampled_from([*PIECES, " "]), min_size=3, max_size=30).map("".join)
+
+
+def check(found: Part, text: str) -> None:
+    """With each added token, whole and in words, in the text."""
+    rule = cut_rule(found)
+    assert rule.exists or rule.why_none
+    assume(rule.exists)
+    contents = [added["content"] for added in found["added_tokens"]]
+    for character in ("\u00a0", "\t", "\u0085", "\u3000", MARK):
+        contents += [content.replace(character, " ") for content in contents]
+    tokenizer = JsonTokenizer("any", found, None, ())
+    for whole in (text, *(f"{text}a{content} {content}b" for content in dict.fromkeys(contents))):
+        data = whole.encode()
+        assert (
+            encoded_apart(tokenizer, data, list(safe_cuts(data, rule))) == tokenizer.encode(whole).tolist()
+        ), whole
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@given(found=any_definition, text=text)
+@example(definition(MODELS[0], None, [EACH_SPACE], []), "a b  !")
+def test_where_there_is_a_rule_its_cuts_change_no_id(found: Part, text: str) -> None:
+    check(found, text)
+
+
+@pytest.mark.slow
+@settings(max_examples=3_000, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@given(found=any_definition, text=text)
+def test_where_there_is_a_rule_its_cuts_change_no_id_in_many_more(found: Part, text: str) -> None:
+    check(found, text)
+
+
+BYTE_LEVEL = PRE_TOKENIZERS[4]
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (
+            definition(MODELS[0], None, [EACH_SPACE], [token(f"a{MARK}b", "normalized")]),
+            "once it is normalized",
+        ),
+        (
+            definition(MODELS[0], BYTE_LEVEL, [{"type": "NFKC"}], [token("a\u00a0b", "normalized")]),
+            "normalized",
+        ),
+        (definition(MODELS[0], BYTE_LEVEL, [{"type": "Nmt"}], [token("a\tb", "normalized")]), "normalized"),
+        (
+            definition(MODELS[0], BYTE_LEVEL, [NORMALIZERS[5]], [token("a\u3000b", "normalized")]),
+            "normalized",
+        ),
+        (
+            definition(MODELS[0], None, [EACH_SPACE], [token(f"{MARK}b", "normalized", "single_word")]),
+            "normalized",
+        ),
+        (definition(MODELS[3], metaspace(False), [], []), "parts of words"),
+        (definition(MODELS[4], metaspace(False), [], []), "parts of words"),
+        (definition(MODELS[1], None, [replace(SPACES, " ")], []), "no pre-tokenizer"),
+        (definition(MODELS[0], None, [replace(SPACES, MARK)], []), "no pre-tokenizer"),
+        (definition(MODELS[0], None, [replace({"String": "``"}, '"')], []), "no pre-tokenizer"),
+        (definition(MODELS[0], None, [NORMALIZERS[4], replace(SPACES, MARK)], []), "Prepend"),
+        (definition(MODELS[0], metaspace(True, "_"), [EACH_SPACE], []), "Replace"),
+    ],
+)
+def test_when_in_doubt_there_is_no_rule(found: Part, why: str) -> None:
+    rule = cut_rule(found)
+    assert not rule.exists
+    assert why in rule.why_none
+
+
+def test_an_added_token_that_stays_within_words_keeps_the_rule() -> None:
+    for steps in ([EACH_SPACE], [{"type": "NFKC"}, EACH_SPACE]):
+        for content in ("<tool>", "  ", f"{MARK}x", " x"):
+            assert cut_rule(definition(MODELS[0], None, steps, [token(content, "normalized")])).exists
