@@ -22,12 +22,17 @@ Whatever is not listed here as known to be safe has no rule: such documents are 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from data_loading.pretokenizer.characters import is_word_ahead, is_word_behind
+from data_loading.pretokenizer.cut_normalizers import (
+    WORD_MARK,
+    NoRule,
+    check_as_normalized,
+    check_normalizer,
+    marks_each_space,
+)
 
 SPACE, LINE_FEED, SLASH = 0x20, 0x0A, 0x2F
 
@@ -54,9 +59,7 @@ KNOWN_PATTERNS = (GPT2_PATTERN, _O200K_PATTERN, *_CL100K_PATTERNS)
 """Split patterns (GPT-2; o200k; cl100k as Llama 3 and Qwen 2 write it) in which whitespace after a
 character that is none always starts a new match, except for line ends in all but GPT-2's."""
 
-_LOCAL_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "BertNormalizer")
 _SPLIT_AT_WHITESPACE = ("Whitespace", "WhitespaceSplit", "BertPreTokenizer")
-_WORD_MARK = "▁"
 
 
 @dataclass(frozen=True)
@@ -96,32 +99,28 @@ class CutRule:
 EVERY_CHARACTER = CutRule(everywhere=True)
 
 
-class _NoRule(Exception):
-    """Carries the reason."""
-
-
 def cut_rule(definition: dict[str, Any]) -> CutRule:
     """The safe cuts of the tokenizer that a parsed tokenizer.json describes."""
     normalizer = _flatten(definition.get("normalizer"), "normalizers")
     steps = _flatten(definition.get("pre_tokenizer"), "pretokenizers")
     try:
         splitter, marks_spaces = _find_splitter(steps)
-        prepends = _check_normalizer(normalizer, splitter)
+        prepends = check_normalizer(normalizer, splitter)
         if splitter is None:
-            marks_spaces = marks_spaces or any(map(_marks_each_space, normalizer))
+            marks_spaces = marks_spaces or any(map(marks_each_space, normalizer))
             _check_vocabulary(definition["model"], marks_spaces)
             if any(step["type"] == "Precompiled" for step in normalizer):
-                raise _NoRule("a Precompiled normalizer without a pre-tokenizer that splits at spaces")
+                raise NoRule("a Precompiled normalizer without a pre-tokenizer that splits at spaces")
         line_feed_too = splitter is not None and _splits_at_line_feed(splitter) and not normalizer
         before: tuple[int, ...] = (SPACE, LINE_FEED) if line_feed_too else (SPACE,)
         for token in definition.get("added_tokens") or []:
             before = _check_added_token(token, before, prepends)
-        _check_as_normalized(definition, normalizer)
+        check_as_normalized(definition, normalizer)
         by_pattern = splitter is not None and splitter["type"] in ("ByteLevel", "Split")
         any_word = by_pattern and all(step["type"] == "NFC" for step in normalizer)
         at_lines = any_word and _splits_behind_line_feed(steps, definition.get("added_tokens") or [])
         return CutRule(before=before, drop_space=prepends, behind_words=any_word, at_lines=at_lines)
-    except _NoRule as reason:
+    except NoRule as reason:
         return CutRule(why_none=str(reason))
 
 
@@ -133,104 +132,28 @@ def _check_added_token(token: dict[str, Any], before: tuple[int, ...], prepends:
         looks_back = content[:1] == chr(cut) and token.get("single_word")
         if inside or looks_back:
             if cut == SPACE:
-                raise _NoRule(f"the added token {content!r} matches across a space")
+                raise NoRule(f"the added token {content!r} matches across a space")
             before = tuple(b for b in before if b != cut)
     if token.get("special"):
         return before
     if token.get("rstrip"):
-        raise _NoRule(f"the added token {content!r} takes the spaces after it (rstrip)")
+        raise NoRule(f"the added token {content!r} takes the spaces after it (rstrip)")
     if prepends:
-        raise _NoRule(f"the added token {content!r} beside a Prepend normalizer")
+        raise NoRule(f"the added token {content!r} beside a Prepend normalizer")
     return before
-
-
-def _check_as_normalized(definition: dict[str, Any], steps: list[dict[str, Any]]) -> None:
-    """An added token with `normalized` is looked for, as its normalized self, in the normalized text.
-
-    There a printable ASCII character is no blank, and the space behind it a space or the word mark.
-    """
-    tokens = [t for t in definition.get("added_tokens") or [] if t.get("normalized")] if steps else []
-    if not tokens:
-        return
-    from tokenizers import Tokenizer
-
-    empty = {"type": "BPE", "vocab": {}, "merges": []}
-    normalizer = Tokenizer.from_str(
-        json.dumps({"version": "1.0", "normalizer": definition["normalizer"], "model": empty})
-    ).normalizer
-    for token in tokens:
-        content = normalizer.normalize_str(token["content"])
-        blank = [character.isspace() or character == _WORD_MARK for character in content]
-        spans = any(here and not there for there, here in pairwise(blank))
-        looks_back = token.get("single_word") and any(blank[:1])
-        if spans or looks_back:
-            raise _NoRule(
-                f"the added token {token['content']!r} matches across a space once it is normalized"
-            )
-        if any(step["type"] == "Precompiled" for step in steps):  # what it makes of " \u0301" is not known
-            raise _NoRule(f"the added token {token['content']!r} beside a Precompiled normalizer")
-
-
-def _check_normalizer(steps: list[dict[str, Any]], splitter: dict[str, Any] | None) -> bool:
-    """True when it prepends the word mark to a text. Raises _NoRule when it may look across a cut."""
-    kinds = [step["type"] for step in steps]
-    for step in steps:
-        if step["type"] == "Replace":
-            _check_replace(step, splitter)
-        elif step["type"] == "Precompiled":
-            _check_precompiled(step)
-        elif step["type"] not in (*_LOCAL_NORMALIZERS, "Prepend"):
-            raise _NoRule(f"the normalizer {step['type']}")
-    if "Prepend" not in kinds:
-        return False
-    known = kinds == ["Prepend", "Replace"] and _marks_each_space(steps[1]) and splitter is None
-    if not known or steps[0].get("prepend") != _WORD_MARK:
-        raise _NoRule("a Prepend normalizer among other steps")
-    return True
-
-
-def _check_replace(step: dict[str, Any], splitter: dict[str, Any] | None) -> None:
-    """Known: space to word mark, a run of spaces to one of them, and ALBERT's quotation marks."""
-    pattern, content = step.get("pattern"), step.get("content")
-    if pattern in ({"String": "``"}, {"String": "''"}) and content == '"':
-        return
-    if pattern == {"Regex": " {2,}"} and content == " ":
-        return
-    marks_spaces = pattern in ({"String": " "}, {"Regex": " {2,}"}) and content == _WORD_MARK
-    if not (marks_spaces and (splitter is None or splitter.get("replacement") == _WORD_MARK)):
-        raise _NoRule("a Replace normalizer that is not known")
-
-
-def _marks_each_space(step: dict[str, Any]) -> bool:
-    marks = step.get("pattern") == {"String": " "} and step.get("content") == _WORD_MARK
-    return step["type"] == "Replace" and marks
-
-
-def _check_precompiled(step: dict[str, Any]) -> None:
-    """A table of SentencePiece works on single characters here; it must leave these as they are."""
-    from base64 import b64decode
-
-    from tokenizers.normalizers import Precompiled
-
-    table = Precompiled(b64decode(step["precompiled_charsmap"]))
-    for character in map(chr, range(0x20, 0x7F)):
-        changed = table.normalize_str(character)
-        blank = changed.split() != [changed] or _WORD_MARK in changed
-        if changed != character and (character == " " or blank):
-            raise _NoRule(f"a Precompiled normalizer that turns {character!r} into {changed!r}")
 
 
 def _find_splitter(steps: list[dict[str, Any]]) -> tuple[dict[str, Any] | None, bool]:
     """(the step that always puts a border at a space, whether one only marks spaces instead).
 
-    Steps after the splitter see its pieces one by one. Raises _NoRule for one that is not known.
+    Steps after the splitter see its pieces one by one. Raises NoRule for one that is not known.
     """
     for step in steps:
         kind = step["type"]
         if kind == "ByteLevel":
             return (step, False) if step.get("use_regex", True) else (None, False)
         if kind == "Metaspace":
-            return (step, False) if step.get("split", True) else (None, step.get("replacement") == _WORD_MARK)
+            return (step, False) if step.get("split", True) else (None, step.get("replacement") == WORD_MARK)
         if kind in _SPLIT_AT_WHITESPACE:
             return step, False
         if kind == "Split":
@@ -239,11 +162,11 @@ def _find_splitter(steps: list[dict[str, Any]]) -> tuple[dict[str, Any] | None, 
                 ("Removed", True),
             )
             if not isolates or step.get("pattern", {}).get("Regex") not in KNOWN_PATTERNS:
-                raise _NoRule("a Split pattern that is not known")
+                raise NoRule("a Split pattern that is not known")
             return step, False
         if kind == "Digits" or (kind == "Punctuation" and step.get("behavior", "Isolated") == "Isolated"):
             continue  # looks at one character; the next step has to make the border
-        raise _NoRule(f"the pre-tokenizer {kind}")
+        raise NoRule(f"the pre-tokenizer {kind}")
     return None, False
 
 
@@ -270,7 +193,7 @@ def _splits_behind_line_feed(steps: list[dict[str, Any]], added: list[dict[str, 
 
 
 def _check_vocabulary(model: dict[str, Any], marks_spaces: bool) -> None:
-    """Raises _NoRule unless this is a BPE that no merge can take across a marked space.
+    """Raises NoRule unless this is a BPE that no merge can take across a marked space.
 
     A unigram model is left out: its sums of scores over a whole text round differently in parts.
     """
@@ -278,14 +201,14 @@ def _check_vocabulary(model: dict[str, Any], marks_spaces: bool) -> None:
         "merges" not in model
         or model.get("ignore_merges")
         or not marks_spaces
-        or _WORD_MARK not in model["vocab"]
+        or WORD_MARK not in model["vocab"]
     ):
-        raise _NoRule("no pre-tokenizer that splits at spaces")
+        raise NoRule("no pre-tokenizer that splits at spaces")
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
-        raise _NoRule("a mark for parts of words, and no pre-tokenizer that splits at spaces")
+        raise NoRule("a mark for parts of words, and no pre-tokenizer that splits at spaces")
     for token in model["vocab"]:
-        if _WORD_MARK in token.lstrip(_WORD_MARK):
-            raise _NoRule(f"the token {token!r} spans a space")
+        if WORD_MARK in token.lstrip(WORD_MARK):
+            raise NoRule(f"the token {token!r} spans a space")
 
 
 def _flatten(part: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
