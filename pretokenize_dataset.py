@@ -24,13 +24,10 @@ from data_loading.task_commands import add_block_range, check_task, run_task
 
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
-    from data_loading.pretokenizer.job import Result
     from data_loading.pretokenizer.options import Options
     from data_loading.pretokenizer.plan import Plan
     from data_loading.pretokenizer.source import Source
     from data_loading.tokenizer import Tokenizer as AnyTokenizer
-
-DTYPES = {"<u2": "uint16", "<u4": "uint32"}
 
 EXAMPLES = """\
 examples:
@@ -214,6 +211,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
     from data_loading.pretokenizer.job import pretokenize
     from data_loading.pretokenizer.options import Options
     from data_loading.pretokenizer.special_tokens import choose
+    from data_loading.pretokenizer.telling import facts_of, next_command, summary_of
     from memory import record_to, stage
 
     if options.workers is not None and options.workers < 0:
@@ -254,14 +252,15 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
     if options.json:
         import json
 
-        facts = [_facts(result) for result in results]
+        facts = [facts_of(result) for result in results]
         if len(facts) == 2:
             facts[0]["val"] = facts[1]
         if formats:
             facts[0]["exports"] = [exported.to_json() for exported in exports]
         return _tell(json.dumps(facts[0], indent=2))
-    told = [*map(_summary, results), *(exported.told() for exported in exports)]
-    return _tell("\n".join([*told, _next(results, options, spec)]))
+    told = [*map(summary_of, results), *(exported.told() for exported in exports)]
+    usual = is_stdlib(options.files) and len(results) == 1 and options.output is None
+    return _tell("\n".join([*told, next_command(results, spec, is_usual_stdlib=usual)]))
 
 
 def _plan(
@@ -354,149 +353,6 @@ def _run_limit(given: str | None) -> int:
 
 def _log_to(stream: Any) -> Callable[[str], None]:
     return lambda line: print(line, file=stream, flush=True)
-
-
-def _facts(result: Result) -> dict[str, Any]:
-    return {
-        "path": str(result.path),
-        "made": result.made,
-        "tokens": result.manifest["tokens"],
-        "text_tokens": result.text_tokens,
-        "documents": result.manifest["documents"],
-        "text_bytes": result.text_bytes,
-        "file_bytes": result.file_bytes,
-        "shards": len(result.manifest.get("shards", [])) or None,
-        "val": result.manifest.get("val"),
-        "dtype": result.manifest["dtype"],
-        "tokenizer": result.manifest["tokenizer"],
-        "engine": result.manifest["engine"],
-        "fingerprint": result.manifest["fingerprint"],
-        "seconds": round(result.seconds, 3),
-        "peak_memory_bytes": result.peak_bytes,
-    }
-
-
-def _summary(result: Result) -> str:
-    from memory import format_bytes
-
-    manifest, name = result.manifest, result.manifest["tokenizer"]["name"]
-    documents = _count(manifest["documents"], "document")
-    behind = "it" if manifest["documents"] == 1 else "each"
-    appended = f" and an end-of-text id after {behind}" if manifest["tokenizer"]["eot_appended"] else ""
-    what = (
-        f"{result.path}: {_count(result.text_tokens, 'token')} of text in {documents}{appended}, "
-        f"{format_bytes(result.file_bytes)} ({DTYPES[manifest['dtype']]}), tokenizer {name}"
-    )
-    what += _form(manifest)
-    if result.made:
-        made = f"made in {result.seconds:.1f} s{_rate(result)} by engine {manifest['engine']['name']}"
-        if result.peak_bytes is not None:
-            made += f", in at most {format_bytes(result.peak_bytes)} of memory, all processes together"
-        lines = [what, made]
-    else:
-        lines = [what, "up to date: nothing to do (--overwrite makes it anew)"]
-    return "\n".join(lines)
-
-
-def _rate(result: Result) -> str:
-    """Nothing where a limit was reached in a source that does not know how much of it was read."""
-    from data_loading.pretokenizer.manifest import is_limited
-
-    if is_limited(result.manifest) and "read_bytes" not in result.manifest["sources"][-1]:
-        return ""
-    return f" ({result.text_bytes / 1e6 / result.seconds:.1f} MB/s)"
-
-
-def _form(manifest: dict[str, Any]) -> str:
-    """What a user asked for of the set's form."""
-    words = ""
-    if "shards" in manifest:
-        words += f", {_count(len(manifest['shards']), 'shard')}"
-    if "val" in manifest:
-        held_out = sum(stop - start for start, stop in manifest["val"]["ranges"])
-        words += f", the last {_count(held_out, 'token')} held out"
-        if len(manifest["val"]["ranges"]) > 1:
-            words = words.replace("the last ", "")
-    return words
-
-
-def _next(results: list[Result], options: argparse.Namespace, spec: Tokenizer) -> str:
-    """The command that trains on it, or why there is none."""
-    import shlex
-
-    if is_stdlib(options.files) and len(results) == 1 and options.output is None:
-        train = [] if spec.name == "bytes" else _overrides(spec)
-    else:
-        keys = ("dataset.path", "dataset.val_path")
-        paths = [f"{key}={result.path}" for key, result in zip(keys, results, strict=False)]
-        manifests = [result.manifest for result in results]
-        halves = _halves(results[0].path) if len(results) == 1 else None
-        if halves is not None:
-            stem, manifests = halves
-            paths = [f"dataset.path={stem}"]
-        fitting = _fitting(manifests)
-        if fitting is None:
-            return "too short to train on: two tokens are needed to train on and two to hold out"
-        train = ["dataset=text", *paths, *_overrides(spec), *fitting]
-    return f"next: {shlex.join(['python', 'experiments.py', 'model=32d', *train])}"
-
-
-def _halves(path: Path) -> tuple[Path, list[dict[str, Any]]] | None:
-    """X, and the manifests of X_train and X_validation: the set is one of them, the other is there."""
-    from data_loading.set_files import SetFiles, other_halves
-    from data_loading.token_set import read_manifest
-
-    others = [other.tokens for other in other_halves(SetFiles(path)) if other.exists]
-    if len(others) != 1:
-        return None
-    train, val = sorted((path, others[0]), key=lambda half: not SetFiles(half).stem.name.endswith("_train"))
-    manifests = [manifest for half in (train, val) if (manifest := read_manifest(half)) is not None]
-    stem = SetFiles(train).stem
-    return (stem.with_name(stem.name.removesuffix("_train")), manifests) if len(manifests) == 2 else None
-
-
-def _fitting(manifests: list[dict[str, Any]]) -> list[str] | None:
-    """What a text needs that is too short for the usual windows and batches; None where nothing helps."""
-    from conf.schema import DEFAULT_EFFECTIVE_BATCH, Training
-
-    to_train, held_out = _lengths(manifests)
-    shortest = min(max(to_train, default=0), max(held_out, default=0)) - 1
-    if shortest < 1:
-        return None
-    seq_len = min(Training().seq_len, 1 << (shortest.bit_length() - 1))
-    batch = min(DEFAULT_EFFECTIVE_BATCH, sum((length - 1) // seq_len for length in to_train))
-    needed = {"seq_len": (seq_len, Training().seq_len), "effective_batch": (batch, DEFAULT_EFFECTIVE_BATCH)}
-    return [f"training.{key}={fits}" for key, (fits, usual) in needed.items() if fits != usual]
-
-
-def _lengths(manifests: list[dict[str, Any]]) -> tuple[list[int], list[int]]:
-    """Tokens of each stretch to train on, and of each that is held out."""
-    from conf.schema import Dataset
-    from data_loading.splits import other_ranges
-
-    tokens = [manifest["tokens"] for manifest in manifests]
-    if len(tokens) == 2:
-        return [tokens[0]], [tokens[1]]
-    if "val" in manifests[0]:
-        val = [range(*given) for given in manifests[0]["val"]["ranges"]]
-        return [len(part) for part in other_ranges(tokens[0], val)], [len(part) for part in val]
-    held_out = round(tokens[0] * Dataset().val_fraction)
-    return [tokens[0] - held_out], [held_out]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
-def _overrides(spec: Tokenizer) -> list[str]:
-    """How `experiments.py` is told of the same tokenizer."""
-    from data_loading.lookup import KNOWN
-
-    if spec.path is not None:
-        return ["tokenizer=custom", f"tokenizer.path={spec.path}"]
-    if spec.name not in KNOWN:
-        return ["tokenizer=custom", f"tokenizer.repo={spec.repo}"]
-    return [f"tokenizer={spec.name}"]
 
 
 if __name__ == "__main__":
