@@ -67,7 +67,7 @@ def test_val_is_not_advised_where_it_was_given(tmp_path: Path) -> None:
     pair = [tokenized(tmp_path / "x_train.txt", "one two"), tokenized(tmp_path / "x_validation.txt", "three")]
     told: dict[int, list[str]] = {1: [], 2: []}
     for sets in (pair[:1], pair):
-        export(formats_of("megatron"), sets, BytesTokenizer(), ["a.txt"], told[len(sets)].append)
+        export(formats_of("megatron"), sets, BytesTokenizer(), told[len(sets)].append)
     assert "--val" in "".join(told[1])
     assert told[2] == []
 
