@@ -89,7 +89,7 @@ def test_no_character_beside_a_cut_changes_an_id(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("family", ["gpt2", "cl100k_ignore_merges", "o200k_removed", "qwen2"])
 def test_no_character_of_unicode_beside_a_cut_changes_an_id(
     family: str, tokenizer_folder: Callable[[str], Path]

@@ -148,7 +148,7 @@ def test_where_there_is_a_rule_its_cuts_change_no_id(found: Part, text: str) -> 
     check(found, text)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @settings(max_examples=3_000, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(found=any_definition, text=text)
 def test_where_there_is_a_rule_its_cuts_change_no_id_in_many_more(found: Part, text: str) -> None:

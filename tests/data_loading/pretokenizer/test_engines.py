@@ -132,18 +132,23 @@ def test_words_around_a_character_of_another_unicode_go_to_the_reference(
         assert 0 < sum(given_to_reference) <= 3 * len(word.encode()) + 20, "only what stands around it"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "family", "pattern"),
     [
-        *(("fastokens", "gpt2_as_split", pattern) for pattern in KNOWN_PATTERNS),
         *(
-            (name, family, None)
-            for name in ("fastokens", "gigatoken")
-            for family in ("gpt2", "o200k_removed")
+            pytest.param("fastokens", "gpt2_as_split", pattern, marks=pytest.mark.soak)
+            for pattern in KNOWN_PATTERNS
         ),
-        ("fastokens", "qwen2", None),
-        ("gigatoken", "metaspace_bpe", None),
+        *(pytest.param(name, "gpt2", None, marks=pytest.mark.slow) for name in ("fastokens", "gigatoken")),
+        *(
+            pytest.param(*case, None, marks=pytest.mark.soak)
+            for case in (
+                ("fastokens", "o200k_removed"),
+                ("gigatoken", "o200k_removed"),
+                ("fastokens", "qwen2"),
+                ("gigatoken", "metaspace_bpe"),
+            )
+        ),
     ],
 )
 def test_all_of_unicode(name: str, family: str, pattern: str | None, tokenizer_folder: Folder) -> None:

@@ -190,7 +190,7 @@ class TestMerged:
     ) -> None:
         division.check(tmp_path_factory.mktemp("sets"))
 
-    @pytest.mark.slow
+    @pytest.mark.soak
     @settings(max_examples=400)
     @given(division=divisions)
     def test_always(self, division: Division, tmp_path_factory: pytest.TempPathFactory) -> None:
