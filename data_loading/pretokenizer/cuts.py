@@ -22,6 +22,7 @@ Whatever is not listed here as known to be safe has no rule: such documents are 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -224,52 +225,59 @@ def last_cut(data: bytes | bytearray, rule: CutRule, start: int, stop: int) -> i
 
     Where the rule drops the space, data[p + 1:] is what follows.
     """
-    import numpy as np
-
     stop = min(stop, len(data) - (2 if rule.drop_space else 1))
     width = 1 << 12
     high = stop
     while high > start:
         low = max(start, high - width)  # candidates p in (low, high]
-        found = _cuts(np.frombuffer(data, np.uint8), low, high, rule)
-        if len(found):
-            return int(found[-1])
+        found = next(_cuts(data, low, high, rule, step=-1), None)
+        if found is not None:
+            return found
         high, width = low, width * 8
     return None
 
 
 def first_cut(data: bytes | bytearray, rule: CutRule, start: int) -> int | None:
     """The first safe cut p with p > start."""
-    import numpy as np
-
     stop = len(data) - (2 if rule.drop_space else 1)
     low, width = max(start, 0), 1 << 12
     while low < stop:
         high = min(stop, low + width)
-        found = _cuts(np.frombuffer(data, np.uint8), low, high, rule)
-        if len(found):
-            return int(found[0])
+        found = next(_cuts(data, low, high, rule, step=1), None)
+        if found is not None:
+            return found
         low, width = high, width * 8
     return None
 
 
-def _cuts(data: Any, low: int, high: int, rule: CutRule) -> Any:
-    """The safe cuts p with low < p <= high, ascending. data: uint8, longer than `high`."""
+def _cuts(data: bytes | bytearray, low: int, high: int, rule: CutRule, *, step: int) -> Iterator[int]:
+    """The safe cuts p with low < p <= high, ascending or (step -1) descending. data: longer than `high`.
+
+    What lies beside a place outside ASCII is looked at only where that is asked for.
+    """
     import numpy as np
 
-    before, after = data[low:high], data[low + 1 : high + 1]
+    window = np.frombuffer(data, np.uint8, high - low + 1, low)
+    before, after = window[:-1], window[1:]
     if rule.everywhere:
-        return low + 1 + np.flatnonzero((after & 0xC0) != 0x80)  # not inside a character of UTF-8
+        safe = (after & 0xC0) != 0x80  # not inside a character of UTF-8
+        yield from map(int, low + 1 + np.flatnonzero(safe)[::step])
+        return
     wanted = np.zeros(len(after), bool)
     for byte in rule.before:
         wanted |= after == byte
     safe = wanted & (before >= 0x21) & (before <= 0x7E)
-    if rule.behind_words:
-        doubtful = np.flatnonzero(wanted & (before >= 0x80))
-        safe[doubtful] = is_word_behind(data, low + 1 + doubtful)
+    behind = wanted & (before >= 0x80) if rule.behind_words else np.zeros(len(after), bool)
+    ahead = np.zeros(len(after), bool)
     if rule.at_lines:
         at_line = before == LINE_FEED
         safe |= at_line & (after >= 0x21) & (after <= 0x7E) & (after != SLASH)
-        doubtful = np.flatnonzero(at_line & (after >= 0x80))
-        safe[doubtful] = is_word_ahead(data, low + 1 + doubtful)
-    return low + 1 + np.flatnonzero(safe)
+        ahead = at_line & (after >= 0x80)
+    for index in np.flatnonzero(safe | behind | ahead)[::step].tolist():
+        place = low + 1 + index
+        if (
+            safe[index]
+            or (behind[index] and is_word_behind(data, place))
+            or (ahead[index] and is_word_ahead(data, place))
+        ):
+            yield place
