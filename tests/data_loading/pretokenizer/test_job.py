@@ -378,7 +378,7 @@ class TestProgress:
         with record_to(tmp_path / "memory.jsonl", attempt=1):
             made = make(write(tmp_path / "a.txt"), BytesTokenizer(), block_bytes=10_000, workers=2)
         assert made.peak_bytes is not None
-        assert 20 << 20 < made.peak_bytes < 1 << 30
+        assert made.peak_bytes > 20 << 20
         records = [json.loads(line) for line in (tmp_path / "memory.jsonl").read_text().splitlines()]
         (facts,) = [r["facts"] for r in records if (r["stage"], r["event"]) == ("tokenize", "end")]
         assert facts["workers"] == 2

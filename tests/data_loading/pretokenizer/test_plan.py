@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,8 +102,13 @@ def test_what_would_be_refused_is_told_with_its_reason(
 def test_an_unfinished_attempt_is_told(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
+    note, noted = Journal.note, []
+
+    def stop(journal: Journal, *progress: Any) -> None:
+        if noted:
+            raise KeyboardInterrupt
+        noted.append(progress)
+        note(journal, *progress)
 
     monkeypatch.setattr(Journal, "note", stop)
     (here / "a.txt").write_text(TEXT * 200_000)

@@ -170,7 +170,7 @@ def test_what_is_no_text_is_not_called_a_run_without_spaces(
     message = refused(capsys, *command)
     assert f"a.txt: byte 0 (0x{data[0]:02x}) is not utf-8. Say how the text is encoded (--encoding" in message
     assert "such bytes in the text" in message
-    assert "no space to cut at" in refused(capsys, *command, "--errors", "replace")
+    assert "no place to cut at" in refused(capsys, *command, "--errors", "replace")
 
 
 def test_a_run_may_end_inside_a_character(
@@ -179,6 +179,6 @@ def test_a_run_may_end_inside_a_character(
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text("\u00e9" * 700_000)
     limit = str((1 << 20) - 5)
-    assert "no space to cut at" in refused(capsys, "a.txt", "--tokenizer", gpt2, "--run-limit", limit)
+    assert "no place to cut at" in refused(capsys, "a.txt", "--tokenizer", gpt2, "--run-limit", limit)
     Path("a.txt").write_text("a" + "\u00e9" * 700_000)
-    assert "no space to cut at" in refused(capsys, "a.txt", "--tokenizer", gpt2, "--run-limit", limit)
+    assert "no place to cut at" in refused(capsys, "a.txt", "--tokenizer", gpt2, "--run-limit", limit)
