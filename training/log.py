@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -27,7 +27,7 @@ def log_to(path: Path, *, terminal: bool) -> Iterator[None]:
     """
     logging.raiseExceptions = False  # a full disk or a closed terminal must not stop the run
     root = logging.getLogger()
-    with open(path, "a", encoding="utf-8") as file:
+    with _opened(path) as file:
         in_file = logging.StreamHandler(file)
         in_file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
         handlers: list[logging.Handler] = [in_file]
@@ -49,6 +49,17 @@ def log_to(path: Path, *, terminal: bool) -> Iterator[None]:
             logging.captureWarnings(False)
             for handler in handlers:
                 root.removeHandler(handler)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    """For appending. What a full disk does not take any more is given up when it is closed."""
+    file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+    try:
+        yield file
+    finally:
+        with suppress(OSError):
+            file.close()
 
 
 def terminal_handler(stream: TextIO) -> logging.Handler:
