@@ -120,6 +120,11 @@ def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
         with tokenizing, staging(job.files) as folder:
             try:
                 target = _Target(job, folder, choice, is_continued=is_continued)
+            except OSError:
+                if not is_continued:
+                    _clear(folder, keep_duplicates=inputs.duplicates is not None)
+                raise
+            try:
                 _tokenize(job, choice, workers, comparison, target)
             finally:
                 written = target.writer.written

@@ -436,15 +436,16 @@ class TestDisk:
         ], "nothing was done, so nothing is kept"  # fmt: skip
 
     @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+    @pytest.mark.parametrize("when", ["append", "__init__"])
     def test_no_space_while_writing(
-        self, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, number: int, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from data_loading.pretokenizer.writer import SetWriter
 
         def full(*arguments: object) -> None:
             raise OSError(number, os.strerror(number))
 
-        monkeypatch.setattr(SetWriter, "append", full)
+        monkeypatch.setattr(SetWriter, when, full)
         with pytest.raises(UserError) as told:
             make(write(tmp_path / "a.txt"), BytesTokenizer())
         assert str(told.value) == (
