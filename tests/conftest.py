@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,24 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 # starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Compiling our files anew is a third of the time of a short process, and tests start hundreds.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+def _not_waiting(descriptor: int) -> None:
+    """In place of fsync(2) in this process: a wrong descriptor is still an error.
+
+    No test cuts the power, and what a process has written survives its death. Processes that tests
+    start do wait for the disk.
+    """
+    os.fstat(descriptor)
+
+
+for _name in ("fsync", "fdatasync"):
+    if hasattr(os, _name):
+        setattr(os, _name, _not_waiting)
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -41,6 +60,35 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("no real-text folder ../shared/data beside this checkout")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Two are no faster on small matrices, and wait for each other where the cores have other work."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
+@pytest.fixture
+def hears_hangup() -> Iterator[None]:
+    """SIGHUP is not ignored, also where these tests were started with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """(inode, size) of what this process has had written to the device, in this order."""
+    found: list[tuple[int, int]] = []
+
+    def noted(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        found.append((status.st_ino, status.st_size))
+
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, noted)
+    return found
 
 
 @pytest.fixture

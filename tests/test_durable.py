@@ -39,6 +39,17 @@ def test_atomic_file_replaces_whole(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.json"]
 
 
+def test_the_device_has_the_content_before_the_name_and_then_the_name(
+    tmp_path: Path, synced: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    had: list[int] = []
+    monkeypatch.setattr(durable, "on_point", lambda name: had.append(len(synced)))
+    durable.write_text(tmp_path / "a.txt", "new")
+    assert synced[0] == ((tmp_path / "a.txt").stat().st_ino, 3)
+    assert synced[1][0] == tmp_path.stat().st_ino
+    assert had == [1, 2], "before and after the rename"
+
+
 def test_an_exception_leaves_the_old_file_and_no_temporary(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     durable.write_text(path, "old")

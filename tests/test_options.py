@@ -18,7 +18,7 @@ GROUPS = ("model", "arch", "dataset", "tokenizer", "optimizer", "schedule", "tra
 LARGE = {"160d", "192d", "224d", "256d", "320d", "384d", "448d", "512d"}
 BASE = [
     "training.max_steps=1", "training.seq_len=16", "training.effective_batch=2", "training.evals=1",
-    "training.eval_tokens=32", "training.threads=2", "training.device=cpu",
+    "training.eval_tokens=32", "training.threads=1", "training.device=cpu",
 ]  # fmt: skip
 NEEDS = {
     ("dataset", "text"): ["dataset.path=Datasets/own.txt"],

@@ -76,6 +76,7 @@ def test_the_last_line_of_a_quiet_childs_stderr_is_kept() -> None:
         assert children.wait().last_error() is None
 
 
+@pytest.mark.usefixtures("hears_hangup")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 1), (signal.SIGHUP, 1)])
 def test_a_signal_goes_on_to_every_child_and_the_parent_waits(
     tmp_path: Path, number: signal.Signals, code: int
@@ -137,6 +138,7 @@ def test_a_hangup_that_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.usefixtures("hears_hangup")
 def test_handlers_are_put_back() -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
     with Children():

@@ -12,6 +12,7 @@ from training import interrupt
 from training.interrupt import SIGNALS, Interrupt, Interrupted
 
 
+@pytest.mark.usefixtures("hears_hangup")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_is_noted_and_raised_at_the_check(number: signal.Signals) -> None:
     before = signal.getsignal(number)
