@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import killed_at
 
 import durable
 from conf import UserError
@@ -31,36 +32,21 @@ POINTS = (
     "a.npy:moved_manifest.json",
 )
 
-KILLED = """
-import os, signal, sys
+MADE = """
 from pathlib import Path
-import durable
 from data_loading.pretokenizer.job import *
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
 
-seen = []
-def on_point(name):
-    seen.append(name)
-    if name == {point!r}:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-durable.on_point = on_point
 text = Path({text!r})
 source = TextFile(text, document_separator="of more")
 pretokenize(source, BytesTokenizer(), text.with_suffix(".npy"), Options(overwrite=True))
-print(*seen)
 """
 
 
 def make(text: Path) -> None:
     source = TextFile(text, document_separator="of more")
     pretokenize(source, BytesTokenizer(), text.with_suffix(".npy"), Options(overwrite=True))
-
-
-def run_killed(text: Path, point: str) -> subprocess.CompletedProcess[str]:
-    code = KILLED.format(text=str(text), point=point)
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
 def content(output: Path) -> tuple[str, dict[str, object]]:
@@ -92,7 +78,7 @@ def test_a_kill_at_a_named_point_leaves_the_old_or_the_new_set(
         text.write_text(OLD)
         make(text)
     text.write_text(NEW)
-    assert run_killed(text, point).returncode == -9
+    assert killed_at(point, lambda: make(text))
     assert names(tmp_path) != WHOLE, "the kill came in the middle"
     if next_one == "writer":
         make(text)
@@ -109,10 +95,26 @@ def test_a_kill_at_a_named_point_leaves_the_old_or_the_new_set(
         assert names(tmp_path) == WHOLE, "nothing is left over"
 
 
-def test_every_point_is_passed_in_this_order(tmp_path: Path) -> None:
+def test_every_point_is_passed_in_this_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text(NEW)
-    passed = run_killed(tmp_path / "a.txt", "never").stdout.split()
+    passed: list[str] = []
+    monkeypatch.setattr(durable, "on_point", passed.append)
+    make(tmp_path / "a.txt")
     assert tuple(point for point in passed if "json:" not in point) == POINTS
+
+
+def test_the_device_has_all_of_it_before_it_counts(
+    tmp_path: Path, synced: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    had: list[tuple[int, int]] = []
+    committed = "a.npy:before_commit"
+    monkeypatch.setattr(durable, "on_point", lambda name: had.extend(synced * (name == committed)))
+    (tmp_path / "a.txt").write_text(NEW)
+    make(tmp_path / "a.txt")
+    names = ("a.npy", "a.docs.npy", "a.npy.json", "a.tokenizer/bytes.json", "a.tokenizer")
+    made = [(tmp_path / name).stat() for name in names]
+    assert {(status.st_ino, status.st_size) for status in made} <= set(had)
+    assert tmp_path.stat().st_ino in [inode for inode, _ in synced[len(had) :]]
 
 
 def test_a_reader_that_may_not_finish_the_commit_refuses(
@@ -122,7 +124,7 @@ def test_a_reader_that_may_not_finish_the_commit_refuses(
     text.write_text(OLD)
     make(text)
     text.write_text(NEW)
-    run_killed(text, "a.npy:moved_docs.npy")
+    assert killed_at("a.npy:moved_docs.npy", lambda: make(text))
 
     def read_only(*arguments: object, **options: object) -> None:
         raise OSError(30, "Read-only file system")
@@ -136,7 +138,7 @@ def test_a_reader_waits_for_a_writer_that_is_at_it(tmp_path: Path) -> None:
     """The lock is the writer's while it moves files; here it is held by a process that then ends."""
     text = tmp_path / "a.txt"
     text.write_text(NEW)
-    run_killed(text, "a.npy:after_commit")
+    assert killed_at("a.npy:after_commit", lambda: make(text))
     files = SetFiles(tmp_path / "a.npy")
     code = (
         "import durable, time\n"
@@ -152,7 +154,7 @@ def test_a_reader_waits_for_a_writer_that_is_at_it(tmp_path: Path) -> None:
 def test_finishing_twice_changes_nothing(tmp_path: Path) -> None:
     text = tmp_path / "a.txt"
     text.write_text(NEW)
-    run_killed(text, "a.npy:moved_tokenizer")
+    assert killed_at("a.npy:moved_tokenizer", lambda: make(text))
     files = SetFiles(tmp_path / "a.npy")
     finish_commit(files)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -176,7 +178,7 @@ def test_a_kill_at_any_moment(run: int, tmp_path: Path) -> None:
     text.write_text(OLD)
     make(text)
     text.write_text(NEW)
-    code = KILLED.format(text=str(text), point="never")
+    code = MADE.format(text=str(text))
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
         process.wait(timeout=0.15 + run * 0.01)

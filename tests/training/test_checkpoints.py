@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from forked import killed_at
 
+import durable
 from training.checkpoints import Checkpoint, Checkpoints, CorruptError, checkpoint_steps, load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +44,20 @@ def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
     assert checkpoints.newest() is None
     checkpoints.save(checkpoint(5))
     assert_equal(checkpoints.newest(), 5)
+
+
+def test_the_device_has_all_of_it_before_it_is_named(
+    tmp_path: Path, synced: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    had: list[tuple[int, int]] = []
+    to_be_renamed = "checkpoint:before_rename"
+    monkeypatch.setattr(durable, "on_point", lambda name: had.extend(synced * (name == to_be_renamed)))
+    folder = Checkpoints(tmp_path, keep=2).save(checkpoint(5))
+    files = {(path.stat().st_ino, path.stat().st_size) for path in folder.iterdir()}
+    assert len(files) == 3
+    assert files <= set(had)
+    assert had[-1][0] == folder.stat().st_ino
+    assert tmp_path.stat().st_ino in [inode for inode, _ in synced[len(had) :]]
 
 
 def test_the_last_ones_and_the_best_are_kept(tmp_path: Path) -> None:
@@ -99,32 +112,15 @@ def test_all_corrupt_means_from_the_beginning(tmp_path: Path) -> None:
 def test_a_kill_at_any_point_leaves_only_whole_checkpoints(
     tmp_path: Path, point: str, survivors: list[int]
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path), point, str(Path(__file__).parent)],
-        cwd=ROOT, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    checkpoints.save(checkpoint(1))
+    checkpoints.save(checkpoint(2))
+    assert killed_at(point, lambda: checkpoints.save(checkpoint(3)))
     checkpoints = Checkpoints(tmp_path, keep=2)
     assert checkpoint_steps(tmp_path) == survivors
     assert_equal(checkpoints.newest(), survivors[-1])
     checkpoints.save(checkpoint(4))
     assert sorted(os.listdir(tmp_path)) == [f"step-{step:08d}" for step in (survivors[-1], 4)]
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-folder, point, tests = sys.argv[1:]
-sys.path.insert(0, tests)
-import durable
-from test_checkpoints import checkpoint
-from training.checkpoints import Checkpoints
-checkpoints = Checkpoints(Path(folder), keep=2)
-checkpoints.save(checkpoint(1))
-checkpoints.save(checkpoint(2))
-durable.on_point = lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None
-checkpoints.save(checkpoint(3))
-"""
 
 
 @pytest.mark.privileged

@@ -5,13 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from forked import killed_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -307,20 +306,6 @@ class TestAppend:
             make(tmp_path / "set", b, append=True, overwrite=True)
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import durable
-from tests.data_loading.pretokenizer.test_shard_sets import make
-
-def on_point(name):
-    print(name, flush=True)
-    if name == sys.argv[1]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-durable.on_point = on_point
-make(Path("set"), Path("b.txt"), block_bytes=100, **eval(sys.argv[2]))
-"""
 KILLS = [
     *(("new", point) for point in ("noted", "after_commit", "moved_tokenizer", "moved_manifest.json")),
     *(("overwrite", point) for point in ("appended", "moved_shard_00001.npy", "moved_shard_00001.docs.npy")),
@@ -342,15 +327,7 @@ def test_killed_and_typed_again(
         make(Path("set"), a, shard_tokens=700)
     if how == "overwrite":
         options["overwrite"] = True
-    command = [sys.executable, "-c", KILLED, f"set:{point}", repr(options)]
-    killed = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
-        capture_output=True,
-        text=True,
-    )
-    assert killed.returncode == -9, killed.stderr + killed.stdout
+    assert killed_at(f"set:{point}", lambda: make(Path("set"), b, block_bytes=100, **options))
     found = None
     if how != "new" or point.startswith(("after", "moved")):
         found = open_token_set(Path("set"))  # the old one or the new one, whole
