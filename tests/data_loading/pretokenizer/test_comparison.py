@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +16,18 @@ import pytest
 
 from conf import UserError
 from data_loading.pretokenizer import comparison, making, parity
-from data_loading.pretokenizer.children import Channel
 from data_loading.pretokenizer.engine import Unsupported
 from data_loading.pretokenizer.engines import chosen_before
-from data_loading.pretokenizer.job import Result, pretokenize
+from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.journal import read_engine, read_job, read_progress, write_engine
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.pretokenizer.writer import SetWriter
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import training_text
+from tests.data_loading.pretokenizer.trials import Doomed, Dying, Late, Mortal, Wrong, make
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@dataclass(frozen=True)
-class Wrong(comparison._Encode):
-    def run(self, channel: Channel) -> None:
-        channel.answer(0, np.zeros(3, np.uint32))
-
-
-@dataclass(frozen=True)
-class Late(comparison._Encode):
-    def run(self, channel: Channel) -> None:
-        time.sleep(0.7)
-        super().run(channel)
-
-
-@dataclass(frozen=True)
-class Dying(comparison._Encode):
-    def run(self, channel: Channel) -> None:
-        raise SystemExit(7)
 
 
 @pytest.fixture
@@ -58,14 +35,6 @@ def text(tmp_path: Path) -> Path:
     path = tmp_path / "a.txt"
     path.write_text("".join(training_text()) * 12)
     return path
-
-
-def make(text: Path, folder: Path, output: str = "a.npy", workers: int = 2) -> tuple[Result, list[str]]:
-    said: list[str] = []
-    options = Options(workers=workers, block_bytes=20_000)
-    tokenizer = read_tokenizer(folder, "gpt2")
-    result = pretokenize(TextFile(text), tokenizer, text.with_name(output), options, said.append)
-    return result, said
 
 
 @pytest.fixture
@@ -133,26 +102,6 @@ def test_an_engine_that_does_not_take_the_tokenizer(
     assert issubclass(Unsupported, ValueError)
 
 
-@dataclass(frozen=True)
-class Mortal(parity.Trial):
-    """Kills itself where it is compared for the first time, or always."""
-
-    always = False
-
-    def run(self, channel: Channel) -> None:
-        mark = Path(os.environ["HIGHWATER_TEST_MARK"])
-        with suppress(FileExistsError):
-            mark.touch(exist_ok=self.always)
-            time.sleep(0.4)
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().run(channel)
-
-
-@dataclass(frozen=True)
-class Doomed(Mortal):
-    always = True
-
-
 def test_a_reference_that_dies_is_asked_again_before_the_work(
     text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +140,7 @@ import os, signal, sys
 from pathlib import Path
 import durable
 from data_loading.pretokenizer import comparison
-from tests.data_loading.pretokenizer.test_comparison import Late, make
+from tests.data_loading.pretokenizer.trials import Late, make
 
 noted = []
 def on_point(name):

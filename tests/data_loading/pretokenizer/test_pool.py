@@ -9,9 +9,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ import psutil
 import pytest
 
 from conf import UserError
-from data_loading.pretokenizer.blocks import Block, BlockEncoder, Chunk, EncodedBlock
-from data_loading.pretokenizer.bytes_engine import BytesEngine
+from data_loading.pretokenizer.blocks import Block, Chunk, EncodedBlock
 from data_loading.pretokenizer.children import Child
 from data_loading.pretokenizer.pool import Work, WorkerDied, _Pool, cores, encode_in_order
 from memory.cgroup import find_levels
+from tests.data_loading.pretokenizer.works import Wearing, fragile
 
 ROOT = Path(__file__).resolve().parents[3]
 BYTES = Work(engine="bytes", definition="", eot_id=256, vocab_size=257, errors="strict")
@@ -144,35 +143,6 @@ def test_cores_are_those_this_process_may_use() -> None:
     assert cores() == len(os.sched_getaffinity(0))
 
 
-@dataclass(frozen=True)
-class Fragile(Work):
-    """Bytes, but a text with `poison` ends the worker that gets it.
-
-    definition: how, a signal's name or `exit`; after a comma a file that lets each poison act once.
-    """
-
-    def encoder(self) -> BlockEncoder:
-        how, _, once = self.definition.partition(",")
-        encode = super().encoder()
-
-        class Engine(BytesEngine):
-            def encode_batch(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-                poison = next((text for text in texts if b"poison" in text), None)
-                if poison and not (once and Path(once, poison.decode()).exists()):
-                    if once:
-                        Path(once, poison.decode()).touch()
-                    if how == "exit":
-                        os._exit(3)
-                    os.kill(os.getpid(), getattr(signal, how))
-                return super().encode_batch(texts)
-
-        return replace(encode, engine=Engine(""))
-
-
-def fragile(how: str) -> Fragile:
-    return Fragile(engine="bytes", definition=how, eot_id=256, vocab_size=257, errors="strict")
-
-
 def with_poison(count: int, *at: int) -> Iterator[Block]:
     for index in range(count):
         data = b"poison%d" % index if index in at else b"%d" % index
@@ -276,25 +246,6 @@ def silent(line: str) -> None:
     pass
 
 
-@dataclass(frozen=True)
-class Wearing(Work):
-    """Worn after every third block; each document ends with the process id of its worker."""
-
-    def encoder(self) -> BlockEncoder:
-        class Engine(BytesEngine):
-            blocks = 0
-
-            def encode_batch(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-                self.blocks += 1
-                return super().encode_batch([text + b" %d" % os.getpid() for text in texts])
-
-            @property
-            def worn(self) -> bool:
-                return self.blocks >= 3
-
-        return replace(super().encoder(), engine=Engine(""))
-
-
 def test_a_worn_worker_hands_over_to_a_fresh_one() -> None:
     work = Wearing(engine="bytes", definition="", eot_id=256, vocab_size=257, errors="strict")
     log: list[str] = []
@@ -313,22 +264,6 @@ from tests.data_loading.pretokenizer.test_pool import *
 
 print(len(list(encode_in_order(hungry(int(sys.argv[1])), Hungry("bytes", "", 256, 257, "strict"), 2, print))))
 """
-
-
-@dataclass(frozen=True)
-class Hungry(Work):
-    """Takes so many MB of memory as the text says."""
-
-    def encoder(self) -> BlockEncoder:
-        class Engine(BytesEngine):
-            def encode_batch(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-                held = []
-                for _ in range(int(texts[0]) // 10):
-                    held.append(bytearray(b"x" * (10 << 20)))
-                    time.sleep(0.02)
-                return super().encode_batch(texts)
-
-        return replace(super().encoder(), engine=Engine(""))
 
 
 def hungry(megabytes: int) -> Iterator[Block]:
