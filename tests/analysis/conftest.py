@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import math
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -229,17 +232,33 @@ def new_run(tmp_path: Path) -> Callable[..., MadeRun]:
     return lambda name="32d-lr0.003-seed0-6ad2926b": MadeRun(tmp_path / "runs" / "default", name)
 
 
-@pytest.fixture
-def done_run(tmp_path: Path) -> MadeRun:
-    return make_done(tmp_path / "runs" / "default")
+@pytest.fixture(scope="session")
+def copied_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., MadeRun]:
+    """A copy in a folder of a run that is made once, by such a function."""
+    known: dict[str, MadeRun] = {}
+
+    def copied(name: str, make: Callable[[Path], MadeRun], folder: Path) -> MadeRun:
+        if name not in known:
+            known[name] = make(tmp_path_factory.mktemp(name))
+        made = copy.copy(known[name])
+        made.path = Path(shutil.copytree(made.path, folder / made.path.name))
+        return made
+
+    return copied
 
 
 @pytest.fixture
-def small_run(tmp_path: Path) -> MadeRun:
+def done_run(copied_run: Callable[..., MadeRun], tmp_path: Path) -> MadeRun:
+    return copied_run("done", make_done, tmp_path / "runs" / "default")
+
+
+@pytest.fixture
+def small_run(copied_run: Callable[..., MadeRun], tmp_path: Path) -> MadeRun:
     """The same with few records."""
-    return make_done(tmp_path / "runs" / "default", steps=20, cycles=1)
+    small = functools.partial(make_done, steps=20, cycles=1)
+    return copied_run("small", small, tmp_path / "runs" / "default")
 
 
 @pytest.fixture
-def diverged_run(tmp_path: Path) -> MadeRun:
-    return make_diverged(tmp_path / "runs" / "default")
+def diverged_run(copied_run: Callable[..., MadeRun], tmp_path: Path) -> MadeRun:
+    return copied_run("diverged", make_diverged, tmp_path / "runs" / "default")

@@ -24,15 +24,21 @@ DONE = Outcome("done", None, 5, 5)
 TEXT = ("dataset=text", "dataset.path=my text.txt")
 
 
+@pytest.fixture(scope="module")
+def composer() -> Composer:
+    """Of the files that come with the program: what it composed before changes nothing (test_compose.py)."""
+    return Composer()
+
+
 @pytest.fixture
-def suggested(new_run: Callable[..., Any]) -> Callable[..., list[list[str]]]:
+def suggested(new_run: Callable[..., Any], composer: Composer) -> Callable[..., list[list[str]]]:
     """The words of each command that is suggested after a run of these overrides."""
 
     numbers = itertools.count()
 
     def after(*overrides: str, config_dir: Path | None = None, **run: Any) -> list[list[str]]:
-        composer = Composer(config_dir)
-        (asked,) = read_request(list(overrides), composer, multirun=False, rules=RULES).runs
+        typed_to = Composer(config_dir) if config_dir else composer
+        (asked,) = read_request(list(overrides), typed_to, multirun=False, rules=RULES).runs
         made = new_run(f"run{next(numbers)}")
         (made.path / "config.yaml").write_text(yaml.safe_dump(to_plain(resolve(asked.config))))
         made.run(**run)
@@ -41,7 +47,7 @@ def suggested(new_run: Callable[..., Any]) -> Callable[..., list[list[str]]]:
         words = [shlex.split(command) for command in commands if "--help" not in command]
         for _, _, *arguments in words:
             multirun = arguments[0] == "-m"
-            assert read_request(arguments[multirun:], Composer(), multirun=multirun, rules=RULES).runs
+            assert read_request(arguments[multirun:], composer, multirun=multirun, rules=RULES).runs
         return [arguments for _, _, *arguments in words]
 
     return after
@@ -112,10 +118,10 @@ def test_an_option_of_the_users_own_folder_is_told_key_by_key(
     }  # fmt: skip
 
 
-def test_seeds_of_the_sweep_are_not_proposed_again(new_run: Callable[..., Any]) -> None:
+def test_seeds_of_the_sweep_are_not_proposed_again(new_run: Callable[..., Any], composer: Composer) -> None:
     folders = []
     for seed in (0, 3, 1):
-        (asked,) = read_request([f"seed={seed}"], Composer(), multirun=False, rules=RULES).runs
+        (asked,) = read_request([f"seed={seed}"], composer, multirun=False, rules=RULES).runs
         made = new_run(f"run{seed}")
         (made.path / "config.yaml").write_text(yaml.safe_dump(to_plain(resolve(asked.config))))
         made.run()

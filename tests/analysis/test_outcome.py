@@ -42,7 +42,6 @@ def test_a_run_whose_process_is_there_is_running(new_run: Callable[..., Any]) ->
 
 def test_a_run_whose_process_was_killed_has_failed(new_run: Callable[..., Any], root: Path) -> None:
     made = new_run()
-    made.status("running", step=7, stage="evaluate", heartbeat_s=time.time() - 60)
     program = (
         "import durable, os, signal, sys\n"
         "with durable.lock(sys.argv[1], 'it'):\n"
@@ -51,6 +50,7 @@ def test_a_run_whose_process_was_killed_has_failed(new_run: Callable[..., Any], 
     killed = subprocess.run([sys.executable, "-c", program, str(made.path / "run.lock")], cwd=root)
     assert killed.returncode == -signal.SIGKILL
     assert (made.path / "run.lock").exists()
+    made.status("running", step=7, stage="evaluate", heartbeat_s=time.time() - 60)
     outcome = outcome_of(read_run_folder(made.path))
     assert outcome.state == "failed"
     assert outcome.reason == (

@@ -277,8 +277,9 @@ def test_every_command_that_is_suggested_can_be_typed(
         suggested += [*after_run(run, outcome_of(run)), *after_sweep(run, 2), *after_sweep(run, 0)]
     typed = {command for command, _ in suggested if command.startswith("python experiments.py")}
     assert len(typed) >= 12
+    composer = Composer()
     for command in typed:
-        check_command(command)
+        check_command(command, composer)
 
 
 def test_suggestions_keep_what_the_run_was_told(new_run: NEW_RUN) -> None:
@@ -321,12 +322,12 @@ def test_a_sweep_of_which_all_that_failed_diverged_is_not_to_be_typed_again(
     assert "the same command again" not in page
 
 
-def check_command(command: str) -> None:
+def check_command(command: str, composer: Composer) -> None:
     """Composes and checks as the entry does; raises UserError."""
     import shlex
 
     arguments = read_arguments(shlex.split(command)[2:])
     if not arguments.help:
-        composer = Composer(arguments.config_dir, arguments.config_name, [])
+        assert (arguments.config_dir, arguments.config_name) == (composer.config_dir, composer.config_name)
         request = read_request(arguments.overrides, composer, multirun=arguments.multirun)
         assert request.runs

@@ -46,7 +46,7 @@ def own_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def composer() -> Composer:
     return Composer()
 
