@@ -22,6 +22,7 @@ from tiny_run import (
     metrics_without_clock,
     outcome,
     run_core,
+    run_here,
     tiny_config,
     write_text,
 )
@@ -225,28 +226,28 @@ def test_a_second_process_is_told_who_holds_the_run(long_run: Path) -> None:
 
 def test_the_record_of_a_finished_run_is_written_again_when_it_was_lost(tmp_path: Path) -> None:
     folder = make_run(tiny_config(tmp_path, max_steps=4))
-    assert run_core(folder).returncode == 0
+    assert run_here(folder).returncode == 0
     before = experiment_utils.read_run(folder)
     (folder / "run.json").write_text("{")
-    refused = run_core(folder)
+    refused = run_here(folder)
     assert refused.returncode == 2
     assert "Move it aside: mv " in refused.stderr
     (folder / "run.json").unlink()
-    assert run_core(folder).returncode == 0
+    assert run_here(folder).returncode == 0
     after = experiment_utils.read_run(folder)
     assert after["identity"] == before["identity"]
     for key in ("val_loss", "best", "bigram_val_loss"):
         assert after["results"][key] == before["results"][key]
-    assert "is finished (4 steps)" in run_core(folder).stdout
+    assert "is finished (4 steps)" in run_here(folder).stdout
     (folder / "status.json").write_text('{"state": "done"}')
-    assert "is finished" in run_core(folder).stdout
+    assert "is finished" in run_here(folder).stdout
 
 
 def test_a_loss_that_is_no_number_fails_at_its_step_and_keeps_the_checkpoint(tmp_path: Path) -> None:
     config = tiny_config(tmp_path, checkpoint_every=2)
     config = dataclasses.replace(config, optimizer=Optimizer(lr=1e30, grad_clip=None))
     folder = make_run(config)
-    done = run_core(folder)
+    done = run_here(folder)
     assert done.returncode == 1
     status = experiment_utils.read_status(folder)
     assert status["state"] == "failed"
@@ -282,7 +283,7 @@ def test_a_loss_that_is_no_number_at_once_says_that_there_is_no_checkpoint(tmp_p
         tiny_config(tmp_path, evals=1, checkpoint_every=30), optimizer=Optimizer(lr=1e30, grad_clip=None)
     )
     folder = make_run(config)
-    assert run_core(folder).returncode == 1
+    assert run_here(folder).returncode == 1
     assert not list(folder.glob("checkpoints/step-*"))
     reason = experiment_utils.read_status(folder)["reason"]
     assert reason.endswith(". There is no checkpoint yet")
@@ -328,7 +329,7 @@ def stopped(folder: Path) -> None:
 def test_a_damaged_status_is_written_anew_and_nothing_is_lost(finished: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(finished, tmp_path / finished.name, symlinks=True))
     (folder / "status.json").write_bytes(b"\x80{")
-    done = run_core(folder)
+    done = run_here(folder)
     assert done.returncode == 0, done.stderr
     assert f"{folder / 'status.json'} was damaged" in done.stdout
     assert "going on from the checkpoint of step 40" in done.stdout
@@ -339,12 +340,12 @@ def test_a_damaged_run_json_is_moved_aside_by_the_command_it_names(finished: Pat
     folder = Path(shutil.copytree(finished, tmp_path / "a run", symlinks=True))
     stopped(folder)
     (folder / "run.json").write_text('{"identity": ')
-    refused = run_core(folder)
+    refused = run_here(folder)
     assert refused.returncode == 2
     assert "Traceback" not in refused.stderr
     (command,) = re.findall(r"Move it aside: (mv .*) and type the command again", refused.stderr)
     subprocess.run(command, shell=True, check=True)
-    assert run_core(folder).returncode == 0
+    assert run_here(folder).returncode == 0
     assert outcome(folder) == outcome(finished)
 
 
@@ -352,7 +353,7 @@ def test_a_damaged_lock_is_named(finished: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(finished, tmp_path / finished.name, symlinks=True))
     stopped(folder)
     (folder / "run.lock").touch()
-    refused = run_core(folder)
+    refused = run_here(folder)
     assert refused.returncode == 2
     assert refused.stderr.startswith(f"error: {folder / 'run.lock'} locks the run folder")
     assert "Traceback" not in refused.stderr
@@ -363,7 +364,7 @@ def test_a_config_that_was_edited_is_told_from_data_that_changed(finished: Path,
     stopped(folder)
     config = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(config.replace("lr: 0.003", "lr: 0.01"))
-    refused = run_core(folder)
+    refused = run_here(folder)
     assert refused.returncode == 2
     assert (
         f"{folder / 'config.yaml'}: was edited after the last attempt: optimizer.lr is 0.01, was 0.003"
@@ -371,7 +372,7 @@ def test_a_config_that_was_edited_is_told_from_data_that_changed(finished: Path,
     )
     assert "token" not in refused.stderr
     (folder / "config.yaml").write_text(config.replace("checkpoint_every: 7", "checkpoint_every: 5"))
-    assert run_core(folder).returncode == 0
+    assert run_here(folder).returncode == 0
 
 
 @pytest.mark.slow
@@ -438,7 +439,7 @@ def test_a_missing_dataset_is_told_without_a_traceback(tmp_path: Path) -> None:
     for path in tmp_path.glob("tiny*"):
         if path.is_file():
             path.unlink()
-    done = run_core(folder)
+    done = run_here(folder)
     assert done.returncode == 2
     assert "tiny" in done.stderr
     assert "Traceback" not in done.stderr

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_run import make_run, run_core, tiny_config
+from tiny_run import make_run, run_here, tiny_config
 
 import experiment_utils
 from training.metrics import COLUMNS
@@ -73,7 +73,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_the_run_folder_page_names_everything_a_run_writes(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "run-folder.md").read_text()
     folder = make_run(tiny_config(tmp_path))
-    assert run_core(folder, "--quiet").returncode == 0
+    assert run_here(folder, "--quiet").returncode == 0
     evaluation = json.loads((folder / "evals.jsonl").read_text().splitlines()[0])
     names = [
         *(path.name for path in folder.iterdir() if path.is_file()),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shlex
@@ -9,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from tiny_run import write_text
 
 import experiment_utils
 from conf.check import to_config
+from experiments import main
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = (
@@ -30,6 +34,9 @@ TINY = (
     "training.evals=2",
     "training.device=cpu",
 )
+
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
@@ -50,10 +57,19 @@ def experiments(place: Path, *arguments: str) -> subprocess.CompletedProcess[str
     )
 
 
-def mistakes(place: Path, *arguments: str) -> list[str]:
+def here(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same in this process, which has all of it loaded."""
+    out, err, before = io.StringIO(), io.StringIO(), signal.getsignal(signal.SIGTERM)
+    with contextlib.chdir(place), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(list(arguments))
+    signal.signal(signal.SIGTERM, before)
+    return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+
+
+def mistakes(place: Path, *arguments: str, command: Command = here) -> list[str]:
     """What is told of a command that cannot be used, which leaves nothing behind."""
     before = sorted(place.rglob("*"))
-    done = experiments(place, *arguments)
+    done = command(place, *arguments)
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -111,6 +127,7 @@ def test_several_mistakes_are_all_told(place: Path) -> None:
         "dataset.path=~/(a).txt",
         "hydra/launcher=lcal",
         "plan",
+        command=experiments,
     )
     assert [line.partition(":")[0] for line in told] == [
         "model",

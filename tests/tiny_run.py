@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
+import io
 import json
 import random
 import subprocess
@@ -11,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import core
 import experiment_utils
 from conf import Config
 from conf.schema import Dataset, Logging, Memory, Model, Tokenizer, Training
@@ -65,6 +68,14 @@ def run_core(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, str(ROOT / "core.py"), str(folder), *arguments],
         capture_output=True, text=True, timeout=240,
     )  # fmt: skip
+
+
+def run_here(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same in this process, which has torch loaded: a quarter of the time."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = core.main([str(folder), *arguments])
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def metrics_without_clock(folder: Path) -> list[dict[str, str]]:
