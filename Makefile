@@ -9,7 +9,7 @@ run: install
 	$(BIN)/python experiments.py model=32d
 
 test: install
-	$(BIN)/python -m pytest
+	VENV=$(VENV) .ci/beside "" tests/data_loading
 
 install: $(VENV)/.installed
 
@@ -28,7 +28,7 @@ lint: install
 	$(BIN)/mypy
 
 check: test lint
-	$(BIN)/python -m pytest -m "slow or privileged"
+	VENV=$(VENV) .ci/beside "slow or privileged" tests/test_docs.py tests/test_kills.py
 
 soak: install
 	$(BIN)/python -m pytest -m soak --timeout 3600
