@@ -106,15 +106,17 @@ def test_every_point_is_passed_in_this_order(tmp_path: Path, monkeypatch: pytest
 def test_the_device_has_all_of_it_before_it_counts(
     tmp_path: Path, synced: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    had: list[tuple[int, int]] = []
-    committed = "a.npy:before_commit"
-    monkeypatch.setattr(durable, "on_point", lambda name: had.extend(synced * (name == committed)))
+    had: dict[str, list[tuple[int, int]]] = {}
+    monkeypatch.setattr(durable, "on_point", lambda name: had.setdefault(name, list(synced)))
     (tmp_path / "a.txt").write_text(NEW)
     make(tmp_path / "a.txt")
     names = ("a.npy", "a.docs.npy", "a.npy.json", "a.tokenizer/bytes.json", "a.tokenizer")
     made = [(tmp_path / name).stat() for name in names]
-    assert {(status.st_ino, status.st_size) for status in made} <= set(had)
-    assert tmp_path.stat().st_ino in [inode for inode, _ in synced[len(had) :]]
+    before, after = had["a.npy:before_commit"], had["a.npy:after_commit"]
+    assert {(status.st_ino, status.st_size) for status in made} <= set(before)
+    folder = tmp_path.stat().st_ino
+    assert folder in [inode for inode, _ in after[len(before) :]]
+    assert folder in [inode for inode, _ in synced[len(had["a.npy:moved_manifest.json"]) :]]
 
 
 def test_a_reader_that_may_not_finish_the_commit_refuses(

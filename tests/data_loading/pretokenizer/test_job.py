@@ -59,8 +59,9 @@ def test_ids_are_those_of_the_whole_document_for_every_block_size_and_worker_cou
     family: str, tmp_path: Path, tokenizer_folder: Folder
 ) -> None:
     tokenizer = BytesTokenizer() if family == "bytes" else read_tokenizer(tokenizer_folder(family), family)
-    text = write(tmp_path / "a.txt")
-    expected = tokenizer.encode(HOSTILE).tolist() + ([] if tokenizer.eot_id is None else [tokenizer.eot_id])
+    content = HOSTILE[: len(HOSTILE) // 4]
+    text = write(tmp_path / "a.txt", content)
+    expected = tokenizer.encode(content).tolist() + ([] if tokenizer.eot_id is None else [tokenizer.eot_id])
     variants = [{"block_bytes": size} for size in (1, 5, 64, 1000)] + [{}, {"workers": 2, "block_bytes": 500}]
     written = set()
     for number, options in enumerate(variants):
