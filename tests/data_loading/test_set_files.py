@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forked import killed_at
 
 import durable
 from conf import UserError
@@ -18,6 +17,7 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles, finish_commit
 from data_loading.token_set import open_token_set
 from data_loading.tokenizer import BytesTokenizer
+from tests.forked import killed_at
 
 ROOT = Path(__file__).resolve().parents[2]
 OLD, NEW = "the old text\n", "the new words\nof more\n"

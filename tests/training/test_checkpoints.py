@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from forked import killed_at
 
 import durable
+from tests.forked import killed_at
 from training.checkpoints import Checkpoint, Checkpoints, CorruptError, checkpoint_steps, load
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -261,6 +261,7 @@ def test_a_worn_worker_hands_over_to_a_fresh_one() -> None:
 HUNGRY = """
 import sys
 from tests.data_loading.pretokenizer.test_pool import *
+from tests.data_loading.pretokenizer.works import Hungry
 
 print(len(list(encode_in_order(hungry(int(sys.argv[1])), Hungry("bytes", "", 256, 257, "strict"), 2, print))))
 """

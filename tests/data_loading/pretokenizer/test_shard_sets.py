@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from forked import killed_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from data_loading.set_files import SetFiles
 from data_loading.shards import parts_of
 from data_loading.token_set import TokenSet, open_token_set
 from data_loading.tokenizer import BytesTokenizer
+from tests.forked import killed_at
 
 ROOT = Path(__file__).resolve().parents[3]
 SEPARATOR = "=="
