@@ -75,8 +75,8 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
         seed_init, seed_data = experiment_utils.seeds(config)
         assert plan.data is not None
         data = open_data(config.dataset, config.tokenizer, plan.data["sets"])
-        train_set = StreamingDataset.from_data(data, "train", seq_len, seed_data)
-        val_set = StreamingDataset.from_data(data, "val", seq_len, seed_data, order="sequential")
+        train_set = StreamingDataset(data, "train", seq_len, seed_data)
+        val_set = StreamingDataset(data, "val", seq_len, seed_data, order="sequential")
         _tell_data(data, train_set, val_set)
 
     with run.stage("build_model"):

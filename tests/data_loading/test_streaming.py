@@ -45,7 +45,7 @@ def dataset_of(
     n = windows * seq_len + 1
     data = make_data(tmp_path, n + 1, val_fraction=1 / (n + 1))
     assert data.tokens("train") == n
-    return StreamingDataset.from_data(data, "train", seq_len, seed, order)
+    return StreamingDataset(data, "train", seq_len, seed, order=order)
 
 
 def windows_in(batch: dict[str, torch.Tensor], seq_len: int = 4) -> list[int]:
@@ -64,7 +64,7 @@ class TestWindows:
     ) -> None:
         data = make_data(tmp_path, 1000, dtype=dtype)
         _, (tokens,) = data.ranges_of(split)
-        dataset = StreamingDataset.from_data(data, split, 7, seed=0, order="sequential")
+        dataset = StreamingDataset(data, split, 7, seed=0, order="sequential")
         batch = dataset.__getitems__(range(len(dataset)))
         assert batch["input_ids"].dtype == batch["labels"].dtype == torch.int64
         assert batch["input_ids"].shape == batch["labels"].shape == (len(dataset), 7)
@@ -78,7 +78,7 @@ class TestWindows:
     def test_129_tokens_at_128_are_one_window(self, tokens: int, windows: int, tmp_path: Path) -> None:
         data = make_data(tmp_path, tokens + 1, val_fraction=1 / (tokens + 1))
         assert data.windows("train", 128) == windows
-        assert len(StreamingDataset.from_data(data, "train", 128, 0)) == windows
+        assert len(StreamingDataset(data, "train", 128, 0)) == windows
 
     @pytest.mark.parametrize("tokens", [128, 2])
     def test_fewer_tokens_than_one_window_are_refused(self, tokens: int, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ class TestWindows:
         with pytest.raises(
             UserError, match=rf"has {tokens} tokens, one window of 128 needs 129.*at most {tokens - 1}\)"
         ):
-            StreamingDataset.from_data(data, "train", 128, 0)
+            StreamingDataset(data, "train", 128, 0)
 
     def test_large_ids_of_uint16_and_uint32_stay_what_they_are(self, tmp_path: Path) -> None:
         for dtype, ids in (("<u2", [65_535, 0, 40_000]), ("<u4", [4_000_000_000, 1, 70_000])):
@@ -94,7 +94,7 @@ class TestWindows:
             np.save(path, np.array([*ids, 0], dtype))
             tokens = np.load(path, mmap_mode="r")
             data = split_data(TokenSet(path, tokens, None, None, 2**32, "f"), None, None, 0.25)
-            batch = StreamingDataset.from_data(data, "train", 2, 0)[0]
+            batch = StreamingDataset(data, "train", 2, 0)[0]
             assert batch["input_ids"].tolist() == ids[:2]
             assert batch["labels"].tolist() == ids[1:]
 
@@ -163,7 +163,7 @@ class TestMapStyle:
     def test_wrong_options(self, options: dict[str, Any], message: str, tmp_path: Path) -> None:
         arguments: dict[str, Any] = {"split": "train", "seq_len": 4, "seed": 0, **options}
         with pytest.raises(UserError, match=message):
-            StreamingDataset.from_data(make_data(tmp_path, 100), **arguments)
+            StreamingDataset(make_data(tmp_path, 100), **arguments)
 
 
 def consumed(dataset: StreamingDataset, plan: list[tuple[int, int, int]], repeat: bool) -> list[int]:
