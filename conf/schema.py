@@ -94,6 +94,15 @@ class Dataset:
     path: str | None = key(None, ".txt or .npy; null: Datasets/NAME*.txt or .npy", kind="path")
     val_path: str | None = key(None, ".txt or .npy held out as val; null: a part of path", kind="path")
     val_fraction: float = key(0.1, "share of the tokens held out as val", above=0, below=1)
+    val_tokens: int | None = key(
+        None, "held out as val; null: val_fraction", kind="count", at_least=1, as_before=None
+    )
+    test_fraction: float = key(
+        0.0, "share of the tokens held out as test", at_least=0, below=1, as_before=0.0
+    )
+    test_tokens: int | None = key(
+        None, "held out as test; null: test_fraction", kind="count", at_least=1, as_before=None
+    )
     repeat: bool = key(False, "allow a budget of more than one epoch")
     default_max_tokens: int = key(2_000_000, "budget when none is given", kind="count", at_least=1)
     auto_tokenize: bool = key(True, "tokenize a text that has no token file yet")

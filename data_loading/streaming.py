@@ -17,6 +17,7 @@ from data_loading.data import Data, open_for_reading, split_data
 from data_loading.orders import DEFAULT_BLOCK_WINDOWS, order_of
 from data_loading.readers.extents import extents_of
 from data_loading.readers.mapped import MappedReader
+from data_loading.splits import Share
 from data_loading.token_set import TokenSet
 from data_loading.windows import Windows
 
@@ -42,16 +43,18 @@ class StreamingDataset:
         seq_len: int = 1024,
         seed: int = 0,
         *,
-        val_fraction: float = 0.1,
+        val: Share | None = None,
+        test: Share = 0,
         order: str = "shuffled",
         block_windows: int = DEFAULT_BLOCK_WINDOWS,
         stride: int | None = None,
         shift: int = 1,
     ) -> None:
         """source: a token set, or the path of one: X.npy, X.txt with X.npy beside it, or X; or prepared data,
-        which are split already. order: shuffled, sequential, or shuffled_blocks of `block_windows`
-        neighbouring windows. stride: tokens from one window to the next; None: seq_len. shift: how many
-        tokens after its input a label stands.
+        which are split already. val, test: what is held out of a set, as a fraction (float) or in tokens
+        (int); val: None: as the set was made, or a tenth. order: shuffled, sequential, or shuffled_blocks
+        of `block_windows` neighbouring windows. stride: tokens from one window to the next; None: seq_len.
+        shift: how many tokens after its input a label stands.
 
         Raises:
             UserError: nothing there, it does not fit its text, or not one window in the split.
@@ -60,7 +63,7 @@ class StreamingDataset:
         for name, value in (("seq_len", seq_len), ("stride", stride), ("shift", shift)):
             if value is not None and value < 1:
                 raise UserError(f"{name} {value}: expected at least 1")
-        data = source if isinstance(source, Data) else _open(source, val_fraction)
+        data = source if isinstance(source, Data) else _open(source, val, test)
         token_set, ranges = data.ranges_of(split)
         self.data, self.split, self.seq_len, self.epoch = data, split, seq_len, 0
         self._windows = Windows(ranges, seq_len, stride, shift)
@@ -154,7 +157,7 @@ class StreamingDataset:
         self._map()
 
 
-def _open(source: str | Path | TokenSet, val_fraction: float) -> Data:
+def _open(source: str | Path | TokenSet, val: Share | None, test: Share) -> Data:
     if isinstance(source, TokenSet):
-        return split_data(source, None, None, val_fraction)
-    return open_for_reading(str(source), val_fraction)
+        return split_data(source, None, None, val, test)
+    return open_for_reading(str(source), val, test)

@@ -33,7 +33,7 @@ class Plan:
     """What a run will do. Tokens, steps and windows are counts; flops are of training, forward and backward.
 
     identity and folder are None while the text is not tokenized: then `text` says which, and the
-    numbers that need the data (`data`, `budget.epochs`) are None as well.
+    numbers that need the data (`data`, `val_windows`, `budget.epochs`) are None as well.
     needs: what must be done before it can start, as sentences; empty where nothing is in the way.
     """
 
@@ -47,6 +47,7 @@ class Plan:
     evaluations: list[int]
     checkpoint_bytes: int
     data: dict[str, Any] | None
+    val_windows: int | None
     text: str | None
     identity: str | None
     folder: Path | None
@@ -83,10 +84,9 @@ class Plan:
     def eval_tokens(self) -> int:
         """Tokens read at each evaluation."""
         training = self.config.training
-        if self.data is None:
+        if self.val_windows is None:
             return training.eval_tokens
-        val_windows = (self.data["val_tokens"] - 1) // training.seq_len
-        return evaluation_windows(val_windows, training.eval_tokens, training.seq_len) * training.seq_len
+        return evaluation_windows(self.val_windows, training.eval_tokens, training.seq_len) * training.seq_len
 
     @property
     def state(self) -> str | None:
@@ -142,10 +142,12 @@ class Plan:
     def _describe_data(self) -> str:
         if self.data is None:
             return f"{self.text} (not tokenized yet)"
+        test = self.data["test_tokens"]
         return (
             f"{self.data['path']}: {format_count(self.data['tokens'])} tokens, "
             f"{format_count(self.data['train_tokens'])} train, {format_count(self.data['val_tokens'])} val, "
-            f"tokenizer {self.data['tokenizer']} of {self.vocab_size:,} ids"
+            + (f"{format_count(test)} test, " if test else "")
+            + f"tokenizer {self.data['tokenizer']} of {self.vocab_size:,} ids"
         )
 
 
@@ -247,6 +249,7 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
         evaluations=experiment_utils.milestones(budget.steps, training.evals, training.eval_spacing),
         checkpoint_bytes=ADAM_STATE_COPIES * 4 * counted.total,
         data=data.describe() if data else None,
+        val_windows=data.windows("val", training.seq_len) if data else None,
         text=str(missing.text_path) if missing else None,
         identity=run_identity,
         folder=experiment_utils.run_folder(config, run_identity) if run_identity else None,
@@ -284,6 +287,6 @@ def _problems_with_data(config: Config, data: Data) -> list[Problem]:
             f"{data.ranges_of(split)[0].path} has {data.tokens(split):,}. Set a smaller training.seq_len or "
             "use more text",
         )
-        for split in ("train", "val")
+        for split in data.splits
         if not data.windows(split, seq_len)
     ]

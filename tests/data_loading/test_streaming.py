@@ -334,7 +334,7 @@ class TestFromPath:
 
     def test_an_open_set_serves_as_well(self, tmp_path: Path) -> None:
         data = make_data(tmp_path, 100)
-        assert len(StreamingDataset(data.train, seq_len=8, val_fraction=0.5)) == 6
+        assert len(StreamingDataset(data.train, seq_len=8, val=0.5)) == 6
 
 
 LIMITED = """
