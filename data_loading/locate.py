@@ -100,8 +100,8 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
         return pair
     if path.is_dir():
         raise UserError(
-            f"{key}={given} is a folder without a manifest.json; expected a token set, or token sets train and "
-            "val (or validation) in it, a .txt or .npy file, or the stem that both share"
+            f"{key}={given} is a folder without a manifest.json; expected a token set, or token sets train "
+            "and val (or validation) in it, a .txt or .npy file, or the stem that both share"
         )
     looked = f"{_stem(path)}.npy, {_stem(path)}.txt" + (
         f", {path}" if path.suffix not in (".npy", ".txt") else ""
