@@ -108,7 +108,7 @@ class StreamingDataset:
 
         input_ids and labels are views of one tensor: labels[:, t] is the token after input_ids[:, t].
         """
-        return self.gather(self.window_at(indices, self.epoch))
+        return self._gather(self.window_at(indices, self.epoch))
 
     @staticmethod
     def collate(batch: Batch) -> Batch:
@@ -126,8 +126,18 @@ class StreamingDataset:
             raise IndexError(f"windows {wanted.min()} to {wanted.max()} of {len(self)}")
         return self._order.at(wanted, epoch)
 
-    def gather(self, windows: np.ndarray) -> Batch:
-        """The batch of these windows, in their order."""
+    def read(self, epoch: int, start: int, stop: int) -> Batch:
+        """The batch of the positions start to stop of an epoch."""
+        return self._gather(self.window_at(range(start, stop), epoch))
+
+    @staticmethod
+    def join(batches: Sequence[Batch]) -> Batch:
+        """One batch of several, in their order."""
+        import torch
+
+        return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+
+    def _gather(self, windows: np.ndarray) -> Batch:
         import torch
 
         rows = self._reader.gather(self._windows.starts(windows), self._windows.width)
@@ -142,11 +152,12 @@ class StreamingDataset:
         num_workers: int = 0,
         num_batches: int | None = None,
         repeat: bool = False,
+        tail: str = "keep",
     ) -> Loader:
         """Batches of this rank, resumable; see `Loader`."""
         from data_loading.loader import Loader
 
-        return Loader(self, batch_size, rank, world_size, num_workers, num_batches, repeat)
+        return Loader(self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the reader: a spawned worker maps the files itself."""

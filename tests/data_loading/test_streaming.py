@@ -158,7 +158,8 @@ class TestMapStyle:
     @pytest.mark.parametrize(
         ("options", "message"),
         [({"order": "random"}, "choices are shuffled, sequential"), ({"seq_len": 0}, "expected at least 1"),
-         ({"split": "test"}, "choices are train, val")],
+         ({"split": "valid"}, "choices are train, val, test"), ({"split": "test"}, "no test split"),
+         ({"stride": 0}, "stride 0"), ({"shift": 0}, "shift 0")],
     )  # fmt: skip
     def test_wrong_options(self, options: dict[str, Any], message: str, tmp_path: Path) -> None:
         arguments: dict[str, Any] = {"split": "train", "seq_len": 4, "seed": 0, **options}
@@ -215,6 +216,57 @@ class TestLoader:
         dataset = dataset_of(tmp_path, windows)
         read = [read_all(dataset.loader(size, rank=r, world_size=ranks)) for r in range(ranks)]
         assert sorted(itertools.chain(*read)) == list(range(windows))
+
+    @settings(max_examples=60)
+    @given(
+        windows=st.integers(1, 50), size=st.integers(1, 9), ranks=st.integers(1, 4), epochs=st.integers(1, 3),
+        repeat=st.booleans(), cut=st.integers(0, 12),
+    )  # fmt: skip
+    def test_the_tail_is_dropped_or_filled_up_as_asked(
+        self, windows: int, size: int, ranks: int, epochs: int, repeat: bool, cut: int, tmp_path: Path
+    ) -> None:
+        """Every batch is whole on every rank, also in a stream that is taken up again after any batch."""
+        dataset = dataset_of(tmp_path, windows)
+        whole, left = divmod(windows, size * ranks)
+        for tail in ("drop", "pad"):
+            batches = epochs * (whole + (left > 0 and tail == "pad"))
+            if tail == "drop" and not whole:
+                with pytest.raises(UserError, match="make no batch of"):
+                    dataset.loader(size, world_size=ranks, tail=tail)
+                continue
+            counted: list[list[int]] = []
+            for rank in range(ranks):
+                loader = dataset.loader(size, rank, ranks, repeat=repeat, tail=tail)
+                if not repeat:
+                    assert len(loader) == batches // epochs
+                counted.append([])
+                read = 0
+                while read < batches:
+                    for batch in itertools.islice(loader, min(batches - read, cut + 1)):
+                        assert batch["input_ids"].shape == batch["labels"].shape == (size, 4)
+                        counts = batch["labels"] != -100
+                        assert torch.equal(counts.all(dim=1), counts.any(dim=1))
+                        counted[rank] += [
+                            w for w, c in zip(windows_in(batch), counts[:, 0], strict=True) if c
+                        ]
+                        read += 1
+                    again = dataset.loader(size, rank, ranks, repeat=repeat, tail=tail)
+                    again.load_state_dict(loader.state_dict())
+                    loader = again
+            per_epoch = windows - (left if tail == "drop" else 0)
+            read_all_ranks = sorted(itertools.chain(*counted))
+            expected = [w for e in range(epochs) for w in dataset.window_at(range(per_epoch), e).tolist()]
+            assert read_all_ranks == sorted(expected)
+
+    def test_what_is_dropped_is_told(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level("INFO")
+        dataset_of(tmp_path, 50).loader(8, world_size=2, tail="drop")
+        assert "2 of 50 windows are dropped at the end of each epoch" in caplog.text
+        caplog.clear()
+        dataset_of(tmp_path, 48).loader(8, world_size=2, tail="drop")
+        assert not caplog.text
+        with pytest.raises(UserError, match="choices are keep, drop, pad"):
+            dataset_of(tmp_path, 48).loader(8, tail="cut")
 
     def test_every_rank_knows_the_same_state(self, tmp_path: Path) -> None:
         dataset = dataset_of(tmp_path, 20)
