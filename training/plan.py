@@ -33,7 +33,7 @@ class Plan:
     """What a run will do. Tokens, steps and windows are counts; flops are of training, forward and backward.
 
     identity and folder are None while the text is not tokenized: then `text` says which, and the
-    numbers that need the data (`data`, `val_windows`, `budget.epochs`) are None as well.
+    numbers that need the data (`data`, `budget.epochs`) are None as well.
     needs: what must be done before it can start, as sentences; empty where nothing is in the way.
     """
 
@@ -47,7 +47,6 @@ class Plan:
     evaluations: list[int]
     checkpoint_bytes: int
     data: dict[str, Any] | None
-    val_windows: int | None
     text: str | None
     identity: str | None
     folder: Path | None
@@ -84,9 +83,12 @@ class Plan:
     def eval_tokens(self) -> int:
         """Tokens read at each evaluation."""
         training = self.config.training
-        if self.val_windows is None:
+        if self.data is None:
             return training.eval_tokens
-        return evaluation_windows(self.val_windows, training.eval_tokens, training.seq_len) * training.seq_len
+        return (
+            evaluation_windows(self.data["val_windows"], training.eval_tokens, training.seq_len)
+            * training.seq_len
+        )
 
     @property
     def state(self) -> str | None:
@@ -248,13 +250,16 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
         budget=budget,
         evaluations=experiment_utils.milestones(budget.steps, training.evals, training.eval_spacing),
         checkpoint_bytes=ADAM_STATE_COPIES * 4 * counted.total,
-        data=data.describe() if data else None,
-        val_windows=data.windows("val", training.seq_len) if data else None,
+        data=_describe(data, training.seq_len) if data else None,
         text=str(missing.text_path) if missing else None,
         identity=run_identity,
         folder=experiment_utils.run_folder(config, run_identity) if run_identity else None,
         needs=tuple(_needs(config, missing)),
     )
+
+
+def _describe(data: Data, seq_len: int) -> dict[str, Any]:
+    return {**data.describe(), **{f"{split}_windows": data.windows(split, seq_len) for split in data.splits}}
 
 
 def _needs(config: Config, missing: Any) -> Iterator[str]:
