@@ -189,7 +189,9 @@ def _portion(run: RunFolder, split: str, total: float) -> str | None:
     if not tokens:
         return None
     cut = (
-        f" = {counted(windows, 'sequence')} of {run.fact('training.seq_len')}" if windows is not None else ""
+        f" = {counted(windows, 'sequence')} of {run.number('training.seq_len')}"
+        if windows is not None
+        else ""
     )
     return f"{tokens / total:.1%}: {tokens:,} tokens{cut}"
 
