@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -66,6 +67,17 @@ class Reader(abc.ABC):
             start, run = end, run + 1
         joined: np.void = np.concatenate(parts).view((np.void, width * size))[0]
         return joined
+
+    @abc.abstractmethod
+    def will_need(self, starts: np.ndarray, width: int) -> None:
+        """Spans that are read soon: the kernel may begin to read them from disk."""
+
+    def _places(self, starts: np.ndarray) -> Iterator[tuple[int, int]]:
+        """(buffer, byte offset) at which each span begins."""
+        extents = self.extents
+        runs = np.searchsorted(extents.first, starts, side="right") - 1
+        offsets = extents.offset_bytes[runs] + (starts - extents.first[runs]) * extents.dtype.itemsize
+        return zip(extents.buffer[runs].tolist(), offsets.tolist(), strict=True)
 
     @abc.abstractmethod
     def _read(self, buffer: int, offsets_bytes: np.ndarray, length_bytes: int) -> np.ndarray:
