@@ -77,7 +77,17 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
         seed_init, seed_data = experiment_utils.seeds(config)
         assert plan.data is not None
         data = open_data(config.dataset, config.tokenizer, plan.data["sets"])
-        train_set = StreamingDataset(data, "train", seq_len, seed_data)
+        train_set = StreamingDataset(
+            data,
+            "train",
+            seq_len,
+            seed_data,
+            order=config.dataset.order,
+            block_windows=config.dataset.block_windows,
+            reader=config.dataset.reader,
+            max_resident_bytes=config.dataset.max_resident,
+            verify=config.dataset.verify,
+        )
         val_set = StreamingDataset(data, "val", seq_len, seed_data, order="sequential")
         _tell_data(data, train_set, val_set)
 
@@ -177,11 +187,7 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
 
 def _tell_data(data: Data, train_set: StreamingDataset, val_set: StreamingDataset) -> None:
     facts = data.describe()
-    log.info(
-        "memory-mapped %s: %s on disk, read page by page as needed, 0 MB of it held in RAM",
-        facts["path"],
-        format_bytes(facts["file_bytes"]),
-    )
+    log.info("%s: %s on disk, read by %s", facts["path"], format_bytes(facts["file_bytes"]), train_set.reader)
     log.info(
         "%s tokens: train %s (%.0f%%) = %s of %s, val %s = %s%s",
         format_count(facts["tokens"]),

@@ -103,6 +103,23 @@ class Dataset:
     test_tokens: int | None = key(
         None, "held out as test; null: test_fraction", kind="count", at_least=1, as_before=None
     )
+    order: str = key(
+        "shuffled",
+        "of the windows of an epoch; shuffled_blocks: of block_windows neighbours, for disks read in large pieces",
+        choices=("shuffled", "sequential", "shuffled_blocks"),
+        as_before="shuffled",
+    )
+    block_windows: int = key(256, "windows in a block of order=shuffled_blocks", at_least=1, as_before=256)
+    reader: str = key(AUTO, "how tokens are read", choices=(AUTO, "mmap", "pread", "memory"), as_before=AUTO)
+    max_resident: int | None = key(
+        None, "of RSS that reader=mmap may add; null: no bound", kind="size", at_least=1, as_before=None
+    )
+    verify: str = key(
+        "set",
+        "checksums; set: once, when a set is first opened; blocks: each block again before its first use",
+        choices=("set", "blocks"),
+        as_before="set",
+    )
     repeat: bool = key(False, "allow a budget of more than one epoch")
     default_max_tokens: int = key(2_000_000, "budget when none is given", kind="count", at_least=1)
     auto_tokenize: bool = key(True, "tokenize a text that has no token file yet")

@@ -10,9 +10,11 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from conf import UserError
+from data_loading.read_ahead import read_with_ahead
+from data_loading.spans import Span, read_spans
 
 if TYPE_CHECKING:
     import torch
@@ -24,17 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("data_loading")
 
 TAILS = ("keep", "drop", "pad")
-IGNORED_LABEL = -100
-"""Of what no loss is taken: torch's own default (torch.nn.CrossEntropyLoss, ignore_index)."""
-
-
-class Span(NamedTuple):
-    """Positions of an epoch, from first to before the last. counts: False: they only fill a batch up."""
-
-    epoch: int
-    first: int
-    last: int
-    counts: bool = True
 
 
 class Loader:
@@ -179,7 +170,7 @@ class Loader:
 
     def _read(self, parts: Iterable[list[Span]]) -> Iterator[Batch]:
         if self.num_workers == 0:
-            return (read_spans(self.dataset, spans) for spans in parts)
+            return read_with_ahead(self.dataset, parts)
         import torch
 
         spans: Any = _Spans(self.dataset)
@@ -196,20 +187,3 @@ class _Spans:
 
     def __getitem__(self, spans: list[Span]) -> Batch:
         return read_spans(self._dataset, spans)
-
-
-def read_spans(dataset: StreamingDataset, spans: list[Span]) -> Batch:
-    """One batch of the windows at these positions; empty where there are none."""
-    parts = [_read_span(dataset, span) for span in spans]
-    if len(parts) < 2:
-        return parts[0] if parts else {}
-    return dataset.join(parts)
-
-
-def _read_span(dataset: StreamingDataset, span: Span) -> Batch:
-    batch = dataset.read(span.epoch, span.first, span.last)
-    if not span.counts:
-        import torch
-
-        batch["labels"] = torch.full_like(batch["labels"], IGNORED_LABEL)
-    return batch

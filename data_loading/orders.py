@@ -55,7 +55,7 @@ class Shuffled(Order):
     def __init__(self, n: int, seed: int) -> None:
         super().__init__(n)
         self._seed = seed
-        self._block: tuple[int, int, np.ndarray] | None = None
+        self._blocks: dict[tuple[int, int], np.ndarray] = {}
 
     @property
     def name(self) -> str:
@@ -74,14 +74,19 @@ class Shuffled(Order):
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
     def _ahead(self, first: int, epoch: int) -> np.ndarray:
-        """The order ahead by blocks: an index costs a third of what it costs alone."""
-        if self._block is None or self._block[:2] != (first, epoch):
-            positions = np.arange(first, min(first + _AHEAD, self.n))
-            self._block = (first, epoch, self.at(positions, epoch))
-        return self._block[2]
+        """The order ahead by blocks: an index costs a third of what it costs alone. Two are kept: batches to
+        come are looked up while those before them are read.
+        """
+        block = self._blocks.get((first, epoch))
+        if block is None:
+            if len(self._blocks) > 1:
+                del self._blocks[next(iter(self._blocks))]
+            block = self.at(np.arange(first, min(first + _AHEAD, self.n)), epoch)
+            self._blocks[first, epoch] = block
+        return block
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_block": None}
+        return {**self.__dict__, "_blocks": {}}
 
 
 class ShuffledBlocks(Shuffled):

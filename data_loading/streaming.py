@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conf import UserError
+from conf import AUTO, UserError
 from data_loading.data import Data, open_for_reading, split_data
 from data_loading.orders import DEFAULT_BLOCK_WINDOWS, order_of
+from data_loading.readers.block_checks import CheckedReader
+from data_loading.readers.choose import ReaderOptions, open_reader
 from data_loading.readers.extents import extents_of
-from data_loading.readers.mapped import MappedReader
 from data_loading.splits import Share
 from data_loading.token_set import TokenSet
 from data_loading.windows import Windows
@@ -33,7 +34,8 @@ class StreamingDataset:
     """Map-style dataset over a split.
 
     `ds[i]` and `ds.__getitems__(indices)` give the windows at these positions of the current epoch.
-    With a torch DataLoader of your own, pass `collate_fn=StreamingDataset.collate`.
+    With a torch DataLoader of your own, pass `collate_fn=StreamingDataset.collate`. `reader` says in a
+    line how the tokens are read, and why so.
     """
 
     def __init__(
@@ -49,12 +51,18 @@ class StreamingDataset:
         block_windows: int = DEFAULT_BLOCK_WINDOWS,
         stride: int | None = None,
         shift: int = 1,
+        reader: str = AUTO,
+        max_resident_bytes: int | None = None,
+        verify: str = "set",
     ) -> None:
         """source: a token set, or the path of one: X.npy, X.txt with X.npy beside it, or X; or prepared data,
         which are split already. val, test: what is held out of a set, as a fraction (float) or in tokens
         (int); val: None: as the set was made, or a tenth. order: shuffled, sequential, or shuffled_blocks
         of `block_windows` neighbouring windows. stride: tokens from one window to the next; None: seq_len.
-        shift: how many tokens after its input a label stands.
+        shift: how many tokens after its input a label stands. reader: mmap, pread, memory, or auto, which
+        looks at files, disk and cluster; the bytes are the same. max_resident_bytes: of what mmap adds to
+        RSS. verify: set: checksums once, when a set is first opened; blocks: each block again before its
+        first use in this process.
 
         Raises:
             UserError: nothing there, it does not fit its text, or not one window in the split.
@@ -78,11 +86,17 @@ class StreamingDataset:
         self.fingerprint = ", ".join(
             [f"{data.fingerprint[:16]} {split} tokens {borders}", self._windows.name, self._order.name]
         )
-        self._map()
+        self._verify = verify
+        self._reader_options = ReaderOptions(reader, order != "sequential", max_resident_bytes)
+        self._open_reader()
 
-    def _map(self) -> None:
+    def _open_reader(self) -> None:
         token_set, _ = self.data.ranges_of(self.split)
-        self._reader = MappedReader(extents_of(token_set.tokens))
+        self._reader, self.reader = open_reader(extents_of(token_set.tokens), self._reader_options)
+        if self._verify == "blocks":
+            self._reader = CheckedReader(self._reader, *token_set.checksums)
+        elif self._verify != "set":
+            raise UserError(f"verify {self._verify!r}: choices are set, blocks")
 
     def __len__(self) -> int:
         """Windows in an epoch."""
@@ -130,6 +144,11 @@ class StreamingDataset:
         """The batch of the positions start to stop of an epoch."""
         return self._gather(self.window_at(range(start, stop), epoch))
 
+    def will_need(self, epoch: int, start: int, stop: int) -> None:
+        """The positions start to stop of an epoch are read soon: tell the kernel."""
+        windows = self.window_at(range(start, stop), epoch)
+        self._reader.will_need(self._windows.starts(windows), self._windows.width)
+
     @staticmethod
     def join(batches: Sequence[Batch]) -> Batch:
         """One batch of several, in their order."""
@@ -165,7 +184,7 @@ class StreamingDataset:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._map()
+        self._open_reader()
 
 
 def _open(source: str | Path | TokenSet, val: Share | None, test: Share) -> Data:
