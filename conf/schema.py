@@ -105,7 +105,7 @@ class Dataset:
     )
     order: str = key(
         "shuffled",
-        "of the windows of an epoch; shuffled_blocks: of block_windows neighbours, for disks read in large pieces",
+        "of the windows of an epoch; shuffled_blocks: of block_windows neighbours, read in one place",
         choices=("shuffled", "sequential", "shuffled_blocks"),
         as_before="shuffled",
     )
