@@ -170,6 +170,21 @@ def one_held_out_share(config: Config) -> list[Problem]:
     return problems
 
 
+def windows_of_one_kind(config: Config) -> list[Problem]:
+    """Shifted windows and streams have stride, shift and order of their own."""
+    dataset, problems = config.dataset, []
+    if dataset.windows == "plain":
+        return []
+    for name, default in (("stride", None), ("shift", 1)):
+        if getattr(dataset, name) != default:
+            problems.append(
+                Problem(f"dataset.{name}", f"dataset.windows={dataset.windows} has its own. Take it away")
+            )
+    if dataset.windows == "streams" and dataset.order == "shuffled_blocks":
+        problems.append(Problem("dataset.order", "dataset.windows=streams is read in rows. Take it away"))
+    return problems
+
+
 def one_line_separator(config: Config) -> list[Problem]:
     """The document separator is one line that is not empty."""
     separator = config.dataset.document_separator
@@ -217,6 +232,7 @@ RULES = (
         tuple(f"dataset.{name}" for name in ("val_path", "val_tokens", "test_tokens", "test_fraction")),
         one_held_out_share,
     ),
+    Rule(tuple(f"dataset.{name}" for name in ("windows", "stride", "shift", "order")), windows_of_one_kind),
     Rule(("dataset.encoding",), known_encoding),
     Rule(("dataset.document_separator",), one_line_separator),
     Rule(("schedule",), warmup_only_where_there_is_one),

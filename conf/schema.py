@@ -103,6 +103,16 @@ class Dataset:
     test_tokens: int | None = key(
         None, "held out as test; null: test_fraction", kind="count", at_least=1, as_before=None
     )
+    windows: str = key(
+        "plain",
+        "plain; shifted: each step has labels so many tokens on; streams: rows go on from step to step",
+        choices=("plain", "shifted", "streams"),
+        as_before="plain",
+    )
+    stride: int | None = key(
+        None, "tokens from one window to the next; null: seq_len", at_least=1, as_before=None
+    )
+    shift: int = key(1, "tokens from an input to its label", at_least=1, as_before=1)
     order: str = key(
         "shuffled",
         "of the windows of an epoch; shuffled_blocks: of block_windows neighbours, read in one place",

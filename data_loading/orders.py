@@ -31,6 +31,11 @@ class Order(abc.ABC):
     @abc.abstractmethod
     def name(self) -> str: ...
 
+    @property
+    def length(self) -> int:
+        """Positions in an epoch."""
+        return self.n
+
     @abc.abstractmethod
     def at(self, positions: np.ndarray, epoch: int) -> np.ndarray:
         """Windows (int64) at these positions (int64, in [0, n))."""

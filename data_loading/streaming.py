@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conf import AUTO, UserError
+from data_loading.batches import BatchOptions
 from data_loading.data import Data, open_for_reading, split_data
-from data_loading.orders import DEFAULT_BLOCK_WINDOWS, order_of
+from data_loading.orders import DEFAULT_BLOCK_WINDOWS
 from data_loading.readers.block_checks import CheckedReader
 from data_loading.readers.choose import ReaderOptions, open_reader
 from data_loading.readers.extents import extents_of
 from data_loading.splits import Share
 from data_loading.token_set import TokenSet
-from data_loading.windows import Windows
 
 if TYPE_CHECKING:
     import torch
@@ -49,42 +49,43 @@ class StreamingDataset:
         test: Share = 0,
         order: str = "shuffled",
         block_windows: int = DEFAULT_BLOCK_WINDOWS,
+        windows: str = "plain",
         stride: int | None = None,
         shift: int = 1,
+        step_windows: int | None = None,
         reader: str = AUTO,
         max_resident_bytes: int | None = None,
         verify: str = "set",
     ) -> None:
         """source: a token set, or the path of one: X.npy, X.txt with X.npy beside it, or X; or prepared data,
         which are split already. val, test: what is held out of a set, as a fraction (float) or in tokens
-        (int); val: None: as the set was made, or a tenth. order: shuffled, sequential, or shuffled_blocks
-        of `block_windows` neighbouring windows. stride: tokens from one window to the next; None: seq_len.
-        shift: how many tokens after its input a label stands. reader: mmap, pread, memory, or auto, which
-        looks at files, disk and cluster; the bytes are the same. max_resident_bytes: of what mmap adds to
-        RSS. verify: set: checksums once, when a set is first opened; blocks: each block again before its
-        first use in this process.
+        (int); val: None: as the set was made, or a tenth.
+
+        order: shuffled, sequential, or shuffled_blocks of `block_windows` neighbouring windows. windows: the
+        kind of batches (`batches`): plain; shifted or streams, which need step_windows, those of a step over
+        all ranks and micro-batches. stride: tokens from one window to the next; None: seq_len. shift: how
+        many tokens after its input a label stands.
+
+        reader: mmap, pread, memory, or auto, which looks at files, disk and cluster; the bytes are the same.
+        max_resident_bytes: of what mmap adds to RSS. verify: set: checksums once, when a set is first
+        opened; blocks: each block again before its first use in this process.
 
         Raises:
             UserError: nothing there, it does not fit its text, or not one window in the split.
             NotTokenized: there is only the text.
         """
-        for name, value in (("seq_len", seq_len), ("stride", stride), ("shift", shift)):
-            if value is not None and value < 1:
-                raise UserError(f"{name} {value}: expected at least 1")
+        options = BatchOptions(seq_len, windows, stride, shift, step_windows)
+        options.check()
         data = source if isinstance(source, Data) else _open(source, val, test)
-        token_set, ranges = data.ranges_of(split)
+        _, ranges = data.ranges_of(split)
         self.data, self.split, self.seq_len, self.epoch = data, split, seq_len, 0
-        self._windows = Windows(ranges, seq_len, stride, shift)
-        if len(self._windows) == 0:
-            raise UserError(
-                f"the {split} split of {token_set.path} has {data.tokens(split):,} tokens, one window of "
-                f"{seq_len:,} needs {self._windows.width:,}. Set a smaller seq_len (at most "
-                f"{max(max(map(len, ranges)) - shift, 0):,}) or use more text"
-            )
-        self._order = order_of(order, len(self._windows), seed, block_windows)
+        if options.count(ranges) == 0:
+            raise UserError(_too_short(data, split, options))
+        self._batches = options.batches(ranges, order, seed, block_windows)
         borders = ",".join(f"{tokens.start}-{tokens.stop}" for tokens in ranges)
+        made_of = [self._batches.windows.name, self._batches.order.name, self._batches.name]
         self.fingerprint = ", ".join(
-            [f"{data.fingerprint[:16]} {split} tokens {borders}", self._windows.name, self._order.name]
+            [f"{data.fingerprint[:16]} {split} tokens {borders}", *filter(None, made_of)]
         )
         self._verify = verify
         self._reader_options = ReaderOptions(reader, order != "sequential", max_resident_bytes)
@@ -100,7 +101,7 @@ class StreamingDataset:
 
     def __len__(self) -> int:
         """Windows in an epoch."""
-        return len(self._windows)
+        return self._batches.order.length
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch whose order positions refer to; another epoch is another order."""
@@ -122,7 +123,7 @@ class StreamingDataset:
 
         input_ids and labels are views of one tensor: labels[:, t] is the token after input_ids[:, t].
         """
-        return self._gather(self.window_at(indices, self.epoch))
+        return self._batches.read(self._reader, self.window_at(indices, self.epoch), self.epoch, indices)
 
     @staticmethod
     def collate(batch: Batch) -> Batch:
@@ -134,34 +135,31 @@ class StreamingDataset:
         if isinstance(positions, range) and positions.step == 1:
             if positions and not 0 <= positions.start <= positions.stop <= len(self):
                 raise IndexError(f"{positions} of {len(self)} windows")
-            return self._order.span(positions.start, positions.stop, epoch)
+            return self._batches.order.span(positions.start, positions.stop, epoch)
         wanted = np.asarray(positions, np.int64)
         if len(wanted) and not 0 <= wanted.min() <= wanted.max() < len(self):
             raise IndexError(f"windows {wanted.min()} to {wanted.max()} of {len(self)}")
-        return self._order.at(wanted, epoch)
+        return self._batches.order.at(wanted, epoch)
 
     def read(self, epoch: int, start: int, stop: int) -> Batch:
         """The batch of the positions start to stop of an epoch."""
-        return self._gather(self.window_at(range(start, stop), epoch))
+        positions = range(start, stop)
+        return self._batches.read(self._reader, self.window_at(positions, epoch), epoch, positions)
 
     def will_need(self, epoch: int, start: int, stop: int) -> None:
         """The positions start to stop of an epoch are read soon: tell the kernel."""
         windows = self.window_at(range(start, stop), epoch)
-        self._reader.will_need(self._windows.starts(windows), self._windows.width)
+        self._reader.will_need(self._batches.windows.starts(windows), self._batches.width)
 
     @staticmethod
     def join(batches: Sequence[Batch]) -> Batch:
         """One batch of several, in their order."""
         import torch
 
-        return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
-
-    def _gather(self, windows: np.ndarray) -> Batch:
-        import torch
-
-        rows = self._reader.gather(self._windows.starts(windows), self._windows.width)
-        ids = torch.from_numpy(rows.astype(np.int64))
-        return {"input_ids": ids[:, : self.seq_len], "labels": ids[:, self._windows.shift :]}
+        return {
+            name: torch.cat([batch[name] for batch in batches]) if first.dim() else first
+            for name, first in batches[0].items()
+        }
 
     def loader(
         self,
@@ -185,6 +183,21 @@ class StreamingDataset:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._open_reader()
+
+
+def _too_short(data: Data, split: str, options: BatchOptions) -> str:
+    token_set, ranges = data.ranges_of(split)
+    windows = options.windows(ranges)
+    if len(windows):
+        return (
+            f"the {split} split of {token_set.path} has {len(windows):,} windows of {options.seq_len:,} "
+            f"tokens, a step of {options.step_windows:,} streams needs more. Set a smaller batch or seq_len"
+        )
+    return (
+        f"the {split} split of {token_set.path} has {data.tokens(split):,} tokens, one window of "
+        f"{options.seq_len:,} needs {windows.width:,}. Set a smaller seq_len (at most "
+        f"{max(max(map(len, ranges)) - windows.shift, 0):,}) or use more text"
+    )
 
 
 def _open(source: str | Path | TokenSet, val: Share | None, test: Share) -> Data:

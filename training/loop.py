@@ -149,7 +149,8 @@ def test_loss(run: Run, model: LanguageModel, data: Data) -> float:
     """Loss (nats a token) over the test split, of as many tokens as an evaluation reads at most."""
     from data_loading import StreamingDataset
 
-    test_set = StreamingDataset(data, "test", run.config.training.seq_len, order="sequential")
+    seq_len, shift = run.config.training.seq_len, run.config.dataset.shift
+    test_set = StreamingDataset(data, "test", seq_len, order="sequential", shift=shift)
     loss = _evaluate(run, model, test_set).loss
     log.info("test loss %.4f", loss)
     return loss

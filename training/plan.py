@@ -231,7 +231,7 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
     budget = experiment_utils.resolve_budget(
         training,
         parameters=counted.total,
-        train_windows=data.windows("train", training.seq_len) if data else 0,
+        train_windows=_train_windows(config, data) if data else 0,
         repeat=config.dataset.repeat or data is None,
         default_max_tokens=config.dataset.default_max_tokens,
     )
@@ -256,6 +256,15 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
         folder=experiment_utils.run_folder(config, run_identity) if run_identity else None,
         needs=tuple(_needs(config, missing)),
     )
+
+
+def _train_windows(config: Config, data: Data) -> int:
+    """Windows of an epoch."""
+    from data_loading import BatchOptions
+
+    step_windows = experiment_utils.effective_batch(config.training)
+    options = BatchOptions.of(config.dataset, config.training.seq_len, step_windows)
+    return options.count(data.train_ranges)
 
 
 def _describe(data: Data, seq_len: int) -> dict[str, Any]:
@@ -285,7 +294,7 @@ def _problems_with_place(config: Config) -> list[Problem]:
 
 def _problems_with_data(config: Config, data: Data) -> list[Problem]:
     seq_len = config.training.seq_len
-    return [
+    problems = [
         Problem(
             "training.seq_len",
             f"one window of {seq_len} needs {seq_len + 1} tokens, but the {split} split of "
@@ -295,3 +304,13 @@ def _problems_with_data(config: Config, data: Data) -> list[Problem]:
         for split in data.splits
         if not data.windows(split, seq_len)
     ]
+    if not problems and not _train_windows(config, data):
+        problems.append(
+            Problem(
+                "dataset.windows",
+                f"not one step of dataset.windows={config.dataset.windows} with shift {config.dataset.shift} "
+                f"fits in the {data.windows('train', seq_len):,} windows of {seq_len} tokens of the train "
+                "split. Set a smaller training.seq_len, batch or shift, or use more text",
+            )
+        )
+    return problems

@@ -116,6 +116,16 @@ def test_each_split_is_given_once(given: dict[str, Any], wrong: list[str]) -> No
 
 
 @pytest.mark.parametrize(
+    ("given", "wrong"),
+    [({"windows": "shifted", "stride": 5, "shift": 2}, ["dataset.stride", "dataset.shift"]),
+     ({"stride": 5, "shift": 2, "order": "shuffled_blocks"}, []), ({"windows": "streams"}, []),
+     ({"windows": "streams", "order": "shuffled_blocks"}, ["dataset.order"])],
+)  # fmt: skip
+def test_windows_are_of_one_kind(given: dict[str, Any], wrong: list[str]) -> None:
+    assert list(problems(dataset=given)) == wrong
+
+
+@pytest.mark.parametrize(
     ("separator", "is_right"), [("<|sep|>", True), (None, True), (" ", True), ("", False), ("a\n", False)]
 )
 def test_a_separator_is_one_line(separator: str | None, is_right: bool) -> None:
