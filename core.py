@@ -34,12 +34,14 @@ from training.loop import (
     next_boundary,
     restore_newest,
     save_checkpoint,
+    test_loss,
     train_until,
 )
 from training.progress import NonFinite, Progress
 
 if TYPE_CHECKING:
     from data_loading import Data, StreamingDataset
+    from models import LanguageModel
     from training.device import Device
     from training.step import Batch
 
@@ -75,8 +77,23 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
         seed_init, seed_data = experiment_utils.seeds(config)
         assert plan.data is not None
         data = open_data(config.dataset, config.tokenizer, plan.data["sets"])
-        train_set = StreamingDataset.from_data(data, "train", seq_len, seed_data)
-        val_set = StreamingDataset.from_data(data, "val", seq_len, seed_data, order="sequential")
+        shift = config.dataset.shift
+        train_set = StreamingDataset(
+            data,
+            "train",
+            seq_len,
+            seed_data,
+            windows=config.dataset.windows,
+            stride=config.dataset.stride,
+            shift=shift,
+            step_windows=plan.budget.effective_batch,
+            order=config.dataset.order,
+            block_windows=config.dataset.block_windows,
+            reader=config.dataset.reader,
+            max_resident_bytes=config.dataset.max_resident,
+            verify=config.dataset.verify,
+        )
+        val_set = StreamingDataset(data, "val", seq_len, seed_data, order="sequential", shift=shift)
         _tell_data(data, train_set, val_set)
 
     with run.stage("build_model"):
@@ -129,7 +146,7 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
 
     with run.last_stage("finish"):
         metrics.close()
-        _finish(run, data)
+        _finish(run, data, model)
 
 
 def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -> Run:
@@ -175,20 +192,17 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
 
 def _tell_data(data: Data, train_set: StreamingDataset, val_set: StreamingDataset) -> None:
     facts = data.describe()
+    log.info("%s: %s on disk, read by %s", facts["path"], format_bytes(facts["file_bytes"]), train_set.reader)
     log.info(
-        "memory-mapped %s: %s on disk, read page by page as needed, 0 MB of it held in RAM",
-        facts["path"],
-        format_bytes(facts["file_bytes"]),
-    )
-    log.info(
-        "%s tokens: train %s (%.0f%%) = %s of %s, val %s = %s",
+        "%s tokens: train %s (%.0f%%) = %s of %s, val %s = %s%s",
         format_count(facts["tokens"]),
         format_count(facts["train_tokens"]),
-        100 * facts["train_tokens"] / (facts["train_tokens"] + facts["val_tokens"]),
+        100 * facts["train_tokens"] / sum(facts[f"{split}_tokens"] for split in ("train", "val", "test")),
         counted(len(train_set), "sequence"),
         train_set.seq_len,
         format_count(facts["val_tokens"]),
         counted(len(val_set), "sequence"),
+        f", test {format_count(facts['test_tokens'])}" if facts["test_tokens"] else "",
     )
 
 
@@ -214,16 +228,17 @@ def _with_first_ready(batches: Iterator[Batch]) -> Iterator[Batch]:
     return ready()
 
 
-def _finish(run: Run, data: Data) -> None:
+def _finish(run: Run, data: Data, model: LanguageModel) -> None:
     """Say what came out: results into run.json, the state `done` last."""
     from data_loading import bigram_loss
 
     training = run.config.training
     results = {
         "val_loss": run.val_loss,
+        "test_loss": test_loss(run, model, data) if data.test_ranges else None,
         "best": run.best,
         "bigram_val_loss": bigram_loss(data, eval_tokens=training.eval_tokens, seq_len=training.seq_len)
-        if data.vocab_size <= 1024
+        if data.vocab_size <= 1024 and run.config.dataset.shift == 1
         else None,
         "train_seconds": round(run.train_seconds, 3),
     }

@@ -36,7 +36,7 @@ WHERE_IT_RUNS = (
 HOW_IT_IS_COMPUTED = (
     "training.micro_batch", "training.activation_checkpointing", "training.loss_chunk",
     "training.threads", "training.workers", "dataset.reader", "dataset.max_resident",
-    "dataset.auto_tokenize", "training.checkpoint_every", "training.keep_checkpoints",
+    "dataset.verify", "dataset.auto_tokenize", "training.checkpoint_every", "training.keep_checkpoints",
     "training.profile", "training.max_time",
 )  # fmt: skip
 """Keys that may change between two attempts of one run: not in its identity, recorded by attempt.

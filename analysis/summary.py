@@ -145,6 +145,9 @@ def _verdict(run: RunFolder) -> Iterator[tuple[str, str]]:
         return
     if best is not None and best < val_loss:
         yield f"val loss {val_loss:.4f} at the end; the best was {best:.4f} at step {best_step or 0:,}", ""
+    test_loss = run.number("results.test_loss")
+    if test_loss is not None:
+        yield f"test loss {test_loss:.4f}", ""
     if bigram is None:
         return
     both = f"val loss {val_loss:.4f}, that of a bigram count model of the same train range {bigram:.4f}"
@@ -168,6 +171,7 @@ def _data_section(run: RunFolder) -> list[RenderableType]:
         ("total tokens", f"{tokens:,}, tokenizer {run.fact('data.tokenizer')}"),
         ("train portion", _portion(run, "train", tokens)),
         ("val portion", _portion(run, "val", tokens)),
+        ("test portion", _portion(run, "test", tokens)),
     ]
     return [heading("Data"), facts([(label, text) for label, text in rows if text is not None])]
 
@@ -181,11 +185,15 @@ def _cost_of_opening(run: RunFolder) -> str | None:
 
 
 def _portion(run: RunFolder, split: str, total: float) -> str | None:
-    tokens, seq_len = run.number(f"data.{split}_tokens"), run.number("training.seq_len")
-    if tokens is None:
+    tokens, windows = run.number(f"data.{split}_tokens"), run.number(f"data.{split}_windows")
+    if not tokens:
         return None
-    windows = f" = {counted(max(0, tokens - 1) // seq_len, 'sequence')} of {seq_len}" if seq_len else ""
-    return f"{tokens / total:.1%}: {tokens:,} tokens{windows}"
+    cut = (
+        f" = {counted(windows, 'sequence')} of {run.number('training.seq_len')}"
+        if windows is not None
+        else ""
+    )
+    return f"{tokens / total:.1%}: {tokens:,} tokens{cut}"
 
 
 def _memory_section(run: RunFolder) -> list[RenderableType]:

@@ -149,6 +149,42 @@ def known_encoding(config: Config) -> list[Problem]:
     ]
 
 
+def one_held_out_share(config: Config) -> list[Problem]:
+    """Each split is given once: by its own files, in tokens, or as a share."""
+    dataset, problems = config.dataset, []
+    if dataset.val_path is not None and dataset.val_tokens is not None:
+        problems.append(
+            Problem(
+                "dataset.val_tokens",
+                f"val is all of dataset.val_path={dataset.val_path}. Take one of the two away (=null)",
+            )
+        )
+    if dataset.test_tokens is not None and dataset.test_fraction:
+        problems.append(
+            Problem(
+                "dataset.test_tokens",
+                f"dataset.test_fraction={dataset.test_fraction} is given too: each says how much is held "
+                "out. Take one away (test_tokens=null or test_fraction=0)",
+            )
+        )
+    return problems
+
+
+def windows_of_one_kind(config: Config) -> list[Problem]:
+    """Shifted windows and streams have stride, shift and order of their own."""
+    dataset, problems = config.dataset, []
+    if dataset.windows == "plain":
+        return []
+    for name, default in (("stride", None), ("shift", 1)):
+        if getattr(dataset, name) != default:
+            problems.append(
+                Problem(f"dataset.{name}", f"dataset.windows={dataset.windows} has its own. Take it away")
+            )
+    if dataset.windows == "streams" and dataset.order == "shuffled_blocks":
+        problems.append(Problem("dataset.order", "dataset.windows=streams is read in rows. Take it away"))
+    return problems
+
+
 def one_line_separator(config: Config) -> list[Problem]:
     """The document separator is one line that is not empty."""
     separator = config.dataset.document_separator
@@ -192,6 +228,11 @@ RULES = (
     ),
     Rule(("training.seq_len", "arch.max_positions"), window_within_positions),
     Rule(("tokenizer",), findable_tokenizer),
+    Rule(
+        tuple(f"dataset.{name}" for name in ("val_path", "val_tokens", "test_tokens", "test_fraction")),
+        one_held_out_share,
+    ),
+    Rule(tuple(f"dataset.{name}" for name in ("windows", "stride", "shift", "order")), windows_of_one_kind),
     Rule(("dataset.encoding",), known_encoding),
     Rule(("dataset.document_separator",), one_line_separator),
     Rule(("schedule",), warmup_only_where_there_is_one),

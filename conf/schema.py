@@ -94,6 +94,42 @@ class Dataset:
     path: str | None = key(None, ".txt or .npy; null: Datasets/NAME*.txt or .npy", kind="path")
     val_path: str | None = key(None, ".txt or .npy held out as val; null: a part of path", kind="path")
     val_fraction: float = key(0.1, "share of the tokens held out as val", above=0, below=1)
+    val_tokens: int | None = key(
+        None, "held out as val; null: val_fraction", kind="count", at_least=1, as_before=None
+    )
+    test_fraction: float = key(
+        0.0, "share of the tokens held out as test", at_least=0, below=1, as_before=0.0
+    )
+    test_tokens: int | None = key(
+        None, "held out as test; null: test_fraction", kind="count", at_least=1, as_before=None
+    )
+    windows: str = key(
+        "plain",
+        "plain; shifted: each step has labels so many tokens on; streams: rows go on from step to step",
+        choices=("plain", "shifted", "streams"),
+        as_before="plain",
+    )
+    stride: int | None = key(
+        None, "tokens from one window to the next; null: seq_len", at_least=1, as_before=None
+    )
+    shift: int = key(1, "tokens from an input to its label", at_least=1, as_before=1)
+    order: str = key(
+        "shuffled",
+        "of the windows of an epoch; shuffled_blocks: of block_windows neighbours, read in one place",
+        choices=("shuffled", "sequential", "shuffled_blocks"),
+        as_before="shuffled",
+    )
+    block_windows: int = key(256, "windows in a block of order=shuffled_blocks", at_least=1, as_before=256)
+    reader: str = key(AUTO, "how tokens are read", choices=(AUTO, "mmap", "pread", "memory"), as_before=AUTO)
+    max_resident: int | None = key(
+        None, "of RSS that reader=mmap may add; null: no bound", kind="size", at_least=1, as_before=None
+    )
+    verify: str = key(
+        "set",
+        "checksums; set: once, when a set is first opened; blocks: each block again before its first use",
+        choices=("set", "blocks"),
+        as_before="set",
+    )
     repeat: bool = key(False, "allow a budget of more than one epoch")
     default_max_tokens: int = key(2_000_000, "budget when none is given", kind="count", at_least=1)
     auto_tokenize: bool = key(True, "tokenize a text that has no token file yet")

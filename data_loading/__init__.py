@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from data_loading.batches import BatchOptions as BatchOptions
     from data_loading.bigram import bigram_loss as bigram_loss
     from data_loading.data import Data as Data
     from data_loading.data import NotTokenized as NotTokenized
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from data_loading.tokenizer import Tokenizer as Tokenizer
 
 _PLACES = {
+    "BatchOptions": "batches",
     "Data": "data",
     "Loader": "loader",
     "NotTokenized": "data",

@@ -23,7 +23,7 @@ from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.stdlib_source import StdlibSource, default_name
 from data_loading.set_files import SetFiles
 from data_loading.shards import Values
-from data_loading.splits import other_ranges, split_ranges
+from data_loading.splits import Share, Splits, hold_out, other_ranges, split_set, tokens_of
 from data_loading.token_set import TokenSet, open_token_set
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_for import tokenizer_for
@@ -62,14 +62,31 @@ class Data:
     eot_id: int | None
     tokenizer_name: str
     fingerprint: str
+    test_ranges: tuple[range, ...] = ()
 
     def ranges_of(self, split: str) -> tuple[TokenSet, tuple[range, ...]]:
-        """The set and ranges of `train` or `val`. Raises UserError for another name."""
+        """The set and ranges of `train`, `val` or `test`; test is a part of the set of train.
+
+        Raises:
+            UserError: another name, or nothing is held out as test.
+        """
         if split == "train":
             return self.train, self.train_ranges
         if split == "val":
             return self.val, self.val_ranges
-        raise UserError(f"split {split!r}: choices are train, val")
+        if split == "test" and self.test_ranges:
+            return self.train, self.test_ranges
+        if split == "test":
+            raise UserError(
+                f"{self.train.path} has no test split: hold one out with dataset.test_fraction=0.05 or "
+                "dataset.test_tokens=1M (in Python test=0.05)"
+            )
+        raise UserError(f"split {split!r}: choices are train, val, test")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Those that there are."""
+        return ("train", "val", "test") if self.test_ranges else ("train", "val")
 
     def windows(self, split: str, seq_len: int) -> int:
         """Windows of `seq_len` inputs and as many labels, none across the end of a range."""
@@ -77,7 +94,7 @@ class Data:
         return sum(windows_in(len(tokens), seq_len) for tokens in ranges)
 
     def tokens(self, split: str) -> int:
-        """Tokens of `train` or `val`."""
+        """Tokens of a split."""
         _, ranges = self.ranges_of(split)
         return sum(map(len, ranges))
 
@@ -94,6 +111,7 @@ class Data:
             "documents": sum(documents) if len(documents) == len(sets) else None,
             "train_tokens": self.tokens("train"),
             "val_tokens": self.tokens("val"),
+            "test_tokens": sum(map(len, self.test_ranges)),
             "tokenizer": self.tokenizer_name,
             "vocab_size": self.vocab_size,
             "fingerprint": self.fingerprint,
@@ -128,7 +146,14 @@ def prepare_data(
     train, *others = [
         _token_set(dataset, place, loaded, tokenizer, tokenize=tokenize, log=log) for place in places if place
     ]
-    return split_data(train, others[0] if others else None, loaded, dataset.val_fraction)
+    return split_data(train, others[0] if others else None, loaded, *shares(dataset))
+
+
+def shares(dataset: schema.Dataset) -> tuple[Share, Share]:
+    """What is held out as val and test, as `split_data` takes it."""
+    val = dataset.val_fraction if dataset.val_tokens is None else dataset.val_tokens
+    test = dataset.test_fraction if dataset.test_tokens is None else dataset.test_tokens
+    return val, test
 
 
 def _at_versions(places: tuple[Place, Place | None], versions: Sequence[str]) -> tuple[Place, Place | None]:
@@ -140,8 +165,10 @@ def _at_versions(places: tuple[Place, Place | None], versions: Sequence[str]) ->
     return train, val
 
 
-def open_for_reading(path: str, val_fraction: float) -> Data:
+def open_for_reading(path: str, val: Share | None, test: Share = 0) -> Data:
     """The tokens of a path, whichever tokenizer they were made with; nothing is tokenized.
+
+    val, test: as in `split_data`.
 
     Raises:
         NotTokenized: there is only a text.
@@ -159,49 +186,80 @@ def open_for_reading(path: str, val_fraction: float) -> Data:
         found = open_token_set(place.tokens, version=place.version)
         verify_text(found, place, command_for(str(place.text), "NAME_OR_FOLDER"))
         sets.append(found)
-    return split_data(sets[0], sets[1] if len(sets) > 1 else None, None, val_fraction)
+    return split_data(sets[0], sets[1] if len(sets) > 1 else None, None, val, test)
 
 
 def split_data(
-    train: TokenSet, val: TokenSet | None, tokenizer: Tokenizer | None, val_fraction: float
+    train: TokenSet, val_set: TokenSet | None, tokenizer: Tokenizer | None, val: Share | None, test: Share = 0
 ) -> Data:
-    """Both splits of one set, or two sets whole. tokenizer: None: as the manifest of train says.
+    """The splits of one set, or train and test of one and another as val. tokenizer: None: as the manifest of
+    train says.
 
-    A set that was made with a held-out part of its own keeps it, unless val_fraction is not the default.
+    val: what is held out of a lone set; None: the default share. A set that was made with a held-out part of
+    its own keeps it, unless another share than the default is asked for. test: is taken from what remains.
 
     Raises:
-        UserError: not enough tokens for two ranges, or the two sets are the same.
+        UserError: not enough tokens for what is to be held out, or the two sets are the same.
     """
+    if val_set is not None and (
+        train.fingerprint == val_set.fingerprint or _same_tokens(train.tokens, val_set.tokens)
+    ):
+        raise UserError(
+            f"train and val are the same text: {train.path} and {val_set.path}. Give dataset.val_path "
+            "another text, or leave it out: then the last part of the training text is held out "
+            "(dataset.val_fraction)"
+        )
+    try:
+        splits = _splits(train, val_set, val, test)
+    except UserError as error:
+        raise UserError(f"{train.path}: {error}") from None
+    parts = [train.fingerprint]
+    if val_set is not None:
+        parts.append(val_set.fingerprint)
+    elif _has_own(train, val):
+        parts += [f"{part.start}-{part.stop}" for part in splits.val]
     vocab_size = tokenizer.vocab_size if tokenizer else train.vocab_size
-    if val is None:
-        made = train.manifest.get("val") if train.manifest else None
-        if made is not None and val_fraction == schema.Dataset().val_fraction:
-            val_ranges = tuple(range(*part) for part in made["ranges"])
-            train_ranges = other_ranges(train.n_tokens, val_ranges)
-            parts = [train.fingerprint, *(f"{part.start}-{part.stop}" for part in val_ranges)]
-        else:
-            train_range, val_range = split_ranges(train.n_tokens, train.documents, val_fraction)
-            train_ranges, val_ranges = (train_range,), (val_range,)
-            parts = [train.fingerprint]
-    else:
-        if train.fingerprint == val.fingerprint or _same_tokens(train.tokens, val.tokens):
-            raise UserError(
-                f"train and val are the same text: {train.path} and {val.path}. Give dataset.val_path "
-                "another text, or leave it out: then the last part of the training text is held out "
-                "(dataset.val_fraction)"
-            )
-        train_ranges, val_ranges = (range(train.n_tokens),), (range(val.n_tokens),)
-        parts = [train.fingerprint, val.fingerprint]
     return Data(
         train=train,
-        train_ranges=train_ranges,
-        val=val or train,
-        val_ranges=val_ranges,
+        train_ranges=splits.train,
+        val=val_set or train,
+        val_ranges=splits.val,
+        test_ranges=splits.test,
         vocab_size=vocab_size,
         eot_id=tokenizer.eot_id if tokenizer else train.eot_id,
         tokenizer_name=tokenizer.name if tokenizer else train.tokenizer_name,
         fingerprint=hashlib.sha256(" ".join([*parts, str(vocab_size)]).encode()).hexdigest(),
     )
+
+
+def _splits(train: TokenSet, val_set: TokenSet | None, val: Share | None, test: Share) -> Splits:
+    if val_set is None and not _has_own(train, val):
+        share = schema.Dataset().val_fraction if val is None else val
+        return split_set(train.n_tokens, train.documents, share, test, _sources(train))
+    kept: Sequence[range] = [range(train.n_tokens)]
+    held_out: Sequence[range] = [range(val_set.n_tokens)] if val_set else []
+    if val_set is None:
+        assert train.manifest is not None
+        held_out = [range(*part) for part in train.manifest["val"]["ranges"]]
+        kept = other_ranges(train.n_tokens, held_out)
+    tested: Sequence[range] = []
+    if test:
+        kept, tested = hold_out(kept, train.documents, tokens_of(test, train.n_tokens))
+    return Splits(tuple(kept), tuple(held_out), tuple(tested))
+
+
+def _has_own(train: TokenSet, val: Share | None) -> bool:
+    """Whether the part held out is the one that the set was made with."""
+    made = train.manifest.get("val") if train.manifest else None
+    return made is not None and val in (None, schema.Dataset().val_fraction)
+
+
+def _sources(train: TokenSet) -> list[tuple[int, int]]:
+    """Tokens and documents of each source; empty where nothing says."""
+    sources = train.manifest["sources"] if train.manifest else []
+    if not all("tokens" in source and "documents" in source for source in sources):
+        return []
+    return [(source["tokens"], source["documents"]) for source in sources]
 
 
 def _same_tokens(one: Values, other: Values) -> bool:

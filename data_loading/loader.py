@@ -8,12 +8,13 @@ depend on how they are divided over ranks, micro-batches or worker processes.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from conf import UserError
+from data_loading.read_ahead import read_with_ahead
+from data_loading.spans import Span, read_spans
 
 if TYPE_CHECKING:
     import torch
@@ -22,18 +23,24 @@ if TYPE_CHECKING:
 
     Batch = dict[str, torch.Tensor]
 
-Span = tuple[int, int, int]
-"""epoch, first position, position after the last."""
+log = logging.getLogger("data_loading")
+
+TAILS = ("keep", "drop", "pad")
 
 
 class Loader:
     """Iterate to get batches {"input_ids", "labels"}, int64 `(batch_size, seq_len)`.
 
-    repeat=False: an iteration ends with the epoch, its last batch as small as what is left (nothing
-    is dropped; a rank whose part is empty gets no batch); the next iteration is the next epoch.
-    repeat=True: it never ends, and a batch may span two epochs. num_batches: an iteration ends after
-    so many. num_workers: processes that read; by default none, since a gather costs less than
-    passing a batch between processes.
+    repeat=False: an iteration ends with the epoch, the next one is the next epoch. repeat=True: it never
+    ends. num_batches: it ends after so many.
+
+    tail: what becomes of the windows at the end of an epoch that make no whole batch for all ranks. keep:
+    the last batch is as small as what is left (a rank whose part is empty gets none), or goes on in the
+    next epoch where the loader repeats. drop: they are not read, and a line says how many. pad: the batch
+    is filled with the first windows of the epoch, whose labels are all -100: each window counts once.
+
+    num_workers: processes that read; by default none, since a gather costs less than passing a batch
+    between processes.
     """
 
     def __init__(
@@ -45,7 +52,10 @@ class Loader:
         num_workers: int = 0,
         num_batches: int | None = None,
         repeat: bool = False,
+        tail: str = "keep",
     ) -> None:
+        if tail not in TAILS:
+            raise UserError(f"tail {tail!r}: choices are {', '.join(TAILS)}")
         if batch_size < 1:
             raise UserError(f"batch_size {batch_size}: expected at least 1")
         if not 0 <= rank < world_size:
@@ -53,8 +63,19 @@ class Loader:
         self.dataset, self.batch_size = dataset, batch_size
         self.rank, self.world_size = rank, world_size
         self.num_workers, self.num_batches, self.repeat = num_workers, num_batches, repeat
+        self.tail = tail
         self._epoch, self._samples = dataset.epoch, 0
         self._epoch_seen = dataset.epoch
+        left = len(dataset) % self.global_batch
+        if tail == "drop" and left == len(dataset):
+            raise UserError(
+                f"tail 'drop': the {left:,} windows of an epoch make no batch of {self.global_batch:,}. Take "
+                "a smaller batch, or tail 'keep' or 'pad'"
+            )
+        if tail == "drop" and left:
+            log.info(
+                "%s of %s windows are dropped at the end of each epoch", f"{left:,}", f"{len(dataset):,}"
+            )
 
     @property
     def global_batch(self) -> int:
@@ -66,7 +87,8 @@ class Loader:
             return self.num_batches
         if self.repeat:
             raise TypeError("a repeating loader has no length")
-        return -(-len(self.dataset) // self.global_batch)
+        whole, left = divmod(len(self.dataset), self.global_batch)
+        return whole + (left > 0 and self.tail != "drop")
 
     def state_dict(self) -> dict[str, Any]:
         """Where the stream stands: samples counts windows of all ranks read in this epoch."""
@@ -92,49 +114,63 @@ class Loader:
             self._epoch_seen = self.dataset.epoch
             if self._epoch != self.dataset.epoch:
                 self._epoch, self._samples = self.dataset.epoch, 0
-        if self._samples >= len(self.dataset):
+        if self._is_over(self._samples):
             self._epoch, self._samples = self._epoch + 1, 0
         # Workers read ahead; the state counts what was handed out.
         spans, ahead = itertools.tee(self._global_spans())
         for global_batch, batch in zip(spans, self._read(map(self._parts, ahead)), strict=True):
-            self._epoch, _, self._samples = global_batch[-1]
+            self._epoch, _, self._samples, _ = next(span for span in reversed(global_batch) if span.counts)
             if batch:
                 yield batch
 
+    def _is_over(self, position: int) -> bool:
+        """Whether an epoch has no further batch after this many positions."""
+        left = len(self.dataset) - position
+        return left < self.global_batch if self.tail == "drop" else left <= 0
+
     def _global_spans(self) -> Iterator[list[Span]]:
         """What each global batch covers: one span, or more where it goes over the end of an epoch."""
-        epoch, position, size = self._epoch, self._samples, len(self.dataset)
-        count = 0
+        epoch, position, count = self._epoch, self._samples, 0
         while self.num_batches is None or count < self.num_batches:
-            spans, wanted = [], self.global_batch
-            while wanted:
-                if position == size:
-                    if not self.repeat:
-                        break
-                    epoch, position = epoch + 1, 0
-                taken = min(wanted, size - position)
-                spans.append((epoch, position, position + taken))
-                position, wanted = position + taken, wanted - taken
-            if not spans:
-                return
+            if self._is_over(position):
+                if not self.repeat:
+                    return
+                epoch, position = epoch + 1, 0
+            spans = self._batch_from(epoch, position)
             yield spans
             count += 1
+            epoch, _, position, _ = next(span for span in reversed(spans) if span.counts)
+
+    def _batch_from(self, epoch: int, position: int) -> list[Span]:
+        size, wanted = len(self.dataset), self.global_batch
+        spans = []
+        while wanted:
+            last = min(position + wanted, size)
+            spans.append(Span(epoch, position, last))
+            wanted -= last - position
+            if wanted and self.tail == "pad":
+                filled = [Span(epoch, 0, min(size, wanted - done), False) for done in range(0, wanted, size)]
+                return [*spans, *filled]
+            if not self.repeat:
+                break
+            epoch, position = epoch + 1, 0
+        return spans
 
     def _parts(self, spans: list[Span]) -> list[Span]:
         """This rank's part of a global batch."""
         skip, wanted, parts = self.rank * self.batch_size, self.batch_size, []
-        for epoch, start, stop in spans:
-            first = min(start + skip, stop)
-            last = min(first + wanted, stop)
-            skip -= first - start
+        for span in spans:
+            first = min(span.first + skip, span.last)
+            last = min(first + wanted, span.last)
+            skip -= first - span.first
             wanted -= last - first
             if last > first:
-                parts.append((epoch, first, last))
+                parts.append(span._replace(first=first, last=last))
         return parts
 
     def _read(self, parts: Iterable[list[Span]]) -> Iterator[Batch]:
         if self.num_workers == 0:
-            return (read_spans(self.dataset, spans) for spans in parts)
+            return read_with_ahead(self.dataset, parts)
         import torch
 
         spans: Any = _Spans(self.dataset)
@@ -151,11 +187,3 @@ class _Spans:
 
     def __getitem__(self, spans: list[Span]) -> Batch:
         return read_spans(self._dataset, spans)
-
-
-def read_spans(dataset: StreamingDataset, spans: list[Span]) -> Batch:
-    """One batch of the windows at these positions; empty where there are none."""
-    windows = [dataset.window_at(range(start, stop), epoch) for epoch, start, stop in spans]
-    if not windows:
-        return {}
-    return dataset.gather(windows[0] if len(windows) == 1 else np.concatenate(windows))

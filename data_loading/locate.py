@@ -95,14 +95,13 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
         found = _place(path)
     if found is not None:
         return found, None
-    train = _place(path.with_name(f"{path.name}_train"))
-    val = [_place(path.with_name(f"{path.name}{suffix}")) for suffix in _VAL_SUFFIXES]
-    if train is not None and len([place for place in val if place]) == 1:
-        return train, next(place for place in val if place)
+    pair = _pair(str(path) + "_") or _pair(f"{path}/")
+    if pair is not None:
+        return pair
     if path.is_dir():
         raise UserError(
-            f"{key}={given} is a folder without a manifest.json; expected a token set, a .txt or .npy file, "
-            "or the stem that both share"
+            f"{key}={given} is a folder without a manifest.json; expected a token set, or token sets train "
+            "and val (or validation) in it, a .txt or .npy file, or the stem that both share"
         )
     looked = f"{_stem(path)}.npy, {_stem(path)}.txt" + (
         f", {path}" if path.suffix not in (".npy", ".txt") else ""
@@ -114,19 +113,23 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
 
 
 def _by_name(name: str) -> tuple[Place, Place | None]:
-    """The one thing below Datasets/ whose name begins so; or NAME_train with NAME_validation or NAME_val."""
+    """The one thing below Datasets/ whose name begins so, a folder of train and val among them; or NAME_train
+    with NAME_validation or NAME_val.
+    """
     names = {
         _stem(path).name
         for path in (DEFAULT_FOLDER.iterdir() if DEFAULT_FOLDER.is_dir() else ())
         if path.name.startswith(name)
         and not path.name.endswith(".docs.npy")
-        and (path.is_file() if path.name.endswith((".txt", ".npy")) else SetFiles(path).exists)
+        and (path.is_file() if path.name.endswith((".txt", ".npy")) else _is_set(path))
     }
     places = {found: _place(DEFAULT_FOLDER / found) for found in sorted(names)}
     if len(places) == 1:
         only, place = places.popitem()
         if place is not None and not only.endswith(_VAL_SUFFIXES):
             return place, None
+        if place is None and (pair := _pair(f"{DEFAULT_FOLDER / only}/")) is not None:
+            return pair
         raise UserError(
             f"dataset={name}: there is only {DEFAULT_FOLDER / only}, held-out text without a text to "
             f"train on. Put {DEFAULT_FOLDER / name}_train.txt beside it, or say dataset.path=FILE"
@@ -156,6 +159,17 @@ def _by_name(name: str) -> tuple[Place, Place | None]:
         "tokenize a text from elsewhere: python pretokenize_dataset.py TEXT --output "
         f"{DEFAULT_FOLDER}/{name}.npy"
     )
+
+
+def _is_set(folder: Path) -> bool:
+    return SetFiles(folder).exists or _pair(f"{folder}/") is not None
+
+
+def _pair(prefix: str) -> tuple[Place, Place] | None:
+    """Train and val as two sets, PREFIXtrain and PREFIXval or PREFIXvalidation."""
+    train = _place(Path(f"{prefix}train"))
+    val = [place for suffix in _VAL_SUFFIXES if (place := _place(Path(prefix + suffix[1:])))]
+    return (train, val[0]) if train is not None and len(val) == 1 else None
 
 
 def _stem(path: Path) -> Path:

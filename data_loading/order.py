@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from typing import Any
 
 import numpy as np
 
@@ -36,21 +37,25 @@ class Permutation:
         keys = np.frombuffer(digest, "<u4")[: 2 * _ROUNDS]
         self._keys = [np.uint32(key) for key in keys]
 
-    def __call__(self, indices: np.ndarray) -> np.ndarray:
-        """Images of the indices (any integers in [0, n)), int64, of the same length."""
-        images = self._once(np.asarray(indices, np.int64))
+    def __call__(self, indices: np.ndarray, tweaks: np.ndarray | None = None) -> np.ndarray:
+        """Images of the indices (any integers in [0, n)), int64, of the same length.
+
+        tweaks: uint32 of the same length: each is a bijection of its own.
+        """
+        images = self._once(np.asarray(indices, np.int64), tweaks)
         outside = np.flatnonzero(images >= self.n)
         while len(outside):
-            images[outside] = self._once(images[outside])
+            images[outside] = self._once(images[outside], None if tweaks is None else tweaks[outside])
             outside = outside[images[outside] >= self.n]
         return images
 
-    def _once(self, indices: np.ndarray) -> np.ndarray:
+    def _once(self, indices: np.ndarray, tweaks: np.ndarray | None = None) -> np.ndarray:
         # Division in float64: its floor is exact in this range, and it is several times faster than int64's.
         left = (indices / self._b).astype(np.int64)
         right = (indices - left * self._b).astype(np.uint32)
         left = left.astype(np.uint32)
-        for first, second in zip(self._keys[::2], self._keys[1::2], strict=True):
+        keys: list[Any] = self._keys if tweaks is None else [key ^ tweaks for key in self._keys]
+        for first, second in zip(keys[::2], keys[1::2], strict=True):
             _add(left, right, first, self._a)
             _add(right, left, second, self._b)
         images = left.astype(np.int64)
@@ -59,8 +64,8 @@ class Permutation:
         return images
 
 
-def _add(half: np.ndarray, other: np.ndarray, key: np.uint32, size: int) -> None:
-    """half = (half + hash(other)) mod size, in place, in uint32 lanes."""
+def _add(half: np.ndarray, other: np.ndarray, key: Any, size: int) -> None:
+    """half = (half + hash(other)) mod size, in place, in uint32 lanes. key: one uint32, or one for each."""
     mixed = other ^ key
     mixed *= _LOW
     mixed ^= mixed >> np.uint32(15)

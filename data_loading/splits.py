@@ -1,10 +1,11 @@
-"""Train and val as ranges of tokens: disjoint, val last, on a document border where there are enough."""
+"""Train, test and val: disjoint ranges of tokens, val last, on a document border where there are enough."""
 
 from __future__ import annotations
 
 import logging
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from conf import UserError
@@ -13,8 +14,22 @@ from data_loading.shards import Values
 log = logging.getLogger("data_loading")
 
 DOCUMENTS_FOR_A_BORDER = 100
+_MOST_STRATA = 1000
 _MOST_OFF = 2
 """A split may have so many times more or fewer tokens for the sake of a document's start."""
+
+
+Share = float | int
+"""Of the tokens of a set: a fraction (float, below 1), or a number of tokens (int)."""
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Ranges of tokens, ascending and disjoint; together they are all tokens of a set."""
+
+    train: tuple[range, ...]
+    val: tuple[range, ...]
+    test: tuple[range, ...] = ()
 
 
 def split_ranges(n_tokens: int, documents: Values | None, val_fraction: float) -> tuple[range, range]:
@@ -30,14 +45,107 @@ def split_ranges(n_tokens: int, documents: Values | None, val_fraction: float) -
     """
     if n_tokens < 2:
         raise UserError(f"{n_tokens} tokens cannot be divided into train and val")
-    border = min(max(n_tokens - round(n_tokens * val_fraction), 1), n_tokens - 1)
-    if documents is not None and len(documents) >= DOCUMENTS_FOR_A_BORDER:
-        start = _nearest_inner_start(documents, border, n_tokens)
-        if start is None:
-            _warn_inside_document(n_tokens, n_tokens - border)
-        else:
-            border = start
+    border = _border(range(n_tokens), documents, round(n_tokens * val_fraction))
     return range(border), range(border, n_tokens)
+
+
+def split_set(
+    n_tokens: int,
+    documents: Values | None,
+    val: Share,
+    test: Share = 0,
+    sources: Sequence[tuple[int, int]] = (),
+) -> Splits:
+    """Splits of one set, the same share of each of its sources: train, then test, then val, the last.
+
+    documents: uint64 starts. sources: tokens and documents of each, in their order. Neighbours count as
+    one until they have 100 documents, as many as a border between documents takes, which is found as in
+    `split_ranges`. What is val depends on `val` alone: a test part is taken from what was train.
+
+    Raises:
+        UserError: not enough tokens for what is to be held out.
+    """
+    if n_tokens < 2:
+        raise UserError(f"{n_tokens} tokens cannot be divided into train and val")
+    kept, held_out = hold_out(_strata(n_tokens, documents, sources), documents, tokens_of(val, n_tokens))
+    tested: list[range] = []
+    if test:
+        kept, tested = hold_out(kept, documents, tokens_of(test, n_tokens))
+    return Splits(_joined(kept), _joined(held_out), _joined(tested))
+
+
+def tokens_of(share: Share, n_tokens: int) -> int:
+    """A share as a number of tokens; a fraction is at least one, and leaves one."""
+    return share if isinstance(share, int) else min(max(round(n_tokens * share), 1), n_tokens - 1)
+
+
+def hold_out(
+    parts: Sequence[range], documents: Values | None, tokens: int
+) -> tuple[list[range], list[range]]:
+    """(kept, held out): of each part its last tokens, `tokens` in all, a share that goes with its length.
+
+    Raises:
+        UserError: the parts have not so many tokens to spare.
+    """
+    there = sum(map(len, parts))
+    if not 1 <= tokens < there:
+        raise UserError(f"{tokens:,} tokens of {there:,} cannot be held out: expected 1 to {there - 1:,}")
+    kept, held_out = [], []
+    before = 0
+    for part in parts:
+        after = before + len(part)
+        wanted = tokens * after // there - tokens * before // there
+        before = after
+        if wanted == 0 or len(part) < 2:
+            kept.append(part)
+            continue
+        border = _border(part, documents, wanted)
+        kept.append(range(part.start, border))
+        held_out.append(range(border, part.stop))
+    return kept, held_out
+
+
+def _strata(n_tokens: int, documents: Values | None, sources: Sequence[tuple[int, int]]) -> list[range]:
+    """Parts that are divided each by itself: sources, neighbours together where they have few documents."""
+    if documents is None or len(sources) < 2 or sum(tokens for tokens, _ in sources) != n_tokens:
+        return [range(n_tokens)]
+    enough = max(DOCUMENTS_FOR_A_BORDER, len(documents) // _MOST_STRATA)
+    strata, start, stop, count = [], 0, 0, 0
+    for tokens, begun in sources:
+        stop += tokens
+        count += begun
+        if count >= enough:
+            strata.append(range(start, stop))
+            start, count = stop, 0
+    if start < n_tokens:
+        first = strata.pop().start if strata else 0
+        strata.append(range(first, n_tokens))
+    return strata
+
+
+def _border(part: range, documents: Values | None, held_out: int) -> int:
+    """Where the last `held_out` tokens of a part begin, never its first token."""
+    border = min(max(part.stop - held_out, part.start + 1), part.stop - 1)
+    if documents is None:
+        return border
+    starts = bisect_left(documents, part.stop) - bisect_left(documents, part.start)
+    if starts < DOCUMENTS_FOR_A_BORDER:
+        return border
+    start = _nearest_inner_start(documents, border, part)
+    if start is None:
+        _warn_inside_document(len(part), part.stop - border)
+        return border
+    return start
+
+
+def _joined(parts: list[range]) -> tuple[range, ...]:
+    """The same tokens in as few ranges as there can be."""
+    joined: list[range] = []
+    for part in parts:
+        if joined and joined[-1].stop == part.start:
+            part = range(joined.pop().start, part.stop)
+        joined.append(part)
+    return tuple(joined)
 
 
 def other_ranges(n_tokens: int, val: Sequence[range]) -> tuple[range, ...]:
@@ -47,17 +155,19 @@ def other_ranges(n_tokens: int, val: Sequence[range]) -> tuple[range, ...]:
     return tuple(part for part in between if part)
 
 
-def _nearest_inner_start(documents: Values, border: int, n_tokens: int) -> int | None:
-    """The start nearest to the border, never the first; the earlier one where two are as near.
+def _nearest_inner_start(documents: Values, border: int, part: range) -> int | None:
+    """The start nearest to the border, never the part's first; the earlier one where two are as near.
 
     None where both would leave far more or far less of a split than the border does.
     """
-    after = min(max(bisect_left(documents, border), 1), len(documents) - 1)
-    before = max(after - 1, 1)
+    first, last = (bisect_left(documents, end) for end in (part.start + 1, part.stop))
+    after = min(max(bisect_left(documents, border), first), last - 1)
+    before = max(after - 1, first)
     near = [
         start
         for start in (int(documents[before]), int(documents[after]))
-        if _are_alike(start, border) and _are_alike(n_tokens - start, n_tokens - border)
+        if _are_alike(start - part.start, border - part.start)
+        and _are_alike(part.stop - start, part.stop - border)
     ]
     return min(near, key=lambda start: (abs(start - border), start), default=None)
 

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conf import UserError
+from conf import AUTO, UserError
+from data_loading.batches import BatchOptions
 from data_loading.data import Data, open_for_reading, split_data
-from data_loading.order import Permutation
+from data_loading.orders import DEFAULT_BLOCK_WINDOWS
+from data_loading.readers.block_checks import CheckedReader
+from data_loading.readers.choose import ReaderOptions, open_reader
+from data_loading.readers.extents import extents_of
+from data_loading.splits import Share
 from data_loading.token_set import TokenSet
-from data_loading.windows import Windows
 
 if TYPE_CHECKING:
     import torch
@@ -25,75 +29,79 @@ if TYPE_CHECKING:
 
     Batch = dict[str, torch.Tensor]
 
-ORDERS = ("shuffled", "sequential")
-_ORDER_BLOCK = 1 << 14
-"""Positions whose windows are computed at once: 128 KB, and the fastest size."""
-
 
 class StreamingDataset:
     """Map-style dataset over a split.
 
     `ds[i]` and `ds.__getitems__(indices)` give the windows at these positions of the current epoch.
-    With a torch DataLoader of your own, pass `collate_fn=StreamingDataset.collate`.
+    With a torch DataLoader of your own, pass `collate_fn=StreamingDataset.collate`. `reader` says in a
+    line how the tokens are read, and why so.
     """
 
     def __init__(
         self,
-        source: str | Path | TokenSet,
+        source: str | Path | TokenSet | Data,
         split: str = "train",
         seq_len: int = 1024,
         seed: int = 0,
-        val_fraction: float = 0.1,
+        *,
+        val: Share | None = None,
+        test: Share = 0,
         order: str = "shuffled",
+        block_windows: int = DEFAULT_BLOCK_WINDOWS,
+        windows: str = "plain",
+        stride: int | None = None,
+        shift: int = 1,
+        step_windows: int | None = None,
+        reader: str = AUTO,
+        max_resident_bytes: int | None = None,
+        verify: str = "set",
     ) -> None:
-        """source: a token set, or the path of one: X.npy, X.txt with X.npy beside it, or X.
+        """source: a token set, or the path of one: X.npy, X.txt with X.npy beside it, or X; or prepared data,
+        which are split already. val, test: what is held out of a set, as a fraction (float) or in tokens
+        (int); val: None: as the set was made, or a tenth.
+
+        order: shuffled, sequential, or shuffled_blocks of `block_windows` neighbouring windows. windows: the
+        kind of batches (`batches`): plain; shifted or streams, which need step_windows, those of a step over
+        all ranks and micro-batches. stride: tokens from one window to the next; None: seq_len. shift: how
+        many tokens after its input a label stands.
+
+        reader: mmap, pread, memory, or auto, which looks at files, disk and cluster; the bytes are the same.
+        max_resident_bytes: of what mmap adds to RSS. verify: set: checksums once, when a set is first
+        opened; blocks: each block again before its first use in this process.
 
         Raises:
             UserError: nothing there, it does not fit its text, or not one window in the split.
             NotTokenized: there is only the text.
         """
-        data = _open(source, val_fraction)
-        self._set_up(data, split, seq_len, seed, order)
-
-    @classmethod
-    def from_data(
-        cls, data: Data, split: str, seq_len: int, seed: int, order: str = "shuffled"
-    ) -> StreamingDataset:
-        """A split of prepared data. Raises UserError as the constructor does."""
-        dataset = cls.__new__(cls)
-        dataset._set_up(data, split, seq_len, seed, order)
-        return dataset
-
-    def _set_up(self, data: Data, split: str, seq_len: int, seed: int, order: str) -> None:
-        if order not in ORDERS:
-            raise UserError(f"order {order!r}: choices are {', '.join(ORDERS)}")
-        if seq_len < 1:
-            raise UserError(f"seq_len {seq_len}: expected at least 1")
-        token_set, ranges = data.ranges_of(split)
-        self.data, self.split, self.seq_len, self.seed, self.order = data, split, seq_len, seed, order
-        self.epoch = 0
-        self._length = data.windows(split, seq_len)
-        if self._length == 0:
-            raise UserError(
-                f"the {split} split of {token_set.path} has {data.tokens(split):,} tokens, one window of "
-                f"{seq_len:,} needs {seq_len + 1:,}. Set a smaller seq_len (at most "
-                f"{max(max(map(len, ranges)) - 1, 0):,}) or use more text"
-            )
-        self.fingerprint = (
-            f"{data.fingerprint[:16]} {split} tokens "
-            f"{','.join(f'{tokens.start}-{tokens.stop}' for tokens in ranges)}, windows of {seq_len}, {order}"
-            + (f", seed {seed}" if order == "shuffled" else "")
+        options = BatchOptions(seq_len, windows, stride, shift, step_windows)
+        options.check()
+        data = source if isinstance(source, Data) else _open(source, val, test)
+        _, ranges = data.ranges_of(split)
+        self.data, self.split, self.seq_len, self.epoch = data, split, seq_len, 0
+        if options.count(ranges) == 0:
+            raise UserError(_too_short(data, split, options))
+        self._batches = options.batches(ranges, order, seed, block_windows)
+        borders = ",".join(f"{tokens.start}-{tokens.stop}" for tokens in ranges)
+        made_of = [self._batches.windows.name, self._batches.order.name, self._batches.name]
+        self.fingerprint = ", ".join(
+            [f"{data.fingerprint[:16]} {split} tokens {borders}", *filter(None, made_of)]
         )
-        self._block: tuple[int, int, np.ndarray] | None = None
-        self._map()
+        self._verify = verify
+        self._reader_options = ReaderOptions(reader, order != "sequential", max_resident_bytes)
+        self._open_reader()
 
-    def _map(self) -> None:
-        token_set, ranges = self.data.ranges_of(self.split)
-        self._windows = Windows(token_set.tokens, ranges, self.seq_len)
+    def _open_reader(self) -> None:
+        token_set, _ = self.data.ranges_of(self.split)
+        self._reader, self.reader = open_reader(extents_of(token_set.tokens), self._reader_options)
+        if self._verify == "blocks":
+            self._reader = CheckedReader(self._reader, *token_set.checksums)
+        elif self._verify != "set":
+            raise UserError(f"verify {self._verify!r}: choices are set, blocks")
 
     def __len__(self) -> int:
         """Windows in an epoch."""
-        return self._length
+        return self._batches.order.length
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch whose order positions refer to; another epoch is another order."""
@@ -104,9 +112,9 @@ class StreamingDataset:
     def __getitem__(self, index: int) -> Batch:
         """One sample, (seq_len,) each. Negative indices count from the end, as in a list."""
         if index < 0:
-            index += self._length
-        if not 0 <= index < self._length:
-            raise IndexError(f"window {index} of {self._length}")
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"window {index} of {len(self)}")
         batch = self.__getitems__([index])
         return {name: rows[0] for name, rows in batch.items()}
 
@@ -115,7 +123,7 @@ class StreamingDataset:
 
         input_ids and labels are views of one tensor: labels[:, t] is the token after input_ids[:, t].
         """
-        return self.gather(self.window_at(indices, self.epoch))
+        return self._batches.read(self._reader, self.window_at(indices, self.epoch), self.epoch, indices)
 
     @staticmethod
     def collate(batch: Batch) -> Batch:
@@ -125,38 +133,33 @@ class StreamingDataset:
     def window_at(self, positions: Sequence[int] | np.ndarray, epoch: int) -> np.ndarray:
         """Windows (int64) that stand at these positions of an epoch."""
         if isinstance(positions, range) and positions.step == 1:
-            if positions and not 0 <= positions.start <= positions.stop <= self._length:
-                raise IndexError(f"{positions} of {self._length} windows")
-            return self._contiguous(positions.start, positions.stop, epoch)
+            if positions and not 0 <= positions.start <= positions.stop <= len(self):
+                raise IndexError(f"{positions} of {len(self)} windows")
+            return self._batches.order.span(positions.start, positions.stop, epoch)
         wanted = np.asarray(positions, np.int64)
-        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self._length:
-            raise IndexError(f"windows {wanted.min()} to {wanted.max()} of {self._length}")
-        return wanted if self.order == "sequential" else Permutation(self._length, self.seed, epoch)(wanted)
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < len(self):
+            raise IndexError(f"windows {wanted.min()} to {wanted.max()} of {len(self)}")
+        return self._batches.order.at(wanted, epoch)
 
-    def _contiguous(self, start: int, stop: int, epoch: int) -> np.ndarray:
-        if self.order == "sequential":
-            return np.arange(start, stop)
-        parts = []
-        while start < stop:
-            first = start - start % _ORDER_BLOCK
-            block = self._order_block(first, epoch)
-            parts.append(block[start - first : stop - first])
-            start = first + _ORDER_BLOCK
-        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
+    def read(self, epoch: int, start: int, stop: int) -> Batch:
+        """The batch of the positions start to stop of an epoch."""
+        positions = range(start, stop)
+        return self._batches.read(self._reader, self.window_at(positions, epoch), epoch, positions)
 
-    def _order_block(self, first: int, epoch: int) -> np.ndarray:
-        """The order ahead by blocks: an index costs a third of what it costs alone."""
-        if self._block is None or self._block[:2] != (first, epoch):
-            positions = np.arange(first, min(first + _ORDER_BLOCK, self._length))
-            self._block = (first, epoch, Permutation(self._length, self.seed, epoch)(positions))
-        return self._block[2]
+    def will_need(self, epoch: int, start: int, stop: int) -> None:
+        """The positions start to stop of an epoch are read soon: tell the kernel."""
+        windows = self.window_at(range(start, stop), epoch)
+        self._reader.will_need(self._batches.windows.starts(windows), self._batches.width)
 
-    def gather(self, windows: np.ndarray) -> Batch:
-        """The batch of these windows, in their order."""
+    @staticmethod
+    def join(batches: Sequence[Batch]) -> Batch:
+        """One batch of several, in their order."""
         import torch
 
-        rows = torch.from_numpy(self._windows.gather(windows).astype(np.int64))
-        return {"input_ids": rows[:, :-1], "labels": rows[:, 1:]}
+        return {
+            name: torch.cat([batch[name] for batch in batches]) if first.dim() else first
+            for name, first in batches[0].items()
+        }
 
     def loader(
         self,
@@ -166,25 +169,38 @@ class StreamingDataset:
         num_workers: int = 0,
         num_batches: int | None = None,
         repeat: bool = False,
+        tail: str = "keep",
     ) -> Loader:
         """Batches of this rank, resumable; see `Loader`."""
         from data_loading.loader import Loader
 
-        return Loader(self, batch_size, rank, world_size, num_workers, num_batches, repeat)
+        return Loader(self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the mapped view: a spawned worker maps the file itself."""
-        state = self.__dict__.copy()
-        del state["_windows"]
-        state["_block"] = None
-        return state
+        """Without the reader: a spawned worker maps the files itself."""
+        return {name: value for name, value in self.__dict__.items() if name != "_reader"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._map()
+        self._open_reader()
 
 
-def _open(source: str | Path | TokenSet, val_fraction: float) -> Data:
+def _too_short(data: Data, split: str, options: BatchOptions) -> str:
+    token_set, ranges = data.ranges_of(split)
+    windows = options.windows(ranges)
+    if len(windows):
+        return (
+            f"the {split} split of {token_set.path} has {len(windows):,} windows of {options.seq_len:,} "
+            f"tokens, a step of {options.step_windows:,} streams needs more. Set a smaller batch or seq_len"
+        )
+    return (
+        f"the {split} split of {token_set.path} has {data.tokens(split):,} tokens, one window of "
+        f"{options.seq_len:,} needs {windows.width:,}. Set a smaller seq_len (at most "
+        f"{max(max(map(len, ranges)) - windows.shift, 0):,}) or use more text"
+    )
+
+
+def _open(source: str | Path | TokenSet, val: Share | None, test: Share) -> Data:
     if isinstance(source, TokenSet):
-        return split_data(source, None, None, val_fraction)
-    return open_for_reading(str(source), val_fraction)
+        return split_data(source, None, None, val, test)
+    return open_for_reading(str(source), val, test)

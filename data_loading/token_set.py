@@ -98,6 +98,19 @@ class TokenSet:
         return len(self.tokens)
 
     @property
+    def checksums(self) -> tuple[list[Part], int]:
+        """The token files with the checksums of their blocks, and bytes of a block.
+
+        Raises:
+            UserError: a lone file has none.
+        """
+        if self.manifest is None:
+            raise UserError(
+                f"{self.path} has no manifest, so there are no checksums to verify its blocks with"
+            )
+        return parts_of(SetFiles(self.path), self.manifest), self.manifest["checksums"]["bytes"]
+
+    @property
     def eot_id(self) -> int | None:
         return self.manifest["tokenizer"]["eot_id"] if self.manifest else None
 

@@ -20,10 +20,11 @@ from training.plan import Plan
 if TYPE_CHECKING:
     import torch
 
-    from data_loading import Loader, StreamingDataset
+    from data_loading import Data, Loader, StreamingDataset
     from models import LanguageModel
     from training.checkpoints import Checkpoints
     from training.device import Device
+    from training.evaluation import Evaluation
     from training.progress import Progress
     from training.step import Batch
 
@@ -144,20 +145,37 @@ def next_boundary(run: Run) -> int:
     return min([*due, *evaluations[:1], run.plan.budget.steps])
 
 
-def evaluate_run(run: Run, model: LanguageModel, val_set: StreamingDataset) -> float:
-    """Measure the validation loss (nats a token) at this step and add it to evals.jsonl."""
-    from training.evaluation import evaluate, evaluation_windows
-    from training.metrics import append_evaluation
+def test_loss(run: Run, model: LanguageModel, data: Data) -> float:
+    """Loss (nats a token) over the test split, of as many tokens as an evaluation reads at most."""
+    from data_loading import StreamingDataset
 
-    training, tokens = run.config.training, run.step * run.plan.budget.batch_tokens
-    found = evaluate(
+    seq_len, shift = run.config.training.seq_len, run.config.dataset.shift
+    test_set = StreamingDataset(data, "test", seq_len, order="sequential", shift=shift)
+    loss = _evaluate(run, model, test_set).loss
+    log.info("test loss %.4f", loss)
+    return loss
+
+
+def _evaluate(run: Run, model: LanguageModel, dataset: StreamingDataset) -> Evaluation:
+    from training.evaluation import evaluate, evaluation_windows
+
+    training = run.config.training
+    return evaluate(
         model,
-        val_set,
-        windows=evaluation_windows(len(val_set), training.eval_tokens, training.seq_len),
+        dataset,
+        windows=evaluation_windows(len(dataset), training.eval_tokens, training.seq_len),
         batch_size=run.plan.budget.micro_batch,
         loss_chunk=run.loss_chunk,
         device=run.device,
     )
+
+
+def evaluate_run(run: Run, model: LanguageModel, val_set: StreamingDataset) -> float:
+    """Measure the validation loss (nats a token) at this step and add it to evals.jsonl."""
+    from training.metrics import append_evaluation
+
+    tokens = run.step * run.plan.budget.batch_tokens
+    found = _evaluate(run, model, val_set)
     append_evaluation(
         run.folder / "evals.jsonl",
         {

@@ -85,8 +85,10 @@ class Plan:
         training = self.config.training
         if self.data is None:
             return training.eval_tokens
-        val_windows = (self.data["val_tokens"] - 1) // training.seq_len
-        return evaluation_windows(val_windows, training.eval_tokens, training.seq_len) * training.seq_len
+        return (
+            evaluation_windows(self.data["val_windows"], training.eval_tokens, training.seq_len)
+            * training.seq_len
+        )
 
     @property
     def state(self) -> str | None:
@@ -142,10 +144,12 @@ class Plan:
     def _describe_data(self) -> str:
         if self.data is None:
             return f"{self.text} (not tokenized yet)"
+        test = self.data["test_tokens"]
         return (
             f"{self.data['path']}: {format_count(self.data['tokens'])} tokens, "
             f"{format_count(self.data['train_tokens'])} train, {format_count(self.data['val_tokens'])} val, "
-            f"tokenizer {self.data['tokenizer']} of {self.vocab_size:,} ids"
+            + (f"{format_count(test)} test, " if test else "")
+            + f"tokenizer {self.data['tokenizer']} of {self.vocab_size:,} ids"
         )
 
 
@@ -227,7 +231,7 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
     budget = experiment_utils.resolve_budget(
         training,
         parameters=counted.total,
-        train_windows=data.windows("train", training.seq_len) if data else 0,
+        train_windows=_train_windows(config, data) if data else 0,
         repeat=config.dataset.repeat or data is None,
         default_max_tokens=config.dataset.default_max_tokens,
     )
@@ -246,12 +250,25 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
         budget=budget,
         evaluations=experiment_utils.milestones(budget.steps, training.evals, training.eval_spacing),
         checkpoint_bytes=ADAM_STATE_COPIES * 4 * counted.total,
-        data=data.describe() if data else None,
+        data=_describe(data, training.seq_len) if data else None,
         text=str(missing.text_path) if missing else None,
         identity=run_identity,
         folder=experiment_utils.run_folder(config, run_identity) if run_identity else None,
         needs=tuple(_needs(config, missing)),
     )
+
+
+def _train_windows(config: Config, data: Data) -> int:
+    """Windows of an epoch."""
+    from data_loading import BatchOptions
+
+    step_windows = experiment_utils.effective_batch(config.training)
+    options = BatchOptions.of(config.dataset, config.training.seq_len, step_windows)
+    return options.count(data.train_ranges)
+
+
+def _describe(data: Data, seq_len: int) -> dict[str, Any]:
+    return {**data.describe(), **{f"{split}_windows": data.windows(split, seq_len) for split in data.splits}}
 
 
 def _needs(config: Config, missing: Any) -> Iterator[str]:
@@ -277,13 +294,23 @@ def _problems_with_place(config: Config) -> list[Problem]:
 
 def _problems_with_data(config: Config, data: Data) -> list[Problem]:
     seq_len = config.training.seq_len
-    return [
+    problems = [
         Problem(
             "training.seq_len",
             f"one window of {seq_len} needs {seq_len + 1} tokens, but the {split} split of "
             f"{data.ranges_of(split)[0].path} has {data.tokens(split):,}. Set a smaller training.seq_len or "
             "use more text",
         )
-        for split in ("train", "val")
+        for split in data.splits
         if not data.windows(split, seq_len)
     ]
+    if not problems and not _train_windows(config, data):
+        problems.append(
+            Problem(
+                "dataset.windows",
+                f"not one step of dataset.windows={config.dataset.windows} with shift {config.dataset.shift} "
+                f"fits in the {data.windows('train', seq_len):,} windows of {seq_len} tokens of the train "
+                "split. Set a smaller training.seq_len, batch or shift, or use more text",
+            )
+        )
+    return problems

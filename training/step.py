@@ -52,7 +52,8 @@ def train_step(
     total = torch.zeros((), device=device.torch_device)
     for _ in range(accumulation):
         batch = next(batches)
-        input_ids, labels = device.put(batch["input_ids"]), device.put(batch["labels"])
+        # Shifted windows come as (micro_batch, seq_len // shift, shift); these models read them flat.
+        input_ids, labels = (device.put(batch[name].flatten(1)) for name in ("input_ids", "labels"))
         with device.autocast():
             hidden = model.hidden(input_ids)
             loss = lm_loss(hidden, model.output_weight, labels, chunk=loss_chunk) / accumulation

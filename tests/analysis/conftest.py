@@ -71,7 +71,8 @@ class MadeRun:
                 "data": {
                     "path": "Datasets/stdlib-py3.11.7-bytes.npy", "val_path": None, "file_bytes": 24161058,
                     "dtype": "uint16", "tokens": 12080465, "documents": 729, "train_tokens": 10905020,
-                    "val_tokens": 1175445, "tokenizer": "bytes", "vocab_size": 257,
+                    "val_tokens": 1175445, "train_windows": 85195, "val_windows": 9183,
+                    "tokenizer": "bytes", "vocab_size": 257,
                     "fingerprint": "72544df8" * 8,
                 },
                 "auto": {"micro_batch": 32, "threads": 2, "device": "cpu", "precision": "fp32"},

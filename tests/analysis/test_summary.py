@@ -120,6 +120,18 @@ def test_a_best_loss_before_the_end_is_told(done_run: Any) -> None:
     assert "val loss 1.8709 at the end; the best was 1.2500 at step 300" in page
 
 
+def test_a_test_part_is_told_with_its_loss(done_run: Any) -> None:
+    before = relative(done_run).run
+    page = run_page(relative(done_run), [], Terminal())
+    assert "test loss" not in page
+    assert "test portion" not in page
+    facts = {"test_tokens": 1290, "test_windows": 10}
+    done_run.run(results=before["results"] | {"test_loss": 1.9}, data=before["data"] | facts)
+    page = run_page(relative(done_run), [], Terminal())
+    assert "test loss 1.9000" in page
+    assert re.search(r"test portion +\S+%: 1,290 tokens = 10 sequences of", page)
+
+
 def test_milestones_are_true(done_run: Any) -> None:
     """The train loss beside an evaluation is the mean of the ten steps up to it."""
     run = relative(done_run)

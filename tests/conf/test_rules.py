@@ -106,6 +106,26 @@ def test_an_encoding_that_there_is(encoding: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "wrong"),
+    [({"val_path": "b", "val_tokens": 5}, ["dataset.val_tokens"]), ({"val_tokens": 5}, []),
+     ({"test_tokens": 5, "test_fraction": 0.1}, ["dataset.test_tokens"]), ({"test_tokens": 5}, []),
+     ({"val_path": "b", "test_fraction": 0.1}, [])],
+)  # fmt: skip
+def test_each_split_is_given_once(given: dict[str, Any], wrong: list[str]) -> None:
+    assert list(problems(dataset=given)) == wrong
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [({"windows": "shifted", "stride": 5, "shift": 2}, ["dataset.stride", "dataset.shift"]),
+     ({"stride": 5, "shift": 2, "order": "shuffled_blocks"}, []), ({"windows": "streams"}, []),
+     ({"windows": "streams", "order": "shuffled_blocks"}, ["dataset.order"])],
+)  # fmt: skip
+def test_windows_are_of_one_kind(given: dict[str, Any], wrong: list[str]) -> None:
+    assert list(problems(dataset=given)) == wrong
+
+
+@pytest.mark.parametrize(
     ("separator", "is_right"), [("<|sep|>", True), (None, True), (" ", True), ("", False), ("a\n", False)]
 )
 def test_a_separator_is_one_line(separator: str | None, is_right: bool) -> None:

@@ -335,6 +335,7 @@ def test_describe_has_what_a_run_records(text: Path) -> None:
         "documents": 1,
         "train_tokens": 901,
         "val_tokens": 100,
+        "test_tokens": 0,
         "tokenizer": "bytes",
         "vocab_size": 257,
         "fingerprint": data.fingerprint,
@@ -351,7 +352,9 @@ def test_fingerprint_does_not_depend_on_the_place(text: Path, tmp_path: Path) ->
 
 
 def test_a_wrong_split_name(text: Path) -> None:
-    with pytest.raises(UserError, match="choices are train, val"):
+    with pytest.raises(UserError, match="choices are train, val, test"):
+        prepare(text).windows("valid", 3)
+    with pytest.raises(UserError, match=r"no test split: hold one out with dataset\.test_fraction"):
         prepare(text).windows("test", 3)
 
 

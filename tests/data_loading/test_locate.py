@@ -167,6 +167,21 @@ class TestByPath:
         place, _ = locate(Dataset(name="c4", source="text"))
         assert place.tokens == Path("Datasets/c4_subset")
 
+    @pytest.mark.parametrize("held_out", ["val", "validation"])
+    def test_a_folder_of_train_and_val(self, held_out: str, here: Path) -> None:
+        put("Datasets/c4/train/manifest.json", f"Datasets/c4/{held_out}/manifest.json")
+        for dataset in (Dataset(source="text", path="Datasets/c4"), Dataset(name="c4", source="text")):
+            place, val = locate(dataset)
+            assert val is not None
+            assert (place.tokens, val.tokens) == (Path("Datasets/c4/train"), Path(f"Datasets/c4/{held_out}"))
+
+    def test_a_folder_of_train_alone_is_no_set(self, here: Path) -> None:
+        put("Datasets/c4/train/manifest.json", "Datasets/c4/notes.md")
+        with pytest.raises(UserError, match="or token sets train and val"):
+            found(path="Datasets/c4")
+        with pytest.raises(UserError, match="nothing found for it"):
+            locate(Dataset(name="c4", source="text"))
+
     def test_a_folder_and_a_list_of_documents(self, here: Path) -> None:
         put("d/x", "a.npy", "a.docs.npy")
         with pytest.raises(UserError, match=r"is a folder without a manifest\.json; expected"):

@@ -45,7 +45,7 @@ def dataset_of(
     n = windows * seq_len + 1
     data = make_data(tmp_path, n + 1, val_fraction=1 / (n + 1))
     assert data.tokens("train") == n
-    return StreamingDataset.from_data(data, "train", seq_len, seed, order)
+    return StreamingDataset(data, "train", seq_len, seed, order=order)
 
 
 def windows_in(batch: dict[str, torch.Tensor], seq_len: int = 4) -> list[int]:
@@ -64,7 +64,7 @@ class TestWindows:
     ) -> None:
         data = make_data(tmp_path, 1000, dtype=dtype)
         _, (tokens,) = data.ranges_of(split)
-        dataset = StreamingDataset.from_data(data, split, 7, seed=0, order="sequential")
+        dataset = StreamingDataset(data, split, 7, seed=0, order="sequential")
         batch = dataset.__getitems__(range(len(dataset)))
         assert batch["input_ids"].dtype == batch["labels"].dtype == torch.int64
         assert batch["input_ids"].shape == batch["labels"].shape == (len(dataset), 7)
@@ -78,7 +78,7 @@ class TestWindows:
     def test_129_tokens_at_128_are_one_window(self, tokens: int, windows: int, tmp_path: Path) -> None:
         data = make_data(tmp_path, tokens + 1, val_fraction=1 / (tokens + 1))
         assert data.windows("train", 128) == windows
-        assert len(StreamingDataset.from_data(data, "train", 128, 0)) == windows
+        assert len(StreamingDataset(data, "train", 128, 0)) == windows
 
     @pytest.mark.parametrize("tokens", [128, 2])
     def test_fewer_tokens_than_one_window_are_refused(self, tokens: int, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ class TestWindows:
         with pytest.raises(
             UserError, match=rf"has {tokens} tokens, one window of 128 needs 129.*at most {tokens - 1}\)"
         ):
-            StreamingDataset.from_data(data, "train", 128, 0)
+            StreamingDataset(data, "train", 128, 0)
 
     def test_large_ids_of_uint16_and_uint32_stay_what_they_are(self, tmp_path: Path) -> None:
         for dtype, ids in (("<u2", [65_535, 0, 40_000]), ("<u4", [4_000_000_000, 1, 70_000])):
@@ -94,7 +94,7 @@ class TestWindows:
             np.save(path, np.array([*ids, 0], dtype))
             tokens = np.load(path, mmap_mode="r")
             data = split_data(TokenSet(path, tokens, None, None, 2**32, "f"), None, None, 0.25)
-            batch = StreamingDataset.from_data(data, "train", 2, 0)[0]
+            batch = StreamingDataset(data, "train", 2, 0)[0]
             assert batch["input_ids"].tolist() == ids[:2]
             assert batch["labels"].tolist() == ids[1:]
 
@@ -158,12 +158,13 @@ class TestMapStyle:
     @pytest.mark.parametrize(
         ("options", "message"),
         [({"order": "random"}, "choices are shuffled, sequential"), ({"seq_len": 0}, "expected at least 1"),
-         ({"split": "test"}, "choices are train, val")],
+         ({"split": "valid"}, "choices are train, val, test"), ({"split": "test"}, "no test split"),
+         ({"stride": 0}, "stride 0"), ({"shift": 0}, "shift 0")],
     )  # fmt: skip
     def test_wrong_options(self, options: dict[str, Any], message: str, tmp_path: Path) -> None:
         arguments: dict[str, Any] = {"split": "train", "seq_len": 4, "seed": 0, **options}
         with pytest.raises(UserError, match=message):
-            StreamingDataset.from_data(make_data(tmp_path, 100), **arguments)
+            StreamingDataset(make_data(tmp_path, 100), **arguments)
 
 
 def consumed(dataset: StreamingDataset, plan: list[tuple[int, int, int]], repeat: bool) -> list[int]:
@@ -215,6 +216,57 @@ class TestLoader:
         dataset = dataset_of(tmp_path, windows)
         read = [read_all(dataset.loader(size, rank=r, world_size=ranks)) for r in range(ranks)]
         assert sorted(itertools.chain(*read)) == list(range(windows))
+
+    @settings(max_examples=60)
+    @given(
+        windows=st.integers(1, 50), size=st.integers(1, 9), ranks=st.integers(1, 4), epochs=st.integers(1, 3),
+        repeat=st.booleans(), cut=st.integers(0, 12),
+    )  # fmt: skip
+    def test_the_tail_is_dropped_or_filled_up_as_asked(
+        self, windows: int, size: int, ranks: int, epochs: int, repeat: bool, cut: int, tmp_path: Path
+    ) -> None:
+        """Every batch is whole on every rank, also in a stream that is taken up again after any batch."""
+        dataset = dataset_of(tmp_path, windows)
+        whole, left = divmod(windows, size * ranks)
+        for tail in ("drop", "pad"):
+            batches = epochs * (whole + (left > 0 and tail == "pad"))
+            if tail == "drop" and not whole:
+                with pytest.raises(UserError, match="make no batch of"):
+                    dataset.loader(size, world_size=ranks, tail=tail)
+                continue
+            counted: list[list[int]] = []
+            for rank in range(ranks):
+                loader = dataset.loader(size, rank, ranks, repeat=repeat, tail=tail)
+                if not repeat:
+                    assert len(loader) == batches // epochs
+                counted.append([])
+                read = 0
+                while read < batches:
+                    for batch in itertools.islice(loader, min(batches - read, cut + 1)):
+                        assert batch["input_ids"].shape == batch["labels"].shape == (size, 4)
+                        counts = batch["labels"] != -100
+                        assert torch.equal(counts.all(dim=1), counts.any(dim=1))
+                        counted[rank] += [
+                            w for w, c in zip(windows_in(batch), counts[:, 0], strict=True) if c
+                        ]
+                        read += 1
+                    again = dataset.loader(size, rank, ranks, repeat=repeat, tail=tail)
+                    again.load_state_dict(loader.state_dict())
+                    loader = again
+            per_epoch = windows - (left if tail == "drop" else 0)
+            read_all_ranks = sorted(itertools.chain(*counted))
+            expected = [w for e in range(epochs) for w in dataset.window_at(range(per_epoch), e).tolist()]
+            assert read_all_ranks == sorted(expected)
+
+    def test_what_is_dropped_is_told(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level("INFO")
+        dataset_of(tmp_path, 50).loader(8, world_size=2, tail="drop")
+        assert "2 of 50 windows are dropped at the end of each epoch" in caplog.text
+        caplog.clear()
+        dataset_of(tmp_path, 48).loader(8, world_size=2, tail="drop")
+        assert not caplog.text
+        with pytest.raises(UserError, match="choices are keep, drop, pad"):
+            dataset_of(tmp_path, 48).loader(8, tail="cut")
 
     def test_every_rank_knows_the_same_state(self, tmp_path: Path) -> None:
         dataset = dataset_of(tmp_path, 20)
@@ -334,7 +386,7 @@ class TestFromPath:
 
     def test_an_open_set_serves_as_well(self, tmp_path: Path) -> None:
         data = make_data(tmp_path, 100)
-        assert len(StreamingDataset(data.train, seq_len=8, val_fraction=0.5)) == 6
+        assert len(StreamingDataset(data.train, seq_len=8, val=0.5)) == 6
 
 
 LIMITED = """

@@ -1,4 +1,4 @@
-"""Windows over ranges and shards are those of a loop over each range."""
+"""Windows over ranges are those of a loop over each range."""
 
 from __future__ import annotations
 
@@ -8,42 +8,39 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_loading.shards import Shards
 from data_loading.splits import other_ranges
 from data_loading.windows import Windows, windows_in
 
 
-def oracle(tokens: np.ndarray, ranges: list[range], seq_len: int) -> list[list[int]]:
-    found = []
+def oracle(ranges: list[range], seq_len: int, stride: int, shift: int) -> list[int]:
+    starts = []
     for part in ranges:
         start = part.start
-        while start + seq_len + 1 <= part.stop:
-            found.append(tokens[start : start + seq_len + 1].tolist())
-            start += seq_len
-    return found
+        while start + seq_len + shift <= part.stop:
+            starts.append(start)
+            start += stride
+    return starts
 
 
 @settings(max_examples=300)
 @given(
-    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=8),
+    total=st.integers(0, 240),
     borders=st.lists(st.integers(0, 240), max_size=6),
     seq_len=st.integers(1, 40),
-    seed=st.integers(0, 9),
+    stride=st.none() | st.integers(1, 50),
+    shift=st.integers(1, 45),
 )
-def test_are_those_of_a_loop(lengths: list[int], borders: list[int], seq_len: int, seed: int) -> None:
-    total = sum(lengths)
-    whole = np.arange(total, dtype="<u2") * 7
-    cuts = np.cumsum([0, *lengths])
-    several = Shards([whole[a:b] for a, b in itertools.pairwise(cuts)])
+def test_are_those_of_a_loop(
+    total: int, borders: list[int], seq_len: int, stride: int | None, shift: int
+) -> None:
     inner = sorted({0, total, *(border % (total + 1) for border in borders)})
     ranges = [range(a, b) for a, b in itertools.pairwise(inner)][::2]
-    expected = oracle(whole, ranges, seq_len)
-    for tokens in (whole, several):
-        windows = Windows(tokens, ranges, seq_len)
-        assert len(windows) == len(expected) == sum(windows_in(len(part), seq_len) for part in ranges)
-        order = np.random.default_rng(seed).integers(0, max(len(expected), 1), 2 * len(expected))
-        found = windows.gather(order) if len(expected) else np.empty((0, seq_len + 1))
-        assert found.tolist() == [expected[place] for place in order]
+    windows = Windows(ranges, seq_len, stride, shift)
+    expected = oracle(ranges, seq_len, stride or seq_len, shift)
+    assert len(windows) == len(expected)
+    assert len(windows) == sum(windows_in(len(part), seq_len, stride, shift) for part in ranges)
+    assert windows.starts(np.arange(len(windows))).tolist() == expected
+    assert windows.starts(np.arange(len(windows))[::-1]).tolist() == expected[::-1]
 
 
 @given(st.lists(st.integers(0, 100), max_size=8), st.integers(1, 100))

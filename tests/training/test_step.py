@@ -60,7 +60,7 @@ def test_the_norm_is_told_before_clipping() -> None:
 def val_set(tmp_path: Path) -> StreamingDataset:
     config = tiny_config(tmp_path)
     data = prepare_data(config.dataset, config.tokenizer, tokenize=True, log=print)
-    return StreamingDataset.from_data(data, "val", 16, 0, order="sequential")
+    return StreamingDataset(data, "val", 16, 0, order="sequential")
 
 
 def test_evaluation_is_the_mean_over_fixed_tokens(val_set: StreamingDataset) -> None:

@@ -84,8 +84,7 @@ class TestOneSet:
         assert sizes[:-1] == [shard_tokens] * (len(sizes) - 1)
         for split in ("train", "val"):
             streams = [
-                StreamingDataset.from_data(split_data(found, None, None, 0.2), split, 7, 0)
-                for found in (one, several)
+                StreamingDataset(split_data(found, None, None, 0.2), split, 7, 0) for found in (one, several)
             ]
             order = np.arange(len(streams[0]))
             batches = [stream.__getitems__(order)["labels"].tolist() for stream in streams]

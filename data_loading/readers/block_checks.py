@@ -1,0 +1,77 @@
+"""Checksums of the blocks that are read, each before its first use in this process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from conf import UserError
+from data_loading.readers.reader import Reader
+from data_loading.shards import Part
+
+
+class CheckedReader(Reader):
+    """Another reader's spans, once the blocks that they lie in match the checksums of the manifest.
+
+    It finds what has changed since the set was verified as a whole when it was opened: a disk that
+    fails, a write that left size and time as they were. The first epoch reads every block once more.
+    """
+
+    def __init__(self, reader: Reader, parts: Sequence[Part], block_bytes: int) -> None:
+        """parts: the token files, in the order of the runs of `reader`; one run each."""
+        super().__init__(reader.extents)
+        self._reader, self._parts = reader, parts
+        self._block_tokens = block_bytes // reader.extents.dtype.itemsize
+        blocks = [len(part.blocks) for part in parts]
+        self._first = np.cumsum([0, *blocks])
+        self._checked = np.zeros(sum(blocks), bool)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self._reader.name
+
+    def gather(self, starts: np.ndarray, width: int) -> np.ndarray:
+        """As the other reader does.
+
+        Raises:
+            UserError: a block is not what the set was made with; names file and bytes.
+        """
+        if not self._checked.all():
+            self._check(starts, width)
+        return self._reader.gather(starts, width)
+
+    def will_need(self, starts: np.ndarray, width: int) -> None:
+        self._reader.will_need(starts, width)
+
+    def _check(self, starts: np.ndarray, width: int) -> None:
+        ends = starts + width - 1
+        for first, last in np.unique(np.stack([self._block_of(starts), self._block_of(ends)]).T, axis=0):
+            for block in range(int(first), int(last) + 1):
+                if not self._checked[block]:
+                    self._check_block(block)
+
+    def _block_of(self, tokens: np.ndarray) -> np.ndarray:
+        """Number of the block, of all blocks of all parts, that each token lies in."""
+        runs = np.searchsorted(self.extents.first, tokens, side="right") - 1
+        found: np.ndarray = self._first[runs] + (tokens - self.extents.first[runs]) // self._block_tokens
+        return found
+
+    def _check_block(self, block: int) -> None:
+        number = int(np.searchsorted(self._first, block, side="right")) - 1
+        part, inside = self._parts[number], block - int(self._first[number])
+        start = inside * self._block_tokens
+        count = min(self._block_tokens, part.tokens - start)
+        content = self._reader.gather(np.array([part.first_token + start]), count)
+        if hashlib.sha256(content.data).hexdigest() != part.blocks[inside]:
+            size = self.extents.dtype.itemsize
+            raise UserError(
+                f"{part.tokens_path}: bytes {start * size:,} to {(start + count) * size:,} of its tokens do "
+                "not match their checksum: the file was changed or damaged since it was opened. Copy the set "
+                "again, and type the same command again to go on from the last checkpoint"
+            )
+        self._checked[block] = True
+
+    def _read(self, buffer: int, offsets_bytes: np.ndarray, length_bytes: int) -> np.ndarray:
+        return self._reader._read(buffer, offsets_bytes, length_bytes)

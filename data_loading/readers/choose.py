@@ -1,0 +1,117 @@
+"""Which reader serves tokens best here: what was asked for, or what files, disk and cluster suggest."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from conf import AUTO, UserError
+from data_loading.readers.extents import Extents
+from data_loading.readers.in_memory import InMemoryReader
+from data_loading.readers.mapped import MappedReader
+from data_loading.readers.positional import PositionalReader
+from data_loading.readers.reader import Reader
+from memory.kernel_files import read_long_file
+
+READERS = (AUTO, "mmap", "pread", "memory")
+NETWORK_FILE_SYSTEMS = (
+    "9p", "afs", "beegfs", "ceph", "cifs", "fuse", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "orangefs",
+    "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
+)  # fmt: skip
+"""On these a page fault is a request of one page over the network, and a lost server hangs the process."""
+_ASK_SLURM_S = 5
+
+
+@dataclass(frozen=True)
+class ReaderOptions:
+    """How tokens are read; the bytes are the same.
+
+    reader: mmap, pread, memory or auto. at_random: in an order that is not the file's.
+    max_resident_bytes: what mmap may add to RSS; None: whatever the page cache holds.
+    """
+
+    reader: str = AUTO
+    at_random: bool = True
+    max_resident_bytes: int | None = None
+
+
+def open_reader(extents: Extents, options: ReaderOptions) -> tuple[Reader, str]:
+    """The reader, and what it is and why, in a line.
+
+    Raises:
+        UserError: an unknown reader, or one that cannot serve these tokens.
+    """
+    name, why = options.reader, "as asked for"
+    if name == AUTO:
+        name, why = _suggested(extents, options)
+    bound = options.max_resident_bytes
+    if bound is not None and name != "mmap":
+        raise UserError(
+            f"max_resident={bound:,} bytes bounds what reader=mmap maps; reader={name} maps nothing. Take it "
+            "away"
+        )
+    if name not in READERS:
+        raise UserError(f"reader {name!r}: choices are {', '.join(READERS)}")
+    if name == "pread" and None in extents.paths:
+        raise UserError("reader=pread reads files, and these tokens are in memory: take reader=mmap or auto")
+    if name == "pread":
+        return PositionalReader(extents, at_random=options.at_random), f"pread, {why}"
+    if name == "memory":
+        return InMemoryReader(extents), f"memory, {why}"
+    bounded = f", at most {bound / 1e6:,.0f} MB of it in RSS" if bound is not None else ""
+    mapped = MappedReader(extents, at_random=options.at_random, max_resident_bytes=bound)
+    return mapped, f"mmap{bounded}, {why}"
+
+
+def _suggested(extents: Extents, options: ReaderOptions) -> tuple[str, str]:
+    paths = [path for path in extents.paths if path is not None]
+    if not paths:
+        return "mmap", "the tokens are in memory"
+    if options.max_resident_bytes is not None:
+        return "mmap", "its pages in RSS are bounded"
+    kind = file_system_of(paths[0])
+    if kind is not None and kind.split(".")[0] in NETWORK_FILE_SYSTEMS:
+        return "pread", f"the files lie on a network file system ({kind})"
+    if slurm_counts_page_cache():
+        return (
+            "pread",
+            "Slurm counts mapped pages against this job's memory (JobAcctGatherParams without UsePss)",
+        )
+    return "mmap", "the files lie on a local disk" if kind else "nothing speaks against it"
+
+
+def file_system_of(path: Path, mounts: bytes | None = None) -> str | None:
+    """The type of the file system that a path is on, from /proc/self/mountinfo (proc(5)); None: not known."""
+    mounts = read_long_file("/proc/self/mountinfo") if mounts is None else mounts
+    where, longest, kind = os.fsencode(os.path.realpath(path)), -1, None
+    for line in (mounts or b"").splitlines():
+        before, _, after = line.partition(b" - ")
+        fields = before.split()
+        if len(fields) < 5 or not after:
+            continue
+        point = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), fields[4])
+        inside = where == point or where.startswith(point.rstrip(b"/") + b"/")
+        if inside and len(point) >= longest:  # the later of two mounts on one point hides the other
+            longest, kind = len(point), os.fsdecode(after.split()[0])
+    return kind
+
+
+@cache
+def slurm_counts_page_cache() -> bool:
+    """Whether Slurm kills jobs by their RSS (slurm.conf(5): OverMemoryKill, without UsePss)."""
+    if "SLURM_JOB_ID" not in os.environ or (scontrol := shutil.which("scontrol")) is None:
+        return False
+    try:
+        told = subprocess.run(
+            [scontrol, "show", "config"], capture_output=True, text=True, timeout=_ASK_SLURM_S, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    parameters = re.search(r"^JobAcctGatherParams\s*=\s*(.*)$", told, re.MULTILINE)
+    named = (parameters.group(1) if parameters else "").lower()
+    return "overmemorykill" in named and "usepss" not in named

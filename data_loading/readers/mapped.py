@@ -1,0 +1,81 @@
+"""The reader over memory maps: a batch is one gather by NumPy; pages are the kernel's page cache."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+
+from data_loading.readers.extents import Extents
+from data_loading.readers.reader import Reader
+from data_loading.readers.residency import Residency
+from data_loading.readers.unchanged import Unchanged
+
+_PAGE = mmap.PAGESIZE
+
+
+class MappedReader(Reader):
+    """Reads what is mapped, or lies in memory.
+
+    at_random: the kernel is told not to read ahead around what is asked for, which for windows in a
+    shuffled order reads a cold disk a hundred times over (madvise(2), MADV_RANDOM). max_resident_bytes:
+    when the process's file pages grow beyond it, all pages of the maps are unmapped (MADV_DONTNEED): they
+    stay in the page cache, and leave RSS. None: no bound.
+    """
+
+    name = "mmap"
+
+    def __init__(
+        self, extents: Extents, *, at_random: bool = False, max_resident_bytes: int | None = None
+    ) -> None:
+        super().__init__(extents)
+        self._maps = [_map_of(buffer) for buffer in extents.buffers]
+        self._unchanged = Unchanged(extents.paths)
+        if at_random:
+            for mapped in filter(None, self._maps):
+                mapped.madvise(mmap.MADV_RANDOM)
+        self._residency = Residency(max_resident_bytes) if max_resident_bytes is not None else None
+
+    def gather(self, starts: np.ndarray, width: int) -> np.ndarray:
+        found = super().gather(starts, width)
+        if self._residency is not None and self._residency.is_exceeded(len(starts), found.nbytes):
+            self.release()
+            self._residency.released()
+        return found
+
+    def release(self) -> None:
+        """Unmap the pages that were read; the next read maps them again from the page cache."""
+        for mapped in filter(None, self._maps):
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+    def will_need(self, starts: np.ndarray, width: int) -> None:
+        size = self.extents.dtype.itemsize
+        for buffer, offset in self._places(starts):
+            mapped = self._maps[buffer]
+            if mapped is not None:
+                # A map begins at a page of its file, the buffer somewhere in that page.
+                first = (offset + self.extents.file_offset_bytes[buffer] % _PAGE) // _PAGE * _PAGE
+                mapped.madvise(mmap.MADV_WILLNEED, first, min(width * size + _PAGE, len(mapped) - first))
+
+    def _read(self, buffer: int, offsets_bytes: np.ndarray, length_bytes: int) -> np.ndarray:
+        self._unchanged.check(buffer)
+        return spans(self.extents.buffers[buffer], length_bytes)[offsets_bytes]
+
+
+def spans(data: np.ndarray, length_bytes: int) -> np.ndarray:
+    """A span at every byte, overlapping, not copied. An opaque element each: NumPy takes it by memcpy."""
+    return np.ndarray(
+        shape=(len(data) - length_bytes + 1,),
+        dtype=np.dtype((np.void, length_bytes)),
+        buffer=data,
+        strides=(1,),
+    )
+
+
+def _map_of(buffer: np.ndarray) -> mmap.mmap | None:
+    """What a buffer is a view of; None where it lies in memory."""
+    base: Any = buffer
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base if isinstance(base, mmap.mmap) else None

@@ -1,0 +1,84 @@
+"""Spans of tokens out of runs: what all readers share."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from data_loading.readers.extents import Extents
+
+
+class Reader(abc.ABC):
+    """Reads spans of a set's tokens. Kinds differ in where the bytes come from, never in what they are."""
+
+    name: ClassVar[str]
+
+    def __init__(self, extents: Extents) -> None:
+        self.extents = extents
+        self._only = int(extents.offset_bytes[0]) if len(extents.buffer) == 1 else None
+
+    def gather(self, starts: np.ndarray, width: int) -> np.ndarray:
+        """`(len(starts), width)` of the tokens' own dtype: from each start (int64) on, in this order.
+
+        Raises:
+            IndexError: a span that is not inside the set.
+        """
+        if len(starts) == 0:
+            return np.empty((0, width), self.extents.dtype)
+        if starts.min() < 0 or starts.max() + width > self.extents.tokens:
+            raise IndexError(
+                f"tokens {starts.min()} to {starts.max() + width} of {self.extents.tokens:,} were asked for"
+            )
+        size = self.extents.dtype.itemsize
+        if self._only is not None:
+            found = self._read(0, starts * size + self._only, width * size)
+        else:
+            found = self._from_runs(starts, width)
+        return found.view(self.extents.dtype).reshape(len(starts), width)
+
+    def _from_runs(self, starts: np.ndarray, width: int) -> np.ndarray:
+        """`(len(starts),)` of void: spans inside a run by one read for each buffer, others put together."""
+        extents, size = self.extents, self.extents.dtype.itemsize
+        found = np.empty(len(starts), (np.void, width * size))
+        runs = np.searchsorted(extents.first, starts, side="right") - 1
+        inside = starts + width <= extents.first[runs + 1]
+        buffers = extents.buffer[runs]
+        for buffer in np.unique(buffers[inside]):
+            here = inside & (buffers == buffer)
+            at = extents.offset_bytes[runs[here]] + (starts[here] - extents.first[runs[here]]) * size
+            found[here] = self._read(int(buffer), at, width * size)
+        for place in np.flatnonzero(~inside):
+            found[place] = self._across(int(starts[place]), width, int(runs[place]))
+        return found
+
+    def _across(self, start: int, width: int, run: int) -> np.void:
+        """One span that goes on in the next runs."""
+        extents, size = self.extents, self.extents.dtype.itemsize
+        parts, stop = [], start + width
+        while start < stop:
+            end = min(stop, int(extents.first[run + 1]))
+            if end > start:
+                at = extents.offset_bytes[run] + (start - extents.first[run]) * size
+                part = self._read(int(extents.buffer[run]), np.array([at]), (end - start) * size)
+                parts.append(part.view(np.uint8))
+            start, run = end, run + 1
+        joined: np.void = np.concatenate(parts).view((np.void, width * size))[0]
+        return joined
+
+    @abc.abstractmethod
+    def will_need(self, starts: np.ndarray, width: int) -> None:
+        """Spans that are read soon: the kernel may begin to read them from disk."""
+
+    def _places(self, starts: np.ndarray) -> Iterator[tuple[int, int]]:
+        """(buffer, byte offset) at which each span begins."""
+        extents = self.extents
+        runs = np.searchsorted(extents.first, starts, side="right") - 1
+        offsets = extents.offset_bytes[runs] + (starts - extents.first[runs]) * extents.dtype.itemsize
+        return zip(extents.buffer[runs].tolist(), offsets.tolist(), strict=True)
+
+    @abc.abstractmethod
+    def _read(self, buffer: int, offsets_bytes: np.ndarray, length_bytes: int) -> np.ndarray:
+        """`(len(offsets_bytes),)` of void, `length_bytes` each, from these places of one buffer."""

@@ -1,0 +1,53 @@
+"""Token files stay what they were when they were opened: looked at while they are read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from conf import UserError
+
+_EVERY_S = 0.01
+
+
+class Unchanged:
+    """Sizes and modification times of files, compared at most every 10 ms for each.
+
+    A file that is replaced by rename is no change: what is open or mapped stays the old one.
+    """
+
+    def __init__(self, paths: Sequence[Path | None]) -> None:
+        self._paths = paths
+        self._states = [_state(path) if path is not None else None for path in paths]
+        self._looked = [0.0] * len(paths)
+
+    def check(self, number: int) -> None:
+        """Look at one of the files.
+
+        Raises:
+            UserError: it is shorter, longer or newer than it was; names both sides.
+        """
+        path, now = self._paths[number], time.monotonic()
+        if path is None or now - self._looked[number] < _EVERY_S:
+            return
+        self._looked[number] = now
+        before, state = self._states[number], _state(path)
+        if before is None or state is None or state[0] != before[0] or state == before:
+            return
+        _, size, _ = state
+        how = "modified" if size == before[1] else "truncated" if size < before[1] else "written to"
+        raise UserError(
+            f"{path} was {how} while it was read: it had {before[1]:,} bytes when it was opened, now it has "
+            f"{size:,}. A token file must not change under a run. Restore it (pretokenize_dataset.py verify "
+            "says whether it is whole), and type the same command again to go on from the last checkpoint"
+        )
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """(inode, bytes, modification time); None where nothing is there any more."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,47 @@
+"""Spans of positions: what a batch is made of, and reading it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+    from data_loading.streaming import StreamingDataset
+
+    Batch = dict[str, torch.Tensor]
+
+IGNORED_LABEL = -100
+"""Of what no loss is taken: torch's own default (torch.nn.CrossEntropyLoss, ignore_index)."""
+
+
+class Span(NamedTuple):
+    """Positions of an epoch, from first to before the last. counts: False: they only fill a batch up."""
+
+    epoch: int
+    first: int
+    last: int
+    counts: bool = True
+
+
+def read_spans(dataset: StreamingDataset, spans: list[Span]) -> Batch:
+    """One batch of the windows at these positions; empty where there are none."""
+    parts = [_read_span(dataset, span) for span in spans]
+    if len(parts) < 2:
+        return parts[0] if parts else {}
+    return dataset.join(parts)
+
+
+def will_need_spans(dataset: StreamingDataset, spans: list[Span]) -> None:
+    """Tell the kernel that these are read soon."""
+    for span in spans:
+        dataset.will_need(span.epoch, span.first, span.last)
+
+
+def _read_span(dataset: StreamingDataset, span: Span) -> Batch:
+    batch = dataset.read(span.epoch, span.first, span.last)
+    if not span.counts:
+        import torch
+
+        batch["labels"] = torch.full_like(batch["labels"], IGNORED_LABEL)
+    return batch

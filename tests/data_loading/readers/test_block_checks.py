@@ -1,0 +1,74 @@
+"""A block that changed behind the back of size and time is found before it is used."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conf import UserError
+from data_loading import StreamingDataset, pretokenize
+from data_loading.pretokenizer import manifest, writer
+from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.texts import TextFile
+from data_loading.tokenizer import BytesTokenizer
+
+
+@pytest.fixture(params=["one file", "shards"])
+def tokens(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """100,001 tokens with a checksum for each 8 KB; the file that holds token 60,000."""
+    for module in (writer, manifest):
+        monkeypatch.setattr(module, "CHECKSUM_BYTES", 8192)
+    (tmp_path / "a.txt").write_bytes(np.random.default_rng(0).integers(32, 127, 100_000, np.uint8).tobytes())
+    shards = request.param == "shards"
+    output = tmp_path / ("set" if shards else "a.npy")
+    options = Options(shard_tokens=30_000 if shards else None)
+    pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), output, options)
+    return sorted(output.glob("shard_*[0-9].npy"))[2] if shards else output
+
+
+def open_again(tokens: Path, verify: str) -> StreamingDataset:
+    path = tokens if tokens.parent.name != "set" else tokens.parent
+    return StreamingDataset(path, seq_len=100, order="sequential", verify=verify)
+
+
+def test_a_flipped_bit_is_named_by_its_block(tokens: Path) -> None:
+    checked, trusting = open_again(tokens, "blocks"), open_again(tokens, "set")
+    before = checked[600]["input_ids"].tolist()
+    checked = open_again(tokens, "blocks")
+    state = tokens.stat()
+    with open(tokens, "r+b") as file:
+        file.seek(128 + 2 * (60_050 if tokens.name == "a.npy" else 50))
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+    os.utime(tokens, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert trusting[600]["input_ids"].tolist() != before, "size and time are as they were"
+    assert checked[0]["input_ids"].shape == (100,), "other blocks are well"
+    assert checked[300]["input_ids"].shape == (100,)
+    with pytest.raises(
+        UserError, match=rf"{tokens.name}: bytes [\d,]+ to [\d,]+ of its tokens do not match"
+    ) as caught:
+        checked[600]
+    first, last = (
+        int(n.replace(",", "")) for n in str(caught.value).split("bytes ")[1].split(" of")[0].split(" to ")
+    )
+    place = 2 * (60_050 if tokens.name == "a.npy" else 50)
+    assert first <= place < last
+    assert last - first == 8192
+
+
+def test_every_window_of_a_good_set_is_read(tokens: Path) -> None:
+    checked, trusting = open_again(tokens, "blocks"), open_again(tokens, "set")
+    everything = range(len(checked))
+    assert checked.__getitems__(everything)["labels"].equal(trusting.__getitems__(everything)["labels"])
+
+
+def test_a_lone_file_has_no_checksums(tmp_path: Path) -> None:
+    np.save(tmp_path / "lone.npy", np.arange(1000, dtype="<u2"))
+    with pytest.raises(UserError, match=r"lone\.npy has no manifest, so there are no checksums"):
+        StreamingDataset(tmp_path / "lone.npy", seq_len=10, verify="blocks")
+    with pytest.raises(UserError, match="choices are set, blocks"):
+        StreamingDataset(tmp_path / "lone.npy", seq_len=10, verify="all")

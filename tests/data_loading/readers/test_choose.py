@@ -1,0 +1,108 @@
+"""What is asked for is taken, what auto takes has a reason."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conf import UserError
+from data_loading.readers import choose
+from data_loading.readers.choose import ReaderOptions, file_system_of, open_reader
+from data_loading.readers.extents import Extents, extents_of
+
+MOUNTS = rb"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:50 / /home rw shared:2 - nfs4 server:/home rw,vers=4.2
+31 30 0:51 / /home/me/fast\040disk rw - lustre mds@tcp:/fast rw
+32 22 0:52 / /hidden rw - nfs server:/hidden rw
+33 22 0:53 / /hidden rw - tmpfs tmpfs rw
+34 22 0:54 / /fused rw - fuse.sshfs me@there: rw
+"""
+
+
+@pytest.fixture
+def extents(tmp_path: Path) -> Extents:
+    np.save(tmp_path / "a.npy", np.arange(100, dtype="<u2"))
+    return extents_of(np.load(tmp_path / "a.npy", mmap_mode="r"))
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("/x/a.npy", "ext4"), ("/home/me/a.npy", "nfs4"), ("/home/me/fast disk/a", "lustre"),
+     ("/homeless/a", "ext4"), ("/hidden/a", "tmpfs"), ("/fused/a", "fuse.sshfs")],
+)  # fmt: skip
+def test_the_file_system_is_that_of_the_deepest_mount(path: str, kind: str) -> None:
+    assert file_system_of(Path(path), MOUNTS) == kind
+    assert file_system_of(Path(path), b"") is None
+
+
+def test_this_machine_has_file_systems() -> None:
+    assert file_system_of(Path("/proc/self/status")) == "proc"
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("ext4", "mmap, the files lie on a local disk"), ("nfs4", r"pread, .*network file system \(nfs4\)"),
+     ("lustre", "pread"), ("fuse.sshfs", "pread"), (None, "mmap, nothing speaks against it")],
+)  # fmt: skip
+def test_network_file_systems_are_read_not_mapped(
+    kind: str | None, told: str, extents: Extents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "file_system_of", lambda path: kind)
+    assert re.match(told, open_reader(extents, ReaderOptions())[1])
+
+
+SLURM = """#!/bin/sh
+echo 'Configuration data as of 2026-11-21T20:00:00'
+echo 'JobAcctGatherParams     = {}'
+echo 'JobAcctGatherType       = jobacct_gather/linux'
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "in_job", "counts"),
+    [("OverMemoryKill", True, True), ("OverMemoryKill,UsePss", True, False), ("(null)", True, False),
+     ("OverMemoryKill", False, False)],
+)  # fmt: skip
+def test_a_cluster_that_counts_mapped_pages_gets_pread(
+    parameters: str, in_job: bool, counts: bool, extents: Extents, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    program = tmp_path / "scontrol"
+    program.write_text(SLURM.format(parameters))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(choose, "file_system_of", lambda path: "ext4")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    if in_job:
+        monkeypatch.setenv("SLURM_JOB_ID", "7")
+    choose.slurm_counts_page_cache.cache_clear()
+    assert choose.slurm_counts_page_cache() is counts
+    reader, told = open_reader(extents, ReaderOptions())
+    assert reader.name == ("pread" if counts else "mmap")
+    assert ("without UsePss" in told) is counts
+    choose.slurm_counts_page_cache.cache_clear()
+
+
+def test_what_is_asked_for_is_taken(extents: Extents) -> None:
+    for name in ("mmap", "pread", "memory"):
+        reader, told = open_reader(extents, ReaderOptions(name))
+        assert reader.name == name
+        assert told == f"{name}, as asked for"
+        assert reader.gather(np.array([97]), 3).tolist() == [[97, 98, 99]]
+    reader, told = open_reader(extents, ReaderOptions(max_resident_bytes=500_000_000))
+    assert (reader.name, told) == ("mmap", "mmap, at most 500 MB of it in RSS, its pages in RSS are bounded")
+    reader, told = open_reader(extents_of(np.arange(9)), ReaderOptions())
+    assert (reader.name, told) == ("mmap", "mmap, the tokens are in memory")
+
+
+def test_wrong_choices_are_refused(extents: Extents) -> None:
+    with pytest.raises(UserError, match="choices are auto, mmap, pread, memory"):
+        open_reader(extents, ReaderOptions("map"))
+    with pytest.raises(UserError, match="reader=pread maps nothing"):
+        open_reader(extents, ReaderOptions("pread", max_resident_bytes=10))
+    with pytest.raises(UserError, match="these tokens are in memory"):
+        open_reader(extents_of(np.arange(9)), ReaderOptions("pread"))

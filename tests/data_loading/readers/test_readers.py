@@ -1,0 +1,224 @@
+"""Each reader gives the tokens that a slice gives, whichever runs they lie in."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conf import UserError
+from data_loading.readers.extents import Extents, extents_of
+from data_loading.readers.mapped import MappedReader
+from data_loading.readers.positional import PositionalReader
+from data_loading.readers.reader import Reader
+from data_loading.shards import Shards
+
+ROOT = Path(__file__).resolve().parents[3]
+READERS: list[type[Reader]] = [MappedReader, PositionalReader]
+
+
+@pytest.mark.parametrize("kind", READERS)
+@settings(max_examples=100)
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=8),
+    width=st.integers(1, 60),
+    dtype=st.sampled_from(["<u2", "<u4", "<i4", "<i8"]),
+    seed=st.integers(0, 9),
+)
+def test_spans_are_slices(
+    kind: type[Reader], lengths: list[int], width: int, dtype: str, seed: int, tmp_path: Path
+) -> None:
+    whole = np.random.default_rng(seed).integers(0, 60_000, sum(lengths)).astype(dtype)
+    cuts = np.cumsum([0, *lengths])
+    parts = []
+    for number, (a, b) in enumerate(itertools.pairwise(cuts)):
+        np.save(tmp_path / f"{number}.npy", whole[a:b])
+        parts.append(np.load(tmp_path / f"{number}.npy", mmap_mode="r"))
+    width = min(width, len(whole))
+    starts = np.random.default_rng(seed).integers(0, len(whole) - width + 1, 20)
+    for tokens in (parts[0], Shards(parts)):
+        reader = kind(extents_of(tokens))
+        inside = starts[starts + width <= len(tokens)]
+        found = reader.gather(inside, width)
+        assert (found.dtype, found.shape) == (np.dtype(dtype), (len(inside), width))
+        assert found.tolist() == [whole[start : start + width].tolist() for start in inside]
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_runs_may_lie_anywhere_in_a_file(kind: type[Reader], tmp_path: Path) -> None:
+    """Samples of three tokens, each behind a header of five bytes: nothing is aligned."""
+    ids = np.arange(30, dtype="<u2") * 1000
+    path = tmp_path / "samples.bin"
+    path.write_bytes(b"".join(b"HEADR" + ids[i : i + 3].tobytes() for i in range(0, 30, 3)))
+    runs = np.arange(10)
+    extents = Extents(
+        dtype=ids.dtype,
+        buffers=(np.memmap(path, np.uint8, mode="r"),),
+        paths=(path,),
+        file_offset_bytes=(0,),
+        buffer=np.zeros(10, np.int64),
+        offset_bytes=5 + runs * 11,
+        first=np.arange(11) * 3,
+    )
+    reader = kind(extents)
+    for width in (1, 2, 3, 4, 7, 30):
+        starts = np.arange(30 - width + 1)
+        assert reader.gather(starts, width).tolist() == [ids[s : s + width].tolist() for s in starts]
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_what_is_outside_is_refused(kind: type[Reader], tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(10, dtype="<u2"))
+    reader = kind(extents_of(np.load(tmp_path / "a.npy", mmap_mode="r")))
+    for start in (-1, 7, 10):
+        with pytest.raises(IndexError, match="of 10 were asked for"):
+            reader.gather(np.array([0, start]), 4)
+    assert reader.gather(np.array([6]), 4).tolist() == [[6, 7, 8, 9]]
+    assert reader.gather(np.array([], np.int64), 4).shape == (0, 4)
+
+
+@pytest.fixture
+def big(tmp_path: Path) -> np.memmap:
+    """64 MB of tokens on disk."""
+    path = tmp_path / "big.npy"
+    tokens = np.lib.format.open_memmap(path, "w+", np.dtype("<u2"), (1 << 25,))
+    tokens[:] = np.arange(1 << 25).astype("<u2")
+    tokens.flush()
+    return np.load(path, mmap_mode="r")
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_neighbours_are_read_as_well_as_far_ones(kind: type[Reader], big: np.memmap) -> None:
+    """A span of 12 MB is more than one read takes in."""
+    reader = kind(extents_of(big))
+    starts = np.array([5_000_000, *range(0, 6_000_000, 1024), 3, 3, 20_000_000])
+    found = reader.gather(starts, 1025)
+    expected = (starts[:, None] + np.arange(1025)).astype("<u2")
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("change", ["truncated", "modified", "written to"])
+def test_a_file_that_changes_is_an_error_and_no_signal(
+    kind: type[Reader], change: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(100_000, dtype="<u2"))
+    reader = kind(extents_of(np.load(path, mmap_mode="r")))
+    assert reader.gather(np.array([90_000]), 5).tolist() == [[24464, 24465, 24466, 24467, 24468]]
+    time.sleep(0.02)
+    with open(path, "r+b") as file:
+        if change == "truncated":
+            file.truncate(100_000)
+        else:
+            file.seek(0, os.SEEK_SET if change == "modified" else os.SEEK_END)
+            file.write(b"other")
+    with pytest.raises(UserError, match=rf"a\.npy was {change} while it was read: it had 200,128 bytes"):
+        reader.gather(np.array([90_000]), 5)
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_file_that_is_replaced_stays_what_it_was(kind: type[Reader], tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(1000, dtype="<u2"))
+    reader = kind(extents_of(np.load(path, mmap_mode="r")))
+    assert reader.gather(np.array([1]), 2).tolist() == [[1, 2]]
+    np.save(tmp_path / "b.npy", np.zeros(10, "<u2"))
+    (tmp_path / "b.npy").rename(path)
+    time.sleep(0.02)
+    assert reader.gather(np.array([998]), 2).tolist() == [[998, 999]]
+
+
+def test_pread_that_ends_early_says_where(tmp_path: Path) -> None:
+    """What the look at the file missed, because it was a moment ago, is an error too."""
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(1000, dtype="<u2"))
+    reader = PositionalReader(extents_of(np.load(path, mmap_mode="r")))
+    reader.gather(np.array([1]), 2)
+    os.truncate(path, 1128)
+    with pytest.raises(UserError, match=r"(ends at byte 1,128 and should go on to 1,136|was truncated)"):
+        reader.gather(np.array([499]), 5)
+
+
+ON_ITS_OWN = """
+import sys
+import numpy as np
+from data_loading.readers.extents import extents_of
+from data_loading.readers.mapped import MappedReader
+from data_loading.readers.positional import PositionalReader
+def rss_file():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssFile"))
+tokens = np.load(sys.argv[1], mmap_mode="r")
+bound = int(sys.argv[3])
+reader = (
+    PositionalReader(extents_of(tokens), at_random=True) if sys.argv[2] == "pread"
+    else MappedReader(extents_of(tokens), at_random=True, max_resident_bytes=bound or None)
+)
+order, most = np.random.default_rng(0), 0
+reader.gather(order.integers(0, 1000, 32), 129)
+before = rss_file()
+for _ in range(2000):
+    starts = order.integers(0, len(tokens) - 129, 32)
+    rows = reader.gather(starts, 129)
+    assert rows[5, 7] == (starts[5] + 7) % 65536
+    most = max(most, rss_file() - before)
+print(most)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound_mb", "at_most_kb"),
+    [("mmap", 0, None), ("mmap", 8, 9000), ("mmap", 24, 25_000), ("pread", 0, 500)],
+)
+def test_what_maps_add_to_rss_can_be_bounded(
+    kind: str, bound_mb: int, at_most_kb: int | None, big: np.memmap
+) -> None:
+    """All 64 MB are in the page cache and get mapped, but for a bound, or where nothing is."""
+    assert big.filename is not None
+    done = subprocess.run(
+        [sys.executable, "-c", ON_ITS_OWN, str(big.filename), kind, str(bound_mb << 20)],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    grown_kb = int(done.stdout)
+    if at_most_kb is None:
+        assert grown_kb > 55_000, "there is something to bound"
+    else:
+        assert grown_kb <= at_most_kb
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_what_is_needed_soon_is_read_by_the_kernel(kind: type[Reader], big: np.memmap) -> None:
+    """Dropped from the page cache, asked for ahead, the pages are there before they are read."""
+    assert big.filename is not None
+    with open(big.filename, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    reader = kind(extents_of(big), at_random=True)  # type: ignore[call-arg]
+    starts = np.arange(100_000, 30_000_000, 1_000_000)
+    if cached(big, starts).mean() > 0.5:
+        pytest.skip("this file system keeps its pages whatever is asked")
+    reader.will_need(starts, 1025)
+    deadline = time.monotonic() + 10
+    while not cached(big, starts).all() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert cached(big, starts).all()
+    assert cached(big, starts + 500_000).mean() < 0.2, "nothing beside it"
+
+
+def cached(tokens: np.memmap, starts: np.ndarray) -> np.ndarray:
+    """Whether the pages at these tokens are in the page cache (mincore(2))."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    base = tokens.ctypes.data - tokens.offset
+    pages = (tokens.offset + tokens.nbytes + 4095) // 4096
+    vector = (ctypes.c_ubyte * pages)()
+    assert libc.mincore(ctypes.c_void_p(base), ctypes.c_size_t(pages * 4096), vector) == 0
+    return np.frombuffer(vector, np.uint8)[(starts * 2 + tokens.offset) // 4096] & 1 > 0
