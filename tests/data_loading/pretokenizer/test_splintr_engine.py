@@ -135,8 +135,16 @@ def test_every_character_becomes_what_the_reference_makes_of_it(variant: str, te
     assert ids_of(engine_of(spelling, variant), text) == spelling(variant).encode(text).tolist()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", ["plain", "xlm-r", "albert", "trained", "nfc", "nfd"])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        *(pytest.param(variant, marks=pytest.mark.slow) for variant in ("albert", "trained", "nfd")),
+        *(
+            pytest.param(variant, marks=pytest.mark.soak)
+            for variant in ("plain", "xlm-r", "t5", "nmt", "nfc")
+        ),
+    ],
+)
 def test_all_of_unicode(variant: str) -> None:
     """Every character that is or may become assigned, beside marks and letters."""
     engine, reference = engine_of(spelling, variant), ReferenceEngine.of(spelling(variant))
