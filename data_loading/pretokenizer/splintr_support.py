@@ -98,9 +98,11 @@ def doubtful_characters(definition: dict[str, Any]) -> str:
 
 
 def _check_vocabulary(model: dict[str, Any]) -> None:
+    if not isinstance(model["vocab"], list):
+        raise Unsupported("its vocabulary is not a list of tokens and scores")
     pieces = [piece for piece, _ in model["vocab"]]
     known, unknown = set(pieces), model.get("unk_id")
-    if unknown is None or pieces[unknown] != UNKNOWN:
+    if unknown is None or pieces[unknown : unknown + 1] != [UNKNOWN]:
         raise Unsupported(f"its unknown token is not {UNKNOWN}")
     if len(known) < len(pieces) or "" in known:
         raise Unsupported("a token of its vocabulary stands there twice, or is empty")
