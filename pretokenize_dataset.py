@@ -112,8 +112,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--engine",
         default="auto",
-        help="auto (default), fastokens, gigatoken, huggingface: all give the same ids; tiktoken's encodings "
-        "have one of their own",
+        help="auto (default), fastokens, gigatoken, splintr, huggingface: all give the same ids; tiktoken's "
+        "encodings have one of their own",
     )
     result.add_argument(
         "--run-limit",

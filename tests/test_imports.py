@@ -25,8 +25,8 @@ MAY_IMPORT["experiments"] = {*MAY_IMPORT["core"], "core", "slurm", "analysis"}
 MAY_IMPORT["pretokenize_dataset"] = {*MAY_IMPORT["core"], "core", "slurm", "analysis"}
 
 LOADED_WHERE_NEEDED = {
-    "torch", "transformers", "tokenizers", "fastokens", "tiktoken", "datasets", "matplotlib", "hydra",
-    "submitit", "rich",
+    "torch", "transformers", "tokenizers", "fastokens", "splintr", "tiktoken", "datasets", "matplotlib",
+    "hydra", "submitit", "rich",
 }  # fmt: skip
 FILES_OF_TORCH = {"models", "training/optimizers.py", "training/state.py"}
 """Where torch may be imported at the top: files that only a training process loads."""

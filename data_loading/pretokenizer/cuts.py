@@ -102,8 +102,8 @@ EVERY_CHARACTER = CutRule(everywhere=True)
 
 def cut_rule(definition: dict[str, Any]) -> CutRule:
     """The safe cuts of the tokenizer that a parsed tokenizer.json describes."""
-    normalizer = _flatten(definition.get("normalizer"), "normalizers")
-    steps = _flatten(definition.get("pre_tokenizer"), "pretokenizers")
+    normalizer = steps_of(definition.get("normalizer"), "normalizers")
+    steps = steps_of(definition.get("pre_tokenizer"), "pretokenizers")
     try:
         splitter, marks_spaces = _find_splitter(steps)
         prepends = check_normalizer(normalizer, splitter)
@@ -212,11 +212,12 @@ def _check_vocabulary(model: dict[str, Any], marks_spaces: bool) -> None:
             raise NoRule(f"the token {token!r} spans a space")
 
 
-def _flatten(part: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
+def steps_of(part: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
+    """The normalizers or pre-tokenizers of a tokenizer.json in order. key: of those in a Sequence."""
     if part is None:
         return []
     if part["type"] == "Sequence":
-        return [step for item in part[key] for step in _flatten(item, key)]
+        return [step for item in part[key] for step in steps_of(item, key)]
     return [part]
 
 

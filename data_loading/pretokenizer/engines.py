@@ -13,9 +13,10 @@ from data_loading.pretokenizer.fastokens_engine import FastokensEngine
 from data_loading.pretokenizer.gigatoken_engine import GigatokenEngine
 from data_loading.pretokenizer.parity import hold_against_reference
 from data_loading.pretokenizer.reference_engine import ReferenceEngine
+from data_loading.pretokenizer.splintr_engine import SplintrEngine
 from data_loading.pretokenizer.tiktoken_engine import TiktokenEngine
 from data_loading.tiktoken_tokenizer import TiktokenTokenizer
-from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from data_loading.tokenizer import JsonTokenizer, Tokenizer, model_type
 
 __all__ = ["ENGINES", "Choice", "Engine", "choose_engine", "make_engine"]
 
@@ -24,9 +25,12 @@ ENGINES: dict[str, type[Engine]] = {
     "fastokens": FastokensEngine,
     "gigatoken": GigatokenEngine,
     "huggingface": ReferenceEngine,
+    "splintr": SplintrEngine,
     "tiktoken": TiktokenEngine,
 }
 DEFAULT, REFERENCE = "fastokens", "huggingface"
+DEFAULT_OF_MODEL = {"Unigram": "splintr"}
+"""Where it is not DEFAULT."""
 _NEVER_COMPARED = (BytesEngine, ReferenceEngine, TiktokenEngine)
 """Each is itself what says which ids are right."""
 
@@ -93,7 +97,9 @@ def kind_to_compare(tokenizer: Tokenizer, wanted: str = "auto") -> type[Engine] 
     kind = None if wanted == "auto" else _kind(wanted)
     if not isinstance(tokenizer, JsonTokenizer) or kind in _NEVER_COMPARED:
         return None
-    return (kind or ENGINES[DEFAULT]) if tokenizer.cut_rule.exists else None
+    if not tokenizer.cut_rule.exists:
+        return None
+    return kind or ENGINES[DEFAULT_OF_MODEL.get(model_type(tokenizer.definition), DEFAULT)]
 
 
 def compared(kind: type[Engine], tokenizer: Tokenizer, samples: Sequence[bytes]) -> Choice:
@@ -108,7 +114,10 @@ def chosen_before(facts: dict[str, Any], tokenizer: Tokenizer, wanted: str) -> C
     kind = kind_to_compare(tokenizer, wanted)
     if kind is None or facts.get("name") != kind.name or "compared_bytes" not in facts:
         return None
-    engine, reference = kind.of(tokenizer), ReferenceEngine.of(tokenizer)
+    try:
+        engine, reference = kind.of(tokenizer), ReferenceEngine.of(tokenizer)
+    except Unsupported:  # its package is gone
+        return None
     now = {"version": engine.version, "reference": f"{REFERENCE} {reference.version}"}
     return Choice(engine, facts) if all(facts.get(name) == told for name, told in now.items()) else None
 

@@ -323,7 +323,7 @@ class TestChoice:
         assert choice.facts["reference"].startswith("huggingface ")
         assert lines == []
 
-    @pytest.mark.parametrize("family", ["unigram", "wordpiece", "metaspace_bpe"])
+    @pytest.mark.parametrize("family", ["wordpiece", "metaspace_bpe"])
     def test_else_the_reference_and_a_line_says_why(self, family: str, tokenizer_folder: Folder) -> None:
         lines: list[str] = []
         choice = choose_engine(load(tokenizer_folder(family)), self.samples, lines.append)

@@ -327,16 +327,22 @@ class TestRealKills:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "limit"), [("fastokens", 400), ("gigatoken", 300), ("huggingface", 600)])
+@pytest.mark.parametrize(
+    ("engine", "limit"), [("fastokens", 400), ("gigatoken", 300), ("splintr", 300), ("huggingface", 600)]
+)
 def test_a_worker_stays_below_its_bound_on_random_words(
-    engine: str, limit: int, tmp_path: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str,
+    limit: int,
+    shared_data: Path,
+    tokenizer_folder: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Words that never repeat fill every cache. Peak resident size, mapped files included."""
     import random
     import string
 
-    if engine == "gigatoken":
-        pytest.importorskip("gigatoken")
+    if engine in ("gigatoken", "splintr"):
+        pytest.importorskip(engine)
     from data_loading.pretokenizer.blocks import make_blocks
     from data_loading.pretokenizer.engines import ENGINES
     from data_loading.tokenizer import JsonTokenizer
@@ -365,7 +371,8 @@ def test_a_worker_stays_below_its_bound_on_random_words(
         end(child)
 
     monkeypatch.setattr(Child, "end", noted)
-    tokenizer = read_tokenizer(shared_data / "gpt2", "gpt2")
+    folder = tokenizer_folder("unigram") if engine == "splintr" else shared_data / "gpt2"
+    tokenizer = read_tokenizer(folder, folder.name)
     assert isinstance(tokenizer, JsonTokenizer)
     work = Work(engine, tokenizer.json, tokenizer.eot_id, tokenizer.vocab_size, "strict")
     packed = make_blocks(lines(), tokenizer.cut_rule, ENGINES[engine].block_bytes)
