@@ -147,28 +147,39 @@ def _check_added_token(token: dict[str, Any], before: tuple[int, ...], prepends:
 def _find_splitter(steps: list[dict[str, Any]]) -> tuple[dict[str, Any] | None, bool]:
     """(the step that always puts a border at a space, whether one only marks spaces instead).
 
-    Steps after the splitter see its pieces one by one. Raises NoRule for one that is not known.
+    Steps after the splitter see its pieces one by one. Where there is none, a piece spans spaces, so that
+    every step has to be known: one Metaspace that marks them, and what looks at one character. Raises
+    NoRule for any other, before it or behind.
     """
+    marks_spaces = False
     for step in steps:
         kind = step["type"]
-        if kind == "ByteLevel":
-            return (step, False) if step.get("use_regex", True) else (None, False)
-        if kind == "Metaspace":
-            return (step, False) if step.get("split", True) else (None, step.get("replacement") == WORD_MARK)
-        if kind in _SPLIT_AT_WHITESPACE:
-            return step, False
-        if kind == "Split":
-            isolates = (step.get("behavior"), step.get("invert", False)) in (
-                ("Isolated", False),
-                ("Removed", True),
-            )
-            if not isolates or step.get("pattern", {}).get("Regex") not in KNOWN_PATTERNS:
-                raise NoRule("a Split pattern that is not known")
-            return step, False
         if kind == "Digits" or (kind == "Punctuation" and step.get("behavior", "Isolated") == "Isolated"):
-            continue  # looks at one character; the next step has to make the border
-        raise NoRule(f"the pre-tokenizer {kind}")
-    return None, False
+            continue  # looks at one character, and the word mark is neither
+        if kind == "Metaspace" and not step.get("split", True):
+            if marks_spaces or step.get("replacement") != WORD_MARK:
+                raise NoRule(f"the pre-tokenizer Metaspace with the mark {step.get('replacement')!r}")
+            marks_spaces = True
+        elif not marks_spaces and _splits_at_space(step):
+            return step, False
+        else:
+            raise NoRule(f"the pre-tokenizer {kind}")
+    return None, marks_spaces
+
+
+def _splits_at_space(step: dict[str, Any]) -> bool:
+    kind = step["type"]
+    if kind == "ByteLevel":
+        return step.get("use_regex", True)
+    if kind == "Split":
+        isolates = (step.get("behavior"), step.get("invert", False)) in (
+            ("Isolated", False),
+            ("Removed", True),
+        )
+        if not isolates or step.get("pattern", {}).get("Regex") not in KNOWN_PATTERNS:
+            raise NoRule("a Split pattern that is not known")
+        return True
+    return kind in ("Metaspace", *_SPLIT_AT_WHITESPACE)
 
 
 def _splits_at_line_feed(splitter: dict[str, Any]) -> bool:
