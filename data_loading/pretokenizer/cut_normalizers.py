@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 _LOCAL_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "BertNormalizer")
+_KEEP_THE_MARK = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents")
 WORD_MARK = "▁"
 
 
@@ -72,6 +73,14 @@ def _check_replace(step: dict[str, Any], splitter: dict[str, Any] | None) -> Non
 def marks_each_space(step: dict[str, Any]) -> bool:
     marks = step.get("pattern") == {"String": " "} and step.get("content") == WORD_MARK
     return step["type"] == "Replace" and marks
+
+
+def leaves_spaces_marked(steps: list[dict[str, Any]]) -> bool:
+    """One step marks each space, and none after it takes the mark for a blank (as Nmt does)."""
+    marked = False
+    for step in steps:
+        marked = marks_each_space(step) or (marked and step["type"] in _KEEP_THE_MARK)
+    return marked
 
 
 def _check_precompiled(step: dict[str, Any]) -> None:

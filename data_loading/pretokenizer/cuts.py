@@ -32,7 +32,7 @@ from data_loading.pretokenizer.cut_normalizers import (
     NoRule,
     check_as_normalized,
     check_normalizer,
-    marks_each_space,
+    leaves_spaces_marked,
 )
 
 SPACE, LINE_FEED, SLASH = 0x20, 0x0A, 0x2F
@@ -108,7 +108,7 @@ def cut_rule(definition: dict[str, Any]) -> CutRule:
         splitter, marks_spaces = _find_splitter(steps)
         prepends = check_normalizer(normalizer, splitter)
         if splitter is None:
-            marks_spaces = marks_spaces or any(map(marks_each_space, normalizer))
+            marks_spaces = marks_spaces or leaves_spaces_marked(normalizer)
             _check_vocabulary(definition["model"], marks_spaces)
             if any(step["type"] == "Precompiled" for step in normalizer):
                 raise NoRule("a Precompiled normalizer without a pre-tokenizer that splits at spaces")
@@ -171,15 +171,15 @@ def _splits_at_space(step: dict[str, Any]) -> bool:
     kind = step["type"]
     if kind == "ByteLevel":
         return step.get("use_regex", True)
-    if kind == "Split":
-        isolates = (step.get("behavior"), step.get("invert", False)) in (
-            ("Isolated", False),
-            ("Removed", True),
-        )
-        if not isolates or step.get("pattern", {}).get("Regex") not in KNOWN_PATTERNS:
-            raise NoRule("a Split pattern that is not known")
-        return True
-    return kind in ("Metaspace", *_SPLIT_AT_WHITESPACE)
+    if kind == "Split" and not splits_by_known_pattern(step):
+        raise NoRule("a Split pattern that is not known")
+    return kind in ("Split", "Metaspace", *_SPLIT_AT_WHITESPACE)
+
+
+def splits_by_known_pattern(split: dict[str, Any]) -> bool:
+    """Each match of the pattern of this Split becomes a piece."""
+    isolates = (split.get("behavior"), split.get("invert", False)) in (("Isolated", False), ("Removed", True))
+    return isolates and split.get("pattern", {}).get("Regex") in KNOWN_PATTERNS
 
 
 def _splits_at_line_feed(splitter: dict[str, Any]) -> bool:

@@ -164,6 +164,7 @@ def check(found: Part, text: str) -> None:
 @given(found=any_definition, text=text)
 @example(definition(MODELS[0], None, [EACH_SPACE], []), "a b  !")
 @example(definition(SPELLED, sequence(metaspace(False), OTHER_STEPS[0]), [], []), "a b")
+@example(definition(MODELS[1], None, [EACH_SPACE, {"type": "Nmt"}], []), "a b")
 @example(definition(SPELLED, OTHER_STEPS[0], [EACH_SPACE], []), "a b")
 def test_where_there_is_a_rule_its_cuts_change_no_id(found: Part, text: str) -> None:
     check(found, text)
@@ -206,6 +207,7 @@ BYTE_LEVEL = PRE_TOKENIZERS[4]
         (definition(MODELS[0], None, [replace({"String": "``"}, '"')], []), "no pre-tokenizer"),
         (definition(MODELS[0], None, [NORMALIZERS[4], replace(SPACES, MARK)], []), "Prepend"),
         (definition(MODELS[0], metaspace(True, "_"), [EACH_SPACE], []), "Replace"),
+        (definition(MODELS[1], None, [EACH_SPACE, {"type": "Nmt"}], []), "no pre-tokenizer"),
         (definition(MODELS[0], metaspace(False, "_"), [EACH_SPACE], []), "Metaspace"),
         *(
             (definition(MODELS[0], sequence(*steps), [EACH_SPACE], []), step["type"])
