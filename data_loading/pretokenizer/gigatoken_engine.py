@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from data_loading.pretokenizer.cuts import splits_by_known_pattern
 from data_loading.pretokenizer.engine import Unsupported
 from data_loading.pretokenizer.fast_engine import FastEngine, splits_by
 from data_loading.pretokenizer.reference_engine import joined
@@ -42,6 +43,7 @@ class GigatokenEngine(FastEngine):
     def of(cls, tokenizer: Tokenizer) -> Self:
         engine = super().of(tokenizer)
         if isinstance(tokenizer, JsonTokenizer):
+            _check_pre_tokenizer(tokenizer.definition.get("pre_tokenizer"))
             _check_added_tokens(tokenizer.definition)
             if tokenizer.definition.get("normalizer") and splits_by(tokenizer.json, *_PATTERNS):
                 raise Unsupported("its normalizer follows another version of Unicode than the reference")
@@ -78,6 +80,25 @@ def _without_special_tokens(definition: str) -> str:
     parsed = json.loads(definition)
     parsed["added_tokens"] = [t for t in parsed.get("added_tokens") or [] if not t.get("special")]
     return json.dumps(parsed, ensure_ascii=False)
+
+
+def _check_pre_tokenizer(step: dict[str, Any] | None) -> None:
+    """It passes over what it does not know of a sequence; only these shapes were proved."""
+    if step is None or step["type"] == "Metaspace":
+        return
+    if step["type"] == "ByteLevel" and step.get("use_regex", True):
+        return
+    steps = step.get("pretokenizers", [step])
+    kinds = [part["type"] for part in steps]
+    if kinds == ["Metaspace"]:
+        return
+    if kinds == ["Split", "ByteLevel"]:
+        split, spelled = steps
+        if splits_by_known_pattern(split) and not any(
+            spelled.get(flag, True) for flag in ("add_prefix_space", "use_regex")
+        ):
+            return
+    raise Unsupported(f"the pre-tokenizer {', '.join(kinds)} is not one that it was held against")
 
 
 def _check_added_tokens(definition: dict[str, Any]) -> None:
