@@ -25,7 +25,7 @@ from data_loading.pretokenizer.making import workers_for
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.pool import cores
 from data_loading.pretokenizer.source import Source
-from data_loading.pretokenizer.special_tokens import ParsingTokenizer
+from data_loading.pretokenizer.special_tokens import probes
 from data_loading.set_files import SetFiles
 from data_loading.tiktoken_tokenizer import TiktokenTokenizer
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
@@ -115,8 +115,7 @@ def make_plan(
         return bare
     started = time.monotonic()
     with JobMemory() as comparing:
-        probes = [tokenizer.probe] if isinstance(tokenizer, ParsingTokenizer) else []
-        choice = choose_engine(tokenizer, [*inputs.samples(), *probes], log, options.engine)
+        choice = choose_engine(tokenizer, [*inputs.samples(), *probes(tokenizer)], log, options.engine)
     startup_s = time.monotonic() - started
     with JobMemory() as here:
         found = forecast(inputs, tokenizer, choice.engine)

@@ -82,7 +82,12 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
         tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
         special = ["<unk>", "<s>", "</s>", *[f"<0x{i:02X}>" for i in range(256)]]
-        trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=special, show_progress=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=1000,
+            initial_alphabet=[chr(point) for point in range(0x21, 0x7F)],
+            special_tokens=special,
+            show_progress=False,
+        )
         definition = json.loads(trained(tokenizer, trainer).to_str())
         definition["added_tokens"] = definition["added_tokens"][:3]
         return definition
@@ -98,6 +103,17 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
     def marks_only() -> dict[str, Any]:
         definition = llama2()
         definition["normalizer"] = definition["normalizer"]["normalizers"][1]
+        return definition
+
+    def unknown() -> dict[str, Any]:
+        definition = marks_only()
+        model = definition["model"]
+        model |= {"byte_fallback": False, "fuse_unk": False}
+        tokens = [
+            token for token in model["vocab"] if token.replace("▁", "").isprintable() and token.isascii()
+        ]
+        model["vocab"] = {token: index for index, token in enumerate([*tokens, "▁"])}
+        model["merges"] = [pair for pair in model["merges"] if {*pair, "".join(pair)} <= {*tokens, "▁"}]
         return definition
 
     def spanning() -> dict[str, Any]:
@@ -155,6 +171,7 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
         "metaspace_bpe": metaspace_bpe,
         "llama2": llama2,
         "marks_only": marks_only,
+        "unknown": unknown,
         "mistral": mistral,
         "unigram": unigram,
         "wordpiece": wordpiece,
