@@ -89,7 +89,7 @@ def _check_entries(vocab: Any, path: Path) -> None:
     if wrong:
         raise UserError(
             f"{path}: its vocabulary has {json.dumps(wrong[0], ensure_ascii=False)[:80]}, expected texts "
-            f"with whole numbers from 0 to {_MOST_ID:,} as ids (for Unigram: with scores). Fetch the file again"
+            f"with whole numbers from 0 to {_MOST_ID:,} as ids (Unigram: with scores). Fetch the file again"
         )
 
 

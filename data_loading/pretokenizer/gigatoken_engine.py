@@ -13,10 +13,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from data_loading.pretokenizer.cuts import splits_by_known_pattern
 from data_loading.pretokenizer.engine import Unsupported
 from data_loading.pretokenizer.fast_engine import FastEngine, splits_by
 from data_loading.pretokenizer.reference_engine import joined
+from data_loading.pretokenizer.split_patterns import splits_by_known_pattern
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
 
 _SINCE_UNICODE_17 = (

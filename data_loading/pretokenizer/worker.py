@@ -7,7 +7,6 @@ from pathlib import Path
 
 from data_loading.pretokenizer.children import Channel, Mailbox
 
-
 _OOM_SCORE = 500
 """Of 1000: where memory is short, the kernel ends a child, and the parent lives to tell."""
 

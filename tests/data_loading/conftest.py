@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from data_loading.pretokenizer.cuts import GPT2_PATTERN, KNOWN_PATTERNS
+from data_loading.pretokenizer.split_patterns import GPT2_PATTERN, KNOWN_PATTERNS
 
 FRAGMENTS = [
     "a", "The", " the", "word", "'s", "'S", "'ll", "'", " ", "  ", "      ", "\n", "\r\n", "\r", "\t", "\n\n",
@@ -150,6 +150,30 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
         )
         return json.loads(trained(tokenizer, trainer).to_str())
 
+    def of_t5() -> dict[str, Any]:
+        definition = unigram()
+        nmt = {"type": "Nmt"}  # makes a space of a line feed, as the tables of SentencePiece do
+        definition["normalizer"]["normalizers"].insert(0, nmt)
+        definition["pre_tokenizer"] = definition["pre_tokenizer"]["pretokenizers"][1]
+        return definition
+
+    def whole_words() -> dict[str, Any]:
+        tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        trainer = trainers.WordLevelTrainer(
+            vocab_size=900, special_tokens=["[UNK]", "[SEP]"], show_progress=False
+        )
+        return json.loads(trained(tokenizer, trainer).to_str())
+
+    def of_gemma() -> dict[str, Any]:
+        definition = marks_only()
+        vocab, merges = definition["model"]["vocab"], definition["model"]["merges"]
+        tokens = [token for token in vocab if not token.strip("\n") or "\n" not in token]
+        definition["model"]["vocab"] = {token: index for index, token in enumerate(tokens)}
+        kept = [pair for pair in merges if {*pair, "".join(pair)} <= set(tokens)]
+        definition["model"]["merges"] = kept
+        return definition
+
     spaces = [AddedToken(" " * width, normalized=True) for width in range(2, 9)]
     rstrip = AddedToken("<tool>", rstrip=True)
     makers: dict[str, Callable[[], dict[str, Any]]] = {
@@ -172,6 +196,16 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
         "llama2": llama2,
         "marks_only": marks_only,
         "unknown": unknown,
+        "nfkc": lambda: bpe(byte_level(), normalizers.NFKC()),
+        "nfkc_cl100k": lambda: bpe(
+            split(KNOWN_PATTERNS[2]), normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+        ),
+        "nfd_o200k": lambda: bpe(
+            split(KNOWN_PATTERNS[1]), normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])
+        ),
+        "t5": of_t5,
+        "whole_words": whole_words,
+        "gemma": of_gemma,
         "mistral": mistral,
         "unigram": unigram,
         "wordpiece": wordpiece,
@@ -194,7 +228,7 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
 WITH_RULE = (
     "gpt2", "gpt2_as_split", "prefix_space", "cl100k_ignore_merges", "o200k_removed", "qwen2", "neox_spaces",
     "digits", "falcon", "added", "special_rstrip", "metaspace_bpe", "llama2", "marks_only", "mistral",
-    "unigram", "wordpiece",
+    "unigram", "wordpiece", "unknown", "nfkc", "nfkc_cl100k", "nfd_o200k", "t5", "whole_words", "gemma",
 )  # fmt: skip
 WITHOUT_RULE = (
     "rstrip", "space_inside", "special_space_inside", "single_word", "no_pre_tokenizer", "spanning", "strip",

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from conf import UserError
 from data_loading.pretokenizer import engines
-from data_loading.pretokenizer.cuts import KNOWN_PATTERNS
 from data_loading.pretokenizer.engine import Engine
 from data_loading.pretokenizer.engines import ENGINES, choose_engine, make_engine
 from data_loading.pretokenizer.fast_engine import FastEngine
@@ -29,6 +28,7 @@ from data_loading.pretokenizer.gigatoken_engine import GigatokenEngine
 from data_loading.pretokenizer.parity import Verdict, first_difference, hold_against_reference
 from data_loading.pretokenizer.reference_engine import ReferenceEngine
 from data_loading.pretokenizer.special_tokens import parsing, probes
+from data_loading.pretokenizer.split_patterns import KNOWN_PATTERNS
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import hostile_text
