@@ -165,7 +165,7 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
         )
         return json.loads(trained(tokenizer, trainer).to_str())
 
-    def of_gemma() -> dict[str, Any]:
+    def line_feed_alone() -> dict[str, Any]:
         definition = marks_only()
         vocab, merges = definition["model"]["vocab"], definition["model"]["merges"]
         tokens = [token for token in vocab if not token.strip("\n") or "\n" not in token]
@@ -205,7 +205,7 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
         ),
         "t5": of_t5,
         "whole_words": whole_words,
-        "gemma": of_gemma,
+        "line_feed_alone": line_feed_alone,
         "mistral": mistral,
         "unigram": unigram,
         "wordpiece": wordpiece,
@@ -228,7 +228,7 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
 WITH_RULE = (
     "gpt2", "gpt2_as_split", "prefix_space", "cl100k_ignore_merges", "o200k_removed", "qwen2", "neox_spaces",
     "digits", "falcon", "added", "special_rstrip", "metaspace_bpe", "llama2", "marks_only", "mistral",
-    "unigram", "wordpiece", "unknown", "nfkc", "nfkc_cl100k", "nfd_o200k", "t5", "whole_words", "gemma",
+    "unigram", "wordpiece", "unknown", "nfkc", "nfkc_cl100k", "nfd_o200k", "t5", "whole_words", "line_feed_alone",
 )  # fmt: skip
 WITHOUT_RULE = (
     "rstrip", "space_inside", "special_space_inside", "single_word", "no_pre_tokenizer", "spanning", "strip",
