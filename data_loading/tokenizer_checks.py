@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from conf import UserError
+from data_loading.pretokenizer.cut_normalizers import normalized
 from data_loading.tokenizer import MEND, model_type, vocabulary
 
 _MODELS = ("BPE", "Unigram", "WordPiece", "WordLevel")
@@ -114,6 +115,12 @@ def _check_loads(definition: dict[str, Any], path: Path) -> None:
     vocab: Any = {"": 0} if isinstance(model["vocab"], dict) else [["", 0.0]]
     unknown = {"unk_id": 0} if isinstance(model.get("unk_id"), int) else {}
     bare = {**model, "vocab": vocab, **({"merges": []} if "merges" in model else {}), **unknown}
+    for token in definition.get("added_tokens") or []:
+        if token.get("normalized") and not normalized(definition, token["content"]):
+            raise UserError(
+                f"{path}: its added token {token['content']!r} is empty once it is normalized, and would end "
+                "the package tokenizers in a panic. Take it out of the file, or set its normalized to false"
+            )
     try:
         Tokenizer.from_str(json.dumps({**definition, "model": bare}))
     except Exception as error:  # tokenizers raises bare Exception

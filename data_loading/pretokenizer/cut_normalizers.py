@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -41,11 +42,15 @@ def normalized(definition: dict[str, Any], text: str) -> str:
     """The text as the normalizer of a parsed tokenizer.json makes it."""
     if definition.get("normalizer") is None:
         return text
+    return _normalizer(json.dumps(definition["normalizer"])).normalize_str(text)
+
+
+@lru_cache(maxsize=2)
+def _normalizer(part: str) -> Any:
     from tokenizers import Tokenizer
 
-    empty = {"type": "BPE", "vocab": {}, "merges": []}
-    parsed = {"version": "1.0", "normalizer": definition["normalizer"], "model": empty}
-    return Tokenizer.from_str(json.dumps(parsed)).normalizer.normalize_str(text)
+    empty = '{"type": "BPE", "vocab": {}, "merges": []}'
+    return Tokenizer.from_str(f'{{"version": "1.0", "normalizer": {part}, "model": {empty}}}').normalizer
 
 
 def keeps_letters(steps: list[dict[str, Any]]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from data_loading.pretokenizer.engine import Unsupported
-from data_loading.pretokenizer.fast_engine import FastEngine, splits_by
+from data_loading.pretokenizer.fast_engine import FastEngine, overlap, splits_by
 from data_loading.pretokenizer.reference_engine import joined
 from data_loading.pretokenizer.split_patterns import splits_by_known_pattern
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
@@ -111,15 +111,7 @@ def _check_added_tokens(definition: dict[str, Any]) -> None:
     special = [token["content"] for token in added if token.get("special")]
     for token in added:
         content = token["content"]
-        if not token.get("special") and any(_overlap(content, other) for other in special):
+        if not token.get("special") and any(overlap(content, other) for other in special):
             raise Unsupported(f"the added token {content!r} can overlap with a special token")
         if not token.get("special") and token.get("single_word"):
             raise Unsupported(f"the added token {content!r} is one for whole words only (single_word)")
-
-
-def _overlap(one: str, other: str) -> bool:
-    """Some text holds both in such a way that they share a character."""
-    if one in other or other in one:
-        return True
-    shorter = min(len(one), len(other))
-    return any(one.endswith(other[:n]) or other.endswith(one[:n]) for n in range(1, shorter))

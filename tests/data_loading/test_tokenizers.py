@@ -348,6 +348,15 @@ class TestRefused:
         (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "added_tokens": []}))
         assert "tokenizer.json cannot be loaded (missing field" in self.refusal(tmp_path)
 
+    def test_an_added_token_that_normalizing_leaves_nothing_of(self, tmp_path: Path) -> None:
+        """The library ends in a panic at the first text."""
+
+        def change(definition: dict[str, Any]) -> None:
+            definition["normalizer"] = {"type": "StripAccents"}
+            definition["added_tokens"].append({**added_token(900, "\u0301"), "normalized": True})
+
+        assert "is empty once it is normalized" in self.changed(tmp_path, change)
+
     def test_an_added_token_without_its_flags(self, tmp_path: Path) -> None:
         added = [{"content": "x", "id": 5000}]
         assert "cannot be loaded" in self.changed(tmp_path, lambda d: d.update(added_tokens=added))

@@ -467,6 +467,23 @@ class TestChoice:
             assert "not one that it was held against" in str(refused), steps
         assert GigatokenEngine.refuses(tokenizer) is None
 
+    @pytest.mark.parametrize("name", ["fastokens", "gigatoken"])
+    def test_added_tokens_that_overlap_and_are_looked_for_in_turn_are_refused(
+        self, name: str, tokenizer_folder: Folder
+    ) -> None:
+        """The reference takes the one without `normalized`, the engines the longer one."""
+        if name == "gigatoken":
+            pytest.importorskip("gigatoken")
+        definition = load(tokenizer_folder("gpt2")).definition
+        flags = {"lstrip": False, "rstrip": False, "single_word": False, "special": False}
+        for normalized in (True, False):
+            added = [
+                {"id": 700, "content": "<x>!", "normalized": False, **flags},
+                {"id": 701, "content": "<x>!ab", "normalized": normalized, **flags},
+            ]
+            tokenizer = JsonTokenizer("x", {**definition, "added_tokens": added}, None, ())
+            assert ("one has `normalized`" in str(ENGINES[name].refuses(tokenizer))) == normalized
+
     def test_an_engine_that_does_not_fit_is_refused_with_the_reason(self, tokenizer_folder: Folder) -> None:
         with pytest.raises(UserError, match=r"cannot encode with tokenizer metaspace_bpe: .*Metaspace"):
             choose_engine(load(tokenizer_folder("metaspace_bpe")), [], silent, "fastokens")
