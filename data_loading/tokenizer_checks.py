@@ -36,6 +36,7 @@ def check_definition(definition: dict[str, Any], path: Path) -> None:
     _check_loads(definition, path)
     if model_type(definition) == "BPE":
         _check_bpe(definition, path)
+    _check_added_ids(definition, path)
 
 
 def _check_added(definition: dict[str, Any], path: Path) -> None:
@@ -47,6 +48,27 @@ def _check_added(definition: dict[str, Any], path: Path) -> None:
                 f"{path}: added token {number} is {json.dumps(token)[:80]}, expected an object with "
                 "content (a text) and id (a number). Fetch the file again"
             )
+
+
+def _check_added_ids(definition: dict[str, Any], path: Path) -> None:
+    """The library numbers them itself: by the vocabulary, else on from it and from those before."""
+    vocab = definition["model"]["vocab"]
+    known = vocab if isinstance(vocab, dict) else {piece[0]: index for index, piece in enumerate(vocab)}
+    given: dict[str, int] = {}
+    most = -1
+    for token in definition.get("added_tokens") or []:
+        content = token["content"]
+        if content in given and given[content] == token["id"]:
+            continue
+        index = given.get(content, known.get(content, max(most + 1, len(known))))
+        if index != token["id"]:
+            raise UserError(
+                f"{path}: its added token {content!r} has the id {token['id']:,}, and the package tokenizers "
+                f"would give it {index:,}, which follows the vocabulary and the tokens before it. Fetch the "
+                "file again, or number its added tokens on from the vocabulary"
+            )
+        given[content] = index
+        most = most if content in known else index
 
 
 def _check_steps(definition: dict[str, Any], path: Path) -> None:

@@ -144,7 +144,7 @@ class TestContentHash:
         elif change == "vocab":
             vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
         elif change == "added":
-            definition["added_tokens"].append(added_token(900, "<x>", special=False))
+            definition["added_tokens"].append(added_token(len(vocab), "<x>", special=False))
         elif change == "eot":
             (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "a"}))
         else:
@@ -160,18 +160,19 @@ class TestContentHash:
 class TestEndOfText:
     def definition(self, *names: str) -> dict[str, Any]:
         definition = json.loads(tokenizer_folder_text("gpt2"))
-        definition["added_tokens"] = [added_token(800 + i, name) for i, name in enumerate(names)]
-        del definition["model"]["vocab"]["<|endoftext|>"]
+        vocab = definition["model"]["vocab"]
+        vocab["water"] = vocab.pop("<|endoftext|>")
+        definition["added_tokens"] = [added_token(700 + i, name) for i, name in enumerate(names)]
         return definition
 
     @pytest.mark.parametrize(
         ("names", "config", "expected"),
         [
-            (["</s>", "<|endoftext|>"], {}, 801),
-            (["</s>"], {}, 800),
-            (["<a>", "</s>"], {"eos_token": "<a>"}, 800),
-            (["<a>", "</s>"], {"eos_token": {"content": "<a>", "lstrip": False}}, 800),
-            (["<a>", "</s>"], {"eos_token": "<not there>"}, 801),
+            (["</s>", "<|endoftext|>"], {}, 701),
+            (["</s>"], {}, 700),
+            (["<a>", "</s>"], {"eos_token": "<a>"}, 700),
+            (["<a>", "</s>"], {"eos_token": {"content": "<a>", "lstrip": False}}, 700),
+            (["<a>", "</s>"], {"eos_token": "<not there>"}, 701),
             (["<a>"], {}, None),
         ],
     )
@@ -185,10 +186,12 @@ class TestEndOfText:
     def test_special_tokens_map_counts_as_well(self, tmp_path: Path) -> None:
         (tmp_path / "tokenizer.json").write_text(json.dumps(self.definition("<a>", "</s>")))
         (tmp_path / "special_tokens_map.json").write_text(json.dumps({"eos_token": "<a>"}))
-        assert read_tokenizer(tmp_path, "x").eot_id == 800
+        assert read_tokenizer(tmp_path, "x").eot_id == 700
 
     def test_ids_with_a_hole_count_for_the_vocabulary_size(self, tmp_path: Path) -> None:
-        (tmp_path / "tokenizer.json").write_text(json.dumps(self.definition("</s>")))
+        definition = self.definition()
+        definition["model"]["vocab"]["zz"] = 800
+        (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
         assert read_tokenizer(tmp_path, "x").vocab_size == 801
 
 
@@ -357,6 +360,14 @@ class TestRefused:
 
         assert "is empty once it is normalized" in self.changed(tmp_path, change)
 
+    @pytest.mark.parametrize(("content", "index"), [("<x>", 702), ("<x>", 5), ("a", 700)])
+    def test_an_added_token_with_another_id_than_the_library_gives(
+        self, content: str, index: int, tmp_path: Path
+    ) -> None:
+        token = added_token(index, content)
+        message = self.changed(tmp_path, lambda d: d["added_tokens"].append(token))
+        assert f"its added token {content!r} has the id {index}, and the package tokenizers" in message
+
     def test_an_added_token_without_its_flags(self, tmp_path: Path) -> None:
         added = [{"content": "x", "id": 5000}]
         assert "cannot be loaded" in self.changed(tmp_path, lambda d: d.update(added_tokens=added))
@@ -503,6 +514,6 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     definition = json.loads(tokenizer_folder_text("gpt2"))
     (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
     before = read_tokenizer(tmp_path, "x").vocab_size
-    definition["added_tokens"].append(added_token(5000, "<y>"))
+    definition["added_tokens"].append(added_token(before, "<y>"))
     (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
-    assert read_tokenizer(tmp_path, "x").vocab_size == 5001 != before
+    assert read_tokenizer(tmp_path, "x").vocab_size == before + 1
