@@ -40,6 +40,12 @@ END_OF_TEXT_NAMES = (
 """Looked for in this order where no file of the tokenizer names its end of text."""
 
 
+MEND = (
+    "The file was edited, or is of another version of the package tokenizers: fetch it again, or "
+    "pip install --upgrade tokenizers"
+)
+
+
 class TokenizerNotFound(UserError):
     """In none of the places where it is looked for."""
 
@@ -140,7 +146,7 @@ class JsonTokenizer(Tokenizer):
     @cached_property
     def reference(self) -> tokenizers.Tokenizer:
         """Hugging Face's own tokenizer: what it says is right."""
-        return reference_tokenizer(self.json, f"tokenizer {self.name}")
+        return reference_tokenizer(self.json, str(self.files[0] if self.files else f"tokenizer {self.name}"))
 
     def encode(self, text: str) -> np.ndarray:
         import numpy as np
@@ -169,7 +175,7 @@ def reference_tokenizer(definition: str, what: str) -> tokenizers.Tokenizer:
     try:
         tokenizer = tokenizers.Tokenizer.from_str(definition)
     except Exception as error:  # tokenizers raises bare Exception
-        raise UserError(f"{what} cannot be loaded: {error}") from error
+        raise UserError(f"{what} cannot be loaded ({error}). {MEND}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True

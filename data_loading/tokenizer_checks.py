@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from conf import UserError
-from data_loading.tokenizer import model_type, vocabulary
+from data_loading.pretokenizer.cut_normalizers import normalized
+from data_loading.tokenizer import MEND, model_type, vocabulary
 
 _MODELS = ("BPE", "Unigram", "WordPiece", "WordLevel")
+_MOST_ID = (1 << 32) - 1
 
 
 def check_definition(definition: dict[str, Any], path: Path) -> None:
@@ -18,9 +20,7 @@ def check_definition(definition: dict[str, Any], path: Path) -> None:
     if not isinstance(model, dict) or model_type(definition) not in _MODELS or "vocab" not in model:
         raise UserError(f"{path} has no model of a known kind; expected one of {', '.join(_MODELS)}")
     vocab = model["vocab"]
-    entries = list(vocab.items()) if isinstance(vocab, dict) else vocab
-    if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
-        raise UserError(f"{path}: its vocabulary is not one of texts and numbers. Fetch the file again")
+    _check_entries(vocab, path)
     _check_added(definition, path)
     _check_steps(definition, path)
     ids = vocabulary(definition)
@@ -31,21 +31,44 @@ def check_definition(definition: dict[str, Any], path: Path) -> None:
         )
     if model.get("dropout"):
         raise UserError(f"{path} has BPE dropout {model['dropout']}: its ids are random. Set it to null")
+    if model_type(definition) != "BPE":
+        _check_unknown(definition, path)
+    _check_loads(definition, path)
     if model_type(definition) == "BPE":
         _check_bpe(definition, path)
-    else:
-        _check_unknown(definition, path)
+    _check_added_ids(definition, path)
 
 
 def _check_added(definition: dict[str, Any], path: Path) -> None:
     added = definition.get("added_tokens") or []
     for number, token in enumerate(added if isinstance(added, list) else [added], 1):
         found = token if isinstance(token, dict) else {}
-        if not isinstance(found.get("content"), str) or not isinstance(found.get("id"), int):
+        if not isinstance(found.get("content"), str) or not _is_id(found.get("id")):
             raise UserError(
                 f"{path}: added token {number} is {json.dumps(token)[:80]}, expected an object with "
                 "content (a text) and id (a number). Fetch the file again"
             )
+
+
+def _check_added_ids(definition: dict[str, Any], path: Path) -> None:
+    """The library numbers them itself: by the vocabulary, else on from it and from those before."""
+    vocab = definition["model"]["vocab"]
+    known = vocab if isinstance(vocab, dict) else {piece[0]: index for index, piece in enumerate(vocab)}
+    given: dict[str, int] = {}
+    most = -1
+    for token in definition.get("added_tokens") or []:
+        content = token["content"]
+        if content in given and given[content] == token["id"]:
+            continue
+        index = given.get(content, known.get(content, max(most + 1, len(known))))
+        if index != token["id"]:
+            raise UserError(
+                f"{path}: its added token {content!r} has the id {token['id']:,}, and the package tokenizers "
+                f"would give it {index:,}, which follows the vocabulary and the tokens before it. Fetch the "
+                "file again, or number its added tokens on from the vocabulary"
+            )
+        given[content] = index
+        most = most if content in known else index
 
 
 def _check_steps(definition: dict[str, Any], path: Path) -> None:
@@ -60,10 +83,7 @@ def _check_steps(definition: dict[str, Any], path: Path) -> None:
             _check_tables(definition[name])
             Tokenizer.from_str(json.dumps({**empty, name: definition[name]}))
         except Exception as error:  # tokenizers raises bare Exception
-            raise UserError(
-                f"{path}: its {name} cannot be loaded ({error}). The file was edited, or is of another "
-                "version of the package tokenizers: fetch it again, or pip install --upgrade tokenizers"
-            ) from error
+            raise UserError(f"{path}: its {name} cannot be loaded ({error}). {MEND}") from error
 
 
 def _check_tables(step: Any) -> None:
@@ -81,14 +101,52 @@ def _check_tables(step: Any) -> None:
         _check_tables(step.get("normalizers"))
 
 
-def _is_entry(entry: Any) -> bool:
-    """A token and its id, or a piece and its score."""
+def _check_entries(vocab: Any, path: Path) -> None:
+    """Tokens and their ids, or pieces and their scores."""
+    if isinstance(vocab, dict):
+        wrong = [entry for entry in vocab.items() if not _is_id(entry[1])]
+    elif isinstance(vocab, list):
+        wrong = [entry for entry in vocab if not _is_scored(entry)]
+    else:
+        wrong = [vocab]
+    if wrong:
+        raise UserError(
+            f"{path}: its vocabulary has {json.dumps(wrong[0], ensure_ascii=False)[:80]}, expected texts "
+            f"with whole numbers from 0 to {_MOST_ID:,} as ids (Unigram: with scores). Fetch the file again"
+        )
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _MOST_ID
+
+
+def _is_scored(entry: Any) -> bool:
     return (
-        isinstance(entry, list | tuple)
+        isinstance(entry, list)
         and len(entry) == 2
         and isinstance(entry[0], str)
-        and isinstance(entry[1], int | float)
+        and type(entry[1]) in (int, float)
     )
+
+
+def _check_loads(definition: dict[str, Any], path: Path) -> None:
+    """All but the vocabulary, which takes long, through the library that has to load the whole file later."""
+    from tokenizers import Tokenizer
+
+    model = definition["model"]
+    vocab: Any = {"": 0} if isinstance(model["vocab"], dict) else [["", 0.0]]
+    unknown = {"unk_id": 0} if isinstance(model.get("unk_id"), int) else {}
+    bare = {**model, "vocab": vocab, **({"merges": []} if "merges" in model else {}), **unknown}
+    for token in definition.get("added_tokens") or []:
+        if token.get("normalized") and not normalized(definition, token["content"]):
+            raise UserError(
+                f"{path}: its added token {token['content']!r} is empty once it is normalized, and would end "
+                "the package tokenizers in a panic. Take it out of the file, or set its normalized to false"
+            )
+    try:
+        Tokenizer.from_str(json.dumps({**definition, "model": bare}))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise UserError(f"{path} cannot be loaded ({error}). {MEND}") from error
 
 
 def _check_unknown(definition: dict[str, Any], path: Path) -> None:
@@ -96,7 +154,7 @@ def _check_unknown(definition: dict[str, Any], path: Path) -> None:
     model, kind = definition["model"], model_type(definition)
     unknown = model.get("unk_token")
     has_token = (
-        model.get("unk_id") is not None
+        isinstance(model.get("unk_id"), int) and 0 <= model["unk_id"] < len(model["vocab"])
         if kind == "Unigram"
         else isinstance(unknown, str) and unknown in model["vocab"]
     )

@@ -33,12 +33,13 @@ TOKENIZER_FILES = (
 )
 _CONFIG = "config.json"
 """Of a model; not kept."""
-_LIKE_GPT2 = ("GPT2", "Roberta", "Bart", "Longformer", "LED", "Blenderbot", "Deberta", "CodeGen")
-"""Classes of transformers that split by GPT-2's pattern and change nothing in the text."""
-_MODELS_LIKE_GPT2 = (
-    *("gpt2", "gpt_neo", "gptj", "opt", "codegen", "roberta", "bart", "longformer", "led", "blenderbot"),
-    "deberta",
-)
+_LIKE_GPT2 = ("GPT2", "CodeGen")
+"""Classes of transformers that split by GPT-2's pattern, change nothing in the text and end it like GPT-2.
+
+Others end it with another token (Roberta, Bart, Longformer, LED, Deberta) or put a space before it
+(Blenderbot), and no file needs to say so.
+"""
+_MODELS_LIKE_GPT2 = ("gpt2", "gpt_neo", "gptj", "codegen")
 _SPECIAL = re.compile(r"[<\[].*[>\]]")
 _UNREACHABLE_ALLOWED = 64
 
@@ -108,6 +109,8 @@ def _read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is truncated or no JSON ({error}). Fetch the file again") from error
+    except RecursionError:
+        raise UserError(f"{path} is nested too deeply to be a file of a tokenizer. Fetch it again") from None
     if not isinstance(value, dict):
         raise UserError(f"{path} holds a JSON {type(value).__name__}, expected an object")
     return value
@@ -170,8 +173,8 @@ def _check_like_gpt2(folder: Path, config: dict[str, Any]) -> None:
         what = f"class {given}"
     if not known:
         raise UserError(
-            f"{folder}: vocab.json and merges.txt are of the {what}, which may divide text otherwise than "
-            "GPT-2. Only a tokenizer.json says how. Make one: "
+            f"{folder}: vocab.json and merges.txt are of the {what}, which may divide or end text otherwise "
+            "than GPT-2. Only a tokenizer.json says how. Make one: "
             f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
         )
 

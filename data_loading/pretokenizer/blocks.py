@@ -182,7 +182,7 @@ def make_blocks(
         if len(rest.data) > run_limit_bytes:
             if errors == "strict":
                 _check_utf8(rest, chunk.source)
-            raise _run_too_long(chunk.source, rest.start, rule, run_limit_bytes)
+            raise run_too_long(chunk.source, rest.start, rule, run_limit_bytes)
         if chunk.ends_document and rest.data:
             packed = Chunk(bytes(rest.data), chunk.source, rest.start, True)
             yield from packer.add(packed, rest.drop(len(rest.data)))
@@ -208,7 +208,8 @@ def _check_utf8(rest: _Rest, source: str) -> None:
         raise undecodable(source, "utf-8", rest.start + error.start, rest.data[error.start]) from None
 
 
-def _run_too_long(source: str, start: int, rule: CutRule, limit: int) -> UserError:
+def run_too_long(source: str, start: int, rule: CutRule, limit: int) -> UserError:
+    """What a user is told about a run of more than `limit` bytes without a safe cut, from byte `start` on."""
     size = f"{limit / 2**20:g} MB"
     if rule.exists:
         return UserError(

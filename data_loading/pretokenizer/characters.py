@@ -8,28 +8,42 @@ DOUBTFUL = (
 )
 """Outside ASCII: White_Space of Unicode, and what was or is taken for it by some library."""
 
+LETTERS = tuple(
+    point
+    for first, last in (
+        *((0x0E01, 0x0E30), (0x0E40, 0x0E46), (0x0E81, 0x0EB0), (0x0F0B, 0x0F0B), (0x0F0D, 0x0F0D)),
+        *((0x0F40, 0x0F42), (0x1000, 0x1021), (0x1780, 0x17A2)),
+        *((0x3001, 0x3002), (0x3005, 0x3005), (0x3008, 0x3011), (0x3041, 0x3094), (0x30A1, 0x30FE)),
+        *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3), (0xFF01, 0xFF0E), (0xFF10, 0xFF5E)),
+    )
+    for point in range(first, last + 1)
+)
+"""Of scripts that are written without spaces, and their punctuation. Every normalizer but BERT's, which puts
+spaces around some, makes of each alone text without a blank that begins with neither "/" nor a mark."""
+
+_LETTERS, _WHITESPACE = frozenset(map(chr, LETTERS)), frozenset(map(chr, DOUBTFUL))
 _LONGEST = 4
 
 
-def is_word_behind(data: bytes | bytearray, place: int) -> bool:
-    """A character outside ASCII that is surely no whitespace ends at the place.
+def is_word_behind(data: bytes | bytearray, place: int, *, letters_only: bool = False) -> bool:
+    """A character outside ASCII that is surely no whitespace (or: one of LETTERS) ends at the place.
 
     One that is ill-formed, or that lies only partly in `data`, is none: such bytes may be dropped, and
     then another one is beside the place.
     """
-    return any(_is_word(data[place - size : place]) for size in range(2, min(_LONGEST, place) + 1))
+    sizes = range(2, min(_LONGEST, place) + 1)
+    return any(_is_word(data[place - size : place], letters_only) for size in sizes)
 
 
-def is_word_ahead(data: bytes | bytearray, place: int) -> bool:
+def is_word_ahead(data: bytes | bytearray, place: int, *, letters_only: bool = False) -> bool:
     """As `is_word_behind`, for the character that begins at the place."""
-    return any(
-        _is_word(data[place : place + size]) for size in range(2, min(_LONGEST, len(data) - place) + 1)
-    )
+    sizes = range(2, min(_LONGEST, len(data) - place) + 1)
+    return any(_is_word(data[place : place + size], letters_only) for size in sizes)
 
 
-def _is_word(character: bytes | bytearray) -> bool:
+def _is_word(character: bytes | bytearray, letters_only: bool) -> bool:
     try:
         found = character.decode()
     except UnicodeDecodeError:
         return False
-    return len(found) == 1 and ord(found) not in DOUBTFUL
+    return len(found) == 1 and (found in _LETTERS if letters_only else found not in _WHITESPACE)

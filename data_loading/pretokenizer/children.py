@@ -117,6 +117,7 @@ class Child:
         )
         theirs.close()
         work.close()
+        self.note_memory()
 
     @property
     def pid(self) -> int:

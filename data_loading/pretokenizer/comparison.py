@@ -54,7 +54,9 @@ class Comparison:
     def first(self, blocks: Iterator[Block]) -> Iterator[Block]:
         """The block of samples, then the blocks."""
         yield Block(_INDEX, [Chunk(piece, "samples", 0, False) for piece in self._pieces])
-        yield from blocks
+        for block in blocks:
+            self._note_memory()
+            yield block
 
     def watch(self, encoded: Iterator[EncodedBlock]) -> Iterator[EncodedBlock]:
         """What was made of the blocks; looks for the verdict after each.
@@ -64,14 +66,17 @@ class Comparison:
             ComparisonDied: there will be none.
         """
         for block in encoded:
+            self._note_memory()
             if block.index == _INDEX:
                 self._found = block.ids
                 continue
             if self._child is not None and with_news([self._child], 0):
                 self.settle()
-            elif self._child is not None:
-                self._child.note_memory()
             yield block
+
+    def _note_memory(self) -> None:
+        if self._child is not None:
+            self._child.note_memory()
 
     def settle(self) -> None:
         """Wait for the verdict. Raises IdsDiffer, or ComparisonDied."""

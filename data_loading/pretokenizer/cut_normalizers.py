@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from data_loading.pretokenizer.characters import LETTERS
+
 _LOCAL_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "BertNormalizer")
+CHARACTER_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents")
+"""They leave line feeds, the word mark and LETTERS what they are."""
 WORD_MARK = "▁"
 
 
@@ -22,14 +27,8 @@ def check_as_normalized(definition: dict[str, Any], steps: list[dict[str, Any]])
     tokens = [t for t in definition.get("added_tokens") or [] if t.get("normalized")] if steps else []
     if not tokens:
         return
-    from tokenizers import Tokenizer
-
-    empty = {"type": "BPE", "vocab": {}, "merges": []}
-    normalizer = Tokenizer.from_str(
-        json.dumps({"version": "1.0", "normalizer": definition["normalizer"], "model": empty})
-    ).normalizer
     for token in tokens:
-        content = normalizer.normalize_str(token["content"])
+        content = normalized(definition, token["content"])
         blank = [character.isspace() or character == WORD_MARK for character in content]
         spans = any(here and not there for there, here in pairwise(blank))
         looks_back = token.get("single_word") and any(blank[:1])
@@ -37,6 +36,42 @@ def check_as_normalized(definition: dict[str, Any], steps: list[dict[str, Any]])
             raise NoRule(f"the added token {token['content']!r} matches across a space once it is normalized")
         if any(step["type"] == "Precompiled" for step in steps):  # what it makes of " \u0301" is not known
             raise NoRule(f"the added token {token['content']!r} beside a Precompiled normalizer")
+
+
+def normalized(definition: dict[str, Any], text: str) -> str:
+    """The text as the normalizer of a parsed tokenizer.json makes it."""
+    if definition.get("normalizer") is None:
+        return text
+    return _normalizer(json.dumps(definition["normalizer"])).normalize_str(text)
+
+
+@lru_cache(maxsize=2)
+def _normalizer(part: str) -> Any:
+    from tokenizers import Tokenizer
+
+    empty = '{"type": "BPE", "vocab": {}, "merges": []}'
+    return Tokenizer.from_str(f'{{"version": "1.0", "normalizer": {part}, "model": {empty}}}').normalizer
+
+
+def keeps_letters(steps: list[dict[str, Any]]) -> bool:
+    """No step makes, of one of LETTERS, a blank, the word mark or nothing, or puts a blank beside it."""
+    return all(
+        step["type"] in (*CHARACTER_NORMALIZERS, "Nmt", "Prepend", "Replace")
+        or (step["type"] == "Precompiled" and _keeps_letters(step))
+        for step in steps
+    )
+
+
+def _keeps_letters(step: dict[str, Any]) -> bool:
+    """A table of SentencePiece: it works on each character alone between two spaces."""
+    from base64 import b64decode
+
+    from tokenizers.normalizers import Precompiled
+
+    table = Precompiled(b64decode(step["precompiled_charsmap"]))
+    changed = table.normalize_str(" ".join(map(chr, LETTERS)))
+    parts = changed.split(" ")
+    return len(parts) == len(LETTERS) and changed.split() == parts and WORD_MARK not in changed
 
 
 def check_normalizer(steps: list[dict[str, Any]], splitter: dict[str, Any] | None) -> bool:
@@ -72,6 +107,14 @@ def _check_replace(step: dict[str, Any], splitter: dict[str, Any] | None) -> Non
 def marks_each_space(step: dict[str, Any]) -> bool:
     marks = step.get("pattern") == {"String": " "} and step.get("content") == WORD_MARK
     return step["type"] == "Replace" and marks
+
+
+def leaves_spaces_marked(steps: list[dict[str, Any]]) -> bool:
+    """One step marks each space, and none after it takes the mark for a blank (as Nmt does)."""
+    marked = False
+    for step in steps:
+        marked = marks_each_space(step) or (marked and step["type"] in CHARACTER_NORMALIZERS)
+    return marked
 
 
 def _check_precompiled(step: dict[str, Any]) -> None:

@@ -1,9 +1,10 @@
 """Where a text may be cut into blocks without changing one id, read from the tokenizer's own rules.
 
 The cut stands in bytes of UTF-8: before a space (0x20) that follows a printable ASCII character
-(0x21-0x7E); for GPT-2's pattern before a line feed (0x0A) as well. Where a known pattern splits the
-text as it is (no normalizer, or NFC), the character may be any that is no whitespace: to a pattern all
-of them are alike there, and NFC neither looks across a space nor makes or takes away one. It is safe when
+(0x21-0x7E), or a letter of a script without spaces, of which no normalizer makes a blank. Where a known
+pattern splits the text as it is (no normalizer, or NFC), the character may be any that is no whitespace:
+to a pattern all of them are alike there, and NFC neither looks across a space nor makes or takes away one.
+Line feeds: see `cut_line_feeds`. A cut is safe when
 
 1. no added token can match across it, as it stands or as it is normalized, nor take away the space
    after itself (`rstrip`);
@@ -11,11 +12,6 @@ of them are alike there, and NFC neither looks across a space nor makes or takes
 3. the pre-tokenizer always puts a border there and looks at neither side from the other, or
    there is no pre-tokenizer, but no token of a BPE vocabulary spans the border, so that no merge
    ever does.
-
-The patterns of cl100k and o200k allow a cut behind a line feed too, before a character that is no
-whitespace (for o200k no "/" either: then everywhere not). None of their alternatives matches a line feed
-and after it anything but whitespace and "/". The whitespace before the cut ends in a line feed, and so
-is taken to its end by `[\\r\\n]*` or `\\s*[\\r\\n]+`, which do not look ahead, in the whole as in the part.
 
 Whatever is not listed here as known to be safe has no rule: such documents are encoded whole.
 """
@@ -27,40 +23,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from data_loading.pretokenizer.characters import is_word_ahead, is_word_behind
+from data_loading.pretokenizer.cut_line_feeds import (
+    SPLIT_AT_WHITESPACE,
+    splits_at_line_feed,
+    splits_behind_line_feed,
+)
 from data_loading.pretokenizer.cut_normalizers import (
+    CHARACTER_NORMALIZERS,
     WORD_MARK,
     NoRule,
     check_as_normalized,
     check_normalizer,
-    marks_each_space,
+    keeps_letters,
+    leaves_spaces_marked,
 )
+from data_loading.pretokenizer.split_patterns import splits_by_known_pattern
 
 SPACE, LINE_FEED, SLASH = 0x20, 0x0A, 0x2F
-
-GPT2_PATTERN = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-_O200K_PATTERN = "|".join(
-    [
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"\p{N}{1,3}",
-        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
-        r"\s*[\r\n]+",
-        r"\s+(?!\S)",
-        r"\s+",
-    ]
-)
-_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_CL100K_TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_CL100K_PATTERNS = tuple(
-    contractions + r"|[^\r\n\p{L}\p{N}]?\p{L}+|" + numbers + _CL100K_TAIL
-    for contractions in (_CONTRACTIONS, r"'(?i:[sdmt]|ll|ve|re)")
-    for numbers in (r"\p{N}{1,3}", r"\p{N}")
-)
-KNOWN_PATTERNS = (GPT2_PATTERN, _O200K_PATTERN, *_CL100K_PATTERNS)
-"""Split patterns (GPT-2; o200k; cl100k as Llama 3 and Qwen 2 write it) in which whitespace after a
-character that is none always starts a new match, except for line ends in all but GPT-2's."""
-
-_SPLIT_AT_WHITESPACE = ("Whitespace", "WhitespaceSplit", "BertPreTokenizer")
 
 
 @dataclass(frozen=True)
@@ -69,6 +48,7 @@ class CutRule:
 
     behind_words: also after a character outside ASCII that is surely no whitespace.
     at_lines: also after a line feed, before a character that is surely no whitespace, and no "/".
+    letters_only: of all characters outside ASCII, only `characters.LETTERS` count for these two.
     everywhere: each character border is safe (bytes tokenizer).
     drop_space: the space at the cut is left out of the next block, whose start gets a mark for it
     (Llama 2's Prepend).
@@ -81,6 +61,7 @@ class CutRule:
     why_none: str = ""
     behind_words: bool = False
     at_lines: bool = False
+    letters_only: bool = False
 
     @property
     def exists(self) -> bool:
@@ -93,6 +74,8 @@ class CutRule:
             return "between any two characters"
         names = {SPACE: "a space", LINE_FEED: "a line feed"}
         behind = "a character that is no whitespace" if self.behind_words else "printable ASCII"
+        if self.behind_words and self.letters_only:
+            behind = "printable ASCII or a letter of Chinese, Japanese, Korean, Thai and the like"
         told = f"before {' or '.join(names[byte] for byte in self.before)} behind {behind}"
         return told + (", or at the start of a line that begins with no whitespace" if self.at_lines else "")
 
@@ -104,23 +87,34 @@ def cut_rule(definition: dict[str, Any]) -> CutRule:
     """The safe cuts of the tokenizer that a parsed tokenizer.json describes."""
     normalizer = steps_of(definition.get("normalizer"), "normalizers")
     steps = steps_of(definition.get("pre_tokenizer"), "pretokenizers")
+    added = definition.get("added_tokens") or []
     try:
         splitter, marks_spaces = _find_splitter(steps)
         prepends = check_normalizer(normalizer, splitter)
         if splitter is None:
-            marks_spaces = marks_spaces or any(map(marks_each_space, normalizer))
+            marks_spaces = marks_spaces or leaves_spaces_marked(normalizer)
             _check_vocabulary(definition["model"], marks_spaces)
             if any(step["type"] == "Precompiled" for step in normalizer):
                 raise NoRule("a Precompiled normalizer without a pre-tokenizer that splits at spaces")
-        line_feed_too = splitter is not None and _splits_at_line_feed(splitter) and not normalizer
+        line_feed_too = splits_at_line_feed(definition, splitter, steps, prepends=prepends)
         before: tuple[int, ...] = (SPACE, LINE_FEED) if line_feed_too else (SPACE,)
-        for token in definition.get("added_tokens") or []:
+        for token in added:
             before = _check_added_token(token, before, prepends)
         check_as_normalized(definition, normalizer)
+        kinds = {step["type"] for step in normalizer}
         by_pattern = splitter is not None and splitter["type"] in ("ByteLevel", "Split")
-        any_word = by_pattern and all(step["type"] == "NFC" for step in normalizer)
-        at_lines = any_word and _splits_behind_line_feed(steps, definition.get("added_tokens") or [])
-        return CutRule(before=before, drop_space=prepends, behind_words=any_word, at_lines=at_lines)
+        # Blanks that BERT's normalizer puts beside a letter are dropped, if no token is looked for before.
+        at_blanks = splitter is not None and splitter["type"] in SPLIT_AT_WHITESPACE
+        at_blanks = at_blanks and not any(token.get("normalized") for token in added)
+        any_word = by_pattern and kinds <= {"NFC"}
+        lines = by_pattern and kinds <= set(CHARACTER_NORMALIZERS)
+        return CutRule(
+            before=before,
+            drop_space=prepends,
+            behind_words=any_word or at_blanks or keeps_letters(normalizer),
+            letters_only=not any_word,
+            at_lines=lines and splits_behind_line_feed(steps, added),
+        )
     except NoRule as reason:
         return CutRule(why_none=str(reason))
 
@@ -147,50 +141,33 @@ def _check_added_token(token: dict[str, Any], before: tuple[int, ...], prepends:
 def _find_splitter(steps: list[dict[str, Any]]) -> tuple[dict[str, Any] | None, bool]:
     """(the step that always puts a border at a space, whether one only marks spaces instead).
 
-    Steps after the splitter see its pieces one by one. Raises NoRule for one that is not known.
+    Steps after the splitter see its pieces one by one. Where there is none, a piece spans spaces, so that
+    every step has to be known: one Metaspace that marks them, and what looks at one character. Raises
+    NoRule for any other, before it or behind.
     """
+    marks_spaces = False
     for step in steps:
         kind = step["type"]
-        if kind == "ByteLevel":
-            return (step, False) if step.get("use_regex", True) else (None, False)
-        if kind == "Metaspace":
-            return (step, False) if step.get("split", True) else (None, step.get("replacement") == WORD_MARK)
-        if kind in _SPLIT_AT_WHITESPACE:
-            return step, False
-        if kind == "Split":
-            isolates = (step.get("behavior"), step.get("invert", False)) in (
-                ("Isolated", False),
-                ("Removed", True),
-            )
-            if not isolates or step.get("pattern", {}).get("Regex") not in KNOWN_PATTERNS:
-                raise NoRule("a Split pattern that is not known")
-            return step, False
         if kind == "Digits" or (kind == "Punctuation" and step.get("behavior", "Isolated") == "Isolated"):
-            continue  # looks at one character; the next step has to make the border
-        raise NoRule(f"the pre-tokenizer {kind}")
-    return None, False
+            continue  # looks at one character, and the word mark is neither
+        if kind == "Metaspace" and not step.get("split", True):
+            if marks_spaces or step.get("replacement") != WORD_MARK:
+                raise NoRule(f"the pre-tokenizer Metaspace with the mark {step.get('replacement')!r}")
+            marks_spaces = True
+        elif not marks_spaces and _splits_at_space(step):
+            return step, False
+        else:
+            raise NoRule(f"the pre-tokenizer {kind}")
+    return None, marks_spaces
 
 
-def _splits_at_line_feed(splitter: dict[str, Any]) -> bool:
-    if splitter["type"] == "ByteLevel":
-        return not splitter.get("add_prefix_space", True)
-    return splitter["type"] == "Split" and splitter["pattern"]["Regex"] == GPT2_PATTERN
-
-
-def _splits_behind_line_feed(steps: list[dict[str, Any]], added: list[dict[str, Any]]) -> bool:
-    """What begins a line must look the same at the start of a text: no prefix, no token that looks back."""
-    for step in steps:
-        known = step["type"] == "Split" and step["pattern"].get("Regex") in KNOWN_PATTERNS[1:]
-        plain = step["type"] == "ByteLevel" and not step.get("add_prefix_space", True)
-        if not (
-            known or step["type"] in ("Digits", "Punctuation") or (plain and not step.get("use_regex", True))
-        ):
-            return False
-    if any("\n" in token["content"] for token in added):
-        return False
-    return not any(
-        token.get("lstrip") or token.get("single_word") for token in added if not token.get("special")
-    )
+def _splits_at_space(step: dict[str, Any]) -> bool:
+    kind = step["type"]
+    if kind == "ByteLevel":
+        return step.get("use_regex", True)
+    if kind == "Split" and not splits_by_known_pattern(step):
+        raise NoRule("a Split pattern that is not known")
+    return kind in ("Split", "Metaspace", *SPLIT_AT_WHITESPACE)
 
 
 def _check_vocabulary(model: dict[str, Any], marks_spaces: bool) -> None:
@@ -278,7 +255,7 @@ def _cuts(data: bytes | bytearray, low: int, high: int, rule: CutRule, *, step: 
         place = low + 1 + index
         if (
             safe[index]
-            or (behind[index] and is_word_behind(data, place))
-            or (ahead[index] and is_word_ahead(data, place))
+            or (behind[index] and is_word_behind(data, place, letters_only=rule.letters_only))
+            or (ahead[index] and is_word_ahead(data, place, letters_only=rule.letters_only))
         ):
             yield place

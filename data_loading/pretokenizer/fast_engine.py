@@ -13,12 +13,14 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 
 from data_loading.pretokenizer.cuts import CutRule, cut_rule, first_cut, last_cut
-from data_loading.pretokenizer.engine import Engine
+from data_loading.pretokenizer.engine import Engine, Unsupported
 from data_loading.pretokenizer.reference_engine import ReferenceEngine, joined
+from data_loading.tokenizer import JsonTokenizer, Tokenizer
 
 _ASCII = bytes(range(128))
 
@@ -27,6 +29,13 @@ class FastEngine(Engine):
     """An engine that is exact but for some characters."""
 
     block_bytes = 1 << 19
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Self:
+        engine = super().of(tokenizer)
+        if isinstance(tokenizer, JsonTokenizer):
+            _check_order(tokenizer.definition.get("added_tokens") or [])
+        return engine
 
     @abstractmethod
     def _encode(self, texts: Sequence[bytes], decoded: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -103,9 +112,30 @@ class FastEngine(Engine):
         return ReferenceEngine(self._definition)
 
 
+def _check_order(added: list[dict[str, Any]]) -> None:
+    """The reference looks for the tokens with `normalized` behind all others, the engines for the longest."""
+    contents = {
+        flag: [t["content"] for t in added if bool(t.get("normalized")) == flag] for flag in (False, True)
+    }
+    for first in contents[False]:
+        for second in contents[True]:
+            if overlap(first, second):
+                raise Unsupported(
+                    f"the added tokens {first!r} and {second!r} can overlap, and one has `normalized`"
+                )
+
+
 def splits_by(definition: str, *kinds: str) -> bool:
     """A pre-tokenizer of one of these kinds is in the tokenizer.json."""
     if not any(f'"{kind}"' in definition for kind in kinds):
         return False  # parsing takes 20 ms
     step = json.loads(definition).get("pre_tokenizer") or {}
     return any(part.get("type") in kinds for part in [step, *step.get("pretokenizers", [])])
+
+
+def overlap(one: str, other: str) -> bool:
+    """Some text holds both in such a way that they share a character."""
+    if one in other or other in one:
+        return True
+    shorter = min(len(one), len(other))
+    return any(one.endswith(other[:n]) or other.endswith(one[:n]) for n in range(1, shorter))

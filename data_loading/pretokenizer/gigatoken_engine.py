@@ -14,8 +14,9 @@ from typing import Any, Self
 import numpy as np
 
 from data_loading.pretokenizer.engine import Unsupported
-from data_loading.pretokenizer.fast_engine import FastEngine, splits_by
+from data_loading.pretokenizer.fast_engine import FastEngine, overlap, splits_by
 from data_loading.pretokenizer.reference_engine import joined
+from data_loading.pretokenizer.split_patterns import splits_by_known_pattern
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
 
 _SINCE_UNICODE_17 = (
@@ -42,6 +43,7 @@ class GigatokenEngine(FastEngine):
     def of(cls, tokenizer: Tokenizer) -> Self:
         engine = super().of(tokenizer)
         if isinstance(tokenizer, JsonTokenizer):
+            _check_pre_tokenizer(tokenizer.definition.get("pre_tokenizer"))
             _check_added_tokens(tokenizer.definition)
             if tokenizer.definition.get("normalizer") and splits_by(tokenizer.json, *_PATTERNS):
                 raise Unsupported("its normalizer follows another version of Unicode than the reference")
@@ -80,6 +82,25 @@ def _without_special_tokens(definition: str) -> str:
     return json.dumps(parsed, ensure_ascii=False)
 
 
+def _check_pre_tokenizer(step: dict[str, Any] | None) -> None:
+    """It passes over what it does not know of a sequence; only these shapes were proved."""
+    if step is None or step["type"] == "Metaspace":
+        return
+    if step["type"] == "ByteLevel" and step.get("use_regex", True):
+        return
+    steps = step.get("pretokenizers", [step])
+    kinds = [part["type"] for part in steps]
+    if kinds == ["Metaspace"]:
+        return
+    if kinds == ["Split", "ByteLevel"]:
+        split, spelled = steps
+        if splits_by_known_pattern(split) and not any(
+            spelled.get(flag, True) for flag in ("add_prefix_space", "use_regex")
+        ):
+            return
+    raise Unsupported(f"the pre-tokenizer {', '.join(kinds)} is not one that it was held against")
+
+
 def _check_added_tokens(definition: dict[str, Any]) -> None:
     """What the reference heeds and gigatoken does not.
 
@@ -90,15 +111,7 @@ def _check_added_tokens(definition: dict[str, Any]) -> None:
     special = [token["content"] for token in added if token.get("special")]
     for token in added:
         content = token["content"]
-        if not token.get("special") and any(_overlap(content, other) for other in special):
+        if not token.get("special") and any(overlap(content, other) for other in special):
             raise Unsupported(f"the added token {content!r} can overlap with a special token")
         if not token.get("special") and token.get("single_word"):
             raise Unsupported(f"the added token {content!r} is one for whole words only (single_word)")
-
-
-def _overlap(one: str, other: str) -> bool:
-    """Some text holds both in such a way that they share a character."""
-    if one in other or other in one:
-        return True
-    shorter = min(len(one), len(other))
-    return any(one.endswith(other[:n]) or other.endswith(one[:n]) for n in range(1, shorter))

@@ -38,7 +38,7 @@ from data_loading.pretokenizer.pool import Work, WorkerDied, cores, encode_in_or
 from data_loading.pretokenizer.repeated import refuse_repeated_contents
 from data_loading.pretokenizer.share import Share
 from data_loading.pretokenizer.source import Pieces
-from data_loading.pretokenizer.special_tokens import ParsingTokenizer
+from data_loading.pretokenizer.special_tokens import probes
 from data_loading.pretokenizer.task_manifest import make_task_manifest
 from data_loading.pretokenizer.writer import INSIDE, SetWriter, Written
 from data_loading.set_files import MANIFEST, SetFiles, staging
@@ -144,8 +144,7 @@ def _choose(job: Job, *, is_continued: bool, at_once: bool) -> tuple[Choice, Com
         before = chosen_before(read_engine(job.files.partial), tokenizer, wanted)
         if before is not None:
             return before, None
-    probes = [tokenizer.probe] if isinstance(tokenizer, ParsingTokenizer) else []
-    samples = [*job.inputs.samples(), *probes]
+    samples = [*job.inputs.samples(), *probes(tokenizer)]
     kind = kind_to_compare(tokenizer, wanted)
     pays = kind is not None and workers_for(kind, job.inputs, job.options) > 0
     if at_once and not is_continued and pays and sum(map(len, samples)) >= HERE_BELOW:

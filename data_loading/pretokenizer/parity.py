@@ -21,6 +21,8 @@ _PIECE_CHARACTERS = 1 << 12
 HERE_BELOW = 1 << 17
 """Bytes of samples that are compared in this process: starting another one would take longer."""
 _MOST_PROCESSES = 4
+_LOOK_S = 0.1
+"""How often their memory is looked at meanwhile, so that a killed one can be described."""
 _SHOWN_CHARACTERS = 80
 
 _log = logging.getLogger(__name__)
@@ -100,9 +102,11 @@ def _alone(trial: Trial, before: ComparisonDied) -> Verdict:
 
 def answer_of(child: Child, engine: type[Engine], kills: int | None, at_work: Sequence[Child] = ()) -> Any:
     """What the child answers. at_work: whose memory is noted meanwhile. Raises ComparisonDied."""
-    while not with_news([child], 0.25):
+    while True:
         for other in at_work or [child]:
             other.note_memory()
+        if with_news([child], _LOOK_S):
+            break
     try:
         found = child.answer()
     except (EOFError, OSError):

@@ -21,11 +21,12 @@ from data_loading.pretokenizer.existing import base_of, goes_on, job_of, up_to_d
 from data_loading.pretokenizer.forecast import Forecast, forecast
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job_memory import Held, JobMemory
+from data_loading.pretokenizer.long_runs import long_run
 from data_loading.pretokenizer.making import workers_for
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.pool import cores
 from data_loading.pretokenizer.source import Source
-from data_loading.pretokenizer.special_tokens import ParsingTokenizer
+from data_loading.pretokenizer.special_tokens import probes
 from data_loading.set_files import SetFiles
 from data_loading.tiktoken_tokenizer import TiktokenTokenizer
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
@@ -113,10 +114,13 @@ def make_plan(
     bare = Plan(inputs.what, inputs.total_bytes, output, tokenizer, state, refusal, tokens)
     if tokens is not None:
         return bare
+    if refusal is None:
+        parts = inputs.parts[:1] if inputs.is_limited else inputs.parts
+        runs = (long_run(part, tokenizer.cut_rule, options.run_limit_bytes) for part in parts)
+        refusal = next((str(run) for run in runs if run is not None), None)
     started = time.monotonic()
     with JobMemory() as comparing:
-        probes = [tokenizer.probe] if isinstance(tokenizer, ParsingTokenizer) else []
-        choice = choose_engine(tokenizer, [*inputs.samples(), *probes], log, options.engine)
+        choice = choose_engine(tokenizer, [*inputs.samples(), *probes(tokenizer)], log, options.engine)
     startup_s = time.monotonic() - started
     with JobMemory() as here:
         found = forecast(inputs, tokenizer, choice.engine)

@@ -44,11 +44,16 @@ class ParsingTokenizer(JsonTokenizer):
     def save(self, folder: Path) -> None:
         self.plain.save(folder)
 
-    @property
-    def probe(self) -> bytes:
-        """Each added token between words, beside itself and inside a word: for comparing engines."""
-        contents = [token["content"] for token in self.definition["added_tokens"][:_MOST_PROBED]]
-        return "".join(f"the {text} water {text}{text}x{text}, \n{text}\n" for text in contents).encode()
+
+def probes(tokenizer: Tokenizer) -> list[bytes]:
+    """Each added token between words, beside itself and inside a word: for comparing engines.
+
+    Also where they stay text: an engine may know them all the same.
+    """
+    added = tokenizer.definition.get("added_tokens") if isinstance(tokenizer, JsonTokenizer) else None
+    texts = [token["content"] for token in (added or [])[:_MOST_PROBED]]
+    told = "".join(f"the {text} water {text}{text}x{text}, \n{text}\n" for text in texts)
+    return [part.encode() for part in (told, *texts) if part]
 
 
 def parsing(tokenizer: Tokenizer) -> ParsingTokenizer | TiktokenTokenizer:

@@ -26,7 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from data_loading.pretokenizer.cuts import GPT2_PATTERN, KNOWN_PATTERNS, LINE_FEED, SPACE, CutRule
+from data_loading.pretokenizer.cuts import LINE_FEED, SPACE, CutRule
+from data_loading.pretokenizer.split_patterns import GPT2_PATTERN, KNOWN_PATTERNS
 
 R50K_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 CL100K_PATTERN = (

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from data_loading.pretokenizer.cuts import GPT2_PATTERN, KNOWN_PATTERNS
+from data_loading.pretokenizer.split_patterns import GPT2_PATTERN, KNOWN_PATTERNS
 
 FRAGMENTS = [
     "a", "The", " the", "word", "'s", "'S", "'ll", "'", " ", "  ", "      ", "\n", "\r\n", "\r", "\t", "\n\n",
@@ -82,7 +82,12 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
         tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
         special = ["<unk>", "<s>", "</s>", *[f"<0x{i:02X}>" for i in range(256)]]
-        trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=special, show_progress=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=1000,
+            initial_alphabet=[chr(point) for point in range(0x21, 0x7F)],
+            special_tokens=special,
+            show_progress=False,
+        )
         definition = json.loads(trained(tokenizer, trainer).to_str())
         definition["added_tokens"] = definition["added_tokens"][:3]
         return definition
@@ -98,6 +103,17 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
     def marks_only() -> dict[str, Any]:
         definition = llama2()
         definition["normalizer"] = definition["normalizer"]["normalizers"][1]
+        return definition
+
+    def unknown() -> dict[str, Any]:
+        definition = marks_only()
+        model = definition["model"]
+        model |= {"byte_fallback": False, "fuse_unk": False}
+        tokens = [
+            token for token in model["vocab"] if token.replace("▁", "").isprintable() and token.isascii()
+        ]
+        model["vocab"] = {token: index for index, token in enumerate([*tokens, "▁"])}
+        model["merges"] = [pair for pair in model["merges"] if {*pair, "".join(pair)} <= {*tokens, "▁"}]
         return definition
 
     def spanning() -> dict[str, Any]:
@@ -134,6 +150,30 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
         )
         return json.loads(trained(tokenizer, trainer).to_str())
 
+    def of_t5() -> dict[str, Any]:
+        definition = unigram()
+        nmt = {"type": "Nmt"}  # makes a space of a line feed, as the tables of SentencePiece do
+        definition["normalizer"]["normalizers"].insert(0, nmt)
+        definition["pre_tokenizer"] = definition["pre_tokenizer"]["pretokenizers"][1]
+        return definition
+
+    def whole_words() -> dict[str, Any]:
+        tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        trainer = trainers.WordLevelTrainer(
+            vocab_size=900, special_tokens=["[UNK]", "[SEP]"], show_progress=False
+        )
+        return json.loads(trained(tokenizer, trainer).to_str())
+
+    def line_feed_alone() -> dict[str, Any]:
+        definition = marks_only()
+        vocab, merges = definition["model"]["vocab"], definition["model"]["merges"]
+        tokens = [token for token in vocab if not token.strip("\n") or "\n" not in token]
+        definition["model"]["vocab"] = {token: index for index, token in enumerate(tokens)}
+        kept = [pair for pair in merges if {*pair, "".join(pair)} <= set(tokens)]
+        definition["model"]["merges"] = kept
+        return definition
+
     spaces = [AddedToken(" " * width, normalized=True) for width in range(2, 9)]
     rstrip = AddedToken("<tool>", rstrip=True)
     makers: dict[str, Callable[[], dict[str, Any]]] = {
@@ -155,6 +195,17 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
         "metaspace_bpe": metaspace_bpe,
         "llama2": llama2,
         "marks_only": marks_only,
+        "unknown": unknown,
+        "nfkc": lambda: bpe(byte_level(), normalizers.NFKC()),
+        "nfkc_cl100k": lambda: bpe(
+            split(KNOWN_PATTERNS[2]), normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+        ),
+        "nfd_o200k": lambda: bpe(
+            split(KNOWN_PATTERNS[1]), normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])
+        ),
+        "t5": of_t5,
+        "whole_words": whole_words,
+        "line_feed_alone": line_feed_alone,
         "mistral": mistral,
         "unigram": unigram,
         "wordpiece": wordpiece,
@@ -177,7 +228,8 @@ def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
 WITH_RULE = (
     "gpt2", "gpt2_as_split", "prefix_space", "cl100k_ignore_merges", "o200k_removed", "qwen2", "neox_spaces",
     "digits", "falcon", "added", "special_rstrip", "metaspace_bpe", "llama2", "marks_only", "mistral",
-    "unigram", "wordpiece",
+    "unigram", "wordpiece", "unknown", "nfkc", "nfkc_cl100k", "nfd_o200k", "t5", "whole_words",
+    "line_feed_alone",
 )  # fmt: skip
 WITHOUT_RULE = (
     "rstrip", "space_inside", "special_space_inside", "single_word", "no_pre_tokenizer", "spanning", "strip",

@@ -219,3 +219,9 @@ class TestNameOrFolder:
     def test_anything_else_is_refused_with_the_choices(self, wrong: str) -> None:
         with pytest.raises(UserError, match=r"Choices: bytes, gpt2, a folder .* or a repository org/name"):
             tokenizer_spec(wrong)
+
+
+def test_a_file_in_place_of_its_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(UserError, match=rf"is a file, expected the folder .*: --tokenizer {tmp_path}$"):
+        tokenizer_spec(str(tmp_path / "tokenizer.json"))

@@ -26,6 +26,11 @@ def write_vocab_and_merges(folder: Path, definition: dict[str, Any]) -> Path:
     return folder
 
 
+def added_token(index: int, content: str, *, special: bool = True) -> dict[str, Any]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": index, "content": content, "special": special, **flags}
+
+
 @pytest.fixture(scope="session")
 def two_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two_files")
@@ -116,7 +121,8 @@ class TestContentHash:
         old = json.loads(tokenizer_folder_text("gpt2"))
         old["model"]["merges"] = [" ".join(pair) for pair in old["model"]["merges"]]
         del old["model"]["type"], old["model"]["byte_fallback"], old["pre_tokenizer"]["use_regex"]
-        old |= {"truncation": {"max_length": 5}, "version": "0.9", "decoder": None, "post_processor": None}
+        truncation = {"max_length": 5, "stride": 0, "strategy": "LongestFirst", "direction": "Right"}
+        old |= {"truncation": truncation, "decoder": None, "post_processor": None}
         old["added_tokens"][0]["normalized"] = True  # says nothing of a token that is read as text
         (tmp_path / "tokenizer.json").write_text(json.dumps(old))
         assert read_tokenizer(tmp_path, "c").content_hash == as_json.content_hash
@@ -138,7 +144,7 @@ class TestContentHash:
         elif change == "vocab":
             vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
         elif change == "added":
-            definition["added_tokens"].append({"id": 900, "content": "<x>", "special": False})
+            definition["added_tokens"].append(added_token(len(vocab), "<x>", special=False))
         elif change == "eot":
             (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "a"}))
         else:
@@ -154,20 +160,19 @@ class TestContentHash:
 class TestEndOfText:
     def definition(self, *names: str) -> dict[str, Any]:
         definition = json.loads(tokenizer_folder_text("gpt2"))
-        definition["added_tokens"] = [
-            {"id": 800 + i, "content": name, "special": True} for i, name in enumerate(names)
-        ]
-        del definition["model"]["vocab"]["<|endoftext|>"]
+        vocab = definition["model"]["vocab"]
+        vocab["water"] = vocab.pop("<|endoftext|>")
+        definition["added_tokens"] = [added_token(700 + i, name) for i, name in enumerate(names)]
         return definition
 
     @pytest.mark.parametrize(
         ("names", "config", "expected"),
         [
-            (["</s>", "<|endoftext|>"], {}, 801),
-            (["</s>"], {}, 800),
-            (["<a>", "</s>"], {"eos_token": "<a>"}, 800),
-            (["<a>", "</s>"], {"eos_token": {"content": "<a>", "lstrip": False}}, 800),
-            (["<a>", "</s>"], {"eos_token": "<not there>"}, 801),
+            (["</s>", "<|endoftext|>"], {}, 701),
+            (["</s>"], {}, 700),
+            (["<a>", "</s>"], {"eos_token": "<a>"}, 700),
+            (["<a>", "</s>"], {"eos_token": {"content": "<a>", "lstrip": False}}, 700),
+            (["<a>", "</s>"], {"eos_token": "<not there>"}, 701),
             (["<a>"], {}, None),
         ],
     )
@@ -181,10 +186,12 @@ class TestEndOfText:
     def test_special_tokens_map_counts_as_well(self, tmp_path: Path) -> None:
         (tmp_path / "tokenizer.json").write_text(json.dumps(self.definition("<a>", "</s>")))
         (tmp_path / "special_tokens_map.json").write_text(json.dumps({"eos_token": "<a>"}))
-        assert read_tokenizer(tmp_path, "x").eot_id == 800
+        assert read_tokenizer(tmp_path, "x").eot_id == 700
 
     def test_ids_with_a_hole_count_for_the_vocabulary_size(self, tmp_path: Path) -> None:
-        (tmp_path / "tokenizer.json").write_text(json.dumps(self.definition("</s>")))
+        definition = self.definition()
+        definition["model"]["vocab"]["zz"] = 800
+        (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
         assert read_tokenizer(tmp_path, "x").vocab_size == 801
 
 
@@ -307,6 +314,71 @@ class TestRefused:
         (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "added_tokens": []}))
         assert "tokenizer.json: " in self.refusal(tmp_path)
 
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("continuing_subword_prefix", 3),
+            ("end_of_word_suffix", [1]),
+            ("unk_token", ["x"]),
+            ("byte_fallback", "yes"),
+        ],
+    )
+    def test_a_setting_of_another_kind(self, name: str, value: Any, tmp_path: Path) -> None:
+        message = self.changed(tmp_path, lambda d: d["model"].update({name: value}))
+        assert f"{tmp_path / 'tokenizer.json'} cannot be loaded" in message
+        assert "fetch it again, or pip install --upgrade tokenizers" in message
+
+    @pytest.mark.parametrize("name", ["post_processor", "decoder", "truncation", "padding"])
+    def test_a_part_that_is_not_used_but_has_to_be_loaded(self, name: str, tmp_path: Path) -> None:
+        message = self.changed(tmp_path, lambda d: d.update({name: {"type": "Nope"}}))
+        assert f"{tmp_path / 'tokenizer.json'} cannot be loaded" in message
+
+    @pytest.mark.parametrize("index", [-1, 0.5, True, "1", None, 1 << 32])
+    def test_an_id_that_is_none(self, index: Any, tmp_path: Path) -> None:
+        message = self.changed(tmp_path, lambda d: d["model"]["vocab"].update(zz=index))
+        assert f'its vocabulary has ["zz", {json.dumps(index)}], expected texts with whole numbers' in message
+
+    @pytest.mark.parametrize("unknown", [2, -1, "x"])
+    def test_an_unk_id_that_is_not_there(self, unknown: Any, tmp_path: Path) -> None:
+        model = {"type": "Unigram", "vocab": [["a", -1.0], ["b", -2.0]], "unk_id": unknown}
+        (tmp_path / "tokenizer.json").write_text(
+            json.dumps({"version": "1.0", "model": model, "added_tokens": []})
+        )
+        assert "tokenizer.json" in self.refusal(tmp_path)
+
+    def test_a_word_piece_model_without_its_settings(self, tmp_path: Path) -> None:
+        model = {"type": "WordPiece", "vocab": {"a": 0, "[UNK]": 1}, "unk_token": "[UNK]"}
+        (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "added_tokens": []}))
+        assert "tokenizer.json cannot be loaded (missing field" in self.refusal(tmp_path)
+
+    def test_an_added_token_that_normalizing_leaves_nothing_of(self, tmp_path: Path) -> None:
+        """The library ends in a panic at the first text."""
+
+        def change(definition: dict[str, Any]) -> None:
+            definition["normalizer"] = {"type": "StripAccents"}
+            definition["added_tokens"].append({**added_token(900, "\u0301"), "normalized": True})
+
+        assert "is empty once it is normalized" in self.changed(tmp_path, change)
+
+    @pytest.mark.parametrize(("content", "index"), [("<x>", 702), ("<x>", 5), ("a", 700)])
+    def test_an_added_token_with_another_id_than_the_library_gives(
+        self, content: str, index: int, tmp_path: Path
+    ) -> None:
+        token = added_token(index, content)
+        message = self.changed(tmp_path, lambda d: d["added_tokens"].append(token))
+        assert f"its added token {content!r} has the id {index}, and the package tokenizers" in message
+
+    def test_an_added_token_without_its_flags(self, tmp_path: Path) -> None:
+        added = [{"content": "x", "id": 5000}]
+        assert "cannot be loaded" in self.changed(tmp_path, lambda d: d.update(added_tokens=added))
+
+    @pytest.mark.parametrize("depth", [200, 100_000])
+    def test_a_file_that_is_nested_too_deeply(self, depth: int, tmp_path: Path) -> None:
+        whole = tokenizer_folder_text("gpt2")
+        text = whole[:-1] + ', "more": ' + "[" * depth + "]" * depth + "}"
+        (tmp_path / "tokenizer.json").write_text(text)
+        assert f"{tmp_path / 'tokenizer.json'} " in self.refusal(tmp_path)
+
     def test_dropout(self, tmp_path: Path) -> None:
         assert "ids are random" in self.changed(tmp_path, lambda d: d["model"].update(dropout=0.1))
 
@@ -341,11 +413,14 @@ class TestRefused:
             assert "its normalizer cannot be loaded" in message
 
     def test_what_the_tokenizers_library_refuses(self, tmp_path: Path) -> None:
+        """The vocabulary is given to it only when it is needed."""
         definition = json.loads(tokenizer_folder_text("gpt2"))
-        definition["decoder"] = {"type": "NoSuchThing"}
+        definition["model"]["merges"] = [["a", "b"], "a b"]
+        definition["model"]["vocab"]["ab"] = 900
         (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
-        with pytest.raises(UserError, match="cannot be loaded"):
-            read_tokenizer(tmp_path, "mine").encode("a")
+        tokenizer = read_tokenizer(tmp_path, "mine")
+        with pytest.raises(UserError, match=r"tokenizer\.json cannot be loaded .*fetch it again"):
+            tokenizer.encode("a")
 
     @pytest.mark.parametrize("kept", [0.2, 0.6])
     def test_a_merges_file_cut_at_the_end_of_a_line(self, kept: float, tmp_path: Path) -> None:
@@ -365,7 +440,11 @@ class TestRefused:
         [
             ("tokenizer_config.json", {"tokenizer_class": "Qwen2Tokenizer"}, False),
             ("tokenizer_config.json", {"tokenizer_class": "CLIPTokenizerFast"}, False),
-            ("tokenizer_config.json", {"tokenizer_class": "RobertaTokenizerFast"}, True),
+            ("tokenizer_config.json", {"tokenizer_class": "RobertaTokenizerFast"}, False),
+            ("tokenizer_config.json", {"tokenizer_class": "BlenderbotTokenizer"}, False),
+            ("config.json", {"model_type": "blenderbot"}, False),
+            ("config.json", {"model_type": "bart"}, False),
+            ("config.json", {"model_type": "opt"}, False),
             ("tokenizer_config.json", {"tokenizer_class": "GPT2Tokenizer"}, True),
             ("config.json", {"model_type": "qwen2"}, False),
             ("config.json", {"model_type": "clip"}, False),
@@ -435,6 +514,6 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     definition = json.loads(tokenizer_folder_text("gpt2"))
     (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
     before = read_tokenizer(tmp_path, "x").vocab_size
-    definition["added_tokens"].append({"id": 5000, "content": "<y>", "special": True})
+    definition["added_tokens"].append(added_token(before, "<y>"))
     (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
-    assert read_tokenizer(tmp_path, "x").vocab_size == 5001 != before
+    assert read_tokenizer(tmp_path, "x").vocab_size == before + 1

@@ -6,22 +6,27 @@ import base64
 import json
 import re
 import struct
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import normalizers
 
 from data_loading.pretokenizer.blocks import Chunk, make_blocks
-from data_loading.pretokenizer.characters import DOUBTFUL
+from data_loading.pretokenizer.characters import DOUBTFUL, LETTERS
 from data_loading.pretokenizer.cuts import CutRule, cut_rule, first_cut, last_cut
-from data_loading.tokenizer import BytesTokenizer, Tokenizer
+from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import WITH_RULE, WITHOUT_RULE, hostile_text, tokenizer_folder_text
 
+EVERY_LETTER = set(map(chr, LETTERS))
 property_test = settings(max_examples=40)
+NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt")
 
 
 def safe_cuts(data: bytes, rule: CutRule) -> Iterator[int]:
@@ -30,15 +35,18 @@ def safe_cuts(data: bytes, rule: CutRule) -> Iterator[int]:
     p = 0
     for last, first in pairwise(text):
         p += len(last.encode())
-        after_word = "!" <= last <= "~" or (rule.behind_words and is_word(last))
-        at_line = rule.at_lines and last == "\n" and ("!" <= first <= "~" or is_word(first)) and first != "/"
+        after_word = "!" <= last <= "~" or (rule.behind_words and is_word(last, rule))
+        begins_line = "!" <= first <= "~" or is_word(first, rule)
+        at_line = rule.at_lines and last == "\n" and begins_line and first != "/"
         if (rule.everywhere or (after_word and ord(first) in rule.before) or at_line) and (
             not rule.drop_space or p + 1 < len(data)
         ):
             yield p
 
 
-def is_word(character: str) -> bool:
+def is_word(character: str, rule: CutRule) -> bool:
+    if rule.letters_only:
+        return character in EVERY_LETTER
     return character > "\x7f" and not character.isspace() and ord(character) not in DOUBTFUL
 
 
@@ -63,34 +71,42 @@ def test_encoding_apart_at_every_safe_cut_gives_the_ids_of_the_whole(
     assert encoded_apart(tokenizer, data, cuts) == tokenizer.encode(text).tolist()
 
 
-OTHERS = ("metaspace_bpe", "llama2", "marks_only", "mistral", "unigram", "wordpiece")
-"""Where something else than a known pattern divides the text."""
-
-
-BY_PATTERN = [family for family in WITH_RULE if family not in OTHERS]
+LETTERS_ONLY = (
+    *("metaspace_bpe", "llama2", "marks_only", "mistral", "unigram", "wordpiece", "unknown", "nfkc"),
+    *("nfkc_cl100k", "nfd_o200k", "t5", "whole_words", "line_feed_alone"),
+)
+"""Where something else than a known pattern divides the text, or a normalizer changes it before."""
+AT_LINE_FEEDS = (
+    *("gpt2", "gpt2_as_split", "digits", "falcon", "added", "special_rstrip", "neox_spaces", "nfkc"),
+    *("unigram", "t5", "wordpiece", "whole_words", "line_feed_alone"),
+)
+AT_LINES = ("cl100k_ignore_merges", "o200k_removed", "qwen2", "nfkc_cl100k", "nfd_o200k")
 
 
 def check_beside_cuts(tokenizer: Tokenizer, points: Iterable[int]) -> None:
-    form = "a{0} b\n{0}\n\n {0}!\n{0}  {0}\n x\n{0}s\n/{0}\n\n{0}"
+    form = "a{0} b\n{0}\n\n {0}!\n{0}  {0}\n x\n{0}s\n/{0}\n\n{0}{0}字\n{0}。 {0}が\n字{0}\n"
     text = "".join(form.format(chr(point)) for point in points if not 0xD800 <= point < 0xE000)
     data = text.encode()
     cuts = list(safe_cuts(data, tokenizer.cut_rule))
-    assert len(cuts) > len(text) // 20
+    assert len(cuts) > len(text) // 60
     assert encoded_apart(tokenizer, data, cuts) == tokenizer.encode(text).tolist()
 
 
-@pytest.mark.parametrize("family", BY_PATTERN)
+@pytest.mark.parametrize("family", WITH_RULE)
 def test_no_character_beside_a_cut_changes_an_id(
     family: str, tokenizer_folder: Callable[[str], Path]
 ) -> None:
     found = read_tokenizer(tokenizer_folder(family), family)
     check_beside_cuts(
-        found, [*range(0x180), *range(0x300, 0x310), *DOUBTFUL, *BLANK, 0x1F600, 0x4E2D, 0x3042]
+        found, [*range(0x180), *range(0x300, 0x310), *DOUBTFUL, *BLANK, 0x1F600, 0x4E2D, *LETTERS[::400]]
     )
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("family", ["gpt2", "cl100k_ignore_merges", "o200k_removed", "qwen2"])
+@pytest.mark.parametrize(
+    "family",
+    ["gpt2", "cl100k_ignore_merges", "o200k_removed", "qwen2", "llama2", "unknown", *LETTERS_ONLY[7:]],
+)
 def test_no_character_of_unicode_beside_a_cut_changes_an_id(
     family: str, tokenizer_folder: Callable[[str], Path]
 ) -> None:
@@ -107,7 +123,7 @@ def test_all_whitespace_outside_ascii_is_doubtful() -> None:
     assert all(re.fullmatch(r"\S", chr(point)) for point in {*DOUBTFUL} - {*BLANK})
 
 
-@pytest.mark.parametrize("family", ["gpt2", "cl100k_ignore_merges", "qwen2"])
+@pytest.mark.parametrize("family", [*AT_LINE_FEEDS, *AT_LINES])
 def test_japanese_without_a_space_is_cut(family: str, tokenizer_folder: Callable[[str], Path]) -> None:
     tokenizer = read_tokenizer(tokenizer_folder(family), family)
     data = "吾輩は猫である。名前はまだ無い。\n".encode() * 100
@@ -131,12 +147,54 @@ def test_bytes_that_are_ill_formed_are_no_characters(text: str, junk: bytes, num
 def test_these_families_have_a_rule(family: str, tokenizer_folder: Callable[[str], Path]) -> None:
     rule = read_tokenizer(tokenizer_folder(family), family).cut_rule
     assert rule.exists, rule.why_none
-    assert (0x0A in rule.before) == (
-        family in ("gpt2", "gpt2_as_split", "digits", "falcon", "added", "special_rstrip")
-    )
+    assert (0x0A in rule.before) == (family in AT_LINE_FEEDS)
     assert rule.drop_space == (family == "llama2")
-    assert rule.behind_words == (family not in OTHERS)
-    assert rule.at_lines == (family in ("cl100k_ignore_merges", "o200k_removed", "qwen2"))
+    assert rule.behind_words
+    assert rule.letters_only == (family in LETTERS_ONLY)
+    assert rule.at_lines == (family in AT_LINES)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: found["model"]["vocab"].update({"\nx": 2000}),
+        lambda found: found["model"]["vocab"].pop("\n"),
+        lambda found: found.update(pre_tokenizer=METASPACE),
+        lambda found: found["added_tokens"].append({"content": "x\n", "special": True}),
+        lambda found: found["added_tokens"].append({"content": "\n", "single_word": True}),
+    ],
+)
+def test_no_cut_at_a_line_feed_that_may_be_joined(change: Callable[[dict[str, Any]], object]) -> None:
+    definition = json.loads(tokenizer_folder_text("line_feed_alone"))
+    definition["model"]["byte_fallback"] = False
+    assert cut_rule(definition).before == (0x20, 0x0A)
+    change(definition)
+    assert cut_rule(definition).before == (0x20,)
+
+
+def test_a_line_feed_that_falls_back_to_its_byte_is_alone_where_no_merge_takes_it() -> None:
+    definition = json.loads(tokenizer_folder_text("line_feed_alone"))
+    model = definition["model"]
+    model["vocab"] = {token: index for token, index in model["vocab"].items() if "\n" not in token}
+    model["merges"] = [pair for pair in model["merges"] if "\n" not in "".join(pair)]
+    assert cut_rule(definition).before == (0x20, 0x0A)
+    model["merges"].append(["<0x0D>", "<0x0A>"])
+    assert cut_rule(definition).before == (0x20,)
+    del model["merges"][-1], model["vocab"]["<0xFF>"]
+    assert cut_rule(definition).before == (0x20,)
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+def test_what_normalizers_make_of_letters(normalizer: str) -> None:
+    """Of each alone, and of a line feed; the library gives the characters no context."""
+    kind = getattr(normalizers, normalizer)()
+    for character in map(chr, LETTERS):
+        made = kind.normalize_str(character)
+        assert made
+        assert not any(other.isspace() or other == "▁" for other in made)
+        assert made[0] != "/"
+        assert not unicodedata.category(made[0]).startswith("M")
+    assert kind.normalize_str("a\n字\n") == "a\n字\n".replace("\n", " " if normalizer == "Nmt" else "\n")
 
 
 TEXT_THAT_A_CUT_WOULD_CHANGE = {
@@ -173,6 +231,7 @@ def test_bytes_may_be_cut_between_any_two_characters(text: str) -> None:
     assert encoded_apart(tokenizer, data, cuts) == tokenizer.encode(text).tolist() == list(data)
 
 
+METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
 RULES = (
     CutRule(before=(0x20,)),
     CutRule(before=(0x20, 0x0A)),
@@ -180,6 +239,7 @@ RULES = (
     CutRule((0x20,), drop_space=True),
     CutRule(before=(0x20, 0x0A), behind_words=True),
     CutRule(before=(0x20,), behind_words=True, at_lines=True),
+    CutRule(before=(0x20, 0x0A), behind_words=True, at_lines=True, letters_only=True),
 )
 
 
@@ -254,4 +314,20 @@ def test_a_precompiled_table_is_safe_when_it_leaves_spaces_and_words_where_they_
     }
     rule = cut_rule(definition)
     assert rule.exists == safe
+    assert rule.behind_words == safe
     assert safe or "Precompiled normalizer that turns" in rule.why_none
+
+
+@pytest.mark.parametrize(
+    ("character", "replacement", "before"),
+    [("\n", " ", (0x20, 0x0A)), ("\n", "", (0x20,)), ("a", "b", (0x20,))],
+)
+def test_a_precompiled_table_may_make_a_space_of_a_line_feed(
+    character: str, replacement: str, before: tuple[int, ...]
+) -> None:
+    definition = json.loads(tokenizer_folder_text("t5"))
+    table = {"type": "Precompiled", "precompiled_charsmap": charsmap(character, replacement)}
+    definition["normalizer"] = table
+    assert cut_rule(definition).before == before
+    if 0x0A in before:
+        check_beside_cuts(JsonTokenizer("t5", definition, None, ()), [*range(0x180), *BLANK, *LETTERS[::400]])

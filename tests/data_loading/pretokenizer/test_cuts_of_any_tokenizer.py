@@ -28,6 +28,8 @@ CHARACTERS = [
     "\u200b",
     "\u0301",
     "ﬁ",
+    "字",
+    "。",
     "<unk>",
 ]
 PIECES = [*CHARACTERS[:-1], "a b", "  ", " a", "a ", "``", "''", "\u2003", "\ufb01x", "İ"]
@@ -64,10 +66,26 @@ PRE_TOKENIZERS: list[Part | None] = [
     {"type": "WhitespaceSplit"},
 ]
 
+OTHER_STEPS: list[Part] = [
+    {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+    {"type": "FixedLength", "length": 3},
+    {"type": "Split", "pattern": {"String": f"!{MARK}"}, "behavior": "MergedWithPrevious", "invert": False},
+    {"type": "Split", "pattern": {"Regex": ".{1,2}"}, "behavior": "Isolated", "invert": False},
+    {"type": "UnicodeScripts"},
+    {"type": "CharDelimiterSplit", "delimiter": "a"},
+    {"type": "Digits", "individual_digits": True},
+    {"type": "Punctuation", "behavior": "Isolated"},
+    {"type": "Punctuation", "behavior": "MergedWithNext"},
+]
+
+
+def sequence(*steps: Part) -> Part:
+    return {"type": "Sequence", "pretokenizers": list(steps)}
+
 
 def word_model(pairs: list[tuple[str, str]], suffix: str | None = None, prefix: str | None = None) -> Part:
     """A BPE of a few characters; the pairs are its merges."""
-    tokens = [*CHARACTERS, "_", '"']
+    tokens = [*CHARACTERS, "_", '"', *"âĸģ"]
     tokens += [token + (suffix or "") for token in tokens] + [(prefix or "") + token for token in tokens]
     made = [left + right.removeprefix(prefix or "\0") for left, right in pairs]
     vocab = {token: index for index, token in enumerate(dict.fromkeys([*tokens, *made]))}
@@ -88,6 +106,8 @@ MODELS = [
     word_model([("a", "b")], suffix="</w>"),
     word_model([(MARK, "##a")], prefix="##"),
 ]
+SPELLED = word_model([("a", "â")])
+"""As `ByteLevel` spells it, the mark begins with "â": the merge takes it into a word."""
 
 
 def definition(model: Part, pre: Part | None, steps: list[Part], added: list[Part]) -> Part:
@@ -115,10 +135,11 @@ added_token = st.builds(
     st.sampled_from(["", "normalized"]),
     st.sampled_from(["", "", "special"]),
 )
+any_steps = st.lists(st.sampled_from([*PRE_TOKENIZERS[1:], *OTHER_STEPS]), min_size=1, max_size=3)
 any_definition = st.builds(
     definition,
     st.sampled_from(MODELS),
-    st.sampled_from(PRE_TOKENIZERS),
+    st.one_of(st.sampled_from(PRE_TOKENIZERS), any_steps.map(lambda steps: sequence(*steps))),
     st.lists(st.sampled_from(NORMALIZERS), max_size=2),
     st.lists(added_token, max_size=2, unique_by=lambda found: found["content"]),
 )
@@ -144,6 +165,9 @@ def check(found: Part, text: str) -> None:
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(found=any_definition, text=text)
 @example(definition(MODELS[0], None, [EACH_SPACE], []), "a b  !")
+@example(definition(SPELLED, sequence(metaspace(False), OTHER_STEPS[0]), [], []), "a b")
+@example(definition(MODELS[1], None, [EACH_SPACE, {"type": "Nmt"}], []), "a b")
+@example(definition(SPELLED, OTHER_STEPS[0], [EACH_SPACE], []), "a b")
 def test_where_there_is_a_rule_its_cuts_change_no_id(found: Part, text: str) -> None:
     check(found, text)
 
@@ -185,12 +209,27 @@ BYTE_LEVEL = PRE_TOKENIZERS[4]
         (definition(MODELS[0], None, [replace({"String": "``"}, '"')], []), "no pre-tokenizer"),
         (definition(MODELS[0], None, [NORMALIZERS[4], replace(SPACES, MARK)], []), "Prepend"),
         (definition(MODELS[0], metaspace(True, "_"), [EACH_SPACE], []), "Replace"),
+        (definition(MODELS[1], None, [EACH_SPACE, {"type": "Nmt"}], []), "no pre-tokenizer"),
+        (definition(MODELS[0], metaspace(False, "_"), [EACH_SPACE], []), "Metaspace"),
+        *(
+            (definition(MODELS[0], sequence(*steps), [EACH_SPACE], []), step["type"])
+            for step in (*OTHER_STEPS[:6], OTHER_STEPS[8])
+            for steps in ((metaspace(False), step), (step, metaspace(False)), (step,))
+        ),
+        (definition(MODELS[0], sequence(metaspace(False), BYTE_LEVEL), [], []), "ByteLevel"),
+        (definition(MODELS[0], sequence(metaspace(False), metaspace(False)), [], []), "Metaspace"),
     ],
 )
 def test_when_in_doubt_there_is_no_rule(found: Part, why: str) -> None:
     rule = cut_rule(found)
     assert not rule.exists
     assert why in rule.why_none
+
+
+@pytest.mark.parametrize("step", OTHER_STEPS[6:8])
+def test_what_looks_at_one_character_may_stand_beside_the_marks(step: Part) -> None:
+    for steps in ((metaspace(False), step), (step, metaspace(False))):
+        assert cut_rule(definition(MODELS[0], sequence(*steps), [], [])).exists
 
 
 def test_an_added_token_that_stays_within_words_keeps_the_rule() -> None:

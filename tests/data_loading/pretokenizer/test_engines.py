@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from conf import UserError
 from data_loading.pretokenizer import engines
-from data_loading.pretokenizer.cuts import KNOWN_PATTERNS
 from data_loading.pretokenizer.engine import Engine
 from data_loading.pretokenizer.engines import ENGINES, choose_engine, make_engine
 from data_loading.pretokenizer.fast_engine import FastEngine
@@ -28,13 +27,15 @@ from data_loading.pretokenizer.fastokens_engine import FastokensEngine
 from data_loading.pretokenizer.gigatoken_engine import GigatokenEngine
 from data_loading.pretokenizer.parity import Verdict, first_difference, hold_against_reference
 from data_loading.pretokenizer.reference_engine import ReferenceEngine
+from data_loading.pretokenizer.special_tokens import parsing, probes
+from data_loading.pretokenizer.split_patterns import KNOWN_PATTERNS
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import hostile_text
 
 FAST = (
     "gpt2", "gpt2_as_split", "prefix_space", "cl100k_ignore_merges", "o200k_removed", "qwen2", "neox_spaces",
-    "digits", "added", "special_rstrip", "llama2",
+    "digits", "added", "special_rstrip", "llama2", "marks_only", "unknown",
 )  # fmt: skip
 """Families that fastokens takes."""
 GIGATOKEN = (
@@ -43,6 +44,9 @@ GIGATOKEN = (
 )  # fmt: skip
 """Families that gigatoken takes."""
 PAIRS = [("fastokens", family) for family in FAST] + [("gigatoken", family) for family in GIGATOKEN]
+
+PUNCTUATION = {"type": "Punctuation", "behavior": "Isolated"}
+DIGITS = {"type": "Digits", "individual_digits": True}
 
 Folder = Callable[[str], Path]
 
@@ -407,6 +411,78 @@ class TestChoice:
             changed = {**definition, "added_tokens": [token]}
             refused = GigatokenEngine.refuses(JsonTokenizer("x", changed, None, ()))
             assert ("whole words only (single_word)" in str(refused)) == single_word
+
+    @pytest.mark.parametrize(("fuse_unk", "byte_fallback"), [(False, False), (True, False), (True, True)])
+    def test_fastokens_takes_only_words_that_the_vocabulary_spells(
+        self, fuse_unk: bool, byte_fallback: bool, tokenizer_folder: Folder
+    ) -> None:
+        """Else a word that no merge makes, such as a special token in the text, becomes its id."""
+        definition = copy.deepcopy(load(tokenizer_folder("marks_only")).definition)
+        model = definition["model"] | {"fuse_unk": fuse_unk, "byte_fallback": byte_fallback}
+        model["merges"] = [pair for pair in model["merges"] if "<" not in "".join(pair)]
+        whole = JsonTokenizer("x", {**definition, "model": model}, None, ())
+        assert FastokensEngine.refuses(whole) is None
+        unspelled = {"<<" if token == "<" else token: index for token, index in model["vocab"].items()}
+        tokenizer = JsonTokenizer("x", {**definition, "model": {**model, "vocab": unspelled}}, None, ())
+        bare = FastokensEngine(tokenizer.json)
+        reference = ReferenceEngine.of(tokenizer)
+        differing = [text for text in probes(tokenizer) if first_difference(bare, reference, [text])]
+        assert b"</s>" in differing, "nothing to refuse any more: take the check away"
+        assert "'<' stands in a token" in str(FastokensEngine.refuses(tokenizer))
+
+    @pytest.mark.parametrize("family", ["metaspace_bpe", "gpt2"])
+    def test_probes_have_the_special_tokens_in_both_modes(
+        self, family: str, tokenizer_folder: Folder
+    ) -> None:
+        tokenizer = load(tokenizer_folder(family))
+        contents = [token["content"].encode() for token in tokenizer.definition["added_tokens"]]
+        for asked in (tokenizer, parsing(tokenizer)):
+            told, *alone = probes(asked)
+            assert alone == contents
+            assert all(told.count(content) >= 5 for content in contents)
+        assert probes(BytesTokenizer()) == []
+
+    @pytest.mark.parametrize("first", [PUNCTUATION, DIGITS])
+    def test_gigatoken_takes_only_the_shapes_that_were_proved(
+        self, first: dict[str, Any], tokenizer_folder: Folder
+    ) -> None:
+        """It passed over the other steps of a sequence in silence."""
+        pytest.importorskip("gigatoken")
+        tokenizer = load(tokenizer_folder("cl100k_ignore_merges"))
+        split, spelled = tokenizer.definition["pre_tokenizer"]["pretokenizers"]
+        model = {**tokenizer.definition["model"], "ignore_merges": False}
+        shapes = [
+            [first, split, spelled],
+            [split, first, spelled],
+            [split, spelled, first],
+            [split],
+            [split, {**spelled, "add_prefix_space": True}],
+            [split, spelled, spelled],
+            [{**split, "behavior": "Removed"}, spelled],
+        ]
+        for steps in shapes:
+            sequence = {"type": "Sequence", "pretokenizers": steps}
+            changed = {**tokenizer.definition, "model": model, "pre_tokenizer": sequence}
+            refused = GigatokenEngine.refuses(JsonTokenizer("x", changed, None, ()))
+            assert "not one that it was held against" in str(refused), steps
+        assert GigatokenEngine.refuses(tokenizer) is None
+
+    @pytest.mark.parametrize("name", ["fastokens", "gigatoken"])
+    def test_added_tokens_that_overlap_and_are_looked_for_in_turn_are_refused(
+        self, name: str, tokenizer_folder: Folder
+    ) -> None:
+        """The reference takes the one without `normalized`, the engines the longer one."""
+        if name == "gigatoken":
+            pytest.importorskip("gigatoken")
+        definition = load(tokenizer_folder("gpt2")).definition
+        flags = {"lstrip": False, "rstrip": False, "single_word": False, "special": False}
+        for normalized in (True, False):
+            added = [
+                {"id": 700, "content": "<x>!", "normalized": False, **flags},
+                {"id": 701, "content": "<x>!ab", "normalized": normalized, **flags},
+            ]
+            tokenizer = JsonTokenizer("x", {**definition, "added_tokens": added}, None, ())
+            assert ("one has `normalized`" in str(ENGINES[name].refuses(tokenizer))) == normalized
 
     def test_an_engine_that_does_not_fit_is_refused_with_the_reason(self, tokenizer_folder: Folder) -> None:
         with pytest.raises(UserError, match=r"cannot encode with tokenizer metaspace_bpe: .*Metaspace"):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,19 @@ def test_what_would_be_refused_is_told_with_its_reason(
     assert "a set is there, which is replaced" in out
     assert "refused" not in out
     assert "next: python pretokenize_dataset.py a.txt --tokenizer bytes --overwrite" in out
+
+
+def test_a_run_that_would_be_refused_is_told(
+    here: Path, capsys: pytest.CaptureFixture[str], tokenizer_folder: Callable[[str], Path]
+) -> None:
+    (here / "a.txt").write_text("日本語" * 200_000, encoding="utf-8")
+    arguments = ("a.txt", "--tokenizer", str(tokenizer_folder("mistral")), "--run-limit", "1MB")
+    out = planned(capsys, *arguments)
+    assert "refused    a.txt: from byte 0 on there is no place to cut at for more than 1 MB" in out
+    assert "next:" not in out
+    assert command(*arguments) == 2
+    assert "a.txt: from byte 0 on there is no place to cut at" in capsys.readouterr().err
+    assert "next:" in planned(capsys, *arguments[:-1], "2MB")
 
 
 def test_an_unfinished_attempt_is_told(

@@ -20,10 +20,11 @@ import pytest
 
 from conf import UserError
 from data_loading.pretokenizer.blocks import Block, Chunk, EncodedBlock
-from data_loading.pretokenizer.children import Child
+from data_loading.pretokenizer.children import Child, how_it_died
 from data_loading.pretokenizer.pool import Work, WorkerDied, _Pool, cores, encode_in_order
+from data_loading.pretokenizer.worker import _offer_itself
 from memory.cgroup import find_levels
-from tests.data_loading.pretokenizer.works import Wearing, fragile
+from tests.data_loading.pretokenizer.works import Offered, Wearing, fragile
 
 ROOT = Path(__file__).resolve().parents[3]
 BYTES = Work(engine="bytes", definition="", eot_id=256, vocab_size=257, errors="strict")
@@ -137,6 +138,30 @@ def test_modules_beside_the_user_are_not_imported_by_a_worker(
     (tmp_path / "queue.py").write_text("raise SystemExit('the wrong queue')")
     monkeypatch.chdir(tmp_path)
     assert len(list(encode_in_order(blocks(3), BYTES, 1))) == 3
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 500), (900, 900)])
+def test_a_child_offers_itself_to_the_kernel_where_memory_is_short(
+    before: int, after: int, tmp_path: Path
+) -> None:
+    score = tmp_path / "oom_score_adj"
+    score.write_text(f"{before}\n")
+    _offer_itself(score)
+    assert int(score.read_text()) == after
+    _offer_itself(tmp_path / "none")
+    child = Child(Offered())
+    try:
+        assert child.answer() >= 500 > int(Path("/proc/self/oom_score_adj").read_text())
+    finally:
+        child.end()
+
+
+def test_the_memory_of_a_child_is_seen_from_its_start() -> None:
+    child = Child(Offered())
+    assert child._seen is not None
+    child._process.kill()
+    assert "when last seen" in how_it_died(child, None)
+    child.end()
 
 
 def test_cores_are_those_this_process_may_use() -> None:

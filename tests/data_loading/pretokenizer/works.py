@@ -13,6 +13,7 @@ import numpy as np
 
 from data_loading.pretokenizer.blocks import BlockEncoder
 from data_loading.pretokenizer.bytes_engine import BytesEngine
+from data_loading.pretokenizer.children import Channel
 from data_loading.pretokenizer.pool import Work
 
 
@@ -78,3 +79,12 @@ class Hungry(Work):
                 return super().encode_batch(texts)
 
         return replace(super().encoder(), engine=Engine(""))
+
+
+@dataclass(frozen=True)
+class Offered:
+    """Answers its own score for the kernel's choice of whom to kill, then waits."""
+
+    def run(self, channel: Channel) -> None:
+        channel.answer(0, int(Path("/proc/self/oom_score_adj").read_text()))
+        channel.take()

@@ -1,0 +1,34 @@
+"""The patterns by which byte-level tokenizers divide text, as far as they are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+GPT2_PATTERN = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+_O200K_PATTERN = "|".join(
+    [
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    ]
+)
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_CL100K_TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_CL100K_PATTERNS = tuple(
+    contractions + r"|[^\r\n\p{L}\p{N}]?\p{L}+|" + numbers + _CL100K_TAIL
+    for contractions in (_CONTRACTIONS, r"'(?i:[sdmt]|ll|ve|re)")
+    for numbers in (r"\p{N}{1,3}", r"\p{N}")
+)
+KNOWN_PATTERNS = (GPT2_PATTERN, _O200K_PATTERN, *_CL100K_PATTERNS)
+"""Split patterns (GPT-2; o200k; cl100k as Llama 3 and Qwen 2 write it) in which whitespace after a
+character that is none always starts a new match, except for line ends in all but GPT-2's."""
+
+
+def splits_by_known_pattern(split: dict[str, Any]) -> bool:
+    """Each match of the pattern of this Split becomes a piece."""
+    isolates = (split.get("behavior"), split.get("invert", False)) in (("Isolated", False), ("Removed", True))
+    return isolates and split.get("pattern", {}).get("Regex") in KNOWN_PATTERNS
