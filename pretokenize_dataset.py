@@ -55,6 +55,9 @@ Exit status: 0 done, 1 our failure, 2 the input cannot be used, 130 interrupted.
 """
 
 
+LEAST_OF_MOST_WORKERS = 64
+
+
 def parser() -> argparse.ArgumentParser:
     """What a user may type."""
     result = _Parser(
@@ -214,8 +217,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
     from data_loading.pretokenizer.telling import facts_of, next_command, summary_of
     from memory import record_to, stage
 
-    if options.workers is not None and options.workers < 0:
-        raise UserError(f"--workers {options.workers}: expected 0 or more")
+    _check_workers(options.workers)
     log = _log_to(sys.stderr)
     if options.tokenizer is not None and options.train_tokenizer is not None:
         raise UserError("--tokenizer and --train-tokenizer: give one of them")
@@ -331,6 +333,19 @@ def _tokenizer_spec(
         return tokenizer_spec(str(train_tokenizer(text, size, folder, log)))
 
 
+def _check_workers(workers: int | None) -> None:
+    from data_loading.pretokenizer.pool import cores
+
+    most = max(LEAST_OF_MOST_WORKERS, 4 * cores())
+    if workers is not None and workers < 0:
+        raise UserError(f"--workers {workers}: expected 0 or more")
+    if workers is not None and workers > most:
+        raise UserError(
+            f"--workers {workers:,}: expected at most {most:,}; each is a process with a tokenizer in its "
+            f"memory, and this machine has {cores():,} cores"
+        )
+
+
 def _shard_tokens(options: argparse.Namespace) -> int | None:
     given = options.tokens_per_shard
     return None if given is None else count_of(given, "--tokens-per-shard", 1)
@@ -348,7 +363,12 @@ def _val_fraction(options: argparse.Namespace) -> float | None:
 def _run_limit(given: str | None) -> int:
     from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES
 
-    return RUN_LIMIT_BYTES if given is None else size_of(given, "--run-limit")
+    if given is None:
+        return RUN_LIMIT_BYTES
+    limit = size_of(given, "--run-limit")
+    if limit < 1:
+        raise UserError(f"--run-limit {given}: expected a size above 0, such as 16MB")
+    return limit
 
 
 def _log_to(stream: Any) -> Callable[[str], None]:

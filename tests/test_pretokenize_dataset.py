@@ -424,6 +424,12 @@ class TestBadInput:
             (["Datasets/my.txt", "--output", "folder.npy"], "is a folder; expected a file name"),
             (["Datasets/my.txt", "--engine", "magic"], "--engine magic: choices are auto, bytes, fastokens"),
             (["Datasets/my.txt", "--workers", "-1"], "--workers -1: expected 0 or more"),
+            (["Datasets/my.txt", "--workers", "100000"], "--workers 100,000: expected at most "),
+            (["Datasets/my.txt", "--run-limit", "0"], "--run-limit 0: expected a size above 0"),
+            (
+                ["Datasets/my.txt", "--tokenizer", "Datasets/my.txt"],
+                "my.txt is a file; give the folder that it lies in: --tokenizer Datasets",
+            ),
             (
                 ["Datasets/my.txt", "--tokenizer", "gpt5"],
                 "--tokenizer gpt5: no such folder. Choices: bytes, gpt2",
