@@ -100,95 +100,15 @@ class ByteFile:
         self.compression = compression_of(self.head)
         if self.total_bytes == 0:
             raise UserError(f"{self.path} is empty: there is nothing to tokenize")
-
-        if self.compression is None and looks_damaged(self.head, self.path.suffix.lower()):
-            raise UserError(
-                f"{self.path} is compressed by its name, but begins with {self.head[:6]!r}, neither "
-                "so nor as a text: it is damaged. Copy or download it again; a text that is not compressed "
-                "needs another name"
-            )
-
-    @property
-    def argument(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def total_bytes(self) -> int | None: ...
-
-    @property
-    def done_bytes(self) -> int: ...
-
-    @property
-    def can_continue(self) -> bool: ...
-
-    def read(self, first: int = 0, content: ContentHash | None = None) -> Iterator[tuple[bytes, int]]:
-        """(bytes, offset) from the byte `first` on, the parts the same whatever `first` is."""
-        ...
-
-    def parts(self) -> list[tuple[bytes, int]]:
-        """(bytes, offset) of start, middle and end, or of the start alone, for samples."""
-        ...
-
-    @property
-    def starts(self) -> Sequence[int] | None:
-        """From where `at` can read; None: from any byte."""
-        ...
-
-    def at(self, start: int, length: int) -> tuple[bytes, int]:
-        """(about so many bytes from there, how many they are on disk); all there are where fewer follow."""
-        ...
-
-    def state(self) -> Any: ...
-
-    def facts(self) -> dict[str, Any]: ...
-
-
-@dataclass
-class ByteFile:
-    """A file on disk. `compression`: by content, whatever the name says."""
-
-    path: Path
-    total_bytes: int = field(init=False)
-    done_bytes: int = field(init=False, default=0)
-    can_continue: bool = field(init=False, default=True)
-    compression: Compression | None = field(init=False)
-    _facts: dict[str, Any] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        try:
-            check_name(str(self.path.resolve()))
-        except RuntimeError:  # what pathlib makes of it before Python 3.13
-            raise UserError(f"{self.path} is a link that leads back to itself: remove it (rm)") from None
-        try:
-            self._stat = self.path.stat()
-            if self.path.is_dir():
-                raise UserError(f"{self.path} is a folder; expected a text file")
-            if not self.path.is_file():
-                raise UserError(
-                    f"{self.path} is a pipe or a device; expected a text file, which is read twice. What a "
-                    "program writes is taken from standard input: PROGRAM | python pretokenize_dataset.py -"
-                )
-            with open(self.path, "rb", buffering=0) as file:
-                self.head = file.read(_HEAD_BYTES)
-        except FileNotFoundError:
-            raise UserError(f"{self.path}: no such text file") from None
-        except OSError as error:
-            raise UserError(f"{self.path} cannot be read: {error.strerror}") from error
-        self.total_bytes = self._stat.st_size
-        self.compression = compression_of(self.head)
-        if self.total_bytes == 0:
-            raise UserError(f"{self.path} is empty: there is nothing to tokenize")
-        if self.compression is None and looks_damaged(self.head, self.path.suffix.lower()):
-            raise UserError(
-                f"{self.path} is compressed by its name, but begins with {self.head[:6]!r}, neither "
-                "so nor as a text: it is damaged. Copy or download it again; a text that is not compressed "
-                "needs another name"
-            )
         if is_cut_short(self.head, self.path.suffix.lower()):
             raise UserError(
                 f"{self.path} is cut short: it ends after {self.total_bytes} bytes. Copy or download it again"
+            )
+        if self.compression is None and looks_damaged(self.head, self.path.suffix.lower()):
+            raise UserError(
+                f"{self.path} is compressed by its name, but begins with {self.head[:6]!r}, neither so nor as "
+                "a text: it is damaged. Copy or download it again; a text that is not compressed needs another "
+                "name"
             )
 
     @property
