@@ -106,9 +106,9 @@ class ByteFile:
             )
         if self.compression is None and looks_damaged(self.head, self.path.suffix.lower()):
             raise UserError(
-                f"{self.path} is compressed by its name, but begins with {self.head[:6]!r}, neither so nor as "
-                "a text: it is damaged. Copy or download it again; a text that is not compressed needs another "
-                "name"
+                f"{self.path} is compressed by its name, but begins with {self.head[:6]!r}, neither so nor "
+                "as a text: it is damaged. Copy or download it again; a text that is not compressed needs "
+                "another name"
             )
 
     @property
