@@ -307,7 +307,8 @@ class TestRefusals:
         (tmp_path / "a.jsonl").write_text("".join(f'{{"text":"{number}"}}\n' for number in range(200_000)))
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
         monkeypatch.setattr(first_seen, "_append", lambda *_: pytest.fail("written"))
-        source = opened(tmp_path / "a.jsonl", "documents", dedup_memory_bytes=16 << 20)
+        options = InputOptions(dedup="documents", dedup_memory_bytes=16 << 20)
+        source = open_inputs([str(tmp_path / "a.jsonl")], options)
         with pytest.raises(
             UserError, match=r"hashes of this text need about 4\.\d MB more in .* 1\.0 MB are free"
         ):
