@@ -37,7 +37,8 @@ def audit(path: Path, *, deep: bool = False) -> list[Finding]:
     All findings, good and bad.
 
     deep: also encode samples from all over the text again, with the reference tokenizer, and look for
-    them in the tokens (where the text is a plain one that is here); and the other way round.
+    them in the tokens (of texts that are here and plain: of others it is said why not); and the other way
+    round.
 
     Raises:
         UserError: there is no set, or it has no manifest to hold it against, or one of a later version.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import shutil
@@ -16,6 +17,7 @@ from conf import UserError
 from data_loading.audit import audit
 from data_loading.pretokenizer import manifest as manifests
 from data_loading.pretokenizer import writer
+from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
@@ -254,11 +256,31 @@ def test_deep_tells_documents_from_what_stands_between_them(
     assert found.get("sample of the text") is (True if limit is None else None)
 
 
+def test_deep_encodes_every_plain_text_again_and_says_of_the_others_why_not(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(f"The words of {name}.\n" * 300)
+    (tmp_path / "d.txt.gz").write_bytes(gzip.compress(b"The words of d.\n" * 300))
+    (tmp_path / "e.jsonl").write_text('{"text": "The words of e."}\n')
+    names = ["a.txt", "b.txt", "c.txt", "d.txt.gz", "e.jsonl"]
+    source = open_inputs([str(tmp_path / name) for name in names], InputOptions())
+    pretokenize(source, BytesTokenizer(), tmp_path / "s.npy", Options(workers=0))
+    (tmp_path / "c.txt").unlink()
+    found = [f for f in audit(tmp_path / "s.npy", deep=True) if f.what == "sample of the text"]
+    assert [finding.ok for finding in found] == [True, True, None, None, None]
+    whys = ["it is not here", "it is compressed", "its documents stand in fields"]
+    assert [finding.told.partition(" is not encoded again: ")[2] for finding in found[2:]] == whys
+    tokens = np.load(tmp_path / "s.npy")
+    tokens[8000:8040] = 32  # inside of b
+    np.save(tmp_path / "s.npy", tokens)
+    found = [f for f in audit(tmp_path / "s.npy", deep=True) if f.what == "sample of the text"]
+    assert [finding.ok for finding in found] == [True, False, None, None, None]
+
+
 def test_one_place_is_one(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("abc")
     pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a.npy", Options())
     told = {finding.what: finding.told for finding in audit(tmp_path / "a.npy", deep=True)}
-    assert told["sample of the text"] == "the ids of 1 byte from 1 place are there"
+    assert told["sample of the text"] == "the ids of 1 byte from 1 place of a.txt are there"
 
 
 def test_a_text_that_is_empty_now(made: Path) -> None:
