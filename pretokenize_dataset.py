@@ -209,6 +209,7 @@ def _tell(text: str) -> int:
 def run(options: argparse.Namespace, given: Sequence[str]) -> int:
     """Tokenize as asked and say what came out. given: what the options were read from."""
     from data_loading.formats.export import check_exports, export
+    from data_loading.formats.verify import stale_beside
     from data_loading.lookup import load_tokenizer
     from data_loading.pretokenizer.held_out import refuse_same_contents
     from data_loading.pretokenizer.job import pretokenize
@@ -239,7 +240,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
         outputs = outputs_of(options, spec.name)
         with stage("load_tokenizer"):
             tokenizer = choose(load_tokenizer(spec), options.special_tokens)
-        check_exports(formats, outputs, tokenizer)
+        check_exports(formats, outputs, tokenizer, append=options.append)
         if options.block_range is not None:
             return run_task(sources[0], tokenizer, outputs[0], how, options, given, log)
         if options.dry_run:
@@ -251,6 +252,8 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
         if len(results) == 2:
             refuse_same_contents(results[0].manifest, results[1].manifest)
         exports = export(formats, outputs, tokenizer, log, elsewhere=not options.append)
+        for folder, mend in [stale for output in outputs if options.append for stale in stale_beside(output)]:
+            log(f"WARNING: {folder} is of the set before this. {mend}")
     if options.json:
         import json
 

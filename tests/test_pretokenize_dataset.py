@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 import pty
+import shlex
 import shutil
 import signal
 import subprocess
@@ -589,6 +590,31 @@ class TestShards:
         assert "up to date" in again.stdout
         assert run(tmp_path, "verify", "a").returncode == 0
         assert "9,602 in" in run(tmp_path, "inspect", "a").stdout
+
+    @pytest.mark.parametrize("held_out", [False, True])
+    def test_exports_of_a_set_that_grows(self, held_out: bool, tmp_path: Path) -> None:
+        (tmp_path / "a.txt").write_text("The water rose.\n--\n" * 300)
+        (tmp_path / "b c.txt").write_text("The water fell.\n--\n" * 300)
+        form = ["--tokens-per-shard", "1K", *(["--val-fraction", "0.1"] if held_out else [])]
+        how = ["--tokenizer", "bytes", "--document-separator=--"]
+        assert run(tmp_path, "a.txt", *how, *form, "--format", "megatron,nanogpt").returncode == 0
+        append = ["b c.txt", *how, "--output", "a", "--append"]
+        refused = run(tmp_path, *append, "--format", "nanogpt")
+        assert refused.returncode == (2 if held_out else 0)
+        assert ("has room for one held-out part" in refused.stderr) == held_out
+        more = run(tmp_path, *append)
+        warned = [line for line in more.stderr.splitlines() if line.startswith("WARNING: a.")]
+        assert [line.split()[1] for line in warned] == ["a.megatron", "a.nanogpt"][: 1 + held_out]
+        told = run(tmp_path, "verify", "a").stderr
+        assert warned[0].partition("set before this. ")[2] in told
+        command = shlex.split(warned[0].partition("writes the export anew: ")[2])
+        assert command[:2] == ["python", "pretokenize_dataset.py"]
+        again = run(tmp_path, *command[2:])
+        assert again.returncode == 0, again.stderr
+        if held_out:
+            assert "remove the export (rm -r a.nanogpt)" in warned[1]
+            shutil.rmtree(tmp_path / "a.nanogpt")
+        assert run(tmp_path, "verify", "a").returncode == 0
 
     @pytest.mark.parametrize(
         ("flags", "told"),
