@@ -199,7 +199,13 @@ def _documents(manifest: dict[str, Any], opened: list[_Opened]) -> list[Finding]
 def _shares(manifest: dict[str, Any], starts: Shards) -> Iterator[Finding]:
     """The tokens of each source are those of its documents."""
     sources, documents = manifest["sources"], len(starts)
-    if not all(isinstance(source.get(name), int) for source in sources for name in ("documents", "tokens")):
+    has_shares = [{"documents", "tokens"} <= source.keys() for source in sources]
+    if not all(has_shares):
+        without = sources[has_shares.index(False)]["path"]
+        if any(has_shares):
+            yield Finding(
+                "shares of sources", False, f"the manifest has no documents and tokens of {without}"
+            )
         return
     said = sum(source["documents"] for source in sources)
     if said != documents or any(source["documents"] < 0 for source in sources):

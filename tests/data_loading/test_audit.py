@@ -105,6 +105,8 @@ def test_a_whole_set_has_nothing_wrong(made: Path) -> None:
     (lambda p: edit_manifest(p, lambda m: m.update(documents=3)), {"documents"}),
     (lambda p: edit_manifest(p, lambda m: m["sources"][0].update(documents=3)), {"shares of sources"}),
     (lambda p: edit_manifest(p, lambda m: m["sources"][0].update(tokens=3)), {"shares of sources"}),
+    (lambda p: edit_manifest(p, lambda m: m["sources"][0].update(tokens="3")), {"manifest"}),
+    (lambda p: edit_manifest(p, lambda m: m["sources"][0].update(duplicates={"bytes": None})), {"manifest"}),
     (lambda p: edit_manifest(p, lambda m: m["tokenizer"].update(vocab_size=65_536)), {"tokenizer"}),
     (lambda p: edit_manifest(p, lambda m: m["tokenizer"].update(eot_id=None)), {"tokenizer"}),
     (lambda p: p.with_name("a.tokenizer").joinpath("special_tokens_map.json").write_text("{"), {"tokenizer"}),
@@ -274,6 +276,17 @@ def test_deep_encodes_every_plain_text_again_and_says_of_the_others_why_not(tmp_
     np.save(tmp_path / "s.npy", tokens)
     found = [f for f in audit(tmp_path / "s.npy", deep=True) if f.what == "sample of the text"]
     assert [finding.ok for finding in found] == [True, False, None, None, None]
+
+
+def test_shares_that_one_source_lacks(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(f"The words of {name}.\n")
+    source = open_inputs([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], InputOptions())
+    pretokenize(source, BytesTokenizer(), tmp_path / "a.npy", Options(workers=0))
+    edit_manifest(tmp_path / "a.npy", lambda m: m["sources"][1].pop("tokens"))
+    assert wrong(tmp_path / "a.npy") == {
+        "shares of sources": "the manifest has no documents and tokens of b.txt"
+    }
 
 
 def test_one_place_is_one(tmp_path: Path) -> None:
