@@ -192,8 +192,9 @@ class _Room:
     def check_while(self, spilt_bytes: int, next_bytes: int) -> None:
         """Before more is written. Raises UserError."""
         total, done, soon = self.pass_.total_bytes, self.pass_.done_bytes, spilt_bytes + next_bytes
-        is_under_way = total and done and done < total
-        self._check(soon * total // done - spilt_bytes if is_under_way else next_bytes)
+        if total and done and done < total:
+            next_bytes = soon * total // done - spilt_bytes
+        self._check(next_bytes)
 
     def _check(self, needed: int) -> None:
         free = shutil.disk_usage(self.folder).free
