@@ -99,6 +99,13 @@ def test_what_would_be_refused_is_told_with_its_reason(
     assert "next: python pretokenize_dataset.py a.txt --tokenizer bytes --overwrite" in out
 
 
+def test_the_time_is_told_as_what_it_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for flags, expected in ((["--dedup", "lines"], True), (["--clean", "normalize"], True), ([], False)):
+        out = planned(capsys, "a.txt", "--tokenizer", "bytes", *flags)
+        (time,) = [line for line in out.splitlines() if line.startswith("time ")]
+        assert ("and what --clean and --dedup take before that" in time) == expected
+
+
 def test_an_unfinished_attempt_is_told(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
