@@ -212,7 +212,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
     from data_loading.formats.verify import stale_beside
     from data_loading.lookup import load_tokenizer
     from data_loading.pretokenizer.held_out import refuse_same_contents
-    from data_loading.pretokenizer.job import pretokenize
+    from data_loading.pretokenizer.job import check_all_append, pretokenize
     from data_loading.pretokenizer.options import Options
     from data_loading.pretokenizer.special_tokens import choose
     from data_loading.pretokenizer.telling import facts_of, next_command, summary_of
@@ -243,6 +243,8 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
         check_exports(formats, outputs, tokenizer, append=options.append)
         if options.block_range is not None:
             return run_task(sources[0], tokenizer, outputs[0], how, options, given, log)
+        if options.append and len(sources) > 1:
+            check_all_append(sources, tokenizer, outputs, how)
         if options.dry_run:
             return _plan(sources, tokenizer, outputs, how, log, options, given)
         results = [

@@ -591,6 +591,20 @@ class TestShards:
         assert run(tmp_path, "verify", "a").returncode == 0
         assert "9,602 in" in run(tmp_path, "inspect", "a").stdout
 
+    def test_what_cannot_be_held_out_is_told_before_the_other_half_grows(self, tmp_path: Path) -> None:
+        for name in "abcd":
+            (tmp_path / f"{name}.txt").write_text(f"The water {name}.\n" * 300)
+        how = ["--tokenizer", "bytes", "--output", "s"]
+        assert run(tmp_path, "a.txt", "--val", "b.txt", *how, "--tokens-per-shard", "1K").returncode == 0
+        held = (tmp_path / "s_train/manifest.json").read_bytes()
+        done = run(tmp_path, "c.txt", "--val", "b.txt", *how, "--append")
+        assert (done.returncode, "b.txt is in s_validation already" in done.stderr) == (2, True), done.stderr
+        assert (tmp_path / "s_train/manifest.json").read_bytes() == held
+        assert run(tmp_path, "c.txt", "--val", "d.txt", *how, "--append").returncode == 0
+        told = run(tmp_path, "verify", "s")
+        assert told.returncode == 2
+        assert "there are s_train and s_validation: give one of them" in told.stderr
+
     @pytest.mark.parametrize("held_out", [False, True])
     def test_exports_of_a_set_that_grows(self, held_out: bool, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("The water rose.\n--\n" * 300)
