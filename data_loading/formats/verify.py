@@ -103,17 +103,22 @@ def _mend_after_append(folder: Path, record: Record) -> str | None:
     if manifest is None or len(generations) < 2:
         return None
     parts = len(manifest.get("val", {}).get("ranges", []))
+    last = manifest["sources"][-generations[-1]["sources"] :]
+    texts = [tokens.parent / source["path"] for source in last]
+    why = None
     if parts > 1 and load_format(record.format).has_val:
+        why = f"which holds out {parts} parts now, and {record.format} has room for one"
+    elif not all(text.is_file() for text in texts):
+        why = "and not all of that text is here"
+    if why is not None:
         remove = shlex.join(["rm", "-r", str(folder)])
         return (
-            f"More was appended to {tokens}, which holds out {parts} parts now, and {record.format} has room "
-            f"for one: remove the export ({remove}), and tokenize all texts together for one of them all"
+            f"More was appended to {tokens}, {why}: remove the export ({remove}), and tokenize all texts "
+            "together for one of them all"
         )
-    last = manifest["sources"][-generations[-1]["sources"] :]
-    texts = [str(tokens.parent / source["path"]) for source in last]
     flags = ["--tokenizer", str(SetFiles(tokens).tokenizer), "--output", str(tokens), "--append"]
     flags += [*_flags_of(manifest["options"]), "--format", record.format]
-    command = shlex.join(["python", "pretokenize_dataset.py", *texts, *flags])
+    command = shlex.join(["python", "pretokenize_dataset.py", *map(str, texts), *flags])
     return f"More was appended to {tokens}. This writes the export anew: {command}"
 
 
