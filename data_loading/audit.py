@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from data_loading.pretokenizer.byte_files import content_hash_of
 from data_loading.pretokenizer.manifest import with_shares
 from data_loading.set_files import SetFiles, settle
 from data_loading.shards import Part, Shards, allow_open_files, parts_of, take
+from data_loading.splits import split_ranges
 from data_loading.token_set import LaterVersion, read_manifest
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import check_copies, read_tokenizer
@@ -101,6 +103,7 @@ def _findings(
     yield from [] if broken else documents
     if all(found.ok for found in [*lengths, *documents]):
         yield from _shares(manifest, _starts(opened))
+        yield from _held_out(manifest, _starts(opened))
     tokenizer, finding = _tokenizer(files, manifest)
     yield finding
     yield from _sources(files, manifest, deep)
@@ -219,6 +222,21 @@ def _shares(manifest: dict[str, Any], starts: Shards) -> Iterator[Finding]:
             yield Finding("shares of sources", False, told)
             return
     yield Finding("shares of sources", True, "documents and tokens of each add up")
+
+
+def _held_out(manifest: dict[str, Any], starts: Shards) -> Iterator[Finding]:
+    """The last part of what was made at once is held out: of a set that never grew, the very tokens."""
+    if "val" not in manifest:
+        return
+    said, fraction = manifest["val"]["ranges"], manifest["val"].get("fraction")
+    made = [generation["tokens"] for generation in manifest.get("generations", [])] or [manifest["tokens"]]
+    right = [stop for _, stop in said] == list(accumulate(made))
+    if right and len(made) == 1 and isinstance(fraction, float) and 0 < fraction < 1:
+        _, val = split_ranges(manifest["tokens"], starts, fraction)
+        right = said == [[val.start, val.stop]]
+    told = ", ".join(f"{start:,} to {stop:,}" for start, stop in said)
+    how = "as its share says" if right else f"not the last {fraction} of what was made at once"
+    yield Finding("held out", right, f"tokens {told}, {how}")
 
 
 def _tokens(opened: list[_Opened]) -> Shards:

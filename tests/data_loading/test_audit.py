@@ -289,6 +289,28 @@ def test_shares_that_one_source_lacks(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("documents", [1, 300])
+def test_what_is_held_out(documents: int, tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(f"The words of {name}.\n--\n" * documents)
+    form = Options(workers=0, shard_tokens=1000, val_fraction=0.2)
+    source = TextFile(tmp_path / "a.txt", document_separator="--")
+    pretokenize(source, BytesTokenizer(), tmp_path / "s", form)
+    whole = (tmp_path / "s/manifest.json").read_text()
+    manifest = json.loads(whole)
+    (start, stop), fraction = manifest["val"]["ranges"][0], manifest["val"]["fraction"]
+    assert fraction == 0.2
+    for ranges in ([[1, 2]], [[start - 1, stop]], [[start, stop - 1]]):
+        manifest["val"]["ranges"] = ranges
+        (tmp_path / "s/manifest.json").write_text(json.dumps(manifest))
+        assert set(wrong(tmp_path / "s")) == {"held out"}
+    (tmp_path / "s/manifest.json").write_text(whole)
+    assert wrong(tmp_path / "s") == {}
+    more = TextFile(tmp_path / "b.txt", document_separator="--")
+    pretokenize(more, BytesTokenizer(), tmp_path / "s", Options(workers=0, append=True))
+    assert wrong(tmp_path / "s") == {}
+
+
 def test_one_place_is_one(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("abc")
     pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a.npy", Options())
