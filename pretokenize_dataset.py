@@ -55,6 +55,9 @@ Exit status: 0 done, 1 our failure, 2 the input cannot be used, 130 interrupted.
 """
 
 
+LEAST_OF_MOST_WORKERS = 64
+
+
 def parser() -> argparse.ArgumentParser:
     """What a user may type."""
     result = _Parser(
@@ -206,16 +209,16 @@ def _tell(text: str) -> int:
 def run(options: argparse.Namespace, given: Sequence[str]) -> int:
     """Tokenize as asked and say what came out. given: what the options were read from."""
     from data_loading.formats.export import check_exports, export
+    from data_loading.formats.verify import stale_beside
     from data_loading.lookup import load_tokenizer
     from data_loading.pretokenizer.held_out import refuse_same_contents
-    from data_loading.pretokenizer.job import pretokenize
+    from data_loading.pretokenizer.job import check_all_append, pretokenize
     from data_loading.pretokenizer.options import Options
     from data_loading.pretokenizer.special_tokens import choose
     from data_loading.pretokenizer.telling import facts_of, next_command, summary_of
     from memory import record_to, stage
 
-    if options.workers is not None and options.workers < 0:
-        raise UserError(f"--workers {options.workers}: expected 0 or more")
+    _check_workers(options.workers)
     log = _log_to(sys.stderr)
     if options.tokenizer is not None and options.train_tokenizer is not None:
         raise UserError("--tokenizer and --train-tokenizer: give one of them")
@@ -237,9 +240,11 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
         outputs = outputs_of(options, spec.name)
         with stage("load_tokenizer"):
             tokenizer = choose(load_tokenizer(spec), options.special_tokens)
-        check_exports(formats, outputs, tokenizer)
+        check_exports(formats, outputs, tokenizer, append=options.append)
         if options.block_range is not None:
             return run_task(sources[0], tokenizer, outputs[0], how, options, given, log)
+        if options.append and len(sources) > 1:
+            check_all_append(sources, tokenizer, outputs, how)
         if options.dry_run:
             return _plan(sources, tokenizer, outputs, how, log, options, given)
         results = [
@@ -249,6 +254,8 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
         if len(results) == 2:
             refuse_same_contents(results[0].manifest, results[1].manifest)
         exports = export(formats, outputs, tokenizer, log, elsewhere=not options.append)
+        for folder, mend in [stale for output in outputs if options.append for stale in stale_beside(output)]:
+            log(f"WARNING: {folder} is of the set before this. {mend}")
     if options.json:
         import json
 
@@ -331,6 +338,19 @@ def _tokenizer_spec(
         return tokenizer_spec(str(train_tokenizer(text, size, folder, log)))
 
 
+def _check_workers(workers: int | None) -> None:
+    from data_loading.pretokenizer.pool import cores
+
+    most = max(LEAST_OF_MOST_WORKERS, 4 * cores())
+    if workers is not None and workers < 0:
+        raise UserError(f"--workers {workers}: expected 0 or more")
+    if workers is not None and workers > most:
+        raise UserError(
+            f"--workers {workers:,}: expected at most {most:,}; each is a process with a tokenizer in its "
+            f"memory, and this machine has {cores():,} cores"
+        )
+
+
 def _shard_tokens(options: argparse.Namespace) -> int | None:
     given = options.tokens_per_shard
     return None if given is None else count_of(given, "--tokens-per-shard", 1)
@@ -348,7 +368,12 @@ def _val_fraction(options: argparse.Namespace) -> float | None:
 def _run_limit(given: str | None) -> int:
     from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES
 
-    return RUN_LIMIT_BYTES if given is None else size_of(given, "--run-limit")
+    if given is None:
+        return RUN_LIMIT_BYTES
+    limit = size_of(given, "--run-limit")
+    if limit < 1:
+        raise UserError(f"--run-limit {given}: expected a size above 0, such as 16MB")
+    return limit
 
 
 def _log_to(stream: Any) -> Callable[[str], None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from data_loading.pretokenizer.byte_files import content_hash_of
 from data_loading.pretokenizer.manifest import with_shares
 from data_loading.set_files import SetFiles, settle
 from data_loading.shards import Part, Shards, allow_open_files, parts_of, take
+from data_loading.splits import split_ranges
 from data_loading.token_set import LaterVersion, read_manifest
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import check_copies, read_tokenizer
@@ -37,7 +39,8 @@ def audit(path: Path, *, deep: bool = False) -> list[Finding]:
     All findings, good and bad.
 
     deep: also encode samples from all over the text again, with the reference tokenizer, and look for
-    them in the tokens (where the text is a plain one that is here); and the other way round.
+    them in the tokens (of texts that are here and plain: of others it is said why not); and the other way
+    round.
 
     Raises:
         UserError: there is no set, or it has no manifest to hold it against, or one of a later version.
@@ -100,6 +103,7 @@ def _findings(
     yield from [] if broken else documents
     if all(found.ok for found in [*lengths, *documents]):
         yield from _shares(manifest, _starts(opened))
+        yield from _held_out(manifest, _starts(opened))
     tokenizer, finding = _tokenizer(files, manifest)
     yield finding
     yield from _sources(files, manifest, deep)
@@ -198,7 +202,13 @@ def _documents(manifest: dict[str, Any], opened: list[_Opened]) -> list[Finding]
 def _shares(manifest: dict[str, Any], starts: Shards) -> Iterator[Finding]:
     """The tokens of each source are those of its documents."""
     sources, documents = manifest["sources"], len(starts)
-    if not all(isinstance(source.get(name), int) for source in sources for name in ("documents", "tokens")):
+    has_shares = [{"documents", "tokens"} <= source.keys() for source in sources]
+    if not all(has_shares):
+        without = sources[has_shares.index(False)]["path"]
+        if any(has_shares):
+            yield Finding(
+                "shares of sources", False, f"the manifest has no documents and tokens of {without}"
+            )
         return
     said = sum(source["documents"] for source in sources)
     if said != documents or any(source["documents"] < 0 for source in sources):
@@ -212,6 +222,21 @@ def _shares(manifest: dict[str, Any], starts: Shards) -> Iterator[Finding]:
             yield Finding("shares of sources", False, told)
             return
     yield Finding("shares of sources", True, "documents and tokens of each add up")
+
+
+def _held_out(manifest: dict[str, Any], starts: Shards) -> Iterator[Finding]:
+    """The last part of what was made at once is held out: of a set that never grew, the very tokens."""
+    if "val" not in manifest:
+        return
+    said, fraction = manifest["val"]["ranges"], manifest["val"].get("fraction")
+    made = [generation["tokens"] for generation in manifest.get("generations", [])] or [manifest["tokens"]]
+    right = [stop for _, stop in said] == list(accumulate(made))
+    if right and len(made) == 1 and isinstance(fraction, float) and 0 < fraction < 1:
+        _, val = split_ranges(manifest["tokens"], starts, fraction)
+        right = said == [[val.start, val.stop]]
+    told = ", ".join(f"{start:,} to {stop:,}" for start, stop in said)
+    how = "as its share says" if right else f"not the last {fraction} of what was made at once"
+    yield Finding("held out", right, f"tokens {told}, {how}")
 
 
 def _tokens(opened: list[_Opened]) -> Shards:

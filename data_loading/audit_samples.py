@@ -19,6 +19,8 @@ from data_loading.shards import Shards
 from data_loading.tokenizer import Tokenizer
 
 SAMPLES = 64
+LEAST_SAMPLES = 4
+"""Of each text, where there are many."""
 SAMPLE_TOKENS = 4096
 SAMPLE_BYTES = 16384
 _READ_TOKENS = 1 << 24
@@ -36,51 +38,66 @@ def samples(
         return
     if manifest["options"].get("special_tokens") == "parse":
         tokenizer = parsing(tokenizer)
-    text = _text_of(files, manifest)
-    if text is not None:
-        yield _text_in_tokens(manifest, text, tokens, tokenizer)
+    yield from _texts_in_tokens(files, manifest, tokens, tokenizer)
     yield _tokens_again(manifest, tokens, starts, tokenizer)
 
 
-def _text_of(files: SetFiles, manifest: dict[str, Any]) -> Path | None:
-    """The text the set was made from, where it is one plain text that is here."""
-    options, sources = manifest["options"], manifest["sources"]
-    if options.get("clean") or options.get("dedup") or is_limited(manifest):
-        return None
-    is_packed = any(source.get("compression") or source.get("read_bytes") for source in sources)
-    if (
-        is_packed
-        or len(sources) != 1
-        or (options.get("encoding"), options.get("errors"))
-        != (
-            "utf-8",
-            "strict",
-        )
-    ):
-        return None
-    path = files.tokens.parent / sources[0]["path"]
-    is_here = path.suffix == ".txt" and path.is_file() and path.stat().st_size == sources[0]["bytes"]
-    return path if is_here else None
+def _texts_in_tokens(
+    files: SetFiles, manifest: dict[str, Any], tokens: Shards, tokenizer: Tokenizer
+) -> Iterator[Finding]:
+    """Of each source, or why it is not encoded again."""
+    sources, before = manifest["sources"], 0
+    for source in sources:
+        path, length = files.tokens.parent / source["path"], source.get("tokens", len(tokens))
+        why = _why_not(path, source, manifest)
+        if why is not None:
+            yield Finding("sample of the text", None, f"{path} is not encoded again: {why}")
+        else:
+            here = range(before, before + length)
+            samples = max(LEAST_SAMPLES, SAMPLES // len(sources))
+            yield _text_in_tokens(manifest, path, tokens, here, tokenizer, samples)
+        before += length
 
 
-def _text_in_tokens(manifest: dict[str, Any], text: Path, tokens: Shards, tokenizer: Tokenizer) -> Finding:
+def _why_not(path: Path, source: dict[str, Any], manifest: dict[str, Any]) -> str | None:
+    """Why what stands in a source's file is not what its tokens were made from; None where it is."""
+    options = manifest["options"]
+    encoding, errors = options.get("encoding", "utf-8"), options.get("errors", "strict")
+    whys = {
+        "it is not here": not path.is_file(),
+        "it was changed since": path.is_file() and path.stat().st_size != source["bytes"],
+        "its documents stand in fields": "skipped" in source or "nulls" in source,
+        "it is compressed": "compression" in source,
+        f"it was cleaned (--clean {options.get('clean')})": bool(options.get("clean")),
+        f"duplicates were dropped (--dedup {options.get('dedup')})": bool(options.get("dedup")),
+        "only a part of it was taken": is_limited(manifest) or "read_bytes" in source,
+        f"it is read as {encoding}, --errors {errors}": (encoding, errors) != ("utf-8", "strict"),
+    }
+    return next((why for why, is_so in whys.items() if is_so), None)
+
+
+def _text_in_tokens(
+    manifest: dict[str, Any], text: Path, tokens: Shards, here: range, tokenizer: Tokenizer, samples: int
+) -> Finding:
+    """here: where the tokens of this text stand."""
     said = manifest["options"].get("document_separator")
     separator = None if said is None else said.encode()
     found, compared = 0, 0
     with open(text, "rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        for place in _places(len(content)):
+        for place in _places(len(content), samples):
             part = _safe_part(_of_one_document(content, place, separator), tokenizer)
             if not part:
                 continue
             expected = tokenizer.encode(part.decode()).astype(tokens.dtype)
             compared += len(part)
-            if not _stand_in(tokens, expected, place / len(content)):
+            about = here.start + place * len(here) // len(content)
+            if not _stand_in(tokens, expected, about):
                 told = f"{part[:40].decode(errors='replace')!r}... of {text} (near byte {place:,})"
                 return Finding("sample of the text", False, f"the ids of {told} are not in the tokens")
             found += 1
     of, places = _count(compared, "byte"), _count(found, "place")
-    told = f"the ids of {of} from {places} are there" if found else "none can be cut out"
+    told = f"the ids of {of} from {places} of {text.name} are there" if found else "none can be cut out"
     return Finding("sample of the text", True if found else None, told)
 
 
@@ -88,10 +105,10 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def _stand_in(tokens: Shards, expected: np.ndarray, share: float) -> bool:
-    """Whether the ids stand there; looked for first about where the share of the text before them says."""
+def _stand_in(tokens: Shards, expected: np.ndarray, token: int) -> bool:
+    """Whether the ids stand there; looked for first about where this token is."""
     blocks = range(0, len(tokens), _READ_TOKENS)
-    about = int(share * len(tokens)) // _READ_TOKENS
+    about = token // _READ_TOKENS
     wanted = expected.tobytes()
     for block in sorted(blocks, key=lambda start: abs(start // _READ_TOKENS - about)):
         held = tokens[block : block + _READ_TOKENS + len(expected)].tobytes()
@@ -123,9 +140,9 @@ def _tokens_again(manifest: dict[str, Any], tokens: Shards, starts: Shards, toke
     return Finding("sample of the tokens", True, f"{compared:,} decoded and encoded again are the same")
 
 
-def _places(length: int) -> list[int]:
+def _places(length: int, samples: int = SAMPLES) -> list[int]:
     """The beginning and places all over, the same ones each time."""
-    return sorted({0, *map(int, np.random.default_rng(0).integers(0, length, SAMPLES))})
+    return sorted({0, *map(int, np.random.default_rng(0).integers(0, length, samples))})
 
 
 def _of_one_document(content: mmap.mmap, place: int, separator: bytes | None) -> bytes:

@@ -41,6 +41,11 @@ def tokenizer_spec(name_or_folder: str) -> schema.Tokenizer:
     folder = Path(name_or_folder).expanduser()
     if name_or_folder and folder.is_dir():
         return schema.Tokenizer(name=folder.resolve().name, path=str(folder))
+    if folder.is_file():
+        raise UserError(
+            f"--tokenizer {shlex.quote(name_or_folder)} is a file; give the folder that it lies in: "
+            f"--tokenizer {shlex.quote(str(folder.parent))}"
+        )
     of_tiktoken = full_name(name_or_folder)
     if of_tiktoken is not None:
         return schema.Tokenizer(name=of_tiktoken, repo=of_tiktoken)

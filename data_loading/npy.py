@@ -84,7 +84,9 @@ def _read_header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype
         version = npy_format.read_magic(file)
         read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
         shape, _, dtype = read(file)
-    except (ValueError, SyntaxError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # NumPy reads the header as Python; a damaged one may raise anything
         file.seek(0)
         raise UserError(f"{path} is no whole .npy file{_what_it_is(file.read(8))} ({error})") from None
     return shape, dtype

@@ -81,6 +81,13 @@ def _tokens_of(given: str) -> Path:
         return path
     found = path if path.name.endswith(".npy") else path.with_name(f"{path.name}.npy")
     if not SetFiles(found).exists:
+        halves = [path.with_name(f"{path.name}{end}") for end in ("_train", "_validation", "_val")]
+        there = [
+            half for half in halves if SetFiles(half).exists or half.with_name(f"{half.name}.npy").exists()
+        ]
+        if there:
+            names = " and ".join(map(str, there))
+            raise UserError(f"{given}: there are {names}: give one of them")
         raise UserError(f"{given}: no token set there (looked for {found} and {path}/{MANIFEST})")
     return found
 

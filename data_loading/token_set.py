@@ -46,6 +46,8 @@ _SHARDS_SHAPE = {
     "earlier": [str],
     "generations": [{"sources": int, "tokens": int, "shards": int}],
 }
+_FACTS = {"documents": int, "tokens": int, "cleaned": {"bytes": int}, "duplicates": {"bytes": int}}
+"""What a source may have besides."""
 _ATTEMPTS = 5
 _warned: set[Path] = set()
 """Lone files that this process was warned of."""
@@ -173,6 +175,10 @@ def _contradiction(manifest: dict[str, Any]) -> str | None:
         return "fingerprint is not that of its sources, tokenizer and options"
     if tokenizer["eot_id"] is not None and not 0 <= tokenizer["eot_id"] < tokenizer["vocab_size"]:
         return f"tokenizer.eot_id {tokenizer['eot_id']} is outside its {tokenizer['vocab_size']:,} ids"
+    for number, source in enumerate(manifest["sources"]):
+        wrong = _first_difference(source, {key: _FACTS[key] for key in source.keys() & _FACTS}, "")
+        if wrong is not None:
+            return f"of its sources.{number} {wrong}"
     for shard in manifest.get("shards", ()):
         if Path(shard["name"]).name != shard["name"]:
             return f"the shard {shard['name']!r} is no file of its folder"

@@ -33,13 +33,18 @@ TOKENIZER_FILES = (
 )
 _CONFIG = "config.json"
 """Of a model; not kept."""
-_LIKE_GPT2 = ("GPT2", "CodeGen")
-"""Classes of transformers that split by GPT-2's pattern, change nothing in the text and end it like GPT-2.
-
-Others end it with another token (Roberta, Bart, Longformer, LED, Deberta) or put a space before it
-(Blenderbot), and no file needs to say so.
-"""
-_MODELS_LIKE_GPT2 = ("gpt2", "gpt_neo", "gptj", "codegen")
+_LIKE_GPT2 = ("GPT2", "Roberta", "Bart", "Longformer", "LED", "Deberta", "CodeGen")
+"""Classes of transformers that split by GPT-2's pattern and change nothing in the text."""
+_MODELS_LIKE_GPT2 = (
+    *("gpt2", "gpt_neo", "gptj", "opt", "codegen", "roberta", "bart", "longformer", "led"),
+    "deberta",
+)
+_OTHER_ENDS = {
+    **dict.fromkeys(("Roberta", "Bart", "Longformer", "LED"), "</s>"),
+    **dict.fromkeys(("roberta", "bart", "longformer", "led", "opt"), "</s>"),
+    **dict.fromkeys(("Deberta", "deberta"), "[SEP]"),
+}
+"""The eos_token of those that have another one than GPT-2 where their files name none."""
 _SPECIAL = re.compile(r"[<\[].*[>\]]")
 _UNREACHABLE_ALLOWED = 64
 
@@ -167,14 +172,22 @@ def _check_like_gpt2(folder: Path, config: dict[str, Any]) -> None:
     model = _read_json(folder / _CONFIG) if (folder / _CONFIG).is_file() else {}
     given = config.get("tokenizer_class") or model.get("tokenizer_class")
     if given is None:
-        known, what = model.get("model_type", "gpt2") in _MODELS_LIKE_GPT2, f"model {model.get('model_type')}"
+        kind, what = str(model.get("model_type", "gpt2")), f"model {model.get('model_type')}"
+        known = kind in _MODELS_LIKE_GPT2
     else:
-        known = str(given).removesuffix("Fast").removesuffix("Tokenizer") in _LIKE_GPT2
-        what = f"class {given}"
+        kind, what = str(given).removesuffix("Fast").removesuffix("Tokenizer"), f"class {given}"
+        known = kind in _LIKE_GPT2
     if not known:
         raise UserError(
             f"{folder}: vocab.json and merges.txt are of the {what}, which may divide or end text otherwise "
             "than GPT-2. Only a tokenizer.json says how. Make one: "
+            f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
+        )
+
+    if kind in _OTHER_ENDS and not any(token for _, token in _named_ends(folder)):
+        raise UserError(
+            f"{folder}: vocab.json and merges.txt are of the {what}, whose end of text is "
+            f"{_OTHER_ENDS[kind]!r}, and no file there says so. Make a tokenizer.json: "
             f"AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
         )
 

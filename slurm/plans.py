@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import experiment_utils
@@ -21,6 +23,9 @@ log = logging.getLogger("slurm")
 def plan_all(configs: Iterable[Config], *, tokenize: bool) -> list[Plan]:
     """The plan of each configuration, in order.
 
+    Where more was appended to the data since, a run of it that was begun before and is not done is gone on
+    with, on the data that it began with.
+
     Raises:
         UserError: the problems of all of them, each once.
     """
@@ -32,7 +37,8 @@ def plan_all(configs: Iterable[Config], *, tokenize: bool) -> list[Plan]:
     problems: dict[Problem, None] = {}
     for config in configs:
         try:
-            plans.append(make_plan(config, tokenize=tokenize, log=log.info, prepare=prepare))
+            plan = make_plan(config, tokenize=tokenize, log=log.info, prepare=prepare)
+            plans.append(_begun_before(plan, config, prepare) or plan)
         except UserError as error:
             problems |= dict.fromkeys(error.problems)
     if problems:
@@ -40,12 +46,42 @@ def plan_all(configs: Iterable[Config], *, tokenize: bool) -> list[Plan]:
     return plans
 
 
+def _begun_before(plan: Plan, config: Config, prepare: Callable[..., Data]) -> Plan | None:
+    """The plan of a run of the same command, not done, that began on less of the same data."""
+    from training.plan import make_plan
+
+    if plan.identity is None or plan.folder is None or plan.state is not None:
+        return None
+    begun = plan.folder.parent.glob(f"{glob.escape(experiment_utils.run_name(plan.config, ''))}*/status.json")
+    for status in sorted(begun, key=lambda path: path.stat().st_mtime, reverse=True):
+        if experiment_utils.state_of(status.parent) == "done":
+            continue
+        data = experiment_utils.read_run(status.parent).get("data") or {}
+        if plan.data is None or any(data.get(key) != plan.data[key] for key in ("path", "val_path")):
+            continue
+        try:
+            versions = tuple(data["sets"])
+            earlier = make_plan(config, tokenize=False, prepare=partial(prepare, versions=versions))
+        except (KeyError, UserError):  # what it read is no longer there
+            continue
+        if earlier.folder == status.parent:
+            log.info(
+                "%s has grown; %s is not done and goes on with the %s tokens that it began with. For a new "
+                "run on all of them: study.name=NAME",
+                data["path"],
+                earlier.folder.name,
+                format_count(earlier.data["tokens"] if earlier.data else 0),
+            )
+            return earlier
+    return None
+
+
 def _once(prepare_data: Callable[..., Data]) -> Callable[..., Data]:
     """The same, asked once for each dataset and tokenizer: the runs of a sweep mostly share theirs."""
     asked: dict[str, Data | UserError] = {}
 
     def prepare(dataset: Dataset, tokenizer: Tokenizer, **how: Any) -> Data:
-        key = repr((dataset, tokenizer))
+        key = repr((dataset, tokenizer, how.get("versions")))
         if key not in asked:
             try:
                 asked[key] = prepare_data(dataset, tokenizer, **how)

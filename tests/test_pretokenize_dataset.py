@@ -10,6 +10,7 @@ import io
 import json
 import os
 import pty
+import shlex
 import shutil
 import signal
 import subprocess
@@ -434,6 +435,12 @@ class TestBadInput:
             (["Datasets/my.txt", "--output", "folder.npy"], "is a folder; expected a file name"),
             (["Datasets/my.txt", "--engine", "magic"], "--engine magic: choices are auto, bytes, fastokens"),
             (["Datasets/my.txt", "--workers", "-1"], "--workers -1: expected 0 or more"),
+            (["Datasets/my.txt", "--workers", "100000"], "--workers 100,000: expected at most "),
+            (["Datasets/my.txt", "--run-limit", "0"], "--run-limit 0: expected a size above 0"),
+            (
+                ["Datasets/my.txt", "--tokenizer", "Datasets/my.txt"],
+                "my.txt is a file; give the folder that it lies in: --tokenizer Datasets",
+            ),
             (
                 ["Datasets/my.txt", "--tokenizer", "gpt5"],
                 "--tokenizer gpt5: no such folder. Choices: bytes, gpt2",
@@ -593,6 +600,45 @@ class TestShards:
         assert "up to date" in again.stdout
         assert run(tmp_path, "verify", "a").returncode == 0
         assert "9,602 in" in run(tmp_path, "inspect", "a").stdout
+
+    def test_what_cannot_be_held_out_is_told_before_the_other_half_grows(self, tmp_path: Path) -> None:
+        for name in "abcd":
+            (tmp_path / f"{name}.txt").write_text(f"The water {name}.\n" * 300)
+        how = ["--tokenizer", "bytes", "--output", "s"]
+        assert run(tmp_path, "a.txt", "--val", "b.txt", *how, "--tokens-per-shard", "1K").returncode == 0
+        held = (tmp_path / "s_train/manifest.json").read_bytes()
+        done = run(tmp_path, "c.txt", "--val", "b.txt", *how, "--append")
+        assert (done.returncode, "b.txt is in s_validation already" in done.stderr) == (2, True), done.stderr
+        assert (tmp_path / "s_train/manifest.json").read_bytes() == held
+        assert run(tmp_path, "c.txt", "--val", "d.txt", *how, "--append").returncode == 0
+        told = run(tmp_path, "verify", "s")
+        assert told.returncode == 2
+        assert "there are s_train and s_validation: give one of them" in told.stderr
+
+    @pytest.mark.parametrize("held_out", [False, True])
+    def test_exports_of_a_set_that_grows(self, held_out: bool, tmp_path: Path) -> None:
+        (tmp_path / "a.txt").write_text("The water rose.\n--\n" * 300)
+        (tmp_path / "b c.txt").write_text("The water fell.\n--\n" * 300)
+        form = ["--tokens-per-shard", "1K", *(["--val-fraction", "0.1"] if held_out else [])]
+        how = ["--tokenizer", "bytes", "--document-separator=--"]
+        assert run(tmp_path, "a.txt", *how, *form, "--format", "megatron,nanogpt").returncode == 0
+        append = ["b c.txt", *how, "--output", "a", "--append"]
+        refused = run(tmp_path, *append, "--format", "nanogpt")
+        assert refused.returncode == (2 if held_out else 0)
+        assert ("has room for one held-out part" in refused.stderr) == held_out
+        more = run(tmp_path, *append)
+        warned = [line for line in more.stderr.splitlines() if line.startswith("WARNING: a.")]
+        assert [line.split()[1] for line in warned] == ["a.megatron", "a.nanogpt"][: 1 + held_out]
+        told = run(tmp_path, "verify", "a").stderr
+        assert warned[0].partition("set before this. ")[2] in told
+        command = shlex.split(warned[0].partition("writes the export anew: ")[2])
+        assert command[:2] == ["python", "pretokenize_dataset.py"]
+        again = run(tmp_path, *command[2:])
+        assert again.returncode == 0, again.stderr
+        if held_out:
+            assert "remove the export (rm -r a.nanogpt)" in warned[1]
+            shutil.rmtree(tmp_path / "a.nanogpt")
+        assert run(tmp_path, "verify", "a").returncode == 0
 
     @pytest.mark.parametrize(
         ("flags", "told"),

@@ -17,7 +17,7 @@ from data_loading.formats.files import ExportWriter
 from data_loading.formats.format import Format
 from data_loading.formats.record import RECORD, Record, read_record, record_of
 from data_loading.set_files import disk_errors
-from data_loading.token_set import TokenSet, open_token_set
+from data_loading.token_set import TokenSet, open_token_set, read_manifest
 from data_loading.tokenizer import Tokenizer
 from memory import format_bytes, stage
 
@@ -47,14 +47,23 @@ class Exported:
         return f"{self.path}/: {' and '.join(parts)} for {self.format}, {files} of {size}{done}"
 
 
-def check_exports(formats: Sequence[Format], sets: Sequence[Path], tokenizer: Tokenizer) -> None:
+def check_exports(
+    formats: Sequence[Format], sets: Sequence[Path], tokenizer: Tokenizer, *, append: bool = False
+) -> None:
     """Before anything is made: can these sets be written so, and is the place free?
+
+    append: more is to be appended to them.
 
     Raises:
         UserError: all problems at once.
     """
     problems = []
     for format_ in formats:
+        if append and format_.has_val and len(sets) == 1 and "val" in (read_manifest(sets[0]) or {}):
+            problems.append(
+                f"--format {format_.name} has room for one held-out part, and with --append {sets[0]} "
+                "holds out one for each text that was appended. Leave it out, or tokenize all texts together"
+            )
         problem = format_.problem(tokenizer)
         if problem is not None:
             problems.append(f"--format {format_.name}: {problem}. Leave it out, or choose another tokenizer")

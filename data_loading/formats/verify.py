@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,8 @@ from data_loading.formats import FORMATS, load_format
 from data_loading.formats.contents import SLICE_TOKENS, ArrayLike, Split
 from data_loading.formats.format import Format, NotThisFormat, Reading
 from data_loading.formats.record import RECORD, Record, read_record
-from data_loading.token_set import TokenSet, open_token_set
+from data_loading.set_files import SetFiles
+from data_loading.token_set import TokenSet, open_token_set, read_manifest
 
 MEND = "Remove the export ({folder}) and type the command that made it again, with --format {format}"
 
@@ -69,11 +72,62 @@ def _findings(folder: Path) -> Iterator[Finding]:
         return
     yield Finding(f"{what}: format", True, f"can be read as {record.format}", mend)
     sets, finding = _sets(folder, record)
-    yield Finding(f"{what}: set", finding.ok, finding.told, mend)
+    yield Finding(f"{what}: set", finding.ok, finding.told, _mend_after_append(folder, record) or mend)
     if finding.ok:
         wrong = _difference(format_, record, reading, sets)
         total = sum(map(len, reading.tokens.values()))
         yield Finding(f"{what}: tokens", wrong is None, wrong or f"{total:,} are those of the set", mend)
+
+
+def stale_beside(tokens: Path) -> Iterator[tuple[Path, str]]:
+    """(folder, how it is mended) of each export beside a set to which more was appended since."""
+    for name in FORMATS:
+        folder = tokens.with_name(f"{tokens.name}.{name}")
+        try:
+            record = read_record(folder)
+        except UserError:
+            continue
+        if record is not None and _sets(folder, record)[1].ok is False:
+            mend = _mend_after_append(folder, record)
+            yield folder, mend or MEND.format(folder=folder, format=record.format)
+
+
+def _mend_after_append(folder: Path, record: Record) -> str | None:
+    """What to do with an export of a set that has grown since; None where it has not."""
+    tokens = folder.parent / record.sets[0]["name"]
+    try:
+        manifest = read_manifest(tokens)
+    except UserError:
+        return None
+    generations = manifest.get("generations", []) if manifest else []
+    if manifest is None or len(generations) < 2:
+        return None
+    parts = len(manifest.get("val", {}).get("ranges", []))
+    last = manifest["sources"][-generations[-1]["sources"] :]
+    texts = [tokens.parent / source["path"] for source in last]
+    why = None
+    if parts > 1 and load_format(record.format).has_val:
+        why = f"which holds out {parts} parts now, and {record.format} has room for one"
+    elif not all(text.is_file() for text in texts):
+        why = "and not all of that text is here"
+    if why is not None:
+        remove = shlex.join(["rm", "-r", str(folder)])
+        return (
+            f"More was appended to {tokens}, {why}: remove the export ({remove}), and tokenize all texts "
+            "together for one of them all"
+        )
+    flags = ["--tokenizer", str(SetFiles(tokens).tokenizer), "--output", str(tokens), "--append"]
+    flags += [*_flags_of(manifest["options"]), "--format", record.format]
+    command = shlex.join(["python", "pretokenize_dataset.py", *map(str, texts), *flags])
+    return f"More was appended to {tokens}. This writes the export anew: {command}"
+
+
+def _flags_of(options: dict[str, Any]) -> Iterator[str]:
+    """What was typed for the options of a manifest."""
+    usual = {"encoding": "utf-8", "errors": "strict", "special_tokens": "text"}
+    for name in ("document_separator", "text_field", "clean", "dedup", *usual):
+        if options.get(name) not in (None, usual.get(name)):
+            yield f"--{name.replace('_', '-')}={options[name]}"
 
 
 def _count(record: Record) -> str:

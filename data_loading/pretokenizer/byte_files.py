@@ -11,16 +11,18 @@ from typing import Any, Protocol
 from conf import UserError
 from data_loading.content_hash import ContentHash
 from data_loading.pretokenizer.compression import (
-    HEAD_BYTES,
     Compression,
     compression_of,
     decompressed,
     is_cut_short,
+    looks_damaged,
 )
 
 READ_BYTES = 1 << 20
 SAMPLE_BYTES = 360 << 10
 _BITE_BYTES = 512
+_HEAD_BYTES = 64
+"""From which is seen what kind of file it is."""
 
 
 class ByteStream(Protocol):
@@ -75,7 +77,10 @@ class ByteFile:
     _facts: dict[str, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_name(str(self.path.resolve()))
+        try:
+            check_name(str(self.path.resolve()))
+        except RuntimeError:  # what pathlib makes of it before Python 3.13
+            raise UserError(f"{self.path} is a link that leads back to itself: remove it (rm)") from None
         try:
             self._stat = self.path.stat()
             if self.path.is_dir():
@@ -86,7 +91,7 @@ class ByteFile:
                     "program writes is taken from standard input: PROGRAM | python pretokenize_dataset.py -"
                 )
             with open(self.path, "rb", buffering=0) as file:
-                self.head = file.read(HEAD_BYTES)
+                self.head = file.read(_HEAD_BYTES)
         except FileNotFoundError:
             raise UserError(f"{self.path}: no such text file") from None
         except OSError as error:
@@ -98,6 +103,12 @@ class ByteFile:
         if is_cut_short(self.head, self.path.suffix.lower()):
             raise UserError(
                 f"{self.path} is cut short: it ends after {self.total_bytes} bytes. Copy or download it again"
+            )
+        if self.compression is None and looks_damaged(self.head, self.path.suffix.lower()):
+            raise UserError(
+                f"{self.path} is compressed by its name, but begins with {self.head[:6]!r}, neither so nor "
+                "as a text: it is damaged. Copy or download it again; a text that is not compressed needs "
+                "another name"
             )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import lzma
 import sys
 import zlib
@@ -107,6 +108,15 @@ def is_cut_short(head: bytes, suffix: str) -> bool:
     """Whether all of a file is less than the first bytes by which a compression is known."""
     magics = (magic for found in _COMPRESSIONS for magic in found.magics)
     return suffix in SUFFIXES and any(len(head) < len(magic) and magic.startswith(head) for magic in magics)
+
+
+def looks_damaged(head: bytes, suffix: str) -> bool:
+    """Whether a file is compressed by its name, but begins neither so nor as a text."""
+    try:
+        text = codecs.utf_8_decode(head, "strict", False)[0]
+    except UnicodeDecodeError:
+        return suffix in SUFFIXES
+    return suffix in SUFFIXES and not text.isprintable() and any(c < " " and not c.isspace() for c in text)
 
 
 def decompressed(

@@ -189,11 +189,12 @@ class _Room:
         if spilt > memory_bytes // 4:  # else they stay in memory
             self._check(spilt + units // 8)
 
-    def check_while(self, spilt_bytes: int) -> None:
-        """Raises UserError."""
-        total, done = self.pass_.total_bytes, self.pass_.done_bytes
+    def check_while(self, spilt_bytes: int, next_bytes: int) -> None:
+        """Before more is written. Raises UserError."""
+        total, done, soon = self.pass_.total_bytes, self.pass_.done_bytes, spilt_bytes + next_bytes
         if total and done and done < total:
-            self._check(spilt_bytes * total // done - spilt_bytes)
+            next_bytes = soon * total // done - spilt_bytes
+        self._check(next_bytes)
 
     def _check(self, needed: int) -> None:
         free = shutil.disk_usage(self.folder).free

@@ -167,10 +167,9 @@ def goes_on(files: SetFiles, job: str, inputs: Inputs, options: Options) -> bool
         return True
     if earlier is not None and earlier != job and not options.overwrite:
         raise UserError(
-            f"{files.partial} holds an unfinished tokenization of another text, or with another tokenizer or "
-            "option. Give the ones it was begun with to go on with it, or "
-            + ("remove it" if options.append else "--overwrite")
-            + " to begin again"
+            f"{files.partial} holds an unfinished tokenization of another text (by its path, size or time of "
+            "change), or with another tokenizer or option. Give the ones it was begun with to go on with it, "
+            "or " + ("remove it" if options.append else "--overwrite") + " to begin again"
         )
     return False
 

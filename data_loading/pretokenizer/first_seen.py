@@ -28,11 +28,11 @@ class FirstSeen:
     """Finds out which of numbered hashes are repetitions; used once.
 
     folder: for files, which are removed as they are worked off. memory_bytes: at least
-    LEAST_MEMORY_BYTES. on_spill: told of the bytes written so far, before more are.
+    LEAST_MEMORY_BYTES. on_spill: told of the bytes written so far, and of how many follow, before they do.
     """
 
     def __init__(
-        self, folder: Path, memory_bytes: int, on_spill: Callable[[int], None] = lambda spilt_bytes: None
+        self, folder: Path, memory_bytes: int, on_spill: Callable[[int, int], None] = lambda *_: None
     ) -> None:
         self.spilt_bytes = 0
         self.repeated = 0
@@ -90,6 +90,7 @@ class FirstSeen:
         return is_first
 
     def _note(self, numbers: np.ndarray) -> None:
+        self._on_spill(self.spilt_bytes, numbers.nbytes)
         self.repeated += len(numbers)
         windows = numbers // np.uint64(self._window)
         for window in np.unique(windows):
@@ -99,12 +100,12 @@ class FirstSeen:
     def _spill(self, depth: int, name: str) -> None:
         """Write what is in memory to files by byte `depth` of the hash, and forget it."""
         records = self._records[:, : self._count][:, self._firsts()]
+        self._on_spill(self.spilt_bytes, records.nbytes)
         self._count = 0
         half, shift = divmod(depth % HASH_BYTES, 8)
         parts = (records[half] >> np.uint64(56 - 8 * shift)).astype(np.uint8)
         order = np.argsort(parts, kind="stable")
         ends = np.cumsum(np.bincount(parts, minlength=256))
-        self._on_spill(self.spilt_bytes)
         for part, (begin, end) in enumerate(zip(ends - np.diff(ends, prepend=0), ends, strict=True)):
             if end > begin:
                 rows = records[:, order[begin:end]].T

@@ -122,6 +122,19 @@ def check_options(options: Options, output: Path) -> None:
         raise UserError(f"{output}: a set of shards is a folder; choose a name without .npy with --output")
 
 
+def check_all_append(
+    sources: Sequence[Source], tokenizer: Tokenizer, outputs: Sequence[Path], options: Options
+) -> None:
+    """Before the first of several sets grows: whether all of them can.
+
+    Raises:
+        UserError: one cannot grow by its source.
+    """
+    for source, output in zip(sources, outputs, strict=True):
+        inputs = source if isinstance(source, Inputs) else Inputs([source])
+        base_of(SetFiles(output), inputs, tokenizer, options)
+
+
 def command_for(text: str | Sequence[str], tokenizer: str, *arguments: str) -> str:
     """What a user types to tokenize this, or these."""
     parts = ["python", "pretokenize_dataset.py", *([text] if isinstance(text, str) else text)]

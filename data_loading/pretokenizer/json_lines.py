@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from conf import UserError
 from data_loading.content_hash import ContentHash
-from data_loading.pretokenizer.blocks import Chunk, Mark
+from data_loading.pretokenizer.blocks import Chunk, Mark, Undecodable
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, ByteFile, ByteStream
 from data_loading.pretokenizer.json_parts import longest_string
 from data_loading.pretokenizer.longest import LONGEST_BYTES, LineTooLong, too_long
@@ -34,6 +34,10 @@ _SEARCHED_BYTES = 64 << 20
 
 class BadLine(ValueError):
     """Why a line is no document."""
+
+
+class NoText(BadLine):
+    """It has bytes that its encoding has not."""
 
 
 @dataclass
@@ -96,7 +100,10 @@ class JsonLines(OfStream):
             try:
                 document = self._document(line)
             except BadLine as why:
-                self.tolerance.refuse(f"{name}: {self._place(number, offset)} {why}")
+                try:
+                    self.tolerance.refuse(f"{name}: {self._place(number, offset)} {why}")
+                except UserError as error:
+                    raise (Undecodable(str(error)) if isinstance(why, NoText) else error) from None
                 self._skipped += 1
                 continue
             if document:
@@ -260,7 +267,7 @@ def parse_line(line: bytes) -> Any:
     try:
         return json.loads(line.decode())
     except UnicodeDecodeError as error:
-        raise BadLine(
+        raise NoText(
             f"is not utf-8 at its byte {error.start:,} (0x{line[error.start]:02x}); --encoding and --errors "
             "say how to read it"
         ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,15 @@ class OfStream:
     @property
     def argument(self) -> str:
         return self._stream.argument
+
+    @property
+    def stream_name(self) -> str:
+        """What messages about its bytes begin with."""
+        return self._stream.name
+
+    def raw(self) -> Iterator[bytes]:
+        """Its bytes from the start, once more."""
+        return (data for data, _ in self._stream.read())
 
     @property
     def plain_file(self) -> ByteFile | None:

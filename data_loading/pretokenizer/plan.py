@@ -272,7 +272,8 @@ def _time(plan: Plan, found: Forecast) -> str:
     processes = f"{plan.workers} processes" if plan.workers else "in this process"
     if plan.seconds is None:
         return f"unknown ({speed}; {processes})"
-    return f"about {format_duration(plan.seconds)} ({processes}; {speed})"
+    beside = ", and what --clean and --dedup take before that" if plan.may_shrink else ""
+    return f"about {format_duration(plan.seconds)}{beside} ({processes}; {speed})"
 
 
 def _disk(plan: Plan) -> str:

@@ -21,7 +21,7 @@ def refuse_repeated_files(base: dict[str, Any], files: SetFiles, inputs: Inputs)
     compressed in one of them only is found by `refuse_repeated_contents`.
 
     Raises:
-        UserError: one of them is there, under whichever name.
+        UserError: one of them is there, under whichever name, or was there and has changed since.
     """
     known = list(_known_sources(base, files))
     for part in inputs.parts:
@@ -30,16 +30,20 @@ def refuse_repeated_files(base: dict[str, Any], files: SetFiles, inputs: Inputs)
             continue
         stat, hashes = path.stat(), dict[int | None, str]()
         for there, source in known:
+            is_it = path.resolve() == (there.tokens.parent / source["path"]).resolve()
             if stat.st_size not in (source["bytes"], source.get("text_bytes")):
+                if is_it:
+                    raise _changed(path, f"{source['bytes']:,} bytes, and has {stat.st_size:,} now", there)
                 continue
-            named = (there.tokens.parent / source["path"]).resolve()
-            if (path.resolve(), stat.st_mtime_ns) == (named, source.get("mtime_ns")):
+            if is_it and stat.st_mtime_ns == source.get("mtime_ns"):
                 raise _repeated(str(path), source, there, files)
             length = source.get("read_bytes")
             if length not in hashes:
                 hashes[length] = content_hash_of(path, length)
             if hashes[length] == source["content_hash"]:
                 raise _repeated(str(path), source, there, files)
+            if is_it:
+                raise _changed(path, "another content", there)
 
 
 def refuse_repeated_contents(
@@ -64,6 +68,15 @@ def _known_sources(base: dict[str, Any], files: SetFiles) -> Iterator[tuple[SetF
         manifest = read_manifest(beside.tokens)
         for source in manifest["sources"] if manifest else ():
             yield beside, source
+
+
+def _changed(path: Path, before: str, there: SetFiles) -> UserError:
+    return UserError(
+        f"--append: {path} is in {there.tokens} already, as it was before: it had {before}. What is in both "
+        "would stand there twice, and the set could not be held against its text any more. Put what is new "
+        "into a file of another name and append that, or make the set anew, with --overwrite instead of "
+        "--append"
+    )
 
 
 def _repeated(name: str, source: dict[str, Any], there: SetFiles, files: SetFiles) -> UserError:

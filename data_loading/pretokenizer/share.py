@@ -15,7 +15,8 @@ from data_loading.pretokenizer.file_share import FileShare
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.json_lines import JsonLines
 from data_loading.pretokenizer.source import Pieces, Source
-from data_loading.pretokenizer.tables import TableFile, _Parts
+from data_loading.pretokenizer.table_parts import Parts
+from data_loading.pretokenizer.tables import TableFile
 from data_loading.pretokenizer.texts import TextFile
 
 
@@ -154,7 +155,7 @@ class TableShare(TableFile):
         parts = self._open()
         self.total_bytes = self._file.total_bytes * len(self._rows(parts)) // max(1, parts.rows)
 
-    def _range(self, parts: _Parts) -> range:
+    def _range(self, parts: Parts) -> range:
         return self.asked
 
     def facts(self) -> list[dict[str, Any]]:

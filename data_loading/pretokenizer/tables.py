@@ -5,24 +5,21 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from conf import UserError
 from data_loading.checked import text_difference
 from data_loading.pretokenizer.blocks import Chunk, Mark
-from data_loading.pretokenizer.byte_files import READ_BYTES, SAMPLE_BYTES, ByteFile
+from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, ByteFile
 from data_loading.pretokenizer.json_lines import TEXT_FIELD
 from data_loading.pretokenizer.longest import LONGEST_BYTES, CellTooLong, too_long
 from data_loading.pretokenizer.source import Pieces, Sample
+from data_loading.pretokenizer.table_parts import ArrowParts, ParquetParts, Parts, is_text
 from data_loading.pretokenizer.texts import check_errors
 from data_loading.set_files import SetFiles
 
 PARQUET_MAGIC = b"PAR1"
-BATCH_BYTES = 4 << 20
-"""Text that is taken out of a file at a time."""
-_MOST_ROWS = 1024
 
 
 @dataclass
@@ -30,7 +27,7 @@ class TableFile:
     """A parquet file, or one in Arrow's stream format (what `datasets` writes with save_to_disk).
 
     Rows without a value are left out and counted. Memory: a batch of rows, or the longest one, which may
-    have `longest_bytes`.
+    have `longest_bytes`; a page of a parquet file (1 MB as most programs write them) is decompressed whole.
     """
 
     path: Path
@@ -53,7 +50,7 @@ class TableFile:
         except ImportError:
             raise UserError(f"reading {self.path} needs the package pyarrow: pip install pyarrow") from None
         is_parquet = self._file.head.startswith(PARQUET_MAGIC) or self.path.suffix == ".parquet"
-        self._parts: type[_Parts] = _ParquetParts if is_parquet else _ArrowParts
+        self._parts: type[Parts] = ParquetParts if is_parquet else ArrowParts
         self._check_column(self._open().schema)
 
     def _check_column(self, schema: Any) -> None:
@@ -64,8 +61,8 @@ class TableFile:
                 f"{self.path} has no column {self.text_field!r}; columns: {names} (--text-field NAME)"
             )
         kind = schema.field(self.text_field).type
-        if not _is_text(kind):
-            texts = [column.name for column in schema if _is_text(column.type)]
+        if not is_text(kind):
+            texts = [column.name for column in schema if is_text(column.type)]
             raise UserError(
                 f"{self.path}: column {self.text_field!r} holds {kind}, expected strings; columns that do: "
                 f"{', '.join(map(repr, texts)) or 'none'} (--text-field NAME)"
@@ -111,22 +108,22 @@ class TableFile:
     def file(self) -> ByteFile:
         return self._file
 
-    def _starts(self, parts: _Parts) -> list[int]:
+    def _starts(self, parts: Parts) -> list[int]:
         return [self._file.total_bytes * before // max(1, parts.rows) for before in parts.rows_before]
 
-    def _range(self, parts: _Parts) -> range:
+    def _range(self, parts: Parts) -> range:
         """The parts that are read."""
         return range(parts.count)
 
-    def _rows(self, parts: _Parts) -> range:
+    def _rows(self, parts: Parts) -> range:
         """The rows in them."""
         borders, asked = [*parts.rows_before, parts.rows], self._range(parts)
         return range(borders[asked.start], borders[asked.stop])
 
-    def _bytes_before(self, parts: _Parts) -> int:
+    def _bytes_before(self, parts: Parts) -> int:
         return self._file.total_bytes * self._rows(parts).start // max(1, parts.rows)
 
-    def _open(self) -> _Parts:
+    def _open(self) -> Parts:
         return next(self._told(iter([None]), lambda _: self._parts(self.path, self.text_field)))
 
     def _told(self, values: Iterator[Any], then: Callable[[Any], Any] = lambda value: value) -> Iterator[Any]:
@@ -145,7 +142,7 @@ class TableFile:
                 ) from None
             yield value
 
-    def _batches(self, parts: _Parts, part: int) -> Iterator[tuple[list[bytes | None], int]]:
+    def _batches(self, parts: Parts, part: int) -> Iterator[tuple[list[bytes | None], int]]:
         """What a part holds. Raises UserError also for a cell that is too long."""
         row = parts.rows_before[part]
         try:
@@ -205,92 +202,3 @@ class TableFile:
 
     def differs(self, facts: list[dict[str, Any]], files: SetFiles) -> str | None:
         return text_difference(self.path, facts[0] if len(facts) == 1 else {}, files)
-
-
-class _Parts(Protocol):
-    """Row groups or batches of a file. kind: for messages. schema: pyarrow's. rows: in all of them."""
-
-    kind: str
-    count: int
-    rows: int
-    rows_before: list[int]
-    schema: Any
-
-    def __init__(self, path: Path, column: str) -> None: ...
-
-    def read(self, part: int, longest_bytes: int) -> Iterator[tuple[list[bytes | None], int]]:
-        """(values of the column, about how many bytes of the file are done). Raises CellTooLong."""
-        ...
-
-
-class _ParquetParts:
-    kind = "parquet"
-
-    def __init__(self, path: Path, column: str) -> None:
-        import pyarrow.parquet as pq
-
-        # Buffered, a column is read page by page; a row group may be as large as the file.
-        self._file = pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BYTES)
-        self._column, self._bytes = column, path.stat().st_size
-        self.schema, self.count = self._file.schema_arrow, self._file.num_row_groups
-        groups = [self._file.metadata.row_group(number).num_rows for number in range(self.count)]
-        self.rows, self.rows_before = sum(groups), [0, *accumulate(groups)][:-1]
-
-    def read(self, part: int, longest_bytes: int) -> Iterator[tuple[list[bytes | None], int]]:
-        metadata = self._file.metadata
-        before = sum(metadata.row_group(number).num_rows for number in range(part))
-        group = metadata.row_group(part)
-        a_row = max(1, group.total_byte_size // max(1, group.num_rows))
-        rows = max(1, min(_MOST_ROWS, BATCH_BYTES // a_row))
-        for batch in self._file.iter_batches(rows, [part], [self._column], use_threads=False):
-            before += len(batch)
-            yield _values(batch.column(0), longest_bytes), self._bytes * before // max(1, metadata.num_rows)
-
-
-class _ArrowParts:
-    """Batches of a stream: all of them lie in one mapped file."""
-
-    kind = "an Arrow stream"
-
-    def __init__(self, path: Path, column: str) -> None:
-        import pyarrow as pa
-
-        self._map = pa.memory_map(str(path))
-        reader = pa.ipc.open_stream(self._map)
-        self.schema, self._column = reader.schema, column
-        self._batches, self._ends = [], []
-        for batch in reader:
-            self._batches.append(batch)
-            self._ends.append(self._map.tell())
-        self.count = len(self._batches)
-        lengths = [len(batch) for batch in self._batches]
-        self.rows, self.rows_before = sum(lengths), [0, *accumulate(lengths)][:-1]
-
-    def read(self, part: int, longest_bytes: int) -> Iterator[tuple[list[bytes | None], int]]:
-        column = self._batches[part].column(self._column)
-        rows = max(1, min(_MOST_ROWS, BATCH_BYTES * len(column) // max(1, column.nbytes)))
-        for start in range(0, len(column), rows):
-            yield _values(column.slice(start, rows), longest_bytes), self._ends[part]
-
-
-def _is_text(kind: Any) -> bool:
-    """kind: pyarrow's type of a column."""
-    import pyarrow as pa
-
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-
-
-def _values(column: Any, longest_bytes: int) -> list[bytes | None]:
-    """Raises CellTooLong before a long one is copied."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    column = column.cast(pa.large_string())
-    sizes = pc.binary_length(column)
-    longest = pc.max(sizes).as_py() or 0
-    if longest > longest_bytes:
-        raise CellTooLong(pc.index(sizes, longest).as_py(), longest)
-    return column.cast(pa.large_binary()).to_pylist()

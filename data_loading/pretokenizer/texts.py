@@ -47,15 +47,6 @@ class TextFile(OfStream):
             "document_separator": self.document_separator,
         }
 
-    @property
-    def stream_name(self) -> str:
-        """What messages about its bytes begin with."""
-        return self._stream.name
-
-    def raw(self) -> Iterator[bytes]:
-        """Its bytes from the start, once more."""
-        return (data for data, _ in self._stream.read())
-
     def chunks(self, start: Mark | None = None, pieces: Pieces | None = None) -> Iterator[Chunk]:
         content = (pieces or Pieces()).content_hash(0)
         if self.encoding == "utf-8":

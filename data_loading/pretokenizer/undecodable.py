@@ -7,9 +7,9 @@ import codecs
 from conf import UserError
 from data_loading.pretokenizer.blocks import HOW_ENCODED, Undecodable
 from data_loading.pretokenizer.inputs import Inputs
+from data_loading.pretokenizer.of_stream import OfStream
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.tables import TableFile
-from data_loading.pretokenizer.texts import TextFile
 from data_loading.pretokenizer.wrapped import unwrapped
 
 _TABLES_ARE_UTF8 = "Tables hold UTF-8: write it again with this text decoded"
@@ -26,7 +26,7 @@ def with_count(error: Undecodable, source: Source) -> UserError:
         if isinstance(part, TableFile) and str(error).startswith(f"{part.path}, row "):
             return UserError(str(error).replace(HOW_ENCODED, _TABLES_ARE_UTF8))
         if (
-            isinstance(part, TextFile)
+            isinstance(part, OfStream)
             and part.can_continue
             and str(error).startswith(f"{part.stream_name}: ")
         ):
@@ -34,7 +34,7 @@ def with_count(error: Undecodable, source: Source) -> UserError:
     return error
 
 
-def _told(text: TextFile) -> str:
+def _told(text: OfStream) -> str:
     bad = read = 0
 
     def count(error: UnicodeError) -> tuple[str, int]:

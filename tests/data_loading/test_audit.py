@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import shutil
@@ -16,6 +17,7 @@ from conf import UserError
 from data_loading.audit import audit
 from data_loading.pretokenizer import manifest as manifests
 from data_loading.pretokenizer import writer
+from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
@@ -103,6 +105,8 @@ def test_a_whole_set_has_nothing_wrong(made: Path) -> None:
     (lambda p: edit_manifest(p, lambda m: m.update(documents=3)), {"documents"}),
     (lambda p: edit_manifest(p, lambda m: m["sources"][0].update(documents=3)), {"shares of sources"}),
     (lambda p: edit_manifest(p, lambda m: m["sources"][0].update(tokens=3)), {"shares of sources"}),
+    (lambda p: edit_manifest(p, lambda m: m["sources"][0].update(tokens="3")), {"manifest"}),
+    (lambda p: edit_manifest(p, lambda m: m["sources"][0].update(duplicates={"bytes": None})), {"manifest"}),
     (lambda p: edit_manifest(p, lambda m: m["tokenizer"].update(vocab_size=65_536)), {"tokenizer"}),
     (lambda p: edit_manifest(p, lambda m: m["tokenizer"].update(eot_id=None)), {"tokenizer"}),
     (lambda p: p.with_name("a.tokenizer").joinpath("special_tokens_map.json").write_text("{"), {"tokenizer"}),
@@ -254,11 +258,64 @@ def test_deep_tells_documents_from_what_stands_between_them(
     assert found.get("sample of the text") is (True if limit is None else None)
 
 
+def test_deep_encodes_every_plain_text_again_and_says_of_the_others_why_not(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(f"The words of {name}.\n" * 300)
+    (tmp_path / "d.txt.gz").write_bytes(gzip.compress(b"The words of d.\n" * 300))
+    (tmp_path / "e.jsonl").write_text('{"text": "The words of e."}\n')
+    names = ["a.txt", "b.txt", "c.txt", "d.txt.gz", "e.jsonl"]
+    source = open_inputs([str(tmp_path / name) for name in names], InputOptions())
+    pretokenize(source, BytesTokenizer(), tmp_path / "s.npy", Options(workers=0))
+    (tmp_path / "c.txt").unlink()
+    found = [f for f in audit(tmp_path / "s.npy", deep=True) if f.what == "sample of the text"]
+    assert [finding.ok for finding in found] == [True, True, None, None, None]
+    whys = ["it is not here", "it is compressed", "its documents stand in fields"]
+    assert [finding.told.partition(" is not encoded again: ")[2] for finding in found[2:]] == whys
+    tokens = np.load(tmp_path / "s.npy")
+    tokens[8000:8040] = 32  # inside of b
+    np.save(tmp_path / "s.npy", tokens)
+    found = [f for f in audit(tmp_path / "s.npy", deep=True) if f.what == "sample of the text"]
+    assert [finding.ok for finding in found] == [True, False, None, None, None]
+
+
+def test_shares_that_one_source_lacks(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(f"The words of {name}.\n")
+    source = open_inputs([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], InputOptions())
+    pretokenize(source, BytesTokenizer(), tmp_path / "a.npy", Options(workers=0))
+    edit_manifest(tmp_path / "a.npy", lambda m: m["sources"][1].pop("tokens"))
+    assert wrong(tmp_path / "a.npy") == {
+        "shares of sources": "the manifest has no documents and tokens of b.txt"
+    }
+
+
+@pytest.mark.parametrize("documents", [1, 300])
+def test_what_is_held_out(documents: int, tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(f"The words of {name}.\n--\n" * documents)
+    form = Options(workers=0, shard_tokens=1000, val_fraction=0.2)
+    source = TextFile(tmp_path / "a.txt", document_separator="--")
+    pretokenize(source, BytesTokenizer(), tmp_path / "s", form)
+    whole = (tmp_path / "s/manifest.json").read_text()
+    manifest = json.loads(whole)
+    (start, stop), fraction = manifest["val"]["ranges"][0], manifest["val"]["fraction"]
+    assert fraction == 0.2
+    for ranges in ([[1, 2]], [[start - 1, stop]], [[start, stop - 1]]):
+        manifest["val"]["ranges"] = ranges
+        (tmp_path / "s/manifest.json").write_text(json.dumps(manifest))
+        assert set(wrong(tmp_path / "s")) == {"held out"}
+    (tmp_path / "s/manifest.json").write_text(whole)
+    assert wrong(tmp_path / "s") == {}
+    more = TextFile(tmp_path / "b.txt", document_separator="--")
+    pretokenize(more, BytesTokenizer(), tmp_path / "s", Options(workers=0, append=True))
+    assert wrong(tmp_path / "s") == {}
+
+
 def test_one_place_is_one(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("abc")
     pretokenize(TextFile(tmp_path / "a.txt"), BytesTokenizer(), tmp_path / "a.npy", Options())
     told = {finding.what: finding.told for finding in audit(tmp_path / "a.npy", deep=True)}
-    assert told["sample of the text"] == "the ids of 1 byte from 1 place are there"
+    assert told["sample of the text"] == "the ids of 1 byte from 1 place of a.txt are there"
 
 
 def test_a_text_that_is_empty_now(made: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,18 @@ def test_truncated(tmp_path: Path) -> None:
         path.write_bytes(whole[:length])
         with pytest.raises(UserError, match=r"is no whole \.npy file"):
             open_npy(path)
+
+
+def test_any_damage_to_the_header_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(1000, dtype=np.uint16))
+    whole = path.read_bytes()
+    for bit in range(8 * 128):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with suppress(UserError):  # else a blank is another blank now
+            assert len(open_npy(path)) == 1000
 
 
 def test_raw_tokens_without_header(tmp_path: Path) -> None:

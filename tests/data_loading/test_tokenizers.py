@@ -440,11 +440,13 @@ class TestRefused:
         [
             ("tokenizer_config.json", {"tokenizer_class": "Qwen2Tokenizer"}, False),
             ("tokenizer_config.json", {"tokenizer_class": "CLIPTokenizerFast"}, False),
-            ("tokenizer_config.json", {"tokenizer_class": "RobertaTokenizerFast"}, False),
-            ("tokenizer_config.json", {"tokenizer_class": "BlenderbotTokenizer"}, False),
+            ("tokenizer_config.json", {"tokenizer_class": "BlenderbotTokenizer"}, False),  # prepends a space
             ("config.json", {"model_type": "blenderbot"}, False),
-            ("config.json", {"model_type": "bart"}, False),
-            ("config.json", {"model_type": "opt"}, False),
+            (
+                "tokenizer_config.json",
+                {"tokenizer_class": "RobertaTokenizerFast", "eos_token": "<|endoftext|>"},
+                True,
+            ),
             ("tokenizer_config.json", {"tokenizer_class": "GPT2Tokenizer"}, True),
             ("config.json", {"model_type": "qwen2"}, False),
             ("config.json", {"model_type": "clip"}, False),
@@ -466,6 +468,23 @@ class TestRefused:
             assert next(iter(told.values())) in message
             assert "otherwise than GPT-2" in message
             assert f"AutoTokenizer.from_pretrained('{folder}').save_pretrained" in message
+
+    @pytest.mark.parametrize(
+        ("told", "end"),
+        [
+            ({"tokenizer_class": "RobertaTokenizer"}, "</s>"),
+            ({"tokenizer_class": "LEDTokenizerFast"}, "</s>"),
+            ({"tokenizer_class": "DebertaTokenizer"}, "[SEP]"),
+        ],
+    )
+    def test_two_files_of_a_class_with_another_end_of_text(
+        self, told: dict[str, str], end: str, tmp_path: Path
+    ) -> None:
+        folder = write_vocab_and_merges(tmp_path, json.loads(tokenizer_folder_text("gpt2")))
+        (folder / "tokenizer_config.json").write_text(json.dumps(told))
+        message = self.refusal(folder)
+        assert f"whose end of text is '{end}', and no file there says so" in message
+        assert f"AutoTokenizer.from_pretrained('{folder}').save_pretrained" in message
 
     @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
     def test_two_files_and_an_end_of_text_that_is_not_there(self, file: str, tmp_path: Path) -> None:

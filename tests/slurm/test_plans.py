@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_run import make_run, run_core, tiny_config
+from tiny_run import make_run, run_core, tiny_config, write_text
 
 import data_loading
-from conf import UserError
+import experiment_utils
+from conf import Config, UserError
 from conf.schema import Dataset
 from data_loading import Data, prepare_data
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.texts import TextFile
+from data_loading.tokenizer import BytesTokenizer
 from slurm.plans import plan_all, render_plans
 
 
@@ -86,3 +91,67 @@ def test_data_that_runs_share_are_looked_at_once(
     assert sorted(asked) == [first.dataset.path, second.dataset.path]
     assert [plan.config.seed for plan in plans] == [config.seed for config in many]
     assert len({plan.parameters for plan in plans}) == 1
+
+
+class TestMoreWasAppended:
+    @pytest.fixture
+    def config(self, tmp_path: Path) -> Config:
+        """Of a set of shards that can grow."""
+        form = Options(shard_tokens=5000, val_fraction=0.2)
+        config = tiny_config(tmp_path)
+        pretokenize(TextFile(tmp_path / "tiny.txt"), BytesTokenizer(), tmp_path / "set", form)
+        return dataclasses.replace(
+            config, dataset=dataclasses.replace(config.dataset, path=str(tmp_path / "set"), repeat=True)
+        )
+
+    def begin(self, config: Config, state: str) -> Path:
+        (plan,) = plan_all([config], tokenize=True)
+        folder = experiment_utils.create_run(plan.config, str(plan.identity))
+        experiment_utils.record_attempt(folder, plan.to_json(), {}, {}, {})
+        experiment_utils.Status(folder, 1).update(state=state)
+        return folder
+
+    def append(self, config: Config) -> None:
+        path = Path(str(config.dataset.path))
+        more = write_text(path.with_name(f"more{len(list(path.glob('*.json')))}.txt"), 3000)
+        more.write_text(f"{more.name} {more.read_text()}")
+        pretokenize(TextFile(more), BytesTokenizer(), path, Options(append=True))
+
+    @pytest.mark.parametrize("appended", [1, 2])
+    def test_what_is_not_done_goes_on(
+        self, config: Config, appended: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        begun = self.begin(config, "cancelled")
+        for _ in range(appended):
+            self.append(config)
+        with caplog.at_level("INFO"):
+            (plan,) = plan_all([config], tokenize=True)
+        assert (plan.folder, plan.state) == (begun, "cancelled")
+        (told,) = [line for line in caplog.messages if "has grown" in line]
+        assert begun.name in told
+        assert "study.name=NAME" in told
+        other = dataclasses.replace(config, study=dataclasses.replace(config.study, name="more"))
+        (new,) = plan_all([other], tokenize=True)
+        assert new.data is not None
+        assert plan.data is not None
+        assert new.data["tokens"] > plan.data["tokens"]
+
+    def test_what_is_done_stays(self, config: Config) -> None:
+        done = self.begin(config, "done")
+        self.append(config)
+        (plan,) = plan_all([config], tokenize=True)
+        assert plan.folder != done
+        assert plan.state is None
+
+    def test_another_run_is_not_taken_for_it(self, config: Config) -> None:
+        self.begin(config, "cancelled")
+        self.append(config)
+        longer = dataclasses.replace(config.training, max_steps=41)
+        (plan,) = plan_all([dataclasses.replace(config, training=longer)], tokenize=True)
+        assert plan.state is None
+
+    def test_the_newest_of_its_own_comes_first(self, config: Config) -> None:
+        self.append(config)
+        newer = self.begin(config, "cancelled")
+        self.append(config)
+        assert self.begin(config, "cancelled") == newer

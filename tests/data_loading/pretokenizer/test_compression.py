@@ -67,6 +67,17 @@ def test_the_content_decides_not_the_name(kind: str, tmp_path: Path) -> None:
 
 
 @kinds
+def test_a_damaged_beginning_is_not_taken_for_a_text(kind: str, tmp_path: Path) -> None:
+    path, whole = tmp_path / "a.gz", COMPRESS[kind](bytes(range(256)))
+    for bit in range(8 * 3):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"a\.gz.* damaged"):
+            read(path)
+
+
+@kinds
 def test_cut_short_anywhere_it_is_told_with_the_byte(kind: str, tmp_path: Path) -> None:
     path, whole = tmp_path / "a.txt.x", COMPRESS[kind](b"the water rose " * 20)
     for length in range(compression.HEAD_BYTES, len(whole)):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import pretokenize_dataset
 from conf import UserError
-from data_loading.pretokenizer import byte_files, duplicates, hugging_face, units
+from data_loading.pretokenizer import byte_files, duplicates, first_seen, hugging_face, units
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.first_seen import FirstSeen
 from data_loading.pretokenizer.inputs import Inputs
@@ -300,6 +300,20 @@ class TestRefusals:
         with pytest.raises(UserError, match="Make room, tokenize to another disk"):
             pretokenize(source, BytesTokenizer(), tmp_path / "a.npy")
         assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+    def test_short_documents_are_more_than_an_estimate_says(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "a.jsonl").write_text("".join(f'{{"text":"{number}"}}\n' for number in range(200_000)))
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
+        monkeypatch.setattr(first_seen, "_append", lambda *_: pytest.fail("written"))
+        options = InputOptions(dedup="documents", dedup_memory_bytes=16 << 20)
+        source = open_inputs([str(tmp_path / "a.jsonl")], options)
+        with pytest.raises(
+            UserError, match=r"hashes of this text need about 4\.\d MB more in .* 1\.0 MB are free"
+        ):
+            pretokenize(source, BytesTokenizer(), tmp_path / "a.npy")
+        assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
     @pytest.mark.privileged
     def test_a_disk_that_is_full_in_fact(self, tmp_path: Path, small_disk: Path) -> None:

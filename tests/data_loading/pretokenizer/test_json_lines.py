@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from conf import UserError
 from data_loading.pretokenizer import byte_files
+from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
+from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.json_lines import JsonLines, Tolerance, lines
+from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text
 
 
@@ -151,3 +154,12 @@ def test_samples_are_texts_of_start_middle_and_end(tmp_path: Path) -> None:
     assert all(b'"id"' not in sample and len(sample) > 50_000 for sample in samples)
     write(path, b"bad", b'{"text": "good"}')
     assert JsonLines(path).samples() == [b"good"]
+
+
+def test_bytes_that_are_no_text_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "\xff\xfe"}\n{"text": "\xff"}\n')
+    source = open_inputs([str(tmp_path / "a.jsonl")], InputOptions())
+    with pytest.raises(
+        UserError, match=r"line 2 .* is not utf-8 at its byte 10 .* \(3 such bytes in the text\)"
+    ):
+        pretokenize(source, BytesTokenizer(), tmp_path / "a.npy")

@@ -119,3 +119,9 @@ def test_a_compressed_file_of_a_few_bytes(name: str, magic: bytes, folder: Path)
         ByteFile(folder / name)
     (folder / "a.txt").write_bytes(b"B")
     assert ByteFile(folder / "a.txt").compression is None
+
+
+def test_a_link_that_leads_back_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").symlink_to(tmp_path / "a.txt")
+    with pytest.raises(UserError, match=r"a\.txt is a link that leads back to itself"):
+        ByteFile(tmp_path / "a.txt")

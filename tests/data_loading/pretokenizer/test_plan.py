@@ -113,6 +113,13 @@ def test_a_run_that_would_be_refused_is_told(
     assert "next:" in planned(capsys, *arguments[:-1], "2MB")
 
 
+def test_the_time_is_told_as_what_it_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for flags, expected in ((["--dedup", "lines"], True), (["--clean", "normalize"], True), ([], False)):
+        out = planned(capsys, "a.txt", "--tokenizer", "bytes", *flags)
+        (time,) = [line for line in out.splitlines() if line.split()[:1] == ["time"]]
+        assert ("and what --clean and --dedup take before that" in time) == expected
+
+
 def test_an_unfinished_attempt_is_told(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

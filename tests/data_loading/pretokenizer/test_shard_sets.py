@@ -238,6 +238,22 @@ class TestAppend:
         with pytest.raises(UserError, match=r"a\.txt is in .* already"):
             make(tmp_path / "set", a, append=True)
 
+    @pytest.mark.parametrize("change", ["grown", "cut", "other"])
+    @pytest.mark.parametrize("which", ["first", "last"])
+    def test_a_text_that_changed_since_under_its_name(self, change: str, which: str, tmp_path: Path) -> None:
+        a, b = text(tmp_path, "a"), text(tmp_path, "b")
+        make(tmp_path / "set", a, shard_tokens=700)
+        make(tmp_path / "set", b, append=True)
+        path = a if which == "first" else b
+        held = path.read_bytes()
+        path.write_bytes({"grown": held + b"more", "cut": held[:-4], "other": held[::-1]}[change])
+        now = "another content" if change == "other" else f"{len(held):,} bytes, and has "
+        with pytest.raises(
+            UserError, match=rf"{path.name} is in .*set already, as it was before.* {now}"
+        ) as told:
+            make(tmp_path / "set", path, append=True)
+        assert "into a file of another name" in str(told.value)
+
     @pytest.mark.parametrize("way", ["touched", "copied", "packed", "unpacked"])
     def test_the_same_text_in_another_way_is_found(self, way: str, tmp_path: Path) -> None:
         a, b = text(tmp_path, "a"), text(tmp_path, "b")

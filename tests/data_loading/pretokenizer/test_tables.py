@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from conf import UserError
 from data_loading.content_hash import file_content_hash
-from data_loading.pretokenizer import tables
+from data_loading.pretokenizer import table_parts
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
@@ -63,7 +63,7 @@ def test_rows_are_documents_and_each_a_place_to_go_on(
     }
     path = write(tmp_path / f"a{suffix}", texts, part, types[kind])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "BATCH_BYTES", batch)
+        patch.setattr(table_parts, "BATCH_BYTES", batch)
         source = TableFile(path)
         whole = list(source.chunks())
         assert [chunk.data.decode() for chunk in whole] == [text for text in texts if text]
@@ -178,3 +178,50 @@ def test_memory_does_not_grow_with_a_row_group(tmp_path: Path) -> None:
         assert int(done.stdout.split()[0]) == sum(len(text) for text in texts if text)
         peaks.append(int(done.stdout.split()[1]))
     assert peaks[1] < peaks[0] + 40_000, peaks
+
+
+TAKE_OUT = """
+import sys
+from pathlib import Path
+from data_loading.pretokenizer.tables import TableFile
+
+def peak():
+    return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) >> 10
+
+source = TableFile(Path(sys.argv[1]))
+if sys.argv[1].endswith("parquet"):
+    import pyarrow.parquet
+before = peak()
+source.sample(0, 1000)
+print(sum(len(chunk.data) for chunk in source.chunks()))
+print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize("how", ["dictionary", "unlike rows", "arrow", "arrow views"])
+def test_texts_are_taken_out_by_their_size(how: str, tmp_path: Path) -> None:
+    """300 MB, most of it from kilobytes: a text that is written once and stands in many rows."""
+    path, rows, few = tmp_path / ("a.arrow" if how.startswith("arrow") else "a.parquet"), 200, 0
+    text = "the water rose " * 100_000
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
+    if how == "arrow views":
+        view = np.array([len(text), int.from_bytes(text[:4].encode(), "little"), 0, 0] * rows, "<i4")
+        buffers = [None, pa.py_buffer(view), pa.py_buffer(text.encode())]
+        texts = pa.Array.from_buffers(pa.string_view(), rows, buffers)
+    table = pa.table({"text": texts})
+    if path.suffix == ".arrow":
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as out:
+            out.write_table(table)
+    elif how == "dictionary":
+        pq.write_table(table, path, compression="zstd")
+    else:
+        few = 50_000
+        table = pa.table({"text": ["x"] * few + [text] * rows})
+        pq.write_table(table, path, use_dictionary=False, write_batch_size=1)
+    done = subprocess.run(
+        [sys.executable, "-c", TAKE_OUT, str(path)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    size, grown = map(int, done.stdout.split())
+    assert size == rows * len(text) + few
+    assert grown < 200, grown
