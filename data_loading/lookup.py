@@ -49,11 +49,6 @@ def tokenizer_spec(name_or_folder: str) -> schema.Tokenizer:
     of_tiktoken = full_name(name_or_folder)
     if of_tiktoken is not None:
         return schema.Tokenizer(name=of_tiktoken, repo=of_tiktoken)
-    if folder.is_file():
-        raise UserError(
-            f"--tokenizer {shlex.quote(name_or_folder)} is a file, expected the folder that holds it: "
-            f"--tokenizer {shlex.quote(str(folder.parent))}"
-        )
     if name_or_folder.count("/") == 1 and not name_or_folder.startswith((".", "~", "/")):
         return schema.Tokenizer(name=name_or_folder, repo=name_or_folder)
     raise UserError(

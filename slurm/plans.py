@@ -56,13 +56,15 @@ def _begun_before(plan: Plan, config: Config, prepare: Callable[..., Data]) -> P
     for status in sorted(begun, key=lambda path: path.stat().st_mtime, reverse=True):
         if experiment_utils.state_of(status.parent) == "done":
             continue
-        data = experiment_utils.read_run(status.parent).get("data") or {}
-        if plan.data is None or any(data.get(key) != plan.data[key] for key in ("path", "val_path")):
-            continue
         try:
+            data = experiment_utils.read_run(status.parent).get("data") or {}
+            if plan.data is None or any(data.get(key) != plan.data[key] for key in ("path", "val_path")):
+                continue
             versions = tuple(data["sets"])
+            if versions == tuple(plan.data["sets"]):
+                continue
             earlier = make_plan(config, tokenize=False, prepare=partial(prepare, versions=versions))
-        except (KeyError, UserError):  # what it read is no longer there
+        except (KeyError, UserError):  # damaged, or what it read is no longer there
             continue
         if earlier.folder == status.parent:
             log.info(
