@@ -116,7 +116,7 @@ def looks_damaged(head: bytes, suffix: str) -> bool:
         text = codecs.utf_8_decode(head, "strict", False)[0]
     except UnicodeDecodeError:
         return suffix in SUFFIXES
-    return suffix in SUFFIXES and not text.isprintable() and any(c < " " and not c.isspace() for c in text)
+    return suffix in SUFFIXES and any(c < " " and c not in "\t\n\v\f\r" for c in text)
 
 
 def decompressed(

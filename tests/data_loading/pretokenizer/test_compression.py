@@ -9,6 +9,7 @@ import re
 import struct
 import tracemalloc
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,16 @@ def test_a_damaged_beginning_is_not_taken_for_a_text(kind: str, tmp_path: Path) 
         path.write_bytes(damaged)
         with pytest.raises(UserError, match=r"a\.gz.* damaged"):
             read(path)
+
+
+@pytest.mark.parametrize("name", ["a.gz", "a.txt"])
+def test_control_characters_are_no_text_under_the_name_of_what_is_compressed(
+    name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"\x1f\x0b" + b"words" * 40)
+    with pytest.raises(UserError, match="is damaged") if name == "a.gz" else nullcontext():
+        read(path)
 
 
 @kinds
