@@ -18,6 +18,9 @@ RUN_LIMIT_BYTES = 16 << 20
 """Bytes without a safe cut that are still encoded whole; more is an error, never a silent cut."""
 
 
+MOST_CHUNKS = 1 << 13
+"""In a block: very short documents would weigh more than their text."""
+
 _FEW_DOCUMENTS = 64
 """In a block: up to so many are copied one by one, which is faster than through a mask."""
 
@@ -26,8 +29,7 @@ Mark = dict[str, Any]
 """Where a chunk begins, in words of its source: a JSON object."""
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """A part of a document, as a source reads it: UTF-8, any length.
 
     source: the file, for messages. offset: of its first byte there. ends_document: nothing of the
@@ -91,7 +93,7 @@ class _Packer:
         self.chunks.append(chunk)
         self.size += len(chunk.data)
         self.after = after
-        if self.size >= self.block_bytes:
+        if self.size >= self.block_bytes or len(self.chunks) >= MOST_CHUNKS:
             yield from self.flush()
 
     def flush(self) -> Iterator[Block]:
