@@ -77,13 +77,14 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
         seed_init, seed_data = experiment_utils.seeds(config)
         assert plan.data is not None
         data = open_data(config.dataset, config.tokenizer, plan.data["sets"])
-        shift = config.dataset.shift
+        shift, documents = config.dataset.shift, config.dataset.documents
         train_set = StreamingDataset(
             data,
             "train",
             seq_len,
             seed_data,
             windows=config.dataset.windows,
+            documents=documents,
             stride=config.dataset.stride,
             shift=shift,
             step_windows=plan.budget.effective_batch,
@@ -93,7 +94,9 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
             max_resident_bytes=config.dataset.max_resident,
             verify=config.dataset.verify,
         )
-        val_set = StreamingDataset(data, "val", seq_len, seed_data, order="sequential", shift=shift)
+        val_set = StreamingDataset(
+            data, "val", seq_len, seed_data, order="sequential", shift=shift, documents=documents
+        )
         _tell_data(data, train_set, val_set)
 
     with run.stage("build_model"):
@@ -238,7 +241,8 @@ def _finish(run: Run, data: Data, model: LanguageModel) -> None:
         "test_loss": test_loss(run, model, data) if data.test_ranges else None,
         "best": run.best,
         "bigram_val_loss": bigram_loss(data, eval_tokens=training.eval_tokens, seq_len=training.seq_len)
-        if data.vocab_size <= 1024 and run.config.dataset.shift == 1
+        if data.vocab_size <= 1024
+        and (run.config.dataset.shift, run.config.dataset.documents) == (1, "across")
         else None,
         "train_seconds": round(run.train_seconds, 3),
     }

@@ -171,10 +171,17 @@ def one_held_out_share(config: Config) -> list[Problem]:
 
 
 def windows_of_one_kind(config: Config) -> list[Problem]:
-    """Shifted windows and streams have stride, shift and order of their own."""
+    """Shifted windows and streams have stride, shift and order of their own, and no masks."""
     dataset, problems = config.dataset, []
     if dataset.windows == "plain":
         return []
+    if dataset.documents != "across":
+        problems.append(
+            Problem(
+                "dataset.documents",
+                f"masks go with dataset.windows=plain, not {dataset.windows}. Take one away",
+            )
+        )
     for name, default in (("stride", None), ("shift", 1)):
         if getattr(dataset, name) != default:
             problems.append(
@@ -232,7 +239,10 @@ RULES = (
         tuple(f"dataset.{name}" for name in ("val_path", "val_tokens", "test_tokens", "test_fraction")),
         one_held_out_share,
     ),
-    Rule(tuple(f"dataset.{name}" for name in ("windows", "stride", "shift", "order")), windows_of_one_kind),
+    Rule(
+        tuple(f"dataset.{name}" for name in ("windows", "documents", "stride", "shift", "order")),
+        windows_of_one_kind,
+    ),
     Rule(("dataset.encoding",), known_encoding),
     Rule(("dataset.document_separator",), one_line_separator),
     Rule(("schedule",), warmup_only_where_there_is_one),

@@ -109,6 +109,12 @@ class Dataset:
         choices=("plain", "shifted", "streams"),
         as_before="plain",
     )
+    documents: str = key(
+        "across",
+        "across: windows go over the borders of documents; masked: attention, positions and loss do not",
+        choices=("across", "masked"),
+        as_before="across",
+    )
     stride: int | None = key(
         None, "tokens from one window to the next; null: seq_len", at_least=1, as_before=None
     )

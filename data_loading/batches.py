@@ -1,6 +1,7 @@
 """Kinds of batches: what is made of windows, and in which order a kind has to read them.
 
-`plain`: inputs and labels `(batch, seq_len)`, the labels `shift` tokens on.
+`plain`: inputs and labels `(batch, seq_len)`, the labels `shift` tokens on; where documents are masked, with
+`position_ids` that begin anew with each document, `cu_seqlens`, and labels of -100 across their borders.
 `shifted`: for each step a shift of its own, drawn from the proper divisors of seq_len; inputs and labels
 `(batch, seq_len // shift, shift)`, the labels `shift` tokens on, and `shift`.
 `streams`: row i of a step goes on where row i of the step before it ended, for models that carry a state
@@ -22,12 +23,16 @@ import numpy as np
 
 from conf import UserError
 from conf.schema import Dataset
+from data_loading.documents import DocumentStarts
 from data_loading.orders import Order, Sequential, order_of
 from data_loading.readers.reader import Reader
+from data_loading.spans import IGNORED_LABEL
 from data_loading.windows import Windows
 
 if TYPE_CHECKING:
     import torch
+
+    from data_loading.data import Data
 
     Batch = dict[str, torch.Tensor]
 
@@ -36,6 +41,7 @@ log = logging.getLogger("data_loading")
 
 Positions = Sequence[int] | np.ndarray
 KINDS = ("plain", "shifted", "streams")
+DOCUMENTS = ("across", "masked")
 
 
 class Batches(abc.ABC):
@@ -52,6 +58,15 @@ class Batches(abc.ABC):
         """Tokens that are read of a window."""
         return self.windows.width
 
+    def join(self, batches: Sequence[Batch]) -> Batch:
+        """One batch of several, in their order; what is one number is the same in all."""
+        import torch
+
+        return {
+            name: torch.cat([batch[name] for batch in batches]) if first.dim() else first
+            for name, first in batches[0].items()
+        }
+
     @abc.abstractmethod
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
         """The batch of these windows (int64), which stand at these positions of an epoch."""
@@ -67,6 +82,48 @@ class Plain(Batches):
 
         ids = torch.from_numpy(_gathered(reader, self.windows, windows, self.width))
         return {"input_ids": ids[:, : self.windows.seq_len], "labels": ids[:, self.windows.shift :]}
+
+
+class Masked(Batches):
+    """Plain windows, with what an attention needs that does not look across the borders of documents."""
+
+    kind = "masked"
+    name = "documents masked"
+
+    def __init__(self, windows: Windows, order: Order, documents: DocumentStarts) -> None:
+        super().__init__(windows, order)
+        self._documents = documents
+
+    def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
+        import torch
+
+        starts, seq_len, shift = self.windows.starts(windows), self.windows.seq_len, self.windows.shift
+        rows = reader.gather(starts, self.width).astype(np.int64)
+        marks = self._documents.marks(starts, rows)
+        at = np.arange(self.width)
+        begins = np.maximum.accumulate(np.where(marks, at, 0), axis=1)
+        labels = np.where(begins[:, shift:] == begins[:, :-shift], rows[:, shift:], IGNORED_LABEL)
+        ids = torch.from_numpy(rows)
+        return {
+            "input_ids": ids[:, :seq_len],
+            "labels": torch.from_numpy(labels),
+            "position_ids": torch.from_numpy((at - begins)[:, :seq_len]),
+            "cu_seqlens": cumulative_lengths(marks[:, :seq_len]),
+        }
+
+    def join(self, batches: Sequence[Batch]) -> Batch:
+        joined = super().join([{k: v for k, v in batch.items() if k != "cu_seqlens"} for batch in batches])
+        return {**joined, "cu_seqlens": cumulative_lengths((joined["position_ids"] == 0).numpy())}
+
+
+def cumulative_lengths(marks: np.ndarray) -> torch.Tensor:
+    """Borders of documents in the flattened batch, int32 `(documents + 1,)`, as attention of variable
+    length takes them (flash_attn_varlen_func, cu_seqlens_q).
+    """
+    import torch
+
+    borders = np.append(np.flatnonzero(marks), marks.size)
+    return torch.from_numpy(borders.astype(np.int32))
 
 
 class Shifted(Batches):
@@ -141,7 +198,7 @@ class BatchOptions:
     """What a batch is: its kind, and the windows that it is made of.
 
     stride: None: seq_len. step_windows: of all ranks and micro-batches of an optimizer step; kinds that
-    are not plain need it.
+    are not plain need it. documents: across or masked.
     """
 
     seq_len: int
@@ -149,16 +206,19 @@ class BatchOptions:
     stride: int | None = None
     shift: int = 1
     step_windows: int | None = None
+    documents: str = "across"
 
     @classmethod
     def of(cls, dataset: Dataset, seq_len: int, step_windows: int) -> BatchOptions:
         """Those of a configuration."""
-        return cls(seq_len, dataset.windows, dataset.stride, dataset.shift, step_windows)
+        return cls(seq_len, dataset.windows, dataset.stride, dataset.shift, step_windows, dataset.documents)
 
     def check(self) -> None:
         """Raises UserError: a value out of range, or one that does not go with the kind."""
         if self.kind not in KINDS:
             raise UserError(f"windows {self.kind!r}: choices are {', '.join(KINDS)}")
+        if self.documents not in DOCUMENTS:
+            raise UserError(f"documents {self.documents!r}: choices are {', '.join(DOCUMENTS)}")
         for name in ("seq_len", "stride", "shift", "step_windows"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -167,6 +227,8 @@ class BatchOptions:
             return
         if self.step_windows is None:
             raise UserError(f"windows={self.kind} needs step_windows, the windows of a step over all ranks")
+        if self.documents != "across":
+            raise UserError(f"documents={self.documents} goes with windows=plain, not {self.kind}")
         if self.stride not in (None, self.seq_len) or self.shift != 1:
             raise UserError(
                 f"windows={self.kind} has stride and shift of its own. Take stride and shift away"
@@ -184,8 +246,9 @@ class BatchOptions:
             return windows // self.step_windows * self.step_windows
         return windows
 
-    def batches(self, ranges: Sequence[range], order: str, seed: int, block_windows: int) -> Batches:
+    def batches(self, data: Data, split: str, order: str, seed: int, block_windows: int) -> Batches:
         """Raises UserError: windows of another number than the kind needs, or an unknown order."""
+        token_set, ranges = data.ranges_of(split)
         windows = self.windows(ranges)
         if self.kind == "streams":
             if order == "shuffled_blocks":
@@ -194,6 +257,8 @@ class BatchOptions:
         ordered = order_of(order, len(windows), seed, block_windows)
         if self.kind == "shifted":
             return Shifted(windows, ordered, self.step_windows or 1, seed)
+        if self.documents == "masked":
+            return Masked(windows, ordered, DocumentStarts(token_set, data.eot_id))
         return Plain(windows, ordered)
 
 

@@ -118,6 +118,18 @@ def take(values: Values, places: np.ndarray) -> np.ndarray:
     return found
 
 
+def search(values: Values, wanted: np.ndarray) -> np.ndarray:
+    """How many of the ascending values are below each wanted one (int64), int64, as np.searchsorted."""
+    if isinstance(values, np.ndarray):
+        return np.searchsorted(values, wanted.astype(values.dtype))
+    added = values.added if values.added is not None else [0] * len(values.parts)
+    found = np.zeros(len(wanted), np.int64)
+    for part, more in zip(values.parts, added, strict=True):
+        # Those below the first of a part count nothing of it.
+        found += np.searchsorted(part, np.maximum(wanted - more, 0).astype(part.dtype))
+    return found
+
+
 def open_parts(
     parts: Sequence[Part], opener: Callable[[Part], tuple[np.ndarray, np.ndarray]]
 ) -> tuple[Values, Values]:

@@ -53,6 +53,7 @@ class StreamingDataset:
         stride: int | None = None,
         shift: int = 1,
         step_windows: int | None = None,
+        documents: str = "across",
         reader: str = AUTO,
         max_resident_bytes: int | None = None,
         verify: str = "set",
@@ -64,7 +65,8 @@ class StreamingDataset:
         order: shuffled, sequential, or shuffled_blocks of `block_windows` neighbouring windows. windows: the
         kind of batches (`batches`): plain; shifted or streams, which need step_windows, those of a step over
         all ranks and micro-batches. stride: tokens from one window to the next; None: seq_len. shift: how
-        many tokens after its input a label stands.
+        many tokens after its input a label stands. documents: across: windows go over their borders; masked:
+        with position_ids, cu_seqlens, and labels of -100 across borders.
 
         reader: mmap, pread, memory, or auto, which looks at files, disk and cluster; the bytes are the same.
         max_resident_bytes: of what mmap adds to RSS. verify: set: checksums once, when a set is first
@@ -74,14 +76,14 @@ class StreamingDataset:
             UserError: nothing there, it does not fit its text, or not one window in the split.
             NotTokenized: there is only the text.
         """
-        options = BatchOptions(seq_len, windows, stride, shift, step_windows)
+        options = BatchOptions(seq_len, windows, stride, shift, step_windows, documents)
         options.check()
         data = source if isinstance(source, Data) else _open(source, val, test)
         _, ranges = data.ranges_of(split)
         self.data, self.split, self.seq_len, self.epoch = data, split, seq_len, 0
         if options.count(ranges) == 0:
             raise UserError(_too_short(data, split, options))
-        self._batches = options.batches(ranges, order, seed, block_windows)
+        self._batches = options.batches(data, split, order, seed, block_windows)
         borders = ",".join(f"{tokens.start}-{tokens.stop}" for tokens in ranges)
         made_of = [self._batches.windows.name, self._batches.order.name, self._batches.name]
         self.fingerprint = ", ".join(
@@ -151,15 +153,9 @@ class StreamingDataset:
         windows = self.window_at(range(start, stop), epoch)
         self._reader.will_need(self._batches.windows.starts(windows), self._batches.width)
 
-    @staticmethod
-    def join(batches: Sequence[Batch]) -> Batch:
+    def join(self, batches: Sequence[Batch]) -> Batch:
         """One batch of several, in their order."""
-        import torch
-
-        return {
-            name: torch.cat([batch[name] for batch in batches]) if first.dim() else first
-            for name, first in batches[0].items()
-        }
+        return self._batches.join(batches)
 
     def loader(
         self,

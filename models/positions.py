@@ -12,13 +12,16 @@ from models.shape import Shape
 
 
 class Positions(nn.Module):
-    """Does nothing; each kind overrides the place where it acts."""
+    """Does nothing; each kind overrides the place where it acts.
 
-    def embed(self, x: Tensor) -> Tensor:
+    position_ids: int64 (batch, seq); None: 0 to seq - 1 in each row.
+    """
+
+    def embed(self, x: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """Add positions to embeddings (batch, seq, d_model)."""
         return x
 
-    def rotate(self, x: Tensor) -> Tensor:
+    def rotate(self, x: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """Put positions into queries or keys (batch, heads, seq, head_dim)."""
         return x
 
@@ -39,8 +42,11 @@ class Rotary(Positions):
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
 
-    def rotate(self, x: Tensor) -> Tensor:
-        cos, sin = self.cos[: x.shape[-2]], self.sin[: x.shape[-2]]
+    def rotate(self, x: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        if position_ids is None:
+            cos, sin = self.cos[: x.shape[-2]], self.sin[: x.shape[-2]]
+        else:
+            cos, sin = self.cos[position_ids].unsqueeze(1), self.sin[position_ids].unsqueeze(1)
         first, second = x.float().chunk(2, dim=-1)
         rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
         return rotated.to(x.dtype)
@@ -53,8 +59,8 @@ class Learned(Positions):
         super().__init__()
         self.table = Embedding(max_positions, d_model)
 
-    def embed(self, x: Tensor) -> Tensor:
-        return x + self.table.weight[: x.shape[1]]
+    def embed(self, x: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        return x + (self.table.weight[: x.shape[1]] if position_ids is None else self.table(position_ids))
 
 
 class Sinusoidal(Positions):
@@ -74,8 +80,8 @@ class Sinusoidal(Positions):
         self.register_buffer("table", table.contiguous(), persistent=False)
         self.scale = d_model**0.5
 
-    def embed(self, x: Tensor) -> Tensor:
-        return x * self.scale + self.table[: x.shape[1]]
+    def embed(self, x: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        return x * self.scale + self.table[slice(x.shape[1]) if position_ids is None else position_ids]
 
 
 POSITIONS: dict[str, Callable[[Shape, int, float], Positions]] = {

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from conf.schema import Arch, Model
-from models.attention import Attention
+from models.attention import Attention, Documents, documents_of
 from models.feedforward import FEED_FORWARDS
 from models.initialization import initialize
 from models.layers import Embedding, Linear
@@ -32,11 +32,11 @@ class Block(nn.Module):
         self.feed_forward = FEED_FORWARDS[arch.activation](shape.d_model, shape.ffn_hidden)
         self.pre_norm = arch.norm_position == "pre"
 
-    def forward(self, x: Tensor, positions: Positions) -> Tensor:
+    def forward(self, x: Tensor, positions: Positions, documents: Documents | None = None) -> Tensor:
         if self.pre_norm:
-            x = x + self.attention(self.attention_norm(x), positions)
+            x = x + self.attention(self.attention_norm(x), positions, documents)
             return x + self.feed_forward(self.feed_forward_norm(x))
-        x = self.attention_norm(x + self.attention(x, positions))
+        x = self.attention_norm(x + self.attention(x, positions, documents))
         return self.feed_forward_norm(x + self.feed_forward(x))
 
 
@@ -72,8 +72,11 @@ class LanguageModel(nn.Module):
         """The output matrix (vocab, d_model): the embedding matrix itself where the head is tied."""
         return self.embedding.weight if self.head is None else self.head.weight
 
-    def hidden(self, input_ids: Tensor) -> Tensor:
+    def hidden(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """Ids int64 (batch, seq) -> states (batch, seq, d_model), of which position t predicts token t + 1.
+
+        position_ids: int64 (batch, seq), 0 where a document begins: then none sees another. None: each row
+        is one.
 
         Raises:
             ValueError: seq is more than max_positions.
@@ -82,12 +85,13 @@ class LanguageModel(nn.Module):
             raise ValueError(
                 f"a sequence of {input_ids.shape[1]} tokens in a model of {self.max_positions} positions"
             )
-        x = self.positions.embed(self.embedding(input_ids))
+        documents = documents_of(position_ids) if position_ids is not None else None
+        x = self.positions.embed(self.embedding(input_ids), position_ids)
         for block in self.blocks:
             if self.activation_checkpointing and torch.is_grad_enabled():
-                x = checkpoint(block, x, self.positions, use_reentrant=False)
+                x = checkpoint(block, x, self.positions, documents, use_reentrant=False)
             else:
-                x = block(x, self.positions)
+                x = block(x, self.positions, documents)
         return self.final_norm(x)
 
     def forward(self, input_ids: Tensor) -> Tensor:

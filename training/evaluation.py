@@ -43,20 +43,21 @@ def evaluate(
     """Mean loss over the first `windows` windows of `dataset`, in order, without gradients."""
     import torch
 
+    from data_loading.spans import IGNORED_LABEL
     from models import lm_loss
+    from training.step import positions_of
 
     started = time.monotonic()
-    seq_len = dataset.seq_len
-    total = torch.zeros((), dtype=torch.float64, device=device.torch_device)
+    total, tokens = torch.zeros((), dtype=torch.float64, device=device.torch_device), 0
     was_training = model.training
     model.eval()
     with torch.no_grad(), device.autocast():
         for start in range(0, windows, batch_size):
             batch = dataset.__getitems__(range(start, min(start + batch_size, windows)))
             input_ids, labels = device.put(batch["input_ids"]), device.put(batch["labels"])
-            hidden = model.hidden(input_ids)
+            hidden = model.hidden(input_ids, positions_of(batch, device))
             loss = lm_loss(hidden, model.output_weight, labels, chunk=loss_chunk, reduction="sum")
             total += loss.double()
+            tokens += int((batch["labels"] != IGNORED_LABEL).sum())
     model.train(was_training)
-    tokens = windows * seq_len
     return Evaluation(loss=total.item() / tokens, tokens=tokens, seconds=time.monotonic() - started)

@@ -149,8 +149,15 @@ def test_loss(run: Run, model: LanguageModel, data: Data) -> float:
     """Loss (nats a token) over the test split, of as many tokens as an evaluation reads at most."""
     from data_loading import StreamingDataset
 
-    seq_len, shift = run.config.training.seq_len, run.config.dataset.shift
-    test_set = StreamingDataset(data, "test", seq_len, order="sequential", shift=shift)
+    dataset = run.config.dataset
+    test_set = StreamingDataset(
+        data,
+        "test",
+        run.config.training.seq_len,
+        order="sequential",
+        shift=dataset.shift,
+        documents=dataset.documents,
+    )
     loss = _evaluate(run, model, test_set).loss
     log.info("test loss %.4f", loss)
     return loss

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.batches import proper_divisors
 from data_loading.data import split_data
+from data_loading.shards import Shards
 from data_loading.token_set import TokenSet
 
 DIVIDED = st.sampled_from([(1, 1), (2, 1), (1, 2), (3, 2), (6, 1), (2, 3)])
@@ -145,6 +148,69 @@ class TestStreams:
         caplog.set_level("INFO")
         dataset_of(tmp_path, 12 * 20 + 1, "streams")
         assert "2 of 20 windows fill no row of 6 streams and are not read" in caplog.text
+
+
+def documents_set(tmp_path: Path, lengths: list[int], listed: bool, shards: int = 1) -> TokenSet:
+    """Documents of ids from 1 on, each with the end-of-text id 0 behind it."""
+    ids = np.concatenate([np.append(np.arange(1, n), 0) for n in lengths]).astype("<u2")
+    starts = np.cumsum([0, *lengths])[:-1].astype("<u8")
+    cuts = np.linspace(0, len(ids), shards + 1).astype(int)
+    parts, begun = [], []
+    for number, (a, b) in enumerate(itertools.pairwise(cuts)):
+        np.save(tmp_path / f"{number}.npy", ids[a:b])
+        parts.append(np.load(tmp_path / f"{number}.npy", mmap_mode="r"))
+        begun.append(starts[(starts >= a) & (starts < b)] - np.uint64(a))
+    documents = Shards(begun, cuts[:-1].tolist()) if shards > 1 else starts
+    tokens = Shards(parts) if shards > 1 else parts[0]
+    return TokenSet(tmp_path / "0.npy", tokens, documents if listed else None, None, 60_000, "f")
+
+
+class TestMasked:
+    @settings(max_examples=60)
+    @given(
+        lengths=st.lists(st.integers(1, 40), min_size=3, max_size=40),
+        seq_len=st.integers(1, 30),
+        shift=st.integers(1, 3),
+        listed=st.booleans(),
+        shards=st.integers(1, 3),
+    )
+    def test_documents_are_told_apart(
+        self, lengths: list[int], seq_len: int, shift: int, listed: bool, shards: int, tmp_path: Path
+    ) -> None:
+        """Against a loop over tokens; a list of starts or the end-of-text id says where they begin."""
+        total = sum(lengths)
+        if total < seq_len + shift + 1:
+            return
+        whole = documents_set(tmp_path, lengths, listed, shards)
+        data = dataclasses.replace(split_data(whole, None, None, 1), eot_id=0)
+        dataset = StreamingDataset(
+            data, "train", seq_len, order="sequential", shift=shift, documents="masked"
+        )
+        number = np.repeat(np.arange(len(lengths)), lengths)
+        place = np.concatenate([np.arange(n) for n in lengths])
+        batches = [dataset.read(0, i, min(i + 2, len(dataset))) for i in range(0, len(dataset), 2)]
+        batch = dataset.join(batches)
+        borders = []
+        for row in range(len(dataset)):
+            first = row * seq_len
+            for t in range(seq_len):
+                at = first + t
+                begins = max(first, at - int(place[at]))
+                assert batch["position_ids"][row, t] == at - begins
+                same = number[at] == number[at + shift]
+                assert batch["labels"][row, t] == (
+                    whole.tokens[at + shift : at + shift + 1][0] if same else -100
+                )
+                if at == begins:
+                    borders.append(row * seq_len + t)
+        assert batch["cu_seqlens"].tolist() == [*borders, len(dataset) * seq_len]
+        assert batch["cu_seqlens"].dtype == torch.int32
+
+    def test_a_set_that_tells_no_documents_is_refused(self, tmp_path: Path) -> None:
+        data = split_data(documents_set(tmp_path, [50, 60], listed=False), None, None, 1)
+        assert data.eot_id is None
+        with pytest.raises(UserError, match="neither a list of document starts nor an end-of-text id"):
+            StreamingDataset(data, "train", 10, documents="masked")
 
 
 @pytest.mark.parametrize(

@@ -238,3 +238,17 @@ def test_a_tied_matrix_is_saved_once() -> None:
 def test_a_sequence_longer_than_the_positions_is_refused() -> None:
     with pytest.raises(ValueError, match="a sequence of 25 tokens in a model of 24 positions"):
         build().hidden(ids(seq=SEQ + 1))
+
+
+@each_variant
+def test_documents_in_a_row_are_as_if_each_stood_alone(options: dict[str, Any]) -> None:
+    model = build(**options)
+    lengths = [[5, 1, 18], [24], [12, 12]]
+    position_ids = torch.stack([torch.cat([torch.arange(n) for n in row]) for row in lengths])
+    found = model.hidden(ids(), position_ids)
+    for row, of_row in enumerate(lengths):
+        parts = ids()[row].split(of_row)
+        alone = torch.cat([model.hidden(part.unsqueeze(0)) for part in parts], dim=1)[0]
+        torch.testing.assert_close(found[row], alone, rtol=1e-5, atol=1e-5)
+    model.activation_checkpointing = True
+    assert torch.equal(model.hidden(ids(), position_ids), found)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tiny_run import tiny_config
@@ -29,21 +31,36 @@ def batches(micro: int, total: int) -> list[dict[str, torch.Tensor]]:
     ]
 
 
-def weights_after(micro: int, grad_clip: float | None) -> tuple[torch.Tensor, float, float]:
+def masked(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Its labels below 20 left out, as across the borders of documents."""
+    rows = len(batch["labels"])
+    return {
+        **batch,
+        "labels": batch["labels"].where(batch["labels"] >= 20, -100),
+        "position_ids": torch.arange(8).repeat(rows, 1),
+    }
+
+
+def weights_after(
+    micro: int, grad_clip: float | None, mask: bool = False
+) -> tuple[torch.Tensor, float, float]:
     torch.manual_seed(0)
     model = build_model(Model(d_model=16, n_layers=1, n_heads=1), Arch(), 50, 8)
     optimizer = build_optimizer(model, Optimizer(), "cpu")
+    step = [masked(batch) if mask else batch for batch in batches(micro, 8)]
     result = train_step(
-        model, optimizer, iter(batches(micro, 8)), accumulation=8 // micro, lr=0.01, grad_clip=grad_clip,
+        model, optimizer, iter(step), accumulation=8 // micro, lr=0.01, grad_clip=grad_clip,
         loss_chunk=256, device=CPU,
     )  # fmt: skip
     return model.embedding.weight.detach().clone(), result.loss.item(), result.grad_norm.item()
 
 
+@pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("micro", [1, 2, 4])
-def test_accumulation_changes_memory_not_the_mathematics(micro: int) -> None:
-    whole, loss, norm = weights_after(8, None)
-    parts, loss_in_parts, norm_in_parts = weights_after(micro, None)
+def test_accumulation_changes_memory_not_the_mathematics(micro: int, mask: bool) -> None:
+    """Also where micro-batches have other numbers of labels that count."""
+    whole, loss, norm = weights_after(8, None, mask)
+    parts, loss_in_parts, norm_in_parts = weights_after(micro, None, mask)
     assert loss_in_parts == pytest.approx(loss, rel=1e-5)
     assert norm_in_parts == pytest.approx(norm, rel=1e-4)
     # Adam divides by the gradient's own size: where that is rounding noise, so is the step.
@@ -106,3 +123,38 @@ def test_a_peak_is_told_of_a_gpu_alone() -> None:
     if torch.cuda.is_available():
         first, second = (measure_peak_flops(Device("cuda", "fp32", 1)) for _ in range(2))
         assert first == pytest.approx(second, rel=0.1)
+
+
+def test_a_micro_batch_without_labels_that_count_is_no_loss() -> None:
+    torch.manual_seed(0)
+    model = build_model(Model(d_model=16, n_layers=1, n_heads=1), Arch(), 50, 8)
+    optimizer = build_optimizer(model, Optimizer(), "cpu")
+    whole, empty = (masked(batch) for batch in batches(4, 8))
+    empty["labels"] = torch.full_like(empty["labels"], -100)
+    with torch.no_grad():
+        alone = torch.nn.functional.cross_entropy(
+            model(whole["input_ids"]).flatten(0, 1), whole["labels"].flatten()
+        )
+    result = train_step(
+        model, optimizer, iter([empty, whole]), accumulation=2, lr=0.01, grad_clip=None, loss_chunk=256,
+        device=CPU,
+    )  # fmt: skip
+    assert result.loss.item() == pytest.approx(alone.item(), rel=1e-5)
+
+
+def test_evaluation_counts_the_labels_that_count(val_set: StreamingDataset) -> None:
+    torch.manual_seed(0)
+    model = build_model(Model(d_model=16, n_layers=1, n_heads=1), Arch(), 257, 16)
+    starts = np.arange(0, val_set.data.val.n_tokens, 37, dtype=np.uint64)
+    whole = dataclasses.replace(val_set.data.val, documents=starts)
+    data = dataclasses.replace(val_set.data, train=whole, val=whole)
+    documents = StreamingDataset(data, "val", 16, order="sequential", documents="masked")
+    batch = documents.__getitems__(range(len(documents)))
+    found = evaluate(model, documents, windows=len(documents), batch_size=7, loss_chunk=256, device=CPU)
+    assert found.tokens == int((batch["labels"] != -100).sum()) < len(documents) * 16
+    with torch.no_grad():
+        logits = torch.nn.functional.linear(
+            model.hidden(batch["input_ids"], batch["position_ids"]), model.output_weight
+        )
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten()).item()
+    assert found.loss == pytest.approx(expected, rel=1e-5)

@@ -1,0 +1,41 @@
+"""Where documents begin in windows: their starts in a set, or the token behind each end-of-text id."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from conf import UserError
+from data_loading.shards import Values, search, take
+from data_loading.token_set import TokenSet
+
+
+class DocumentStarts:
+    """Of a set with a list of them, or else with an end-of-text id behind each document."""
+
+    def __init__(self, token_set: TokenSet, eot_id: int | None) -> None:
+        """Raises UserError: neither says where documents begin."""
+        self._starts: Values | None = token_set.documents
+        self._eot_id = eot_id
+        if self._starts is None and eot_id is None:
+            raise UserError(
+                f"{token_set.path} has neither a list of document starts nor an end-of-text id, so "
+                "that nothing says where its documents begin. Take documents=across, or tokenize again"
+            )
+
+    def marks(self, starts: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """`rows.shape` of bool: tokens with which a document begins; the first of a row always does.
+
+        starts: `(n,)` int64, tokens at which the rows begin. rows: `(n, width)`, their tokens.
+        """
+        marks = np.zeros(rows.shape, bool)
+        marks[:, 0] = True
+        if self._starts is None:
+            marks[:, 1:] |= rows[:, :-1] == self._eot_id
+            return marks
+        width = rows.shape[1]
+        first, last = search(self._starts, starts), search(self._starts, starts + width)
+        counts = last - first
+        row = np.repeat(np.arange(len(starts)), counts)
+        place = np.arange(counts.sum()) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        marks[row, take(self._starts, place).astype(np.int64) - starts[row]] = True
+        return marks
