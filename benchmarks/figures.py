@@ -27,7 +27,9 @@ measures everything again.
 
 def page() -> str:
     """The whole page."""
-    sections = (startup, overhead, loss, loader, stages, threads, kills, speed, memory, models, restart)
+    sections = (
+        startup, overhead, loss, loader, stages, threads, kills, speed, memory, models, restart, tokenizing_kills,
+    )  # fmt: skip
     return "\n".join([HEAD, *(write() for write in sections)])
 
 
@@ -139,6 +141,16 @@ def kills() -> str:
         f"at random moments) over {found['runs']} runs: {found['differences']} differences. {found['what']}."
     )
     return section("Kills", "soak_kills", found, text, "", script="tests/test_kills.py")
+
+
+def tokenizing_kills() -> str:
+    found = read("soak_tokenizing")
+    text = (
+        f"{found['kills']} SIGKILLs at random moments of {found['what']}: {found['sets']} sets, "
+        f"{found['differences']} differences in their bytes."
+    )
+    script = "tests/data_loading/pretokenizer/test_resume.py"
+    return section("Kills of the pretokenizer", "soak_tokenizing", found, text, "", script=script)
 
 
 if __name__ == "__main__":

@@ -379,6 +379,19 @@ def test_lines_go_when_their_data_are_synced(tmp_path: Path, monkeypatch: pytest
     assert len(list(tmp_path.glob("blocks.*"))) <= 2
 
 
+def save_kills(text_bytes: int, kills: int, sets: int, seconds: float) -> None:
+    from benchmarks.environment import save
+
+    result = {
+        "what": f"the command on {text_bytes / 1e6:.0f} MB with two workers, killed by SIGKILL and started again",
+        "kills": kills,
+        "sets": sets,
+        "differences": 0,
+        "minutes": round(seconds / 60, 1),
+    }
+    save("soak_tokenizing", result)
+
+
 def moments() -> Iterator[float]:
     yield from np.random.default_rng(1).uniform(0.2, 1.2, 60)
 
@@ -391,7 +404,9 @@ def moments() -> Iterator[float]:
 def test_killed_at_random_moments(
     kills: int, tmp_path: Path, tokenizer_folder: Callable[[str], Path]
 ) -> None:
-    """A real tokenizer and worker processes, killed with their parent wherever they are."""
+    """A real tokenizer and worker processes, killed with their parent wherever they are. Fifty kills write
+    their counts to benchmarks/results/soak_tokenizing.json.
+    """
     from tests.data_loading.conftest import training_text
 
     folder = tokenizer_folder("gpt2")
@@ -401,7 +416,7 @@ def test_killed_at_random_moments(
     script += ["--workers", "2"]
     reference = tmp_path / "whole.npy"
     assert subprocess.run([*script, "--output", str(reference)], capture_output=True).returncode == 0
-    killed = 0
+    killed, sets, started = 0, 1, time.time()
     for moment in moments():
         if killed == kills:
             break
@@ -414,11 +429,14 @@ def test_killed_at_random_moments(
         process.communicate()
         if process.returncode == 0:
             assert (tmp_path / "a.npy").read_bytes() == reference.read_bytes()
+            sets += 1
             for path in SetFiles(tmp_path / "a.npy").moves:
                 path[1].unlink() if path[1].is_file() else None
     assert subprocess.run(script, capture_output=True).returncode == 0
     assert (tmp_path / "a.npy").read_bytes() == reference.read_bytes()
     assert (tmp_path / "a.docs.npy").read_bytes() == (tmp_path / "whole.docs.npy").read_bytes()
     assert killed == kills
+    if kills == 50:
+        save_kills(text.stat().st_size, killed, sets, time.time() - started)
     assert durable.on_point is None
     assert writer.CHECKSUM_BYTES == 64 << 20
