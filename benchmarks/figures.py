@@ -28,7 +28,8 @@ measures everything again.
 def page() -> str:
     """The whole page."""
     sections = (
-        startup, overhead, loss, loader, stages, threads, kills, speed, memory, models, restart, tokenizing_kills,
+        startup, overhead, loss, loader, stages, threads, kills, speed, memory, models, restart,
+        tokenizing_kills,
     )  # fmt: skip
     return "\n".join([HEAD, *(write() for write in sections)])
 
