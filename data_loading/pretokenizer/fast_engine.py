@@ -20,7 +20,7 @@ import numpy as np
 from data_loading.pretokenizer.cuts import CutRule, cut_rule, first_cut, last_cut
 from data_loading.pretokenizer.engine import Engine, Unsupported
 from data_loading.pretokenizer.reference_engine import ReferenceEngine, joined
-from data_loading.tokenizer import JsonTokenizer, Tokenizer
+from data_loading.tokenizer import JsonTokenizer, Tokenizer, model_type
 
 _ASCII = bytes(range(128))
 
@@ -139,3 +139,19 @@ def overlap(one: str, other: str) -> bool:
         return True
     shorter = min(len(one), len(other))
     return any(one.endswith(other[:n]) or other.endswith(one[:n]) for n in range(1, shorter))
+
+
+def check_spelled(model: dict[str, Any]) -> None:
+    """fastokens and gigatoken take a whole piece of text that is spelled like a token for that token, though
+    no merge makes it, where one of its characters is none by itself: a special token in the text would become
+    its id. With ByteLevel they refuse by themselves a vocabulary that lacks a byte.
+
+    Raises:
+        Unsupported: of a BPE model; others they refuse by themselves.
+    """
+    if model_type({"model": model}) != "BPE":
+        return
+    vocab = model["vocab"]
+    for character in sorted(set().union(*vocab)):
+        if character not in vocab:
+            raise Unsupported(f"the character {character!r} stands in a token of its vocabulary, and is none")

@@ -9,8 +9,8 @@ from typing import Any, Self
 import numpy as np
 
 from data_loading.pretokenizer.engine import Unsupported
-from data_loading.pretokenizer.fast_engine import FastEngine, splits_by
-from data_loading.tokenizer import JsonTokenizer, Tokenizer, model_type
+from data_loading.pretokenizer.fast_engine import FastEngine, check_spelled, splits_by
+from data_loading.tokenizer import JsonTokenizer, Tokenizer
 
 
 class FastokensEngine(FastEngine):
@@ -23,7 +23,7 @@ class FastokensEngine(FastEngine):
     def of(cls, tokenizer: Tokenizer) -> Self:
         engine = super().of(tokenizer)
         if isinstance(tokenizer, JsonTokenizer) and not splits_by(tokenizer.json, "ByteLevel"):
-            _check_spelled(tokenizer.definition["model"])
+            check_spelled(tokenizer.definition["model"])
         return engine
 
     @property
@@ -48,17 +48,3 @@ class FastokensEngine(FastEngine):
     def _encode(self, texts: Sequence[bytes], decoded: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         ids, offsets = self._tokenizer.encode_batch_flat(list(decoded), False, True)
         return np.frombuffer(ids, "<u4"), np.diff(np.frombuffer(offsets, "<u8").astype(np.int64))
-
-
-def _check_spelled(model: dict[str, Any]) -> None:
-    """fastokens takes a whole piece of text that is spelled like a token for that token, though no merge
-    makes it, where one of its characters is none by itself: a special token in the text would become its id.
-
-    With ByteLevel it refuses by itself a vocabulary that lacks a byte.
-    """
-    if model_type({"model": model}) != "BPE":
-        return  # it refuses these by itself
-    vocab = model["vocab"]
-    for character in sorted(set().union(*vocab)):
-        if character not in vocab:
-            raise Unsupported(f"the character {character!r} stands in a token of its vocabulary, and is none")

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from data_loading.pretokenizer.engine import Unsupported
-from data_loading.pretokenizer.fast_engine import FastEngine, overlap, splits_by
+from data_loading.pretokenizer.fast_engine import FastEngine, check_spelled, overlap, splits_by
 from data_loading.pretokenizer.reference_engine import joined
 from data_loading.pretokenizer.split_patterns import splits_by_known_pattern
 from data_loading.tokenizer import JsonTokenizer, Tokenizer
@@ -45,6 +45,8 @@ class GigatokenEngine(FastEngine):
         if isinstance(tokenizer, JsonTokenizer):
             _check_pre_tokenizer(tokenizer.definition.get("pre_tokenizer"))
             _check_added_tokens(tokenizer.definition)
+            if not splits_by(tokenizer.json, "ByteLevel"):
+                check_spelled(tokenizer.definition["model"])
             if tokenizer.definition.get("normalizer") and splits_by(tokenizer.json, *_PATTERNS):
                 raise Unsupported("its normalizer follows another version of Unicode than the reference")
         return engine

@@ -66,7 +66,11 @@ def definition_for_splintr(definition: dict[str, Any]) -> dict[str, Any]:
         if not token.get("special"):
             raise Unsupported(f"the added token {token['content']!r} is not a special one")
     words, marks = _splitters(definition)
-    _check_normalizer(steps_of(definition.get("normalizer"), "normalizers"), words)
+    normalizers = steps_of(definition.get("normalizer"), "normalizers")
+    if normalizers and marks.get("prepend_scheme", "always") == "first":
+        # The reference marks no text whose first character a normalizer made or took away.
+        raise Unsupported("its Metaspace marks the beginning of a text only, which a normalizer may change")
+    _check_normalizer(normalizers, words)
     metaspace = {
         "type": "Metaspace",
         "replacement": WORD_MARK,

@@ -430,6 +430,17 @@ class TestChoice:
         assert b"</s>" in differing, "nothing to refuse any more: take the check away"
         assert "'<' stands in a token" in str(FastokensEngine.refuses(tokenizer))
 
+    def test_gigatoken_takes_only_words_that_the_vocabulary_spells(self, tokenizer_folder: Folder) -> None:
+        pytest.importorskip("gigatoken")
+        definition = copy.deepcopy(load(tokenizer_folder("metaspace_bpe")).definition)
+        assert GigatokenEngine.refuses(JsonTokenizer("x", definition, None, ())) is None
+        model = definition["model"]
+        lone = next(token for token in model["vocab"] if len(token) == 1 and token.isalpha())
+        model["merges"] = [pair for pair in model["merges"] if lone not in "".join(pair)]
+        model["vocab"] = {token * (1 + (token == lone)): index for token, index in model["vocab"].items()}
+        refused = GigatokenEngine.refuses(JsonTokenizer("x", definition, None, ()))
+        assert f"the character {lone!r} stands in a token" in str(refused)
+
     @pytest.mark.parametrize("family", ["metaspace_bpe", "gpt2"])
     def test_probes_have_the_special_tokens_in_both_modes(
         self, family: str, tokenizer_folder: Folder

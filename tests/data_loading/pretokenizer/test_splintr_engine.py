@@ -70,7 +70,7 @@ VARIANTS: dict[str, Part] = {
     "trained": {"normalizer": normalizer("Nmt", "NFKC", BLANKS), "pre_tokenizer": metaspace()},
     "nmt": {"normalizer": {"type": "Nmt"}, "pre_tokenizer": metaspace()},
     "nfc": {"normalizer": {"type": "NFC"}},
-    "nfd": {"normalizer": {"type": "NFD"}, "pre_tokenizer": metaspace("first")},
+    "nfd": {"normalizer": {"type": "NFD"}, "pre_tokenizer": metaspace("never")},
 }
 """Parts that a trained tokenizer is given in place of its own."""
 
@@ -281,6 +281,10 @@ TOKEN = {"id": 900, "content": "<tool>", "single_word": False, "lstrip": False, 
         ({"pre_tokenizer": metaspace(split=False)}, "does not split at the word mark"),
         ({"pre_tokenizer": metaspace(replacement="_")}, "does not split at the word mark"),
         ({"pre_tokenizer": behind_whitespace(metaspace("first"))}, "does not mark every word"),
+        (
+            {"normalizer": {"type": "Lowercase"}, "pre_tokenizer": metaspace("first")},
+            "marks the beginning of a text only",
+        ),
         ({"normalizer": normalizer(TABLE, "NFKC")}, "NFKC stands behind a Precompiled one"),
         ({"normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}}, "normalizer Strip"),
         ({"normalizer": replace({"String": "a"}, "b")}, "normalizer Replace"),
