@@ -1,4 +1,4 @@
-"""Batches of a StreamingDataset for one rank, with a state of three values.
+"""Batches of a dataset for one rank, with a state of three values.
 
 The stream is one sequence of positions for all ranks together: global batch k takes the next
 `batch_size * world_size` of them, rank r the r-th part of these. So the samples of a run do not
@@ -19,7 +19,7 @@ from data_loading.spans import Span, read_spans
 if TYPE_CHECKING:
     import torch
 
-    from data_loading.streaming import StreamingDataset
+    from data_loading.positioned import Positioned
 
     Batch = dict[str, torch.Tensor]
 
@@ -45,7 +45,7 @@ class Loader:
 
     def __init__(
         self,
-        dataset: StreamingDataset,
+        dataset: Positioned,
         batch_size: int,
         rank: int = 0,
         world_size: int = 1,
@@ -182,7 +182,7 @@ class Loader:
 class _Spans:
     """What a worker process of torch's DataLoader is asked for: a list of spans, for one batch."""
 
-    def __init__(self, dataset: StreamingDataset) -> None:
+    def __init__(self, dataset: Positioned) -> None:
         self._dataset = dataset
 
     def __getitem__(self, spans: list[Span]) -> Batch:

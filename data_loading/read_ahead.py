@@ -12,7 +12,7 @@ from data_loading.spans import Span, read_spans, will_need_spans
 if TYPE_CHECKING:
     import torch
 
-    from data_loading.streaming import StreamingDataset
+    from data_loading.positioned import Positioned
 
     Batch = dict[str, torch.Tensor]
 
@@ -23,7 +23,7 @@ _WARM_BYTES_PER_S = 200e6
 _WARM_WINDOW_S = 5e-6
 
 
-def read_with_ahead(dataset: StreamingDataset, batches: Iterable[list[Span]]) -> Iterator[Batch]:
+def read_with_ahead(dataset: Positioned, batches: Iterable[list[Span]]) -> Iterator[Batch]:
     """Batches of these spans. A batch that took longer than memory takes makes those to come be told of."""
     waiting: deque[list[Span]] = deque()
     cold = _STAYS_COLD

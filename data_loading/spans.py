@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import torch
 
-    from data_loading.streaming import StreamingDataset
+    from data_loading.positioned import Positioned
 
     Batch = dict[str, torch.Tensor]
 
@@ -24,7 +24,7 @@ class Span(NamedTuple):
     counts: bool = True
 
 
-def read_spans(dataset: StreamingDataset, spans: list[Span]) -> Batch:
+def read_spans(dataset: Positioned, spans: list[Span]) -> Batch:
     """One batch of the windows at these positions; empty where there are none."""
     parts = [_read_span(dataset, span) for span in spans]
     if len(parts) < 2:
@@ -32,13 +32,13 @@ def read_spans(dataset: StreamingDataset, spans: list[Span]) -> Batch:
     return dataset.join(parts)
 
 
-def will_need_spans(dataset: StreamingDataset, spans: list[Span]) -> None:
+def will_need_spans(dataset: Positioned, spans: list[Span]) -> None:
     """Tell the kernel that these are read soon."""
     for span in spans:
         dataset.will_need(span.epoch, span.first, span.last)
 
 
-def _read_span(dataset: StreamingDataset, span: Span) -> Batch:
+def _read_span(dataset: Positioned, span: Span) -> Batch:
     batch = dataset.read(span.epoch, span.first, span.last)
     if not span.counts:
         import torch

@@ -1,0 +1,32 @@
+"""What a Loader reads from: samples at the positions 0, 1, 2 ... of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    Batch = dict[str, torch.Tensor]
+
+
+class Positioned(Protocol):
+    """epoch: the one that a new stream begins with. fingerprint: of the data and all that orders and cuts
+    them: streams of equal fingerprints are the same.
+    """
+
+    epoch: int
+    fingerprint: str
+
+    def __len__(self) -> int:
+        """Positions in an epoch."""
+
+    def read(self, epoch: int, start: int, stop: int) -> Batch:
+        """The batch of the positions start to stop of an epoch."""
+
+    def will_need(self, epoch: int, start: int, stop: int) -> None:
+        """These are read soon: tell the kernel."""
+
+    def join(self, batches: Sequence[Batch]) -> Batch:
+        """One batch of several, in their order."""
