@@ -218,7 +218,7 @@ def create_run(config: Config, run_identity: str) -> Path:
         LockHeld: when a process is running in this folder.
         UserError: when the folder cannot be written.
     """
-    from conf.check import to_config, to_plain
+    from conf.check import to_config, to_yaml
 
     folder = run_folder(config, run_identity)
     try:
@@ -226,7 +226,7 @@ def create_run(config: Config, run_identity: str) -> Path:
         if read_status(folder).get("state") == "done":
             return folder
         with run_lock(folder):
-            durable.write_text(folder / "config.yaml", _to_yaml(to_plain(config)))
+            durable.write_text(folder / "config.yaml", to_yaml(config))
     except OSError as error:
         raise UserError(
             Problem(
@@ -241,12 +241,6 @@ def create_run(config: Config, run_identity: str) -> Path:
 def run_lock(folder: Path) -> Any:
     """Hold the run folder for the length of a `with` block; raises LockHeld with the holder."""
     return durable.lock(folder / "run.lock", f"the run folder {folder}")
-
-
-def _to_yaml(plain: dict[str, Any]) -> str:
-    import yaml
-
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
 
 
 def read_config(folder: Path) -> dict[str, Any]:

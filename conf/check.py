@@ -46,6 +46,16 @@ def to_config(plain: Mapping[str, Any]) -> Config:
     return config
 
 
+def to_yaml(config: Config) -> str:
+    """The file of a configuration, which gives it back when it is read."""
+    import yaml
+
+    plain = to_plain(config)
+    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    # U+0085 is a line break for YAML 1.1: PyYAML writes it as it is and reads a space.
+    return text if "\x85" not in text else yaml.safe_dump(plain, sort_keys=False)
+
+
 def to_plain(config: Config) -> dict[str, Any]:
     """Nested plain values of every key, in the order of the schema; the reverse of `to_config`."""
     return dataclasses.asdict(config)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conf import Config, UserError
-from conf.check import check, to_config, to_plain
+from conf.check import check, to_config, to_plain, to_yaml
 from conf.keys import Key, groups, keys
 from conf.rules import RULES, Rule
 
@@ -59,10 +59,11 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(configs())
+@example({"notes": "\x85"})
+@example({"notes": "a\u2028b\n\xa0"})
 def test_a_config_survives_its_file(plain: dict[str, Any]) -> None:
     config = to_config(plain)
-    written = yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True)
-    assert to_config(yaml.safe_load(written)) == config
+    assert to_config(yaml.safe_load(to_yaml(config))) == config
     for path in keys():
         group, _, name = path.rpartition(".")
         section = plain.get(group, {}) if group else plain
