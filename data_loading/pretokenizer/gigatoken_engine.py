@@ -47,6 +47,8 @@ class GigatokenEngine(FastEngine):
             _check_added_tokens(tokenizer.definition)
             if not splits_by(tokenizer.json, "ByteLevel"):
                 check_spelled(tokenizer.definition["model"])
+                if tokenizer.definition["model"].get("ignore_merges"):
+                    raise Unsupported("it does not heed ignore_merges without ByteLevel")
             if tokenizer.definition.get("normalizer") and splits_by(tokenizer.json, *_PATTERNS):
                 raise Unsupported("its normalizer follows another version of Unicode than the reference")
         return engine

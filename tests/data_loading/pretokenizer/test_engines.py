@@ -435,6 +435,8 @@ class TestChoice:
         definition = copy.deepcopy(load(tokenizer_folder("metaspace_bpe")).definition)
         assert GigatokenEngine.refuses(JsonTokenizer("x", definition, None, ())) is None
         model = definition["model"]
+        ignoring = {**definition, "model": {**model, "ignore_merges": True}}
+        assert "ignore_merges" in str(GigatokenEngine.refuses(JsonTokenizer("x", ignoring, None, ())))
         lone = next(token for token in model["vocab"] if len(token) == 1 and token.isalpha())
         model["merges"] = [pair for pair in model["merges"] if lone not in "".join(pair)]
         model["vocab"] = {token * (1 + (token == lone)): index for token, index in model["vocab"].items()}
