@@ -44,6 +44,8 @@ def splits_at_line_feed(
         return unmarked and becomes == "a\nb" and _line_feed_is_alone(definition["model"])
     if splitter["type"] == "Metaspace":
         return becomes == "a b"  # else it would stand inside of a piece, and get a mark at the start
+    if any(step["type"] == "Metaspace" and step.get("prepend_scheme") == "first" for step in steps):
+        return False  # behind the splitter it marks what begins a text, and only that
     plain = splitter["type"] == "ByteLevel" and not splitter.get("add_prefix_space", True)
     of_gpt2 = splitter["type"] == "Split" and splitter["pattern"]["Regex"] == GPT2_PATTERN
     is_border = plain or of_gpt2 or splitter["type"] in SPLIT_AT_WHITESPACE

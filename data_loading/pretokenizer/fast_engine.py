@@ -113,10 +113,17 @@ class FastEngine(Engine):
 
 
 def _check_order(added: list[dict[str, Any]]) -> None:
-    """The reference looks for the tokens with `normalized` behind all others, the engines for the longest."""
+    """The reference looks for the tokens with `normalized` behind all others, the engines for the longest.
+
+    So a token for whole words may stand at an edge that another one, taken out before, has left.
+    """
     contents = {
         flag: [t["content"] for t in added if bool(t.get("normalized")) == flag] for flag in (False, True)
     }
+    if all(contents.values()) and (whole := [t["content"] for t in added if t.get("single_word")]):
+        raise Unsupported(
+            f"the added token {whole[0]!r} is one for whole words, and others have `normalized`"
+        )
     for first in contents[False]:
         for second in contents[True]:
             if overlap(first, second):

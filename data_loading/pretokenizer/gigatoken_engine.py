@@ -45,7 +45,9 @@ class GigatokenEngine(FastEngine):
         if isinstance(tokenizer, JsonTokenizer):
             _check_pre_tokenizer(tokenizer.definition.get("pre_tokenizer"))
             _check_added_tokens(tokenizer.definition)
-            if not splits_by(tokenizer.json, "ByteLevel"):
+            if splits_by(tokenizer.json, "ByteLevel"):
+                _check_bytes(tokenizer.definition)
+            else:
                 check_spelled(tokenizer.definition["model"])
                 if tokenizer.definition["model"].get("ignore_merges"):
                     raise Unsupported("it does not heed ignore_merges without ByteLevel")
@@ -103,6 +105,16 @@ def _check_pre_tokenizer(step: dict[str, Any] | None) -> None:
         ):
             return
     raise Unsupported(f"the pre-tokenizer {', '.join(kinds)} is not one that it was held against")
+
+
+def _check_bytes(definition: dict[str, Any]) -> None:
+    """It takes a character of the text for a token of that name, which ByteLevel spells otherwise."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    spelled = {*ByteLevel.alphabet(), *(token["content"] for token in definition.get("added_tokens") or [])}
+    for token in definition["model"]["vocab"]:
+        if len(token) == 1 and token not in spelled:
+            raise Unsupported(f"{token!r} stands in its vocabulary, and no byte is spelled so")
 
 
 def _check_added_tokens(definition: dict[str, Any]) -> None:

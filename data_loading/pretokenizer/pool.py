@@ -53,9 +53,9 @@ class Work:
         try:
             encoder.engine.load()
         except Unsupported as why:
-            box, _ = channel.take()
-            channel.answer(box, (why, False))
-            return
+            while True:  # a block may be given before the first answer is read
+                box, _ = channel.take()
+                channel.answer(box, (why, False))
         worn = False
         while not worn:
             box, block = channel.take()

@@ -20,6 +20,7 @@ from tokenizers import normalizers
 from data_loading.pretokenizer.blocks import Chunk, make_blocks
 from data_loading.pretokenizer.characters import DOUBTFUL, LETTERS
 from data_loading.pretokenizer.cuts import CutRule, cut_rule, first_cut, last_cut
+from data_loading.pretokenizer.split_patterns import GPT2_PATTERN
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import WITH_RULE, WITHOUT_RULE, hostile_text, tokenizer_folder_text
@@ -170,6 +171,20 @@ def test_no_cut_at_a_line_feed_that_may_be_joined(change: Callable[[dict[str, An
     assert cut_rule(definition).before == (0x20, 0x0A)
     change(definition)
     assert cut_rule(definition).before == (0x20,)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "cuts"), [("first", (0x20,)), ("always", (0x20, 0x0A)), ("never", (0x20, 0x0A))]
+)
+def test_no_cut_at_a_line_feed_where_only_the_beginning_of_a_text_is_marked(
+    scheme: str, cuts: tuple[int, ...]
+) -> None:
+    """A Metaspace behind the splitter marks the first piece of a text, also one that begins with a line feed."""
+    split = {"type": "Split", "pattern": {"Regex": GPT2_PATTERN}, "behavior": "Isolated", "invert": False}
+    marks = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": True}
+    steps = {"type": "Sequence", "pretokenizers": [split, marks]}
+    definition = {"pre_tokenizer": steps, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}
+    assert cut_rule(definition).before == cuts
 
 
 def test_a_line_feed_that_falls_back_to_its_byte_is_alone_where_no_merge_takes_it() -> None:

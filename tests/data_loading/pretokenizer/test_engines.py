@@ -497,6 +497,29 @@ class TestChoice:
             tokenizer = JsonTokenizer("x", {**definition, "added_tokens": added}, None, ())
             assert ("one has `normalized`" in str(ENGINES[name].refuses(tokenizer))) == normalized
 
+    @pytest.mark.parametrize("name", ["fastokens", "gigatoken"])
+    def test_a_token_of_whole_words_beside_one_that_is_taken_out_before_is_refused(
+        self, name: str, tokenizer_folder: Folder
+    ) -> None:
+        """wxx in "wxxzqa" is a whole word for the reference, once zqa is out of the text."""
+        if name == "gigatoken":
+            pytest.importorskip("gigatoken")
+        definition = load(tokenizer_folder("gpt2")).definition
+        flags = {"lstrip": False, "rstrip": False, "special": False}
+        added = [
+            {"id": 700, "content": "wxx", "normalized": True, "single_word": True, **flags},
+            {"id": 701, "content": "zqa", "normalized": False, "single_word": False, **flags},
+        ]
+        tokenizer = JsonTokenizer("x", {**definition, "added_tokens": added}, None, ())
+        assert "'wxx' is one for whole words" in str(ENGINES[name].refuses(tokenizer))
+
+    def test_gigatoken_refuses_characters_that_no_byte_is_spelled_by(self, tokenizer_folder: Folder) -> None:
+        pytest.importorskip("gigatoken")
+        definition = copy.deepcopy(load(tokenizer_folder("gpt2")).definition)
+        definition["model"]["vocab"][" "] = 900
+        refused = GigatokenEngine.refuses(JsonTokenizer("x", definition, None, ()))
+        assert "' ' stands in its vocabulary, and no byte is spelled so" in str(refused)
+
     def test_an_engine_that_does_not_fit_is_refused_with_the_reason(self, tokenizer_folder: Folder) -> None:
         with pytest.raises(UserError, match=r"cannot encode with tokenizer metaspace_bpe: .*Metaspace"):
             choose_engine(load(tokenizer_folder("metaspace_bpe")), [], silent, "fastokens")

@@ -21,6 +21,7 @@ import pytest
 from conf import UserError
 from data_loading.pretokenizer.blocks import Block, Chunk, EncodedBlock
 from data_loading.pretokenizer.children import Child, how_it_died
+from data_loading.pretokenizer.engine import Unsupported
 from data_loading.pretokenizer.pool import Work, WorkerDied, _Pool, cores, encode_in_order
 from data_loading.pretokenizer.worker import _offer_itself
 from memory.cgroup import find_levels
@@ -130,6 +131,25 @@ def runs(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_a_worker_whose_engine_does_not_fit_says_so_of_each_block() -> None:
+    """It would seem to have died of the second, given before the answer to the first was read."""
+    answers: list[Any] = []
+
+    class Three:
+        def take(self) -> tuple[int, None]:
+            if len(answers) == 3:
+                raise EOFError
+            return len(answers), None
+
+        def answer(self, box: int, answer: Any) -> None:
+            answers.append(answer)
+
+    work = Work(engine="fastokens", definition="{}", eot_id=None, vocab_size=9, errors="strict")
+    with pytest.raises(EOFError):
+        work.run(Three())  # type: ignore[arg-type]
+    assert [type(why) for why, _ in answers] == [Unsupported] * 3
 
 
 def test_modules_beside_the_user_are_not_imported_by_a_worker(
