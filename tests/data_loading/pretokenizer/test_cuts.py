@@ -179,7 +179,7 @@ def test_no_cut_at_a_line_feed_that_may_be_joined(change: Callable[[dict[str, An
 def test_no_cut_at_a_line_feed_where_only_the_beginning_of_a_text_is_marked(
     scheme: str, cuts: tuple[int, ...]
 ) -> None:
-    """A Metaspace behind the splitter marks the first piece of a text, also one that begins with a line feed."""
+    """A Metaspace behind the splitter marks the first piece of a text, be it a line feed and a word."""
     split = {"type": "Split", "pattern": {"Regex": GPT2_PATTERN}, "behavior": "Isolated", "invert": False}
     marks = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": True}
     steps = {"type": "Sequence", "pretokenizers": [split, marks]}
