@@ -195,7 +195,7 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
 
 def _tell_data(data: Data, train_set: StreamingDataset, val_set: StreamingDataset) -> None:
     facts = data.describe()
-    log.info("%s: %s on disk, read by %s", facts["path"], format_bytes(facts["file_bytes"]), train_set.reader)
+    log.info("%s: %s on disk, %s", facts["path"], format_bytes(facts["file_bytes"]), train_set.reader)
     log.info(
         "%s tokens: train %s (%.0f%%) = %s of %s, val %s = %s%s",
         format_count(facts["tokens"]),

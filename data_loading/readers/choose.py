@@ -60,12 +60,13 @@ def open_reader(extents: Extents, options: ReaderOptions) -> tuple[Reader, str]:
     if name == "pread" and None in extents.paths:
         raise UserError("reader=pread reads files, and these tokens are in memory: take reader=mmap or auto")
     if name == "pread":
-        return PositionalReader(extents, at_random=options.at_random), f"pread, {why}"
+        reader: Reader = PositionalReader(extents, at_random=options.at_random)
+        return reader, f"read as needed, 0 MB of it held in RAM (pread: {why})"
     if name == "memory":
-        return InMemoryReader(extents), f"memory, {why}"
-    bounded = f", at most {bound / 1e6:,.0f} MB of it in RSS" if bound is not None else ""
+        return InMemoryReader(extents), f"one copy of it in RAM for all processes of the job (memory: {why})"
+    held = f"at most {bound / 1e6:,.0f} MB of it in RSS" if bound is not None else "0 MB of it held in RAM"
     mapped = MappedReader(extents, at_random=options.at_random, max_resident_bytes=bound)
-    return mapped, f"mmap{bounded}, {why}"
+    return mapped, f"memory-mapped, {held} (mmap: {why})"
 
 
 def _suggested(extents: Extents, options: ReaderOptions) -> tuple[str, str]:
