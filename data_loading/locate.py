@@ -93,9 +93,15 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
         return Place(path, tokens_beside(path)), None
     else:
         found = _place(path)
+    pair = None if path.is_file() else _pair(f"{path}_") or _pair(f"{path}/")
+    if found is not None and pair is not None:
+        one, (train, val) = found.text or found.tokens, (place.text or place.tokens for place in pair)
+        raise UserError(
+            f"{key}={given} is {one} as well as {train} with {val}. Say which: {key}={one}, or "
+            f"dataset.path={train} dataset.val_path={val}"
+        )
     if found is not None:
         return found, None
-    pair = _pair(str(path) + "_") or _pair(f"{path}/")
     if pair is not None:
         return pair
     if path.is_dir():

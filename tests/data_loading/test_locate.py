@@ -175,6 +175,16 @@ class TestByPath:
             assert val is not None
             assert (place.tokens, val.tokens) == (Path("Datasets/c4/train"), Path(f"Datasets/c4/{held_out}"))
 
+    @pytest.mark.parametrize("held_out", ["a_validation.npy", "a/val/manifest.json"])
+    def test_a_set_and_a_pair_of_one_name_are_told(self, held_out: str, here: Path) -> None:
+        train = held_out.replace("validation", "train").replace("val/", "train/")
+        put("a.npy", held_out, train)
+        with pytest.raises(
+            UserError, match=r"=a is a\.npy as well as a.*train.* with a.*Say which: .*=a\.npy, or"
+        ):
+            found(path="a")
+        assert found(path="a.npy") == ("None", "a.npy")
+
     def test_a_folder_of_train_alone_is_no_set(self, here: Path) -> None:
         put("Datasets/c4/train/manifest.json", "Datasets/c4/notes.md")
         with pytest.raises(UserError, match="or token sets train and val"):
