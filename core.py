@@ -71,22 +71,22 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
 
     with run.stage("open_dataset"):
         from data_loading import StreamingDataset
+        from training.evaluation import held_out_set
         from training.plan import open_data
 
         seq_len = config.training.seq_len
         seed_init, seed_data = experiment_utils.seeds(config)
         assert plan.data is not None
         data = open_data(config.dataset, config.tokenizer, plan.data["sets"])
-        shift, documents = config.dataset.shift, config.dataset.documents
         train_set = StreamingDataset(
             data,
             "train",
             seq_len,
             seed_data,
             windows=config.dataset.windows,
-            documents=documents,
+            documents=config.dataset.documents,
             stride=config.dataset.stride,
-            shift=shift,
+            shift=config.dataset.shift,
             step_windows=plan.budget.effective_batch,
             order=config.dataset.order,
             block_windows=config.dataset.block_windows,
@@ -94,9 +94,7 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
             max_resident_bytes=config.dataset.max_resident,
             verify=config.dataset.verify,
         )
-        val_set = StreamingDataset(
-            data, "val", seq_len, seed_data, order="sequential", shift=shift, documents=documents
-        )
+        val_set = held_out_set(data, "val", config)
         _tell_data(data, train_set, val_set)
 
     with run.stage("build_model"):

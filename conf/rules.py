@@ -170,6 +170,19 @@ def one_held_out_share(config: Config) -> list[Problem]:
     return problems
 
 
+def bound_of_a_map(config: Config) -> list[Problem]:
+    """max_resident bounds what mmap maps, and other readers map nothing."""
+    dataset = config.dataset
+    if dataset.max_resident is None or dataset.reader in (AUTO, "mmap"):
+        return []
+    return [
+        Problem(
+            "dataset.max_resident",
+            f"it bounds what dataset.reader=mmap maps; {dataset.reader} maps nothing. Take one of them away",
+        )
+    ]
+
+
 def windows_of_one_kind(config: Config) -> list[Problem]:
     """Shifted windows and streams have stride, shift and order of their own, and no masks."""
     dataset, problems = config.dataset, []
@@ -243,6 +256,7 @@ RULES = (
         tuple(f"dataset.{name}" for name in ("windows", "documents", "stride", "shift", "order")),
         windows_of_one_kind,
     ),
+    Rule(("dataset.max_resident", "dataset.reader"), bound_of_a_map),
     Rule(("dataset.encoding",), known_encoding),
     Rule(("dataset.document_separator",), one_line_separator),
     Rule(("schedule",), warmup_only_where_there_is_one),

@@ -88,10 +88,10 @@ class Data:
         """Those that there are."""
         return ("train", "val", "test") if self.test_ranges else ("train", "val")
 
-    def windows(self, split: str, seq_len: int) -> int:
+    def windows(self, split: str, seq_len: int, shift: int = 1) -> int:
         """Windows of `seq_len` inputs and as many labels, none across the end of a range."""
         _, ranges = self.ranges_of(split)
-        return sum(windows_in(len(tokens), seq_len) for tokens in ranges)
+        return sum(windows_in(len(tokens), seq_len, shift=shift) for tokens in ranges)
 
     def tokens(self, split: str) -> int:
         """Tokens of a split."""

@@ -147,17 +147,9 @@ def next_boundary(run: Run) -> int:
 
 def test_loss(run: Run, model: LanguageModel, data: Data) -> float:
     """Loss (nats a token) over the test split, of as many tokens as an evaluation reads at most."""
-    from data_loading import StreamingDataset
+    from training.evaluation import held_out_set
 
-    dataset = run.config.dataset
-    test_set = StreamingDataset(
-        data,
-        "test",
-        run.config.training.seq_len,
-        order="sequential",
-        shift=dataset.shift,
-        documents=dataset.documents,
-    )
+    test_set = held_out_set(data, "test", run.config)
     loss = _evaluate(run, model, test_set).loss
     log.info("test loss %.4f", loss)
     return loss

@@ -250,7 +250,7 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
         budget=budget,
         evaluations=experiment_utils.milestones(budget.steps, training.evals, training.eval_spacing),
         checkpoint_bytes=ADAM_STATE_COPIES * 4 * counted.total,
-        data=_describe(data, training.seq_len) if data else None,
+        data=_describe(config, data) if data else None,
         text=str(missing.text_path) if missing else None,
         identity=run_identity,
         folder=experiment_utils.run_folder(config, run_identity) if run_identity else None,
@@ -267,8 +267,11 @@ def _train_windows(config: Config, data: Data) -> int:
     return options.count(data.train_ranges)
 
 
-def _describe(data: Data, seq_len: int) -> dict[str, Any]:
-    return {**data.describe(), **{f"{split}_windows": data.windows(split, seq_len) for split in data.splits}}
+def _describe(config: Config, data: Data) -> dict[str, Any]:
+    seq_len, shift = config.training.seq_len, config.dataset.shift
+    windows = {split: data.windows(split, seq_len, shift) for split in data.splits}
+    windows["train"] = _train_windows(config, data)
+    return {**data.describe(), **{f"{split}_windows": count for split, count in windows.items()}}
 
 
 def _needs(config: Config, missing: Any) -> Iterator[str]:
@@ -293,16 +296,16 @@ def _problems_with_place(config: Config) -> list[Problem]:
 
 
 def _problems_with_data(config: Config, data: Data) -> list[Problem]:
-    seq_len = config.training.seq_len
+    seq_len, shift = config.training.seq_len, config.dataset.shift
     problems = [
         Problem(
             "training.seq_len",
-            f"one window of {seq_len} needs {seq_len + 1} tokens, but the {split} split of "
+            f"one window of {seq_len} needs {seq_len + shift} tokens, but the {split} split of "
             f"{data.ranges_of(split)[0].path} has {data.tokens(split):,}. Set a smaller training.seq_len or "
             "use more text",
         )
         for split in data.splits
-        if not data.windows(split, seq_len)
+        if not data.windows(split, seq_len, shift)
     ]
     if not problems and not _train_windows(config, data):
         problems.append(

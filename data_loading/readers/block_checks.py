@@ -22,15 +22,11 @@ class CheckedReader(Reader):
     def __init__(self, reader: Reader, parts: Sequence[Part], block_bytes: int) -> None:
         """parts: the token files, in the order of the runs of `reader`; one run each."""
         super().__init__(reader.extents)
-        self._reader, self._parts = reader, parts
+        self.name, self._reader, self._parts = reader.name, reader, parts
         self._block_tokens = block_bytes // reader.extents.dtype.itemsize
         blocks = [len(part.blocks) for part in parts]
         self._first = np.cumsum([0, *blocks])
         self._checked = np.zeros(sum(blocks), bool)
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self._reader.name
 
     def gather(self, starts: np.ndarray, width: int) -> np.ndarray:
         """As the other reader does.

@@ -41,7 +41,6 @@ class MappedReader(Reader):
         found = super().gather(starts, width)
         if self._residency is not None and self._residency.is_exceeded(len(starts), found.nbytes):
             self.release()
-            self._residency.released()
         return found
 
     def release(self) -> None:

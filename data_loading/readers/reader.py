@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from data_loading.readers.extents import Extents
 class Reader(abc.ABC):
     """Reads spans of a set's tokens. Kinds differ in where the bytes come from, never in what they are."""
 
-    name: ClassVar[str]
+    name: str
 
     def __init__(self, extents: Extents) -> None:
         self.extents = extents

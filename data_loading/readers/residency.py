@@ -29,10 +29,6 @@ class Residency:
         self._may_have_grown = 0
         return _file_pages_bytes() - self._base_bytes > self._max_bytes * 3 // 4
 
-    def released(self) -> None:
-        """The maps were emptied."""
-        self._may_have_grown = 0
-
 
 def _file_pages_bytes() -> int:
     descriptor = os.open("/proc/self/statm", os.O_RDONLY)

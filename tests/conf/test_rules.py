@@ -126,6 +126,14 @@ def test_windows_are_of_one_kind(given: dict[str, Any], wrong: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
+    ("reader", "is_right"), [("auto", True), ("mmap", True), ("pread", False), ("memory", False)]
+)
+def test_a_bound_is_for_maps(reader: str, is_right: bool) -> None:
+    assert (problems(dataset={"reader": reader, "max_resident": "500MB"}) == {}) is is_right
+    assert problems(dataset={"reader": reader}) == {}
+
+
+@pytest.mark.parametrize(
     ("separator", "is_right"), [("<|sep|>", True), (None, True), (" ", True), ("", False), ("a\n", False)]
 )
 def test_a_separator_is_one_line(separator: str | None, is_right: bool) -> None:

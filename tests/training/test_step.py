@@ -15,7 +15,7 @@ from conf.schema import Arch, Model, Optimizer
 from data_loading import StreamingDataset, prepare_data
 from models import build_model
 from training.device import Device, measure_peak_flops, resolve_device
-from training.evaluation import evaluate, evaluation_windows
+from training.evaluation import evaluate, evaluation_windows, held_out_set
 from training.optimizers import build_optimizer
 from training.step import train_step
 
@@ -140,6 +140,20 @@ def test_a_micro_batch_without_labels_that_count_is_no_loss() -> None:
         device=CPU,
     )  # fmt: skip
     assert result.loss.item() == pytest.approx(alone.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("reader", ["mmap", "pread"])
+def test_what_is_held_out_is_read_as_the_run_reads(reader: str, tmp_path: Path) -> None:
+    config = tiny_config(tmp_path)
+    dataset = dataclasses.replace(config.dataset, reader=reader, shift=3, test_fraction=0.1)
+    config = dataclasses.replace(config, dataset=dataset)
+    data = prepare_data(dataset, config.tokenizer, tokenize=True, log=print)
+    for split in ("val", "test"):
+        found = held_out_set(data, split, config)
+        assert f"({reader}: as asked for)" in found.reader
+        assert len(found) == data.windows(split, config.training.seq_len, shift=3)
+        batch = found.__getitems__([0, 1])
+        assert torch.equal(batch["labels"][0, :-3], batch["input_ids"][0, 3:])
 
 
 def test_evaluation_counts_the_labels_that_count(val_set: StreamingDataset) -> None:
