@@ -60,6 +60,19 @@ def test_a_flipped_bit_is_named_by_its_block(tokens: Path) -> None:
     assert last - first == 8192
 
 
+def test_a_window_that_goes_on_in_a_damaged_block_is_found(tokens: Path) -> None:
+    """The block in which it begins is well."""
+    alone = tokens.name == "a.npy"
+    checked, border = open_again(tokens, "blocks"), 65_536 if alone else 60_000 + 4096
+    state = tokens.stat()
+    with open(tokens, "r+b") as file:
+        file.seek(128 + 2 * (border + 1 - (0 if alone else 60_000)))
+        file.write(b"\xff")
+    os.utime(tokens, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with pytest.raises(UserError, match="do not match"):
+        checked[border // 100]
+
+
 def test_every_window_of_a_good_set_is_read(tokens: Path) -> None:
     checked, trusting = open_again(tokens, "blocks"), open_again(tokens, "set")
     everything = range(len(checked))

@@ -93,12 +93,14 @@ def test_processes_share_one_copy_that_outlives_each_of_them(start: Start) -> No
 
 
 def test_a_forked_worker_does_not_keep_the_name(start: Start) -> None:
-    """Its parent is killed: nobody answers any more, and the next process makes a copy of its own."""
+    """Its parent is killed: the next process makes a copy of its own, and hands that on under the name."""
     forked = start("fork")
     first = inode(forked)
     forked.kill()
     forked.wait()
-    assert inode(start()) != first
+    second = inode(start())
+    assert second != first
+    assert inode(start()) == second
 
 
 def test_jobs_have_their_own(start: Start) -> None:
