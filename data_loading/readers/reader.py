@@ -10,6 +10,13 @@ import numpy as np
 from data_loading.readers.extents import Extents
 
 
+def elements(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The numbers from each start on, as many as its length says, one behind the other: `(sum(lengths),)`."""
+    before = np.cumsum(lengths) - lengths
+    found: np.ndarray = np.repeat(starts - before, lengths) + np.arange(lengths.sum())
+    return found
+
+
 class Reader(abc.ABC):
     """Reads spans of a set's tokens. Kinds differ in where the bytes come from, never in what they are."""
 
