@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conf import AUTO, UserError
-from data_loading.batches import BatchOptions
+from data_loading.batch_options import BatchOptions, too_short
 from data_loading.data import Data, open_for_reading, split_data
 from data_loading.orders import DEFAULT_BLOCK_WINDOWS
+from data_loading.packing.index import Packing
 from data_loading.readers.choose import ReaderOptions
 from data_loading.splits import Share
 from data_loading.tokens import Tokens
@@ -64,7 +65,8 @@ class StreamingDataset:
         kind of batches (`batches`): plain; shifted or streams, which need step_windows, those of a step over
         all ranks and micro-batches. stride: tokens from one window to the next; None: seq_len. shift: how
         many tokens after its input a label stands. documents: across: windows go over their borders; masked:
-        with position_ids, cu_seqlens, and labels of -100 across borders.
+        with position_ids, cu_seqlens, and labels of -100 across borders; separate: so too, but each window
+        holds whole documents, packed, and padding. That needs an index on disk, which is made once.
 
         reader: mmap, pread, memory, or auto, which looks at files, disk and cluster; the bytes are the same.
         max_resident_bytes: of what mmap adds to RSS. verify: set: checksums once, when a set is first
@@ -79,10 +81,11 @@ class StreamingDataset:
         data = source if isinstance(source, Data) else _open(source, val, test)
         _, ranges = data.ranges_of(split)
         self.data, self.split, self.seq_len, self.epoch = data, split, seq_len, 0
-        if options.count(ranges) == 0:
-            raise UserError(_too_short(data, split, options))
-        self._batches = options.batches(data, split, order, seed, block_windows)
-        borders = ",".join(f"{tokens.start}-{tokens.stop}" for tokens in ranges)
+        if options.count(data, split) == 0:
+            raise UserError(too_short(data, split, options))
+        check = verify == "blocks"
+        self._batches = options.batches(data, split, order, seed, block_windows, check=check)
+        borders = ",".join(f"{part.start}-{part.stop}" for part in ranges)
         made_of = [self._batches.windows.name, self._batches.order.name, self._batches.name]
         self.fingerprint = ", ".join(
             [f"{data.fingerprint[:16]} {split} tokens {borders}", *filter(None, made_of)]
@@ -93,10 +96,17 @@ class StreamingDataset:
     def _open_reader(self) -> None:
         token_set, _ = self.data.ranges_of(self.split)
         self._reader, self.reader = token_set.open_reader(self._reader_options)
+        self._batches.open(self._reader_options)
 
     def __len__(self) -> int:
         """Windows in an epoch."""
         return self._batches.order.length
+
+    @property
+    def packing_efficiency(self) -> float | None:
+        """The share of all windows' tokens that is no padding; None where windows are not packed."""
+        windows = self._batches.windows
+        return windows.efficiency if isinstance(windows, Packing) else None
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch whose order positions refer to; another epoch is another order."""
@@ -144,7 +154,7 @@ class StreamingDataset:
     def will_need(self, epoch: int, start: int, stop: int) -> None:
         """The positions start to stop of an epoch are read soon: tell the kernel."""
         windows = self.window_at(range(start, stop), epoch)
-        self._reader.will_need(self._batches.windows.starts(windows), self._batches.width)
+        self._batches.will_need(self._reader, windows)
 
     def join(self, batches: Sequence[Batch]) -> Batch:
         """One batch of several, in their order."""
@@ -172,21 +182,6 @@ class StreamingDataset:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._open_reader()
-
-
-def _too_short(data: Data, split: str, options: BatchOptions) -> str:
-    token_set, ranges = data.ranges_of(split)
-    windows = options.windows(ranges)
-    if len(windows):
-        return (
-            f"the {split} split of {token_set.name} has {len(windows):,} windows of {options.seq_len:,} "
-            f"tokens, a step of {options.step_windows:,} streams needs more. Set a smaller batch or seq_len"
-        )
-    return (
-        f"the {split} split of {token_set.name} has {data.tokens(split):,} tokens, one window of "
-        f"{options.seq_len:,} needs {windows.width:,}. Set a smaller seq_len (at most "
-        f"{max(max(map(len, ranges)) - windows.shift, 0):,}) or use more text"
-    )
 
 
 def _open(source: str | Path | Tokens, val: Share | None, test: Share) -> Data:

@@ -9,6 +9,8 @@ from conf import UserError
 from data_loading.values import Values
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from data_loading.readers.choose import ReaderOptions
     from data_loading.readers.extents import Extents
     from data_loading.readers.reader import Reader
@@ -68,6 +70,11 @@ class Tokens(abc.ABC):
             UserError: there are none.
         """
         raise UserError(f"{self.name} has no checksums to verify its blocks with. Take verify=blocks away")
+
+    @property
+    def beside(self) -> Path | None:
+        """A hidden folder, there or not, for what is made of them and can be made again; None: nowhere."""
+        return None
 
     @property
     def extents(self) -> Extents:

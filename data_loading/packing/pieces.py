@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from conf import UserError
-from data_loading.shards import Values, search
+from data_loading.values import Values, search
 
 PIECES_OF_A_BLOCK = 1 << 17
-_READ_STARTS = 1 << 20
+_READ_STARTS = 1 << 18
 _READ_TOKENS = 1 << 22
 
 
