@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("data_loading")
 
 Positions = Sequence[int] | np.ndarray
+NO_ROWS = ("cu_seqlens", "shift")
+"""What of a batch is not one value for each window."""
 
 
 class Batches(abc.ABC):

@@ -14,6 +14,7 @@ import numpy as np
 
 from conf import AUTO, UserError
 from data_loading.batch_options import BatchOptions, too_short
+from data_loading.batches import NO_ROWS
 from data_loading.data import Data, open_for_reading, split_data
 from data_loading.orders import DEFAULT_BLOCK_WINDOWS
 from data_loading.packing.index import Packing
@@ -115,13 +116,15 @@ class StreamingDataset:
         self.epoch = epoch
 
     def __getitem__(self, index: int) -> Batch:
-        """One sample, (seq_len,) each. Negative indices count from the end, as in a list."""
+        """One sample, (seq_len,) each; cu_seqlens and shift as in a batch. Negative indices count from the
+        end, as in a list.
+        """
         if index < 0:
             index += len(self)
         if not 0 <= index < len(self):
             raise IndexError(f"window {index} of {len(self)}")
         batch = self.__getitems__([index])
-        return {name: rows[0] for name, rows in batch.items()}
+        return {name: rows if name in NO_ROWS else rows[0] for name, rows in batch.items()}
 
     def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """A whole batch, (len(indices), seq_len) int64 each, read in one gather.

@@ -7,6 +7,7 @@ how many items there are.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 import numpy as np
@@ -20,7 +21,7 @@ def best_fit(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, int]:
     Items are taken from the longest to the shortest, each put into the bin with the least room that it fits
     in, a new one where there is none (D. S. Johnson, Near-optimal bin packing algorithms, 1973: at most
     11/9 of the bins that are needed, and 4 more). lengths: 1 to capacity. Bins are numbered in the order of
-    the items that they were begun with: 0 holds the first item of `lengths` that begins one.
+    the items that they were begun with, their longest: 0 holds the first item of `lengths` that begins one.
     """
     counts = np.bincount(lengths, minlength=1)
     packing = _Packing(capacity)
@@ -28,7 +29,10 @@ def best_fit(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, int]:
         packing.add(length, int(counts[length]))
     first, bins, each = np.array(packing.steps, np.int64).reshape(-1, 3).T
     into = np.repeat(elements(first, bins), np.repeat(each, bins))
-    order = np.argsort((capacity - lengths).astype(np.min_scalar_type(capacity)), kind="stable")
+    spread = _spread(len(lengths))
+    order = spread[
+        np.argsort((capacity - lengths[spread]).astype(np.min_scalar_type(capacity)), kind="stable")
+    ]
     beginner = np.empty(packing.bins, np.int64)
     beginner[into[::-1]] = order[::-1]  # of equal indices the last is kept: the longest item of a bin
     begins = np.zeros(len(lengths), bool)
@@ -37,6 +41,19 @@ def best_fit(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, int]:
     found = np.empty(len(lengths), np.int64)
     found[order] = number[into]
     return found, packing.bins
+
+
+def _spread(n: int) -> np.ndarray:
+    """0 to n - 1 so that any part of them, in this order, lies evenly spread.
+
+    Items of one length are taken in this order: were it their own, the last ones would be those that no bin
+    has room for, and bins begun with short items would all come last.
+    """
+    step = max(round(n * 0.6180339887), 1)
+    while math.gcd(step, n) > 1:
+        step += 1
+    found: np.ndarray = np.arange(n) * step % max(n, 1)
+    return found
 
 
 class _Packing:

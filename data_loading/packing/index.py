@@ -42,7 +42,8 @@ ALGORITHM = "best fit 1"
 """Changes with whatever changes the rows: a stream of other rows is another one."""
 ROWS, PIECES, FACTS = "rows.npy", "pieces.npy", "packing.json"
 _CANNOT_WRITE = (
-    errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST,
+    errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOTDIR,
+    errno.EEXIST,
 )  # fmt: skip
 _LONGEST_WAIT_S = 3600.0
 _TELL_EVERY_S = 30.0
@@ -116,7 +117,7 @@ def packing_of(
     failures = []
     for folder in folders:
         try:
-            return _made_once(folder, asked, tokens, ranges)
+            return _made_once(folder, asked, tokens, ranges, check)
         except OSError as error:
             if error.errno not in _CANNOT_WRITE:
                 raise
@@ -181,7 +182,9 @@ def _is_whole(path: Path, fact: dict[str, Any], check: bool) -> bool:
     return True
 
 
-def _made_once(folder: Path, asked: dict[str, Any], tokens: Tokens, ranges: Sequence[range]) -> Packing:
+def _made_once(
+    folder: Path, asked: dict[str, Any], tokens: Tokens, ranges: Sequence[range], check: bool
+) -> Packing:
     """Raises OSError where the folder cannot be written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock, what = folder.with_name(f".{folder.name}.lock"), f"the index {folder} of packed documents"
@@ -189,8 +192,8 @@ def _made_once(folder: Path, asked: dict[str, Any], tokens: Tokens, ranges: Sequ
     while True:
         try:
             with durable.lock(lock, what, wait_s):
-                found = _opened(folder, asked, check=False)
-                return found or _made(folder, asked, tokens, ranges)
+                found = _opened(folder, asked, check)
+                return _made(folder, asked, tokens, ranges) if found is None else found
         except durable.LockHeld as held:
             if wait_s:
                 raise
