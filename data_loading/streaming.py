@@ -159,11 +159,12 @@ class StreamingDataset:
         num_batches: int | None = None,
         repeat: bool = False,
         tail: str = "keep",
+        pin_memory: bool = False,
     ) -> Loader:
         """Batches of this rank, resumable; see `Loader`."""
         from data_loading.loader import Loader
 
-        return Loader(self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail)
+        return Loader(self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail, pin_memory)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the reader: a spawned worker maps the files itself."""
