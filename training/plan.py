@@ -144,11 +144,12 @@ class Plan:
     def _describe_data(self) -> str:
         if self.data is None:
             return f"{self.text} (not tokenized yet)"
-        test = self.data["test_tokens"]
+        test, packed = self.data["test_tokens"], self.data.get("packing_efficiency")
         return (
             f"{self.data['path']}: {format_count(self.data['tokens'])} tokens, "
             f"{format_count(self.data['train_tokens'])} train, {format_count(self.data['val_tokens'])} val, "
             + (f"{format_count(test)} test, " if test else "")
+            + (f"windows {packed['train']:.1%} full of documents, " if packed else "")
             + f"tokenizer {self.data['tokenizer']} of {self.vocab_size:,} ids"
         )
 
