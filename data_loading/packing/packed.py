@@ -53,7 +53,8 @@ class Packed(DocumentBatches):
         starts, lengths, pieces = self._pieces_in(windows)
         ends = np.cumsum(pieces)
         used = np.add.reduceat(lengths, ends - pieces) if n else lengths
-        self._check(starts, lengths, used)
+        if used.max(initial=0) > seq_len + shift:
+            raise self._damaged()
         tokens = reader.gather_spans(starts, lengths)
         rows = np.full((n, seq_len + shift), self._pad_id, tokens.dtype)
         rows[np.arange(seq_len + shift) < used[:, None]] = tokens
@@ -86,16 +87,14 @@ class Packed(DocumentBatches):
     def _pieces_in(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(start, tokens) of the pieces of these rows, and how many pieces each row has."""
         first, last = self._rows.gather(windows, 2).astype(np.int64).T
-        if (last <= first).any():
+        if (last <= first).any() or last.max(initial=0) > self.windows.pieces:
             raise self._damaged()
-        table = self._pieces.gather_spans(2 * first, 2 * (last - first)).astype(np.int64).reshape(-1, 2)
-        return table[:, 0], table[:, 1], last - first
-
-    def _check(self, starts: np.ndarray, lengths: np.ndarray, used: np.ndarray) -> None:
-        width = self.windows.seq_len + self.windows.shift
+        table = self._pieces.gather_spans(2 * first, 2 * (last - first)).astype(np.int64)
+        starts, lengths = table[::2], table[1::2]
         stop = (starts + lengths).max(initial=0)
-        if lengths.min(initial=1) < 1 or used.max(initial=0) > width or stop > self.windows.stop:
+        if starts.min(initial=0) < 0 or lengths.min(initial=1) < 1 or stop > self.windows.stop:
             raise self._damaged()
+        return starts, lengths, last - first
 
     def _damaged(self) -> UserError:
         folder = self.windows.folder

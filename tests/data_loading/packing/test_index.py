@@ -133,7 +133,9 @@ def test_a_change_that_left_size_and_time_is_found_by_a_check(tokens: TokenSet) 
     assert content(made) == before
 
 
-@pytest.mark.parametrize(("name", "value"), [(PIECES, 10**12), (PIECES, 0), (ROWS, 0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [(PIECES, 10**12), (PIECES, 0), (PIECES, 66), (ROWS, 0), (ROWS, 10**12)]
+)
 def test_wrong_rows_are_an_error_where_nothing_told(name: str, value: int, tokens: TokenSet) -> None:
     dataset = StreamingDataset(tokens, "train", 64, documents="separate", order="sequential")
     (folder,) = tokens.beside.glob("packing-*")
@@ -145,6 +147,9 @@ def test_wrong_rows_are_an_error_where_nothing_told(name: str, value: int, token
     dataset = StreamingDataset(tokens, "train", 64, documents="separate", order="sequential")
     with pytest.raises(UserError, match=r"is damaged: its rows are no whole pieces .*Remove it \(rm -r "):
         dataset[0]
+    if value != 66:
+        with pytest.raises(UserError, match="is damaged"):
+            dataset.will_need(0, 0, 1)
 
 
 def test_one_that_changes_under_a_reader_is_an_error_and_no_signal(tokens: TokenSet) -> None:

@@ -193,6 +193,16 @@ def test_workers_and_spawned_processes_read_the_same(tmp_path: Path) -> None:
     assert sorted(order) == list(range(len(dataset)))
 
 
+@pytest.mark.parametrize("reader", ["pread", "memory"])
+def test_each_reader_gives_the_same_batches(reader: str, tmp_path: Path) -> None:
+    data = make_data(tmp_path, [7, 30, 2, 11, 19, 16, 5] * 5, shards=2)
+    for order in ("shuffled", "sequential"):
+        mapped, other = (opened(data, 16, reader=name, order=order) for name in ("mmap", reader))
+        assert f"({reader}: as asked for)" in other.reader
+        for mine, theirs in zip(mapped.loader(3), other.loader(3), strict=True):
+            assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
 def test_a_filled_up_tail_has_no_labels(tmp_path: Path) -> None:
     dataset = opened(make_data(tmp_path, [16] * 5), 16)
     *_, last = dataset.loader(3, tail="pad")
