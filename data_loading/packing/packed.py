@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     Batch = dict[str, torch.Tensor]
 
+_TOLD_TOKENS = 512
+"""As many are asked for ahead at least: less would not be less on disk, where a page is read whole."""
+
 
 class Packed(DocumentBatches):
     """Rows of a packing. Padding has labels of -100 and is the last segment of its row.
@@ -80,7 +83,7 @@ class Packed(DocumentBatches):
     def will_need(self, reader: Reader, windows: np.ndarray) -> None:
         self._rows.will_need(windows, 2)
         starts, lengths, _ = self._pieces_in(windows)
-        widths = 1 << np.ceil(np.log2(np.maximum(lengths, 1))).astype(np.int64)
+        widths = 1 << np.ceil(np.log2(np.maximum(lengths, _TOLD_TOKENS))).astype(np.int64)
         for width in np.unique(widths).tolist():
             reader.will_need(starts[widths == width], width)
 
