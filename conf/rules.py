@@ -109,13 +109,13 @@ def window_within_positions(config: Config) -> list[Problem]:
 
 
 def findable_tokenizer(config: Config) -> list[Problem]:
-    """A tokenizer is bytes, or says where its files are; and where nothing is read, nothing is given."""
+    """A tokenizer is bytes or ids, or says where its files are; where nothing is read, nothing is given."""
     tokenizer = config.tokenizer
-    if tokenizer.name == "bytes":
+    if tokenizer.name in ("bytes", "ids"):
         return [
             Problem(
                 f"tokenizer.{name}",
-                f"tokenizer=bytes reads no files. For the tokenizer of {value}: tokenizer=custom "
+                f"tokenizer={tokenizer.name} reads no files. For the tokenizer of {value}: tokenizer=custom "
                 f"tokenizer.{name}={value}",
             )
             for name, value in (("path", tokenizer.path), ("repo", tokenizer.repo))
