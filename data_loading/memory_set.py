@@ -85,7 +85,7 @@ def tokens_of_text(text: str | Iterable[str], tokenizer: str | Path | Tokenizer)
 
 def _documents(text: str | Iterable[str]) -> Iterator[str]:
     """Those with text. Raises UserError: something else than text, or the name of a file."""
-    if isinstance(text, bytes | Path):
+    if isinstance(text, bytes) or not isinstance(text, Iterable):
         raise _no_text(text)
     for number, document in enumerate([text] if isinstance(text, str) else text):
         if not isinstance(document, str):

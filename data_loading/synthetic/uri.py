@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass
 
 from conf import UserError
-from conf.quantities import format_count, parse_count
+from conf.quantities import parse_count
 from data_loading.synthetic.copied import Copy
 from data_loading.synthetic.law import Law
 from data_loading.synthetic.markov import Markov
@@ -37,10 +37,9 @@ class SyntheticUri:
 
     def __str__(self) -> str:
         """In full, tokens as short as they can be told exactly."""
-        short = format_count(self.tokens)
-        is_exact = "," not in short and parse_count(short) == self.tokens
-        tokens = short if is_exact else str(self.tokens)
-        return f"{SCHEME}:{self.kind}:{self.vocab_size}:{tokens}:{self.seed}"
+        units = (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3), ("", 1))
+        unit, scale = next((unit, scale) for unit, scale in units if self.tokens % scale == 0)
+        return f"{SCHEME}:{self.kind}:{self.vocab_size}:{self.tokens // scale}{unit}:{self.seed}"
 
     @property
     def law(self) -> Law:

@@ -6,6 +6,7 @@ law as Mandelbrot amended it, with the number that fits English words (Piantados
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import numpy as np
@@ -30,7 +31,7 @@ class Zipf(Law):
     def probabilities(self) -> np.ndarray:
         """Of each id, float64 `(vocab_size,)`, descending."""
         weights = 1 / (np.arange(1, self.vocab_size + 1) + _OFFSET)
-        return weights / weights.sum()
+        return weights / math.fsum(weights)  # the same to the last digit on every machine
 
     @cached_property
     def _alias(self) -> tuple[np.ndarray, np.ndarray]:
