@@ -240,7 +240,9 @@ def split_data(
         UserError: not enough tokens for what is to be held out, or the two sets are the same.
     """
     if val_set is not None and (
-        train.fingerprint == val_set.fingerprint or _same_tokens(train.tokens, val_set.tokens)
+        train.fingerprint == val_set.fingerprint
+        or train.overlaps(val_set)
+        or _same_tokens(train.tokens, val_set.tokens)
     ):
         raise UserError(
             f"train and val are the same text: {train.name} and {val_set.name}. Give dataset.val_path "

@@ -77,6 +77,10 @@ class Tokens(abc.ABC):
         """
         return None
 
+    def overlaps(self, other: Tokens) -> bool:
+        """Whether it is known of both that they hold the same tokens in part, as sets of one rule do."""
+        return False
+
     @property
     def extents(self) -> Extents:
         """Where the tokens lie in files or memory."""

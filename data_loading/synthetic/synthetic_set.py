@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,10 @@ class SyntheticSet(Tokens):
     @property
     def tokenizer_name(self) -> str:
         return "ids"
+
+    def overlaps(self, other: Tokens) -> bool:
+        """One is the beginning of the other where they differ in their number alone."""
+        return isinstance(other, SyntheticSet) and replace(self.uri, tokens=other.uri.tokens) == other.uri
 
     def floor_loss(self, starts: np.ndarray, seq_len: int, shift: int, *, masked: bool) -> float | None:
         return self.law.floor_loss(starts, seq_len, shift, masked=masked)

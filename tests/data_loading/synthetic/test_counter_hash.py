@@ -36,6 +36,12 @@ def test_neighbouring_seeds_share_nothing(other: int) -> None:
         assert fits(np.bincount(moved.astype(np.int64), minlength=1024))
 
 
+def test_keys_near_each_other_do_not_permute_the_same_draws() -> None:
+    one, two = CounterHash("x", 0), CounterHash("x", 1)
+    one._key, two._key = np.uint64(5), np.uint64(6)
+    assert np.intersect1d(one(np.arange(4096)), two(np.arange(4096))).size == 0
+
+
 def test_a_bit_of_the_index_changes_half_of_the_bits_drawn() -> None:
     indices = np.arange(2000) * 977
     hashed = CounterHash("x")

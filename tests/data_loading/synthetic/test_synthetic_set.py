@@ -113,6 +113,9 @@ class TestSplits:
         data = prepare_data(dataset, IDS, tokenize=False)
         assert (data.tokens("train"), data.tokens("val"), data.vocab_size) == (1_000_000, 2000, 64)
         assert data.describe()["val_path"] == "synthetic:markov:32:2K:1"
+        same = Dataset(path="synthetic:zipf:64:1M:3", val_path="synthetic:zipf:64:2M:3")
+        with pytest.raises(UserError, match="train and val are the same text: synthetic:zipf:64:1M:3 and"):
+            prepare_data(same, IDS, tokenize=False)
         with pytest.raises(
             UserError, match=r"val_path=x.npy is a path, and dataset.path=synthetic:.* is none"
         ):
