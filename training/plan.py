@@ -144,13 +144,15 @@ class Plan:
     def _describe_data(self) -> str:
         if self.data is None:
             return f"{self.text} (not tokenized yet)"
-        test, packed = self.data["test_tokens"], self.data.get("packing_efficiency")
+        test, floor = self.data["test_tokens"], self.data["floor_loss"]
+        packed = self.data.get("packing_efficiency")
         return (
             f"{self.data['path']}: {format_count(self.data['tokens'])} tokens, "
             f"{format_count(self.data['train_tokens'])} train, {format_count(self.data['val_tokens'])} val, "
             + (f"{format_count(test)} test, " if test else "")
             + (f"windows {packed['train']:.1%} full of documents, " if packed else "")
             + f"tokenizer {self.data['tokenizer']} of {self.vocab_size:,} ids"
+            + (f", floor of the val loss {floor:.4f}" if floor is not None else "")
         )
 
 
@@ -275,10 +277,22 @@ def _train_windows(config: Config, data: Data) -> int:
 
 
 def _describe(config: Config, data: Data) -> dict[str, Any]:
+    from data_loading import floor_loss
+
     windows = {f"{split}_windows": _options(config, split).count(data, split) for split in data.splits}
     packings = {split: _options(config, split).packing(data, split) for split in data.splits}
     full = {split: packing.efficiency for split, packing in packings.items() if packing is not None}
-    return {**data.describe(), **windows, **({"packing_efficiency": full} if full else {})}
+    packed = {"packing_efficiency": full} if full else {}
+    documents, floor = config.dataset.documents, None
+    if documents != "separate":  # of whose rows nobody has worked it out
+        floor = floor_loss(
+            data,
+            eval_tokens=config.training.eval_tokens,
+            seq_len=config.training.seq_len,
+            shift=config.dataset.shift,
+            masked=documents == "masked",
+        )
+    return {**data.describe(), **windows, **packed, "floor_loss": floor}
 
 
 def _needs(config: Config, missing: Any) -> Iterator[str]:
