@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,7 @@ def test_it_is_made_once_beside_the_tokens(tokens: TokenSet, caplog: pytest.LogC
     caplog.set_level(logging.INFO)
     made = opened(tokens)
     assert made.folder.parent == tokens.path.with_name(".a.npy.derived")
-    assert f"packed in 0.0 s; the index is kept in {made.folder}" in caplog.text
+    assert f" s; the index is kept in {made.folder} (8.2 KB)" in caplog.text
     caplog.clear()
     assert opened(tokens) == made
     assert opened(tokens, check=True) == made
@@ -73,13 +74,22 @@ def test_it_is_made_once_beside_the_tokens(tokens: TokenSet, caplog: pytest.LogC
     assert len({packing.folder for packing in [made, *others]}) == 4
 
 
-def flip(path: Path, *, keep_time: bool) -> None:
+@contextmanager
+def time_kept(path: Path) -> Iterator[None]:
     state = path.stat()
+    yield
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-6] ^= 1
     path.write_bytes(data)
-    if keep_time:
-        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def cut_short(path: Path) -> None:
+    with time_kept(path):
+        os.truncate(path, 200)
 
 
 def edited(change: Callable[[dict], object]) -> Callable[[Path], None]:  # type: ignore[type-arg]
@@ -92,8 +102,8 @@ def edited(change: Callable[[dict], object]) -> Callable[[Path], None]:  # type:
 
 
 DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
-    ("pieces.npy changed since", lambda folder: flip(folder / PIECES, keep_time=False)),
-    ("rows.npy changed since", lambda folder: os.truncate(folder / ROWS, 200)),
+    ("pieces.npy changed since", lambda folder: flip(folder / PIECES)),
+    ("rows.npy changed since", lambda folder: cut_short(folder / ROWS)),
     ("No such file", lambda folder: (folder / ROWS).unlink()),
     ("is damaged", lambda folder: (folder / FACTS).write_text('{"format": ')),
     ("is damaged", lambda folder: (folder / FACTS).write_bytes(b"\xff\xfe")),
@@ -125,7 +135,8 @@ def test_a_damaged_or_foreign_one_is_made_anew(
 def test_a_change_that_left_size_and_time_is_found_by_a_check(tokens: TokenSet) -> None:
     made = opened(tokens)
     before = content(made)
-    flip(made.folder / PIECES, keep_time=True)
+    with time_kept(made.folder / PIECES):
+        flip(made.folder / PIECES)
     assert opened(tokens) == made
     assert content(made) != before, "trusted"
     StreamingDataset(tokens, "train", 64, documents="separate")
@@ -139,11 +150,10 @@ def test_a_change_that_left_size_and_time_is_found_by_a_check(tokens: TokenSet) 
 def test_wrong_rows_are_an_error_where_nothing_told(name: str, value: int, tokens: TokenSet) -> None:
     dataset = StreamingDataset(tokens, "train", 64, documents="separate", order="sequential")
     (folder,) = tokens.beside.glob("packing-*")
-    state = (folder / name).stat()
     values = np.load(folder / name)
     values[1] = value
-    np.save(folder / name, values)
-    os.utime(folder / name, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with time_kept(folder / name):
+        np.save(folder / name, values)
     dataset = StreamingDataset(tokens, "train", 64, documents="separate", order="sequential")
     with pytest.raises(UserError, match=r"is damaged: its rows are no whole pieces .*Remove it \(rm -r "):
         dataset[0]
@@ -217,7 +227,7 @@ def test_a_kill_leaves_nothing_wrong(
     made = opened(tokens)
     expected = content(made)
     if damaged:
-        flip(made.folder / ROWS, keep_time=False)
+        flip(made.folder / ROWS)
     else:
         shutil.rmtree(made.folder)
     name = point if ":" in point else f"packing:{point}"
@@ -230,17 +240,22 @@ def test_a_kill_leaves_nothing_wrong(
 
 def test_several_processes_make_it_once(tokens: TokenSet, tmp_path: Path) -> None:
     pids = []
+    start, started = os.pipe()
     for number in range(4):
         pid = os.fork()
         if pid == 0:
             try:
-                durable.on_point = lambda name: time.sleep(0.2) if name == "packing:block" else None
+                durable.on_point = lambda name: time.sleep(0.5) if name == "packing:block" else None
+                os.close(started)
+                os.read(start, 1)
                 handler = logging.FileHandler(tmp_path / f"{number}.log")
                 logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
                 os._exit(0 if opened(tokens).rows else 1)
             finally:
                 os._exit(2)
         pids.append(pid)
+    os.close(started)
+    os.close(start)
     assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 4
     told = [(tmp_path / f"{number}.log").read_text() for number in range(4)]
     assert sum("packed in" in text for text in told) == 1

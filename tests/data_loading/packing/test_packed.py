@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from conf import UserError
 from data_loading import StreamingDataset
+from data_loading.batches import cumulative_lengths
 from data_loading.data import Data, split_data
 from data_loading.packing import pieces
 from data_loading.shards import Shards
@@ -114,6 +115,8 @@ def test_each_label_inside_a_document_is_predicted_once(
             return
         dataset = opened(split, seq_len, shift=shift, order="sequential", reader=reader)
     batches = [dataset.read(0, i, min(i + 2, len(dataset))) for i in range(0, len(dataset), 2)]
+    for batch in batches:
+        assert torch.equal(batch["cu_seqlens"], cumulative_lengths((batch["position_ids"] == 0).numpy()))
     batch = dataset.join(batches)
     found: Counter[tuple[int, int]] = Counter()
     borders_found, inputs = [0], 0
