@@ -162,14 +162,16 @@ class TestMarkov:
 
     def test_a_long_way_back_to_where_it_began(self) -> None:
         """Windows before which nothing begins anew for longer than is looked for at first."""
-        draws = CounterHash("markov", 20, 0)(np.arange(2_000_000)) >> np.uint64(29)
-        anew = np.flatnonzero(draws == 0)
+        law, hashed = Markov(50_000, 0), CounterHash("markov", 50_000, 0)
+        anew = np.flatnonzero(hashed(np.arange(2_000_000)) >> np.uint64(29) == 0)
         gap = int(np.argmax(np.diff(anew)))
         begin, end = int(anew[gap]), int(anew[gap + 1])
         assert end - begin > 80
-        whole = self.law.spans(np.array([begin]), end - begin)[0]
-        assert np.array_equal(self.law.spans(np.array([end - 1]), 1)[0], whole[-1:])
-        assert whole[0] == (int(CounterHash("markov", 20, 0)(np.array([begin]))[0]) % 2**29) * 20 >> 29
+        whole = law.spans(np.array([begin]), end - begin + 10)[0]
+        assert whole[0] == (int(hashed(np.array([begin]))[0]) % 2**29) * 50_000 >> 29
+        for width in (1, 11):  # in the longer one, it begins anew behind its start
+            found = law.spans(np.array([end - 1]), width)[0]
+            assert np.array_equal(found, whole[end - 1 - begin :][:width])
 
     def test_seeds_have_tables_of_their_own(self) -> None:
         same = np.mean(Markov(64, 0).successors == Markov(64, 1).successors)
