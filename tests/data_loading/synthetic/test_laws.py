@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from data_loading.synthetic.copied import STRING_TOKENS, Copy
@@ -196,6 +196,7 @@ class TestCopy:
         shift=st.integers(1, 150),
         masked=st.booleans(),
     )
+    @example(starts=[0], seq_len=200, shift=64, masked=False)
     def test_the_floor_counts_the_labels_that_cannot_be_known(
         self, starts: list[int], seq_len: int, shift: int, masked: bool
     ) -> None:
