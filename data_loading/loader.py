@@ -80,6 +80,11 @@ class Loader:
                 f"tail 'drop': the {left:,} windows of an epoch make no batch of {self.global_batch:,}. Take "
                 "a smaller batch, or tail 'keep' or 'pad'"
             )
+        if world_size > len(dataset) and tail == "keep" and not repeat:
+            raise UserError(
+                f"{world_size:,} ranks share {len(dataset):,} windows: some would read nothing. Use fewer "
+                "ranks, a smaller seq_len or more text, or tail 'pad'"
+            )
         if tail == "drop" and left:
             log.info(
                 "%s of %s windows are dropped at the end of each epoch", f"{left:,}", f"{len(dataset):,}"
