@@ -153,7 +153,16 @@ class TestMarkov:
         rate = -(stationary[:, None] * table * np.log(table)).sum()
         assert law.entropy_rate == pytest.approx(rate, rel=1e-9)
         assert law.floor_loss(HERE, 128, 1, masked=False) == law.entropy_rate
-        assert law.floor_loss(HERE, 128, 2, masked=False) is None
+        two_on = table @ table
+        further = -(stationary[:, None] * two_on * np.log(two_on)).sum()
+        assert law.floor_loss(HERE, 128, 2, masked=False) == pytest.approx(further, rel=1e-9)
+        assert (
+            rate < further < law.floor_loss(HERE, 128, 50, masked=False) + 1e-9 <= np.log(vocab_size) + 1e-6
+        )
+
+    def test_a_large_chain_has_no_floor_of_labels_further_on(self) -> None:
+        assert Markov(513, 0).floor_loss(HERE, 128, 2, masked=False) is None
+        assert Markov(513, 0).floor_loss(HERE, 128, 1, masked=False) is not None
 
     def test_the_floor_is_what_the_best_model_pays(self) -> None:
         found, table = ids(self.law), self.table(self.law)
