@@ -298,4 +298,4 @@ def test_memory_does_not_grow_with_the_documents(tmp_path: Path) -> None:
     grown_kb, made, efficiency = done.stdout.split()
     assert int(made) >= 4_000_000
     assert float(efficiency) > 0.99
-    assert int(grown_kb) < 2000
+    assert int(grown_kb) < 8000, "a list of the starts alone would be 24 MB more"
