@@ -299,3 +299,31 @@ def test_memory_does_not_grow_with_the_documents(tmp_path: Path) -> None:
     assert int(made) >= 4_000_000
     assert float(efficiency) > 0.99
     assert int(grown_kb) < 8000, "a list of the starts alone would be 24 MB more"
+
+
+UNMAPS = """
+import sys
+from pathlib import Path
+import numpy as np
+from data_loading.packing.index import packing_of
+from data_loading.token_set import TokenSet
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+path = Path(sys.argv[1], "lone.npy")
+lone = TokenSet(path, np.load(path, mmap_mode="r"), None, None, 100, "lone")
+packing_of(lone, [range(1 << 22)], 1024, 1, 1)
+before = peak()
+packing_of(lone, [range(1 << 26)], 1024, 1, 1)
+print(peak() - before)
+"""
+
+
+def test_pages_that_were_read_for_the_ends_of_documents_leave_rss(tmp_path: Path) -> None:
+    """128 MB of tokens are looked through."""
+    tokens = np.zeros(1 << 26, "<u2")
+    tokens[::300] = 1
+    np.save(tmp_path / "lone.npy", tokens)
+    done = subprocess.run(
+        [sys.executable, "-c", UNMAPS, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 30_000
