@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ def tokens(tmp_path: Path) -> TokenSet:
 
 
 def opened(tokens: TokenSet, seq_len: int = 64, *, check: bool = False) -> Packing:
-    return packing_of(tokens, [range(tokens.n_tokens)], seq_len, 1, None, check=check)
+    return packing_of(tokens, [range(tokens.n_tokens)], seq_len, 1, 6, check=check)
 
 
 def content(packing: Packing) -> tuple[bytes, bytes]:
@@ -71,8 +72,10 @@ def test_it_is_made_once_beside_the_tokens(tokens: TokenSet, caplog: pytest.LogC
         opened(tokens, 65),
         packing_of(tokens, [range(100)], 64, 1, None),
         packing_of(tokens, [range(tokens.n_tokens)], 64, 2, None),
+        *(opened(replace(tokens, documents=documents)) for documents in (tokens.documents[:-1], None)),
+        packing_of(replace(tokens, documents=None), [range(tokens.n_tokens)], 64, 1, 5),
     ]
-    assert len({packing.folder for packing in [made, *others]}) == 4
+    assert len({packing.folder for packing in [made, *others]}) == 7
 
 
 @contextmanager
