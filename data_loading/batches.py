@@ -67,6 +67,10 @@ class Batches(abc.ABC):
             for name, first in batches[0].items()
         }
 
+    def arrange(self, batch: Batch, rows: torch.Tensor) -> Batch:
+        """The batch of these rows (int64) of it, in their order."""
+        return {name: values[rows] if values.dim() else values for name, values in batch.items()}
+
     @abc.abstractmethod
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
         """The batch of these windows (int64), which stand at these positions of an epoch."""
@@ -112,8 +116,18 @@ class Masked(Batches):
         }
 
     def join(self, batches: Sequence[Batch]) -> Batch:
-        joined = super().join([{k: v for k, v in batch.items() if k != "cu_seqlens"} for batch in batches])
-        return {**joined, "cu_seqlens": cumulative_lengths((joined["position_ids"] == 0).numpy())}
+        return _with_borders(super().join([_without_borders(batch) for batch in batches]))
+
+    def arrange(self, batch: Batch, rows: torch.Tensor) -> Batch:
+        return _with_borders(super().arrange(_without_borders(batch), rows))
+
+
+def _without_borders(batch: Batch) -> Batch:
+    return {name: values for name, values in batch.items() if name != "cu_seqlens"}
+
+
+def _with_borders(batch: Batch) -> Batch:
+    return {**batch, "cu_seqlens": cumulative_lengths((batch["position_ids"] == 0).numpy())}
 
 
 def cumulative_lengths(marks: np.ndarray) -> torch.Tensor:
