@@ -48,7 +48,8 @@ def parse_weights(given: Sequence[Weight], *, zero: bool = False) -> tuple[Fract
     weights = [parse_weight(one) for one in given]
     for text, weight in zip(given, weights, strict=True):
         if weight < 0 or (weight == 0 and not zero):
-            raise ValueError(f"weight {text}: expected more than 0" + "; leave the source out" * (weight == 0))
+            expected = "at least 0" if zero else "more than 0" + "; leave the source out" * (weight == 0)
+            raise ValueError(f"weight {text}: expected {expected}")
     total = sum(weights, Fraction(0))
     if total == 0:
         raise ValueError("expected a weight above 0")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from conf.errors import Problem
+from conf.mixture_rules import whole_mixture
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config
 
 BUDGETS = ("max_tokens", "max_steps", "tokens_per_param")
@@ -255,6 +256,11 @@ RULES = (
     Rule(
         tuple(f"dataset.{name}" for name in ("windows", "documents", "stride", "shift", "order")),
         windows_of_one_kind,
+    ),
+    Rule(
+        tuple(f"dataset.{name}" for name in ("source", "sources", "weights", "curriculum", "path", "val_path"))
+        + ("dataset.repeat", "dataset.windows"),
+        whole_mixture,
     ),
     Rule(("dataset.max_resident", "dataset.reader"), bound_of_a_map),
     Rule(("dataset.encoding",), known_encoding),

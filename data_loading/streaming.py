@@ -162,6 +162,11 @@ class StreamingDataset:
         """Of its batches."""
         return self._batches.kind
 
+    @property
+    def form(self) -> str:
+        """What batches have to share to be joined."""
+        return f"{self.kind} windows of {self.seq_len}, shift {self._batches.windows.shift}"
+
     def loader(
         self,
         batch_size: int,

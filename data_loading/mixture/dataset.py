@@ -64,9 +64,7 @@ class StreamingMixture:
         never = [name for name, *all_of in zip(self.names, *self.stages.values(), strict=True) if not any(all_of)]
         if never:
             raise UserError(f"{never[0]} has weight 0 from the start to the end: leave it out")
-        self.schedule = Schedule(
-            list(map(len, self.sources)), stages_of(self.stages, self.seq_len), when_dry
-        )
+        self.schedule = schedule_of(list(map(len, self.sources)), self.stages, self.seq_len, when_dry)
         self.fingerprint = " | ".join(
             [
                 "mixture",
@@ -183,30 +181,36 @@ class StreamingMixture:
         return {**batch, "source": torch.from_numpy(sources)}
 
 
-def stages_of(shares: Mapping[int, Sequence[Fraction]], seq_len: int) -> list[Stage]:
-    """Weights by tokens as weights by windows: they hold from the first window that begins no earlier."""
+def schedule_of(
+    sizes: Sequence[int], shares: Mapping[int, Sequence[Fraction]], seq_len: int, when_dry: str
+) -> Schedule:
+    """sizes: windows of each source. shares: weights by tokens: they hold from the first window that begins no
+    earlier.
+    """
     by_window = {math.ceil(tokens / seq_len): weights for tokens, weights in shares.items()}
-    return [Stage(start, integer_weights(weights)) for start, weights in by_window.items()]
+    stages = [Stage(start, integer_weights(weights)) for start, weights in by_window.items()]
+    return Schedule(sizes, stages, when_dry)
 
 
 def _named(sources: Sequence[StreamingDataset]) -> dict[str, StreamingDataset]:
-    named = {str(source.data.train.path): source for source in sources}
+    named = {str(source.data.train.name): source for source in sources}
     if len(named) == len(sources):
         return named
-    return {f"{source.data.train.path} ({i})": source for i, source in enumerate(sources)}
+    return {f"{source.data.train.name} ({i})": source for i, source in enumerate(sources)}
 
 
 def _check_sources(names: Sequence[str], sources: Sequence[StreamingDataset]) -> None:
     if not sources:
         raise UserError("a mixture of no sources: expected at least one")
-    first, seen = sources[0], {}
+    first = sources[0]
+    seen: dict[tuple[str, str], str] = {}
     for name, source in zip(names, sources, strict=True):
-        if source.fingerprint in seen:
+        tokens = source.data.fingerprint, source.split
+        if tokens in seen:
             raise UserError(
-                f"{seen[source.fingerprint]} and {name} are the same tokens: give each source once, with the sum of "
-                "its weights"
+                f"{seen[tokens]} and {name} are the same tokens: give each source once, with the sum of its weights"
             )
-        seen[source.fingerprint] = name
+        seen[tokens] = name
         ours, theirs = (f"{d.tokenizer_name} of {d.vocab_size:,} ids" for d in (first.data, source.data))
         if ours != theirs:
             raise UserError(
@@ -215,10 +219,10 @@ def _check_sources(names: Sequence[str], sources: Sequence[StreamingDataset]) ->
             )
         if source.kind in ("shifted", "streams"):
             raise UserError(f"{name}: windows={source.kind} belong to one set: a mixture takes plain windows")
-        if (source.kind, source.shape) != (first.kind, first.shape):
+        if source.form != first.form:
             raise UserError(
-                f"the sources of a mixture have windows of one form: {names[0]} has {first.shape} tokens, {name} "
-                f"has {source.shape}"
+                f"the sources of a mixture have windows of one form: {names[0]} has {first.form}, {name} "
+                f"{source.form}"
             )
 
 
