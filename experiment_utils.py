@@ -106,8 +106,8 @@ def resolve_budget(
     """Turn whichever budget key is given into steps.
 
     Steps are rounded up: a run never reads less than was asked for. Without any key the budget is
-    `default_max_tokens`, or one epoch where the data are fewer. what, to_repeat: for messages: what the windows
-    are of, and how to read more than an epoch.
+    `default_max_tokens`, or one epoch where the data are fewer. what, to_repeat: for messages: what the
+    windows are of, and how to read more than an epoch.
 
     Raises:
         UserError: when the data hold fewer windows than the budget needs and `repeat` is false.

@@ -142,7 +142,7 @@ def _key_page(key: Key) -> str:
 
 
 def _describe_option(group: str, name: str, file: Path) -> str:
-    """What an option's file says of itself: its first comment, up to an empty line of it, else its settings."""
+    """What an option's file says of itself: its first comment up to an empty line, else its settings."""
     lines = [
         line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("# @package")
     ]

@@ -10,19 +10,27 @@ from conf.proportions import parse_milestone, parse_weights
 from conf.quantities import counted
 from conf.schema import Config, Dataset
 
+KEYS_OF_A_MIXTURE = (
+    "source", "sources", "weights", "curriculum", "path", "val_path", "repeat", "windows",
+)  # fmt: skip
+
 
 def whole_mixture(config: Config) -> list[Problem]:
     """A mixture has sources, as many weights as these, and nothing that belongs to one set alone."""
     dataset = config.dataset
     if dataset.source != "mix":
         return [
-            Problem(f"dataset.{name}", f"goes with dataset=mix, which reads several sources, not {dataset.name}")
+            Problem(
+                f"dataset.{name}", f"goes with dataset=mix, which reads several sources, not {dataset.name}"
+            )
             for name in ("sources", "weights", "curriculum")
             if getattr(dataset, name)
         ]
     if not dataset.sources:
         example = "dataset.sources=[Datasets/one.npy,Datasets/other.npy] dataset.weights=[0.7,0.3]"
-        return [Problem("dataset.sources", f"dataset={dataset.name} reads several sources: give them: {example}")]
+        return [
+            Problem("dataset.sources", f"dataset={dataset.name} reads several sources: give them: {example}")
+        ]
     problems = [
         Problem(f"dataset.{name}", f"dataset={dataset.name} has sources of its own: {instead}")
         for name, is_given, instead in (
@@ -60,7 +68,9 @@ def _wrong_weights(dataset: Dataset) -> list[Problem]:
         weights.append(milestone.weights)
         problems += _other_number("dataset.curriculum", f"{text}: ", milestone.weights, dataset.sources)
         if milestone.tokens <= last:
-            what = f"expected more than {last:,} tokens: dataset.weights hold from 0 on, then milestones ascend"
+            what = (
+                f"expected more than {last:,} tokens: dataset.weights hold from 0 on, then milestones ascend"
+            )
             problems.append(Problem("dataset.curriculum", f"{text}: {what}"))
         last = milestone.tokens
     if problems:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from conf.errors import Problem
-from conf.mixture_rules import whole_mixture
+from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config
 
 BUDGETS = ("max_tokens", "max_steps", "tokens_per_param")
@@ -258,8 +258,7 @@ RULES = (
         windows_of_one_kind,
     ),
     Rule(
-        tuple(f"dataset.{name}" for name in ("source", "sources", "weights", "curriculum", "path", "val_path"))
-        + ("dataset.repeat", "dataset.windows"),
+        tuple(f"dataset.{name}" for name in KEYS_OF_A_MIXTURE),
         whole_mixture,
     ),
     Rule(("dataset.max_resident", "dataset.reader"), bound_of_a_map),

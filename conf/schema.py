@@ -118,8 +118,8 @@ class Dataset:
     )
     when_dry: str = key(
         "stop",
-        "of dataset=mix, where all of a source was read: stop: the budget must end by then; repeat: it is read "
-        "again; rebalance: the others go on with their weights scaled up",
+        "of dataset=mix, where all of a source was read: stop: the budget must end by then; repeat: it is "
+        "read again; rebalance: the others go on with their weights scaled up",
         choices=("stop", "repeat", "rebalance"),
         as_before="stop",
     )

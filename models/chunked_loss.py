@@ -19,7 +19,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     Arguments of `apply`: hidden (tokens, d), weight (vocab, d), labels int64 (tokens,), chunk
     (tokens), ignored (a label), dtype (of the three products), with_gradients (bool: false where
-    autograd is off), of_tokens (fp32 (tokens,) that gets the loss of each, or None). Softmax, loss and the sum of the weight's gradient are in fp32.
+    autograd is off), of_tokens (fp32 (tokens,) that gets the loss of each, or None). Softmax, loss and
+    the sum of the weight's gradient are in fp32.
     """
 
     @staticmethod

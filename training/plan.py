@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import experiment_utils
 from conf import Config, Problem, UserError
@@ -20,9 +20,17 @@ from conf.sizes import size_name
 from memory import format_bytes
 from training.device import may_have_gpu
 from training.evaluation import evaluation_windows
+from training.mixture import (
+    budget_words,
+    is_mixture,
+    repeats,
+    source_facts,
+    source_lines,
+    with_plain_weights,
+)
 
 if TYPE_CHECKING:
-    from data_loading import Data
+    from data_loading import Data, MixedData
 
 ADAM_STATE_COPIES = 3
 """A checkpoint holds the weights and two moments of each, in fp32."""
@@ -80,14 +88,19 @@ class Plan:
         return self.flops_per_token * self.budget.tokens
 
     @property
+    def sources(self) -> list[str]:
+        """Names of the sources of a mixture; none where the data are one set."""
+        return [source["name"] for source in (self.data or {}).get("sources", ())]
+
+    @property
     def eval_tokens(self) -> int:
         """Tokens read at each evaluation."""
         training = self.config.training
         if self.data is None:
             return training.eval_tokens
-        return (
-            evaluation_windows(self.data["val_windows"], training.eval_tokens, training.seq_len)
-            * training.seq_len
+        return sum(
+            evaluation_windows(part["val_windows"], training.eval_tokens, training.seq_len) * training.seq_len
+            for part in self.data.get("sources", [self.data])
         )
 
     @property
@@ -110,6 +123,7 @@ class Plan:
                 f"{self.parameters:,} parameters ({self.non_embedding:,} in the matrices of the blocks)",
             ),
             ("data", self._describe_data()),
+            *(("", line) for line in self.source_lines()),
             (
                 "budget",
                 f"{format_count(budget.tokens)} tokens = {counted(budget.steps, 'step')} of "
@@ -141,6 +155,14 @@ class Plan:
         ]
         return "\n".join(f"{label:<8}{text}" for label, text in rows)
 
+    def source_lines(self) -> list[str]:
+        """A line for each source of a mixture, and one of its milestones."""
+        if self.data is None or "sources" not in self.data:
+            return []
+        milestones = self.config.dataset.curriculum
+        curriculum = [f"other weights: {', '.join(milestones)}"] if milestones else []
+        return [*source_lines(self.data, self.config.dataset.when_dry), *curriculum]
+
     def _describe_data(self) -> str:
         if self.data is None:
             return f"{self.text} (not tokenized yet)"
@@ -157,6 +179,7 @@ def resolve(config: Config) -> Config:
     """Fill in every key whose value follows from others, so that the config says all that will be done."""
     from models.shape import resolve_shape
 
+    config = with_plain_weights(config)
     shape = resolve_shape(config.model, config.arch)
     seed_init, seed_data = experiment_utils.seeds(config)
     return dataclasses.replace(
@@ -179,25 +202,25 @@ def make_plan(
     *,
     tokenize: bool,
     log: Callable[[str], None] = lambda line: None,
-    prepare: Callable[..., Data] | None = None,
+    prepare: Callable[..., Data | MixedData] | None = None,
 ) -> Plan:
     """Plan a checked configuration against its data.
 
     tokenize: make missing token files first (where dataset.auto_tokenize allows it). Otherwise a
     text without token file gives a plan without identity. prepare: stands for
-    `data_loading.prepare_data`.
+    `data_loading.prepare_run`.
 
     Raises:
         UserError: whatever is wrong with the data, or with the configuration in view of the data.
     """
-    from data_loading import NotTokenized, prepare_data
+    from data_loading import NotTokenized, prepare_run
 
     config = resolve(config)
     problems = _problems_with_place(config)
     if problems:
         raise UserError(*problems)
     try:
-        data = (prepare or prepare_data)(config.dataset, config.tokenizer, tokenize=tokenize, log=log)
+        data = (prepare or prepare_run)(config.dataset, config.tokenizer, tokenize=tokenize, log=log)
     except NotTokenized as missing:
         if tokenize:
             raise
@@ -205,11 +228,11 @@ def make_plan(
     return _plan(config, data, None)
 
 
-def open_data(dataset: Dataset, tokenizer: Tokenizer, versions: Sequence[str] = ()) -> Data:
-    """The data of a run whose plan was made: nothing is tokenized here. versions: as in prepare_data."""
-    from data_loading import prepare_data
+def open_data(dataset: Dataset, tokenizer: Tokenizer, versions: Sequence[Any] = ()) -> Data | MixedData:
+    """The data of a run whose plan was made: nothing is tokenized here. versions: as in prepare_run."""
+    from data_loading import prepare_run
 
-    return prepare_data(dataset, tokenizer, tokenize=False, versions=versions)
+    return prepare_run(dataset, tokenizer, tokenize=False, versions=versions)
 
 
 def max_positions(config_arch: Arch, seq_len: int) -> int:
@@ -217,7 +240,7 @@ def max_positions(config_arch: Arch, seq_len: int) -> int:
     return config_arch.max_positions or seq_len
 
 
-def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
+def _plan(config: Config, data: Data | MixedData | None, missing: Any) -> Plan:
     """missing: the NotTokenized, where there is no data yet."""
     from models import counts
 
@@ -232,8 +255,9 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
         training,
         parameters=counted.total,
         train_windows=_train_windows(config, data) if data else 0,
-        repeat=config.dataset.repeat or data is None,
+        repeat=repeats(config) or data is None,
         default_max_tokens=config.dataset.default_max_tokens,
+        **(budget_words(config, cast("MixedData", data)) if is_mixture(config) and data else {}),
     )
     if (training.max_tokens, training.max_steps, training.tokens_per_param) == (None, None, None):
         training = dataclasses.replace(training, max_tokens=budget.tokens)
@@ -250,7 +274,7 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
         budget=budget,
         evaluations=experiment_utils.milestones(budget.steps, training.evals, training.eval_spacing),
         checkpoint_bytes=ADAM_STATE_COPIES * 4 * counted.total,
-        data=_describe(config, data) if data else None,
+        data=_describe(config, data, budget) if data else None,
         text=str(missing.text_path) if missing else None,
         identity=run_identity,
         folder=experiment_utils.run_folder(config, run_identity) if run_identity else None,
@@ -258,20 +282,23 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
     )
 
 
-def _train_windows(config: Config, data: Data) -> int:
+def _train_windows(config: Config, data: Data | MixedData) -> int:
     """Windows of an epoch."""
-    from data_loading import BatchOptions
+    from data_loading import train_windows
 
-    step_windows = experiment_utils.effective_batch(config.training)
-    options = BatchOptions.of(config.dataset, config.training.seq_len, step_windows)
-    return options.count(data.train_ranges)
+    batch = experiment_utils.effective_batch(config.training)
+    return train_windows(data, config.dataset, config.training.seq_len, batch)
 
 
-def _describe(config: Config, data: Data) -> dict[str, Any]:
+def _describe(config: Config, data: Data | MixedData, budget: experiment_utils.Budget) -> dict[str, Any]:
     seq_len, shift = config.training.seq_len, config.dataset.shift
     windows = {split: data.windows(split, seq_len, shift) for split in data.splits}
     windows["train"] = _train_windows(config, data)
-    return {**data.describe(), **{f"{split}_windows": count for split, count in windows.items()}}
+    facts = {**data.describe(), **{f"{split}_windows": count for split, count in windows.items()}}
+    if is_mixture(config):
+        of_each = source_facts(config, cast("MixedData", data), budget)
+        facts["sources"] = [{**one, **more} for one, more in zip(facts["sources"], of_each, strict=True)]
+    return facts
 
 
 def _needs(config: Config, missing: Any) -> Iterator[str]:
@@ -295,7 +322,11 @@ def _problems_with_place(config: Config) -> list[Problem]:
     ]
 
 
-def _problems_with_data(config: Config, data: Data) -> list[Problem]:
+def _problems_with_data(config: Config, data: Data | MixedData) -> list[Problem]:
+    return [problem for part in data.parts for problem in _problems_with_part(config, part)]
+
+
+def _problems_with_part(config: Config, data: Data) -> list[Problem]:
     seq_len, shift = config.training.seq_len, config.dataset.shift
     problems = [
         Problem(

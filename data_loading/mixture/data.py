@@ -25,8 +25,8 @@ _log = logging.getLogger("data_loading")
 class MixedData:
     """Tokens of a run of several sources.
 
-    names: what metrics call them. parts: the tokens of each, split. shares: weights from a number of tokens on;
-    those from 0 on also weigh the losses on val and test. fingerprint: of all sources in their order.
+    names: what metrics call them. parts: the tokens of each, split. shares: weights from a number of tokens
+    on; those from 0 on also weigh the losses on val and test. fingerprint: of all sources in their order.
     """
 
     names: list[str]
@@ -186,14 +186,16 @@ def _check_one_vocabulary(dataset: schema.Dataset) -> None:
             manifest = read_manifest(place.tokens) if place.is_tokenized else None
             if manifest is not None:
                 of = manifest["tokenizer"]
-                made.setdefault(of["content_hash"], (f"{of['name']} ({of['vocab_size']:,} ids)", place.tokens))
+                made.setdefault(
+                    of["content_hash"], (f"{of['name']} ({of['vocab_size']:,} ids)", place.tokens)
+                )
     if len(made) > 1:
         said = " and ".join(f"{path} was made with tokenizer {name}" for name, path in made.values())
         raise UserError(
             Problem(
                 "dataset.sources",
-                f"sources of a mixture share one vocabulary, but {said}. Make one of them anew with the tokenizer "
-                "of the other: python pretokenize_dataset.py TEXT --tokenizer NAME --output FILE.npy",
+                f"sources of a mixture share one vocabulary, but {said}. Make one of them anew with the "
+                "tokenizer of the other: python pretokenize_dataset.py TEXT --tokenizer NAME --output FILE.npy",
             )
         )
 
@@ -205,8 +207,8 @@ def _check_different(sources: Sequence[str], parts: Sequence[Data]) -> None:
             raise UserError(
                 Problem(
                     "dataset.sources",
-                    f"{seen[part.train.fingerprint]} and {source} are the same tokens: give them once, with the sum "
-                    "of their weights",
+                    f"{seen[part.train.fingerprint]} and {source} are the same tokens: give them once, "
+                    "with the sum of their weights",
                 )
             )
         seen[part.train.fingerprint] = source

@@ -28,9 +28,9 @@ log = logging.getLogger("data_loading")
 class StreamingMixture:
     """A dataset whose windows are those of several, each read without replacement in its own order.
 
-    Which source stands at a position is a function (`schedule`), so ranks, batch sizes, workers and resume are
-    those of any dataset (`Loader`). Batches have `source` besides: int64 (batch,), the number of each row's source.
-    The windows of a source come in the very order in which it would be read alone.
+    Which source stands at a position is a function (`schedule`), so ranks, batch sizes, workers and resume
+    are those of any dataset (`Loader`). Batches have `source` besides: int64 (batch,), the number of each
+    row's source. The windows of a source come in the very order in which it would be read alone.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class StreamingMixture:
         curriculum: Mapping[int, Sequence[Weight]] | None = None,
         when_dry: str = "stop",
     ) -> None:
-        """sources: by the names that messages call them; datasets of plain windows, of one length. weights: one for
-        each, as shares of the windows: 0.7, or "1/3". curriculum: other weights from a number of tokens on;
-        these may be 0. when_dry: of a source of which all was read: stop: an epoch ends before it would be
-        read twice. repeat: it is read again, in another order. rebalance: the others go on with their weights
-        scaled up, until all are dry.
+        """sources: by the names that messages call them; datasets of plain windows, of one length. weights:
+        one for each, as shares of the windows: 0.7, or "1/3". curriculum: other weights from a number of
+        tokens on; these may be 0. when_dry: of a source of which all was read: stop: an epoch ends before it
+        would be read twice. repeat: it is read again, in another order. rebalance: the others go on with their
+        weights scaled up, until all are dry.
 
         Raises:
             UserError: weights that do not sum to 1, are not as many as the sources, or not above 0; a source
@@ -60,8 +60,12 @@ class StreamingMixture:
         given = {0: weights, **(curriculum or {})}
         if min(given) < 0 or (curriculum and 0 in curriculum):
             raise UserError("curriculum: expected tokens above 0; before the first of them `weights` hold")
-        self.stages = {tokens: self._shares(tokens, given[tokens], bool(curriculum)) for tokens in sorted(given)}
-        never = [name for name, *all_of in zip(self.names, *self.stages.values(), strict=True) if not any(all_of)]
+        self.stages = {
+            tokens: self._shares(tokens, given[tokens], bool(curriculum)) for tokens in sorted(given)
+        }
+        never = [
+            name for name, *all_of in zip(self.names, *self.stages.values(), strict=True) if not any(all_of)
+        ]
         if never:
             raise UserError(f"{never[0]} has weight 0 from the start to the end: leave it out")
         self.schedule = schedule_of(list(map(len, self.sources)), self.stages, self.seq_len, when_dry)
@@ -85,7 +89,7 @@ class StreamingMixture:
         return "; ".join(lines)
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that positions refer to: each source goes on where it stood at the end of the one before."""
+        """The epoch that positions refer to: each source goes on where it stood at the end of the last."""
         if epoch < 0:
             raise ValueError(f"epochs count from 0, got {epoch}")
         self.epoch = epoch
@@ -137,8 +141,8 @@ class StreamingMixture:
         where = f"curriculum at {tokens:,} tokens: " if tokens else ""
         if len(given) != len(self.sources):
             raise UserError(
-                f"{where}{len(given)} weights for {len(self.sources)} sources ({', '.join(self.names)}): expected "
-                "one for each"
+                f"{where}{len(given)} weights for {len(self.sources)} sources ({', '.join(self.names)}): "
+                "expected one for each"
             )
         try:
             return parse_weights(given, zero=zero)
@@ -161,7 +165,12 @@ class StreamingMixture:
             # A part ends where the next row is not the next window of the same pass.
             ends = np.flatnonzero((np.diff(places) != 1) | (np.diff(passes) != 0)) + 1
             for first, last in zip([0, *ends], [*ends, len(rows)], strict=True):
-                yield i, rows[first:last], int(passes[first]), range(int(places[first]), int(places[last - 1]) + 1)
+                yield (
+                    i,
+                    rows[first:last],
+                    int(passes[first]),
+                    range(int(places[first]), int(places[last - 1]) + 1),
+                )
 
     def _read(self, positions: np.ndarray, epoch: int) -> Batch:
         import torch
@@ -184,8 +193,8 @@ class StreamingMixture:
 def schedule_of(
     sizes: Sequence[int], shares: Mapping[int, Sequence[Fraction]], seq_len: int, when_dry: str
 ) -> Schedule:
-    """sizes: windows of each source. shares: weights by tokens: they hold from the first window that begins no
-    earlier.
+    """sizes: windows of each source. shares: weights by tokens: they hold from the first window that begins
+    no earlier.
     """
     by_window = {math.ceil(tokens / seq_len): weights for tokens, weights in shares.items()}
     stages = [Stage(start, integer_weights(weights)) for start, weights in by_window.items()]
@@ -208,14 +217,15 @@ def _check_sources(names: Sequence[str], sources: Sequence[StreamingDataset]) ->
         tokens = source.data.fingerprint, source.split
         if tokens in seen:
             raise UserError(
-                f"{seen[tokens]} and {name} are the same tokens: give each source once, with the sum of its weights"
+                f"{seen[tokens]} and {name} are the same tokens: give each source once, with the sum of its "
+                "weights"
             )
         seen[tokens] = name
         ours, theirs = (f"{d.tokenizer_name} of {d.vocab_size:,} ids" for d in (first.data, source.data))
         if ours != theirs:
             raise UserError(
-                f"the sources of a mixture share one vocabulary: {names[0]} has {ours}, {name} has {theirs}. Tokenize "
-                "one of them anew with the tokenizer of the other"
+                f"the sources of a mixture share one vocabulary: {names[0]} has {ours}, {name} has {theirs}. "
+                "Tokenize one of them anew with the tokenizer of the other"
             )
         if source.kind in ("shifted", "streams"):
             raise UserError(f"{name}: windows={source.kind} belong to one set: a mixture takes plain windows")

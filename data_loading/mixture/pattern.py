@@ -47,7 +47,7 @@ class Pattern:
 
 @lru_cache(maxsize=16)
 def _slots(weights: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(source, samples of it before this one) of each slot of a period: uint16 and int32, `(sum(weights),)`."""
+    """(source, samples of it before this one) of each slot of a period, uint16 and int32."""
     period = sum(weights)
     slots = np.empty(period, np.uint16)
     ranks = np.empty(period, np.int32)

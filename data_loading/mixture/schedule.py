@@ -38,19 +38,19 @@ class Span:
 class Schedule:
     """sizes: samples of each source in one pass over it. stages: ascending, the first one from position 0.
 
-    when_dry: what a source means of which every sample was read once. stop: the stream ends. repeat: it is read
-    again. rebalance: the others go on with their weights scaled up, until all are dry.
+    when_dry: what a source means of which every sample was read once. stop: the stream ends. repeat: it is
+    read again. rebalance: the others go on with their weights scaled up, until all are dry.
 
-    length: positions of an epoch; with repeat as many as it takes until the last milestone is passed and every
-    source that is still read was read whole; then it goes on for ever. dry: the position before which each
-    source was read whole, None where it never is.
+    length: positions of an epoch; with repeat as many as it takes until the last milestone is passed and
+    every source that is still read was read whole; then it goes on for ever. dry: the position before which
+    each source was read whole, None where it never is. totals: samples of each source in an epoch.
     """
 
     def __init__(self, sizes: Sequence[int], stages: Sequence[Stage], when_dry: str) -> None:
         self.sizes, self.when_dry = np.array(sizes, np.int64), when_dry
         self.dry: list[int | None] = [None] * len(sizes)
         self._spans: list[Span] = []
-        end, counts = self._lay(stages)
+        end = self._lay(stages)
         if when_dry == "repeat":
             end = max([self._spans[-1].start, 1, *(place for place in self.dry if place is not None)])
         self.length = end
@@ -58,8 +58,10 @@ class Schedule:
         self.totals = self.counts(end)
 
     @property
-    def spans(self) -> list[Span]:
-        return list(self._spans)
+    def ended_by(self) -> int:
+        """The source that would stand next at the end of an epoch."""
+        last = self._spans[-1]
+        return int(last.pattern.at(np.array([self.length - last.start]))[0][0])
 
     def at(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(source, how many samples of this source stand before it) at each position (int64), int64 both.
@@ -90,8 +92,8 @@ class Schedule:
         counts: np.ndarray = span.before + span.pattern.counts(position - span.start)
         return counts + epochs * self.totals if epochs else counts
 
-    def _lay(self, stages: Sequence[Stage]) -> tuple[int, np.ndarray]:
-        """Make the spans; returns the end of the stream and the samples of each source by then."""
+    def _lay(self, stages: Sequence[Stage]) -> int:
+        """Make the spans; returns the end of the stream, of the last milestone where it has none."""
         position, counts = 0, np.zeros(len(self.sizes), np.int64)
         for number, stage in enumerate(stages):
             ends = stages[number + 1].start if number + 1 < len(stages) else None
@@ -107,11 +109,11 @@ class Schedule:
                 length, is_over = self._length(span, ends)
                 self._note_dry(span, length)
                 if length is None:
-                    return position, counts
+                    return position
                 position, counts = position + length, counts + span.pattern.counts(length)
                 if is_over:
-                    return position, counts
-        return position, counts
+                    return position
+        return position
 
     def _length(self, span: Span, ends: int | None) -> tuple[int | None, bool]:
         """(positions of a span, None: no end; whether the stream ends with it)."""
