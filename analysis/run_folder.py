@@ -82,7 +82,7 @@ class RunFolder:
 
     @property
     def last_val_losses(self) -> dict[str, float]:
-        """Of the last evaluation, name of a mixture's source to its loss; empty where the data are one set."""
+        """Of the last evaluation, name of a mixture's source to its loss; empty where there is no mixture."""
         last = self.evals[-1]["step"] if self.evals else None
         return {
             str(record["source"]).partition("/")[2]: record["loss"]

@@ -38,7 +38,7 @@ class HeldOut:
 
 
 def held_out(data: Data | MixedData, split: str, config: Config) -> list[HeldOut]:
-    """val or test of a run: one set, or of a mixture one of each source, `SPLIT/NAME`, with its first weight."""
+    """val or test of a run: one set, or of a mixture `SPLIT/NAME` of each source, with its first weight."""
     from data_loading import MixedData, open_held_out
 
     sets = [open_held_out(part, split, config.dataset, config.training.seq_len) for part in data.parts]

@@ -195,7 +195,7 @@ def _check_one_vocabulary(dataset: schema.Dataset) -> None:
             Problem(
                 "dataset.sources",
                 f"sources of a mixture share one vocabulary, but {said}. Make one of them anew with the "
-                "tokenizer of the other: python pretokenize_dataset.py TEXT --tokenizer NAME --output FILE.npy",
+                "tokenizer of the other: python pretokenize_dataset.py TEXT --tokenizer NAME --output F.npy",
             )
         )
 

@@ -44,8 +44,8 @@ class StreamingMixture:
         """sources: by the names that messages call them; datasets of plain windows, of one length. weights:
         one for each, as shares of the windows: 0.7, or "1/3". curriculum: other weights from a number of
         tokens on; these may be 0. when_dry: of a source of which all was read: stop: an epoch ends before it
-        would be read twice. repeat: it is read again, in another order. rebalance: the others go on with their
-        weights scaled up, until all are dry.
+        would be read twice. repeat: it is read again, in another order. rebalance: the others go on with
+        their weights scaled up, until all are dry.
 
         Raises:
             UserError: weights that do not sum to 1, are not as many as the sources, or not above 0; a source
