@@ -105,7 +105,12 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
         from training.metrics import MetricsFile, SourcesFile
         from training.mixture import repeats
 
-        loader = train_set.loader(batch_size=plan.budget.micro_batch, repeat=repeats(config))
+        loader = train_set.loader(
+            batch_size=plan.budget.micro_batch,
+            num_workers=config.dataset.num_workers,
+            repeat=repeats(config),
+            pin_memory=device.kind == "cuda",
+        )
         checkpoints = Checkpoints(folder / "checkpoints", config.training.keep_checkpoints)
         restore_newest(run, checkpoints, model, optimizer, loader)
         metrics = MetricsFile(folder / "metrics.csv", run.step)

@@ -13,6 +13,7 @@ import numpy as np
 from conf import UserError
 from conf.proportions import Weight, integer_weights, parse_weights, shown
 from data_loading.mixture.schedule import WHEN_DRY, Schedule, Stage
+from data_loading.shared_number import SharedNumber
 from data_loading.streaming import StreamingDataset
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class StreamingMixture:
         if when_dry not in WHEN_DRY:
             raise UserError(f"when_dry {when_dry!r}: choices are {', '.join(WHEN_DRY)}")
         _check_sources(self.names, self.sources)
-        self.seq_len, self.epoch = self.sources[0].seq_len, 0
+        self.seq_len, self._epoch = self.sources[0].seq_len, SharedNumber(0)
         given = {0: weights, **(curriculum or {})}
         if min(given) < 0 or (curriculum and 0 in curriculum):
             raise UserError("curriculum: expected tokens above 0; before the first of them `weights` hold")
@@ -88,11 +89,16 @@ class StreamingMixture:
         lines = {source.reader: None for source in self.sources}
         return "; ".join(lines)
 
-    def set_epoch(self, epoch: int) -> None:
+    @property
+    def epoch(self) -> int:
         """The epoch that positions refer to: each source goes on where it stood at the end of the last."""
+        return self._epoch.value
+
+    def set_epoch(self, epoch: int) -> None:
+        """Worker processes that are reading know of it as well, also those that persist."""
         if epoch < 0:
             raise ValueError(f"epochs count from 0, got {epoch}")
-        self.epoch = epoch
+        self._epoch.value = epoch
 
     def __getitem__(self, index: int) -> Batch:
         """One sample, (seq_len,) each, and its source."""
@@ -131,11 +137,12 @@ class StreamingMixture:
         num_batches: int | None = None,
         repeat: bool = False,
         tail: str = "keep",
+        pin_memory: bool = False,
     ) -> Loader:
         """Batches of this rank, resumable; see `Loader`."""
         from data_loading.loader import Loader
 
-        return Loader(self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail)
+        return Loader(self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail, pin_memory)
 
     def _shares(self, tokens: int, given: Sequence[Weight], zero: bool) -> tuple[Fraction, ...]:
         where = f"curriculum at {tokens:,} tokens: " if tokens else ""
