@@ -39,7 +39,7 @@ class Schedule:
     """sizes: samples of each source in one pass over it. stages: ascending, the first one from position 0.
 
     when_dry: what a source means of which every sample was read once. stop: the stream ends. repeat: it is
-    read again. rebalance: the others go on with their weights scaled up, until all are dry.
+    read again. rebalance: the others go on with their weights scaled up, until all that have one are dry.
 
     length: positions of an epoch; with repeat as many as it takes until the last milestone is passed and
     every source that is still read was read whole; then it goes on for ever. dry: the position before which
