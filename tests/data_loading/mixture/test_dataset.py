@@ -24,7 +24,7 @@ SEQ = 4
 
 
 def source(folder: Path, number: int, count: int, **options: Any) -> StreamingDataset:
-    """A train split of `count` windows; the id of a token is its place plus 10,000 for each source before it."""
+    """A train split of `count` windows; a token's id is its place plus 10,000 for each source before it."""
     n = count * SEQ + 2
     path = folder / f"{number}-{count}.npy"
     if not path.exists():
