@@ -67,9 +67,23 @@ class Batches(abc.ABC):
             for name, first in batches[0].items()
         }
 
-    def arrange(self, batch: Batch, rows: torch.Tensor) -> Batch:
-        """The batch of these rows (int64) of it, in their order."""
-        return {name: values[rows] if values.dim() else values for name, values in batch.items()}
+    def interleave(self, batches: Sequence[Batch], rows: Sequence[np.ndarray]) -> Batch:
+        """One batch of several: row k of batch i stands at rows[i][k] (int64), each row once.
+
+        In NumPy: threads of torch wait for each other where the cores have other work.
+        """
+        import torch
+
+        made = {}
+        for name, first in batches[0].items():
+            if not first.dim():
+                made[name] = first
+                continue
+            values = np.empty((sum(map(len, rows)), *first.shape[1:]), first.numpy().dtype)
+            for batch, places in zip(batches, rows, strict=True):
+                values[places] = batch[name].numpy()
+            made[name] = torch.from_numpy(values)
+        return made
 
     @abc.abstractmethod
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
@@ -118,8 +132,8 @@ class Masked(Batches):
     def join(self, batches: Sequence[Batch]) -> Batch:
         return _with_borders(super().join([_without_borders(batch) for batch in batches]))
 
-    def arrange(self, batch: Batch, rows: torch.Tensor) -> Batch:
-        return _with_borders(super().arrange(_without_borders(batch), rows))
+    def interleave(self, batches: Sequence[Batch], rows: Sequence[np.ndarray]) -> Batch:
+        return _with_borders(super().interleave([_without_borders(batch) for batch in batches], rows))
 
 
 def _without_borders(batch: Batch) -> Batch:

@@ -160,9 +160,9 @@ class StreamingDataset:
         """One batch of several, in their order."""
         return self._batches.join(batches)
 
-    def arrange(self, batch: Batch, rows: torch.Tensor) -> Batch:
-        """The batch of these rows (int64) of it, in their order."""
-        return self._batches.arrange(batch, rows)
+    def interleave(self, batches: Sequence[Batch], rows: Sequence[np.ndarray]) -> Batch:
+        """One batch of several: row k of batch i stands at rows[i][k] (int64)."""
+        return self._batches.interleave(batches, rows)
 
     @property
     def kind(self) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Batch = dict[str, torch.Tensor]
 
+Positions = range | np.ndarray
 log = logging.getLogger("data_loading")
 
 
@@ -110,17 +111,19 @@ class StreamingMixture:
 
     def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """A whole batch, (len(indices), seq_len) int64 each."""
+        if isinstance(indices, range) and indices.step == 1:
+            return self._read(indices, self.epoch)
         return self._read(np.asarray(indices, np.int64), self.epoch)
 
     collate = staticmethod(StreamingDataset.collate)
 
     def read(self, epoch: int, start: int, stop: int) -> Batch:
         """The batch of the positions start to stop of an epoch."""
-        return self._read(np.arange(start, stop), epoch)
+        return self._read(range(start, stop), epoch)
 
     def will_need(self, epoch: int, start: int, stop: int) -> None:
         """The positions start to stop of an epoch are read soon: tell the kernel."""
-        for i, _, passes, places in self._parts(*self._located(np.arange(start, stop), epoch)):
+        for i, _, passes, places in self._parts(range(start, stop), epoch):
             self.sources[i].will_need(passes, places.start, places.stop)
 
     def join(self, batches: Sequence[Batch]) -> Batch:
@@ -156,45 +159,42 @@ class StreamingMixture:
         except ValueError as error:
             raise UserError(f"{where}{error}") from None
 
-    def _located(self, positions: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _located(self, positions: Positions, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         length = len(self)
-        if len(positions) and not 0 <= positions.min() <= positions.max() < length:
-            raise IndexError(f"windows {positions.min()} to {positions.max()} of {length}")
-        return self.schedule.at(positions + epoch * length)
+        wanted = np.arange(positions.start, positions.stop) if isinstance(positions, range) else positions
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < length:
+            raise IndexError(f"windows {wanted.min()} to {wanted.max()} of {length}")
+        return self.schedule.at(wanted + epoch * length)
 
-    def _parts(
-        self, sources: np.ndarray, samples: np.ndarray
-    ) -> Iterator[tuple[int, np.ndarray, int, range]]:
-        """(source, rows, pass over the source, positions in that pass); positions that follow each other."""
-        for i in np.unique(sources).tolist():
-            rows = np.flatnonzero(sources == i)
-            passes, places = np.divmod(samples[rows], len(self.sources[i]))
-            # A part ends where the next row is not the next window of the same pass.
-            ends = np.flatnonzero((np.diff(places) != 1) | (np.diff(passes) != 0)) + 1
-            for first, last in zip([0, *ends], [*ends, len(rows)], strict=True):
-                yield (
-                    i,
-                    rows[first:last],
-                    int(passes[first]),
-                    range(int(places[first]), int(places[last - 1]) + 1),
-                )
+    def _parts(self, positions: Positions, epoch: int) -> Iterator[tuple[int, np.ndarray, int, range]]:
+        """(source, rows, pass over it, positions in that pass), each of windows that follow each other."""
+        sources, samples = self._located(positions, epoch)
+        for i, source in enumerate(self.sources):
+            rows, size = np.flatnonzero(sources == i), len(source)
+            while len(rows):
+                first = int(samples[rows[0]])
+                passes, place = divmod(first, size)
+                count = min(len(rows), size - place)
+                if not isinstance(positions, range):
+                    # Positions of a range have samples that follow each other; others may jump.
+                    jumps = np.flatnonzero(samples[rows[:count]] != first + np.arange(count))
+                    count = int(jumps[0]) if len(jumps) else count
+                yield i, rows[:count], passes, range(place, place + count)
+                rows = rows[count:]
 
-    def _read(self, positions: np.ndarray, epoch: int) -> Batch:
+    def _read(self, positions: Positions, epoch: int) -> Batch:
         import torch
 
-        sources, samples = self._located(positions, epoch)
         batches, rows = [], []
-        for i, part, passes, places in self._parts(sources, samples):
+        source = np.empty(len(positions), np.int64)
+        for i, part, passes, places in self._parts(positions, epoch):
             batches.append(self.sources[i].read_at(passes, places))
             rows.append(part)
+            source[part] = i
         if not batches:
-            return {**self.sources[0].read(0, 0, 0), "source": torch.empty(0, dtype=torch.int64)}
-        batch = self.sources[0].join(batches) if len(batches) > 1 else batches[0]
-        if len(batches) > 1:
-            # Row r of the batch stands behind those of the parts before it.
-            order = torch.from_numpy(np.argsort(np.concatenate(rows), kind="stable"))
-            batch = self.sources[0].arrange(batch, order)
-        return {**batch, "source": torch.from_numpy(sources)}
+            batches = [self.sources[0].read(0, 0, 0)]
+        batch = batches[0] if len(batches) == 1 else self.sources[0].interleave(batches, rows)
+        return {**batch, "source": torch.from_numpy(source)}
 
 
 def schedule_of(

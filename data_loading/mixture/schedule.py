@@ -72,6 +72,9 @@ class Schedule:
         epochs: np.ndarray | int = 0
         if self.when_dry != "repeat":
             epochs, positions = np.divmod(positions, self.length)
+        if len(self._spans) == 1:
+            sources, samples = self._spans[0].pattern.at(positions)
+            return sources, samples + epochs * self.totals[sources]
         sources = np.empty(len(positions), np.int64)
         samples = np.empty(len(positions), np.int64)
         numbers = np.searchsorted(self._starts, positions, side="right") - 1
