@@ -68,7 +68,7 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
     with run.stage("load_tokenizer"):
         from data_loading import load_tokenizer
 
-        tokenizer = load_tokenizer(config.tokenizer)
+        tokenizer = load_tokenizer(config.tokenizer, plan.vocab_size)
         log.info("tokenizer %s, %s ids", tokenizer.name, f"{tokenizer.vocab_size:,}")
 
     with run.stage("open_dataset"):
@@ -213,6 +213,9 @@ def _tell_data(plan: Plan, train_set: StreamingDataset | StreamingMixture, val_s
     )
     for line in plan.source_lines():
         log.info("%s", line)
+    floor = facts["floor_loss"]
+    if floor is not None:
+        log.info("floor %.4f nats a token: no model's expected val loss is below it", floor)
 
 
 def _compiled(function: Callable[..., Any], device: Device) -> Callable[..., Any]:
@@ -240,11 +243,14 @@ def _with_first_ready(batches: Iterator[Batch]) -> Iterator[Batch]:
 def _finish(run: Run, data: Data | MixedData, model: LanguageModel) -> None:
     """Say what came out: results into run.json, the state `done` last."""
     tested = test_losses(run, model, data) if "test" in data.splits else {}
+    floor = (run.plan.data or {}).get("floor_loss")
     results = {
         "val_loss": run.val_loss,
         "test_loss": tested.pop("test", None),
         "best": run.best,
-        "bigram_val_loss": _bigram_loss(run.config, data),
+        "floor_loss": floor,
+        # Counting reads all of train, which computed tokens may have any number of; and they have a floor.
+        "bigram_val_loss": _bigram_loss(run.config, data) if floor is None else None,
         **({"test_losses": tested} if tested else {}),
         "train_seconds": round(run.train_seconds, 3),
     }

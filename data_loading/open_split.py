@@ -48,6 +48,7 @@ def open_train_of(
         reader=dataset.reader,
         max_resident_bytes=dataset.max_resident,
         verify=dataset.verify,
+        ranks=dataset.ranks,
     )
 
 

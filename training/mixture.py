@@ -11,7 +11,7 @@ from conf.proportions import parse_milestone, parse_weights, weight_text
 from conf.quantities import format_count
 
 if TYPE_CHECKING:
-    from data_loading import MixedData, StreamingDataset, StreamingMixture
+    from data_loading import Data, MixedData, StreamingDataset, StreamingMixture
     from experiment_utils import Budget
 
 
@@ -82,6 +82,28 @@ def source_lines(facts: Mapping[str, Any], when_dry: str) -> Iterator[str]:
             f"{source['passes']:.3g} x its {format_count(source['train_tokens'])} for training"
         )
         yield line + (f"; all read after {format_count(dry)}{goes_on[when_dry]}" if dry is not None else "")
+
+
+def mean_floor(config: Config, data: Data | MixedData) -> float | None:
+    """The least val loss (nats a token) there can be, of a mixture by its weights; None: unknown."""
+    from data_loading import MixedData, floor_loss
+
+    training, dataset = config.training, config.dataset
+    floors = [
+        floor_loss(
+            part,
+            eval_tokens=training.eval_tokens,
+            seq_len=training.seq_len,
+            shift=dataset.shift,
+            masked=dataset.documents == "masked",
+        )
+        for part in data.parts
+    ]
+    known = [floor for floor in floors if floor is not None]
+    if len(known) < len(floors):
+        return None
+    weights = list(map(float, data.weights)) if isinstance(data, MixedData) else [1.0]
+    return sum(weight * floor for weight, floor in zip(weights, known, strict=True))
 
 
 def tokens_read(

@@ -23,6 +23,7 @@ from training.evaluation import evaluation_windows
 from training.mixture import (
     budget_words,
     is_mixture,
+    mean_floor,
     repeats,
     source_facts,
     source_lines,
@@ -166,12 +167,13 @@ class Plan:
     def _describe_data(self) -> str:
         if self.data is None:
             return f"{self.text} (not tokenized yet)"
-        test = self.data["test_tokens"]
+        test, floor = self.data["test_tokens"], self.data["floor_loss"]
         return (
             f"{self.data['path']}: {format_count(self.data['tokens'])} tokens, "
             f"{format_count(self.data['train_tokens'])} train, {format_count(self.data['val_tokens'])} val, "
             + (f"{format_count(test)} test, " if test else "")
             + f"tokenizer {self.data['tokenizer']} of {self.vocab_size:,} ids"
+            + (f", floor of the val loss {floor:.4f}" if floor is not None else "")
         )
 
 
@@ -294,7 +296,11 @@ def _describe(config: Config, data: Data | MixedData, budget: experiment_utils.B
     seq_len, shift = config.training.seq_len, config.dataset.shift
     windows = {split: data.windows(split, seq_len, shift) for split in data.splits}
     windows["train"] = _train_windows(config, data)
-    facts = {**data.describe(), **{f"{split}_windows": count for split, count in windows.items()}}
+    facts = {
+        **data.describe(),
+        **{f"{split}_windows": count for split, count in windows.items()},
+        "floor_loss": mean_floor(config, data),
+    }
     if is_mixture(config):
         of_each = source_facts(config, cast("MixedData", data), budget)
         facts["sources"] = [{**one, **more} for one, more in zip(facts["sources"], of_each, strict=True)]

@@ -212,3 +212,11 @@ def _check_different(sources: Sequence[str], parts: Sequence[Data]) -> None:
                 )
             )
         seen[part.train.fingerprint] = source
+        if part.vocab_size != parts[0].vocab_size:
+            raise UserError(
+                Problem(
+                    "dataset.sources",
+                    f"sources of a mixture share one vocabulary, but {sources[0]} has "
+                    f"{parts[0].vocab_size:,} ids and {source} {part.vocab_size:,}",
+                )
+            )

@@ -145,7 +145,10 @@ class StreamingMixture:
         """Batches of this rank, resumable; see `Loader`."""
         from data_loading.loader import Loader
 
-        return Loader(self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail, pin_memory)
+        shared = self.sources[0].ranks == "shared"
+        return Loader(
+            self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail, pin_memory, shared
+        )
 
     def _shares(self, tokens: int, given: Sequence[Weight], zero: bool) -> tuple[Fraction, ...]:
         where = f"curriculum at {tokens:,} tokens: " if tokens else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -14,7 +15,7 @@ from tiny_run import make_run, mixed_config, run_here, tiny_config
 
 import experiment_utils
 from conf import Config, UserError
-from conf.schema import Arch, Model, Optimizer
+from conf.schema import Arch, Dataset, Model, Optimizer, Tokenizer
 from models import build_model
 from training.device import Device
 from training.optimizers import build_optimizer
@@ -76,6 +77,17 @@ class TestPlan:
         ]
         identities = [planned(mixed_config(tmp_path, other)).identity for other in others]
         assert len({same.identity, *identities}) == 5
+
+    def test_the_floor_of_computed_sources_is_their_mean(self, tmp_path: Path) -> None:
+        kinds = {"sources": ["synthetic:uniform:64:20K", "synthetic:copy:64:20K:3"]}
+        config = dataclasses.replace(mixed_config(tmp_path, kinds), tokenizer=Tokenizer(name="ids"))
+        floors = []
+        for source in kinds["sources"]:
+            alone = dataclasses.replace(config, dataset=Dataset(name="text", path=source))
+            floors.append(planned(alone).data["floor_loss"])
+        assert planned(config).data["floor_loss"] == pytest.approx(0.75 * floors[0] + 0.25 * floors[1])
+        with_text = mixed_config(tmp_path, {"sources": [kinds["sources"][0], str(tmp_path / "short.txt")]})
+        assert planned(with_text).data["floor_loss"] is None
 
 
 class TestRun:

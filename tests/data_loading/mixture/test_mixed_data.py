@@ -100,6 +100,19 @@ def test_other_vocabularies_are_told_with_both_names(
     assert "Datasets/code.npy was made with tokenizer custom (" in str(error.value)
 
 
+def test_computed_sources_and_vocabularies_of_ids(here: Path) -> None:
+    ids = Tokenizer(name="ids")
+    chains = [f"synthetic:markov:64:20000:{seed}" for seed in (0, 1)]
+    data = prepare_run(mix(chains), ids, tokenize=False)
+    assert isinstance(data, MixedData)
+    assert data.names == chains
+    assert data.vocab_size == 64
+    with pytest.raises(
+        UserError, match=r"synthetic:markov:64:20000:0 has 64 ids and synthetic:zipf:99:\S+ 99"
+    ):
+        prepare_run(mix([chains[0], "synthetic:zipf:99:20000:0"]), ids, tokenize=False)
+
+
 @pytest.mark.parametrize(
     ("sources", "names"),
     [
