@@ -199,6 +199,7 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
 
 def _tell_data(plan: Plan, train_set: StreamingDataset | StreamingMixture, val_sets: list[HeldOut]) -> None:
     facts = plan.data or {}
+    full = train_set.packing_efficiency
     log.info("%s: %s on disk, %s", facts["path"], format_bytes(facts["file_bytes"]), train_set.reader)
     log.info(
         "%s tokens: train %s (%.0f%%) = %s of %s, val %s = %s%s",
@@ -206,7 +207,7 @@ def _tell_data(plan: Plan, train_set: StreamingDataset | StreamingMixture, val_s
         format_count(facts["train_tokens"]),
         100 * facts["train_tokens"] / sum(facts[f"{split}_tokens"] for split in ("train", "val", "test")),
         counted(len(train_set), "sequence"),
-        train_set.seq_len,
+        train_set.seq_len if full is None else f"{train_set.seq_len}, {full:.1%} full of documents",
         format_count(facts["val_tokens"]),
         counted(sum(len(val.dataset) for val in val_sets), "sequence"),
         f", test {format_count(facts['test_tokens'])}" if facts["test_tokens"] else "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conf.schema import Dataset
-from data_loading.batches import BatchOptions
+from data_loading.batch_options import BatchOptions
 from data_loading.data import Data
 from data_loading.mixture.data import MixedData
 from data_loading.mixture.dataset import StreamingMixture, schedule_of
@@ -56,7 +56,7 @@ def train_windows(data: Data | MixedData, dataset: Dataset, seq_len: int, step_w
     """Windows of an epoch of what `open_train` gives, without opening it."""
     if isinstance(data, MixedData):
         return train_schedule(data, dataset, seq_len, step_windows).length
-    return BatchOptions.of(dataset, seq_len, step_windows).count(data.train_ranges)
+    return BatchOptions.of(dataset, seq_len, step_windows).count(data, "train")
 
 
 def train_schedule(data: MixedData, dataset: Dataset, seq_len: int, step_windows: int) -> Schedule:

@@ -49,21 +49,19 @@ def budget_words(config: Config, data: MixedData) -> dict[str, str]:
 
 
 def source_facts(config: Config, data: MixedData, budget: Budget) -> list[dict[str, Any]]:
-    """Of each source, in its order: windows of its splits, and what the run reads of it.
+    """What the run reads of each source, in their order.
 
     read_tokens: in all; passes: over its train split; dry_after_tokens: of the run, by when all of it was
     read once, None where that is not within the budget.
     """
     schedule = _schedule(config, data)
     windows = budget.steps * budget.effective_batch
-    seq_len, shift = config.training.seq_len, config.dataset.shift
+    seq_len = config.training.seq_len
     facts = []
-    for i, (part, count) in enumerate(zip(data.parts, schedule.counts(windows).tolist(), strict=True)):
+    for i, count in enumerate(schedule.counts(windows).tolist()):
         dry, size = schedule.dry[i], int(schedule.sizes[i])
         facts.append(
             {
-                **{f"{split}_windows": part.windows(split, seq_len, shift) for split in part.splits},
-                "train_windows": size,
                 "read_tokens": count * seq_len,
                 "passes": count / size,
                 "dry_after_tokens": dry * seq_len if dry is not None and dry <= windows else None,
@@ -89,6 +87,8 @@ def mean_floor(config: Config, data: Data | MixedData) -> float | None:
     from data_loading import MixedData, floor_loss
 
     training, dataset = config.training, config.dataset
+    if dataset.documents == "separate":  # of whose rows nobody has worked it out
+        return None
     floors = [
         floor_loss(
             part,

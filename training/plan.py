@@ -7,6 +7,7 @@ What would run, what it costs, what it is called. `core.train` follows the very 
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ from training.mixture import (
 )
 
 if TYPE_CHECKING:
-    from data_loading import Data, MixedData
+    from data_loading import BatchOptions, Data, MixedData
 
 ADAM_STATE_COPIES = 3
 """A checkpoint holds the weights and two moments of each, in fp32."""
@@ -168,10 +169,12 @@ class Plan:
         if self.data is None:
             return f"{self.text} (not tokenized yet)"
         test, floor = self.data["test_tokens"], self.data["floor_loss"]
+        packed = self.data.get("packing_efficiency")
         return (
             f"{self.data['path']}: {format_count(self.data['tokens'])} tokens, "
             f"{format_count(self.data['train_tokens'])} train, {format_count(self.data['val_tokens'])} val, "
             + (f"{format_count(test)} test, " if test else "")
+            + (f"windows {packed['train']:.1%} full of documents, " if packed else "")
             + f"tokenizer {self.data['tokenizer']} of {self.vocab_size:,} ids"
             + (f", floor of the val loss {floor:.4f}" if floor is not None else "")
         )
@@ -284,6 +287,16 @@ def _plan(config: Config, data: Data | MixedData | None, missing: Any) -> Plan:
     )
 
 
+def _options(config: Config, split: str) -> BatchOptions:
+    """What the batches of a split are."""
+    from data_loading import BatchOptions
+
+    if split != "train":
+        return BatchOptions.held_out(config.dataset, config.training.seq_len)
+    step_windows = experiment_utils.effective_batch(config.training)
+    return BatchOptions.of(config.dataset, config.training.seq_len, step_windows)
+
+
 def _train_windows(config: Config, data: Data | MixedData) -> int:
     """Windows of an epoch."""
     from data_loading import train_windows
@@ -293,18 +306,28 @@ def _train_windows(config: Config, data: Data | MixedData) -> int:
 
 
 def _describe(config: Config, data: Data | MixedData, budget: experiment_utils.Budget) -> dict[str, Any]:
-    seq_len, shift = config.training.seq_len, config.dataset.shift
-    windows = {split: data.windows(split, seq_len, shift) for split in data.splits}
-    windows["train"] = _train_windows(config, data)
-    facts = {
-        **data.describe(),
-        **{f"{split}_windows": count for split, count in windows.items()},
-        "floor_loss": mean_floor(config, data),
-    }
-    if is_mixture(config):
-        of_each = source_facts(config, cast("MixedData", data), budget)
-        facts["sources"] = [{**one, **more} for one, more in zip(facts["sources"], of_each, strict=True)]
+    facts = {**data.describe(), **_windows(config, data.parts), "floor_loss": mean_floor(config, data)}
+    if isinstance(facts.get("sources"), list):
+        read = source_facts(config, cast("MixedData", data), budget)
+        each = zip(facts["sources"], data.parts, read, strict=True)
+        facts["sources"] = [{**one, **_windows(config, [part]), **more} for one, part, more in each]
+        facts["train_windows"] = _train_windows(config, data)
     return facts
+
+
+def _windows(config: Config, parts: Sequence[Data]) -> dict[str, Any]:
+    """Windows of each split, and where they hold whole documents how full they are, over all parts."""
+    facts: dict[str, Any] = {}
+    full = {}
+    for split in parts[0].splits:
+        options = _options(config, split)
+        counts = [options.count(part, split) for part in parts]
+        packings = [options.packing(part, split) for part in parts]
+        facts[f"{split}_windows"] = sum(counts)
+        known = [packing.efficiency for packing in packings if packing is not None]
+        if known:
+            full[split] = sum(map(operator.mul, known, counts)) / sum(counts)
+    return {**facts, **({"packing_efficiency": full} if full else {})}
 
 
 def _needs(config: Config, missing: Any) -> Iterator[str]:
@@ -334,6 +357,15 @@ def _problems_with_data(config: Config, data: Data | MixedData) -> list[Problem]
 
 def _problems_with_part(config: Config, data: Data) -> list[Problem]:
     seq_len, shift = config.training.seq_len, config.dataset.shift
+    if config.dataset.documents == "separate":
+        from data_loading.batch_options import too_short
+
+        options = {split: _options(config, split) for split in data.splits}
+        return [
+            Problem("dataset.documents", too_short(data, split, of_split))
+            for split, of_split in options.items()
+            if not of_split.count(data, split)
+        ]
     problems = [
         Problem(
             "training.seq_len",
