@@ -198,7 +198,8 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
 
 
 def _tell_data(plan: Plan, train_set: StreamingDataset | StreamingMixture, val_sets: list[HeldOut]) -> None:
-    facts, full = plan.data or {}, train_set.packing_efficiency
+    facts = plan.data or {}
+    full = train_set.packing_efficiency
     log.info("%s: %s on disk, %s", facts["path"], format_bytes(facts["file_bytes"]), train_set.reader)
     log.info(
         "%s tokens: train %s (%.0f%%) = %s of %s, val %s = %s%s",

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from data_loading.mixture.dataset import StreamingMixture as StreamingMixture
     from data_loading.open_split import open_held_out as open_held_out
     from data_loading.open_split import open_train as open_train
-    from data_loading.open_split import split_windows as split_windows
     from data_loading.open_split import train_schedule as train_schedule
+    from data_loading.open_split import train_windows as train_windows
     from data_loading.opening import open_tokens as open_tokens
     from data_loading.prepare import prepare_data as prepare_data
     from data_loading.pretokenizer.job import pretokenize as pretokenize
@@ -58,7 +58,7 @@ _PLACES = {
     "pretokenize": "pretokenizer.job",
     "tokenizer_spec": "lookup",
     "train_schedule": "open_split",
-    "split_windows": "open_split",
+    "train_windows": "open_split",
 }
 
 __all__ = list(_PLACES)

@@ -112,6 +112,14 @@ class DocumentBatches(Batches):
         return _with_borders(super().interleave([_without_borders(batch) for batch in batches], rows))
 
 
+def _without_borders(batch: Batch) -> Batch:
+    return {name: values for name, values in batch.items() if name != "cu_seqlens"}
+
+
+def _with_borders(batch: Batch) -> Batch:
+    return {**batch, "cu_seqlens": cumulative_lengths((batch["position_ids"] == 0).numpy())}
+
+
 class Plain(WindowBatches):
     """One tensor read, inputs and labels are views of it."""
 
@@ -150,14 +158,6 @@ class Masked(WindowBatches, DocumentBatches):
             "position_ids": torch.from_numpy((at - begins)[:, :seq_len]),
             "cu_seqlens": cumulative_lengths(marks[:, :seq_len]),
         }
-
-
-def _without_borders(batch: Batch) -> Batch:
-    return {name: values for name, values in batch.items() if name != "cu_seqlens"}
-
-
-def _with_borders(batch: Batch) -> Batch:
-    return {**batch, "cu_seqlens": cumulative_lengths((batch["position_ids"] == 0).numpy())}
 
 
 def cumulative_lengths(marks: np.ndarray) -> torch.Tensor:

@@ -52,22 +52,16 @@ def open_train_of(
     )
 
 
-def split_windows(
-    data: Data | MixedData, split: str, dataset: Dataset, seq_len: int, step_windows: int
-) -> int:
-    """Windows of an epoch of what `open_train` and `open_held_out` give, without opening it."""
+def train_windows(data: Data | MixedData, dataset: Dataset, seq_len: int, step_windows: int) -> int:
+    """Windows of an epoch of what `open_train` gives, without opening it."""
     if isinstance(data, MixedData):
-        if split == "train":
-            return train_schedule(data, dataset, seq_len, step_windows).length
-        return sum(split_windows(part, split, dataset, seq_len, step_windows) for part in data.parts)
-    if split == "train":
-        return BatchOptions.of(dataset, seq_len, step_windows).count(data, split)
-    return BatchOptions.held_out(dataset, seq_len).count(data, split)
+        return train_schedule(data, dataset, seq_len, step_windows).length
+    return BatchOptions.of(dataset, seq_len, step_windows).count(data, "train")
 
 
 def train_schedule(data: MixedData, dataset: Dataset, seq_len: int, step_windows: int) -> Schedule:
     """Which source is read when, each of which has a window."""
-    sizes = [split_windows(part, "train", dataset, seq_len, step_windows) for part in data.parts]
+    sizes = [train_windows(part, dataset, seq_len, step_windows) for part in data.parts]
     return schedule_of(sizes, data.shares, seq_len, data.when_dry)
 
 

@@ -49,7 +49,7 @@ def budget_words(config: Config, data: MixedData) -> dict[str, str]:
 
 
 def source_facts(config: Config, data: MixedData, budget: Budget) -> list[dict[str, Any]]:
-    """Of each source, in its order: windows of its splits, and what the run reads of it.
+    """What the run reads of each source, in their order.
 
     read_tokens: in all; passes: over its train split; dry_after_tokens: of the run, by when all of it was
     read once, None where that is not within the budget.
@@ -58,11 +58,10 @@ def source_facts(config: Config, data: MixedData, budget: Budget) -> list[dict[s
     windows = budget.steps * budget.effective_batch
     seq_len = config.training.seq_len
     facts = []
-    for i, (part, count) in enumerate(zip(data.parts, schedule.counts(windows).tolist(), strict=True)):
+    for i, count in enumerate(schedule.counts(windows).tolist()):
         dry, size = schedule.dry[i], int(schedule.sizes[i])
         facts.append(
             {
-                **{f"{split}_windows": _windows(config, part, split) for split in part.splits},
                 "read_tokens": count * seq_len,
                 "passes": count / size,
                 "dry_after_tokens": dry * seq_len if dry is not None and dry <= windows else None,
@@ -88,7 +87,7 @@ def mean_floor(config: Config, data: Data | MixedData) -> float | None:
     from data_loading import MixedData, floor_loss
 
     training, dataset = config.training, config.dataset
-    if dataset.documents == "separate":  # nobody has worked it out for packed rows
+    if dataset.documents == "separate":  # of whose rows nobody has worked it out
         return None
     floors = [
         floor_loss(
@@ -122,14 +121,6 @@ def tokens_read(
         return tokens
 
     return read
-
-
-def _windows(config: Config, part: Data, split: str) -> int:
-    from data_loading import split_windows
-    from experiment_utils import effective_batch
-
-    seq_len, batch = config.training.seq_len, effective_batch(config.training)
-    return split_windows(part, split, config.dataset, seq_len, batch)
 
 
 def _schedule(config: Config, data: MixedData) -> Any:

@@ -7,6 +7,7 @@ What would run, what it costs, what it is called. `core.train` follows the very 
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -258,7 +259,7 @@ def _plan(config: Config, data: Data | MixedData | None, missing: Any) -> Plan:
     budget = experiment_utils.resolve_budget(
         training,
         parameters=counted.total,
-        train_windows=_windows(config, data, "train") if data else 0,
+        train_windows=_train_windows(config, data) if data else 0,
         repeat=repeats(config) or data is None,
         default_max_tokens=config.dataset.default_max_tokens,
         **(budget_words(config, cast("MixedData", data)) if is_mixture(config) and data else {}),
@@ -296,28 +297,37 @@ def _options(config: Config, split: str) -> BatchOptions:
     return BatchOptions.of(config.dataset, config.training.seq_len, step_windows)
 
 
-def _windows(config: Config, data: Data | MixedData, split: str) -> int:
+def _train_windows(config: Config, data: Data | MixedData) -> int:
     """Windows of an epoch."""
-    from data_loading import split_windows
+    from data_loading import train_windows
 
     batch = experiment_utils.effective_batch(config.training)
-    return split_windows(data, split, config.dataset, config.training.seq_len, batch)
+    return train_windows(data, config.dataset, config.training.seq_len, batch)
 
 
 def _describe(config: Config, data: Data | MixedData, budget: experiment_utils.Budget) -> dict[str, Any]:
-    facts = {
-        **data.describe(),
-        **{f"{split}_windows": _windows(config, data, split) for split in data.splits},
-        "floor_loss": mean_floor(config, data),
-    }
-    if is_mixture(config):
-        of_each = source_facts(config, cast("MixedData", data), budget)
-        facts["sources"] = [{**one, **more} for one, more in zip(facts["sources"], of_each, strict=True)]
-    elif config.dataset.documents == "separate":
-        part = cast("Data", data)
-        packings = {split: _options(config, split).packing(part, split) for split in data.splits}
-        facts["packing_efficiency"] = {split: p.efficiency for split, p in packings.items() if p is not None}
+    facts = {**data.describe(), **_windows(config, data.parts), "floor_loss": mean_floor(config, data)}
+    if isinstance(facts.get("sources"), list):
+        read = source_facts(config, cast("MixedData", data), budget)
+        each = zip(facts["sources"], data.parts, read, strict=True)
+        facts["sources"] = [{**one, **_windows(config, [part]), **more} for one, part, more in each]
+        facts["train_windows"] = _train_windows(config, data)
     return facts
+
+
+def _windows(config: Config, parts: Sequence[Data]) -> dict[str, Any]:
+    """Windows of each split, and where they hold whole documents how full they are, over all parts."""
+    facts: dict[str, Any] = {}
+    full = {}
+    for split in parts[0].splits:
+        options = _options(config, split)
+        counts = [options.count(part, split) for part in parts]
+        packings = [options.packing(part, split) for part in parts]
+        facts[f"{split}_windows"] = sum(counts)
+        known = [packing.efficiency for packing in packings if packing is not None]
+        if known:
+            full[split] = sum(map(operator.mul, known, counts)) / sum(counts)
+    return {**facts, **({"packing_efficiency": full} if full else {})}
 
 
 def _needs(config: Config, missing: Any) -> Iterator[str]:
@@ -366,7 +376,7 @@ def _problems_with_part(config: Config, data: Data) -> list[Problem]:
         for split in data.splits
         if not data.windows(split, seq_len, shift)
     ]
-    if not problems and not _windows(config, data, "train"):
+    if not problems and not _train_windows(config, data):
         problems.append(
             Problem(
                 "dataset.windows",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import numpy as np
 
 from conf import UserError
 from conf.proportions import Weight, integer_weights, parse_weights, shown
+from data_loading.batches import NO_ROWS
 from data_loading.mixture.schedule import WHEN_DRY, Schedule, Stage
 from data_loading.shared_number import SharedNumber
 from data_loading.streaming import StreamingDataset
@@ -92,14 +94,11 @@ class StreamingMixture:
 
     @property
     def packing_efficiency(self) -> float | None:
-        """The share of the tokens that is no padding, each source as often as it is read in an epoch; None
-        where windows are not packed.
-        """
-        each = [source.packing_efficiency for source in self.sources]
-        if None in each:
-            return None
-        counts = self.schedule.counts(len(self))
-        return float(sum(n * full for n, full in zip(counts, each, strict=True)) / len(self))
+        """Of one pass over each source, as that of a dataset; None where windows are not packed."""
+        full = [source.packing_efficiency for source in self.sources]
+        known = [one for one in full if one is not None]
+        counts = list(map(len, self.sources))
+        return sum(map(operator.mul, known, counts)) / sum(counts) if known else None
 
     @property
     def epoch(self) -> int:
@@ -118,7 +117,8 @@ class StreamingMixture:
             index += len(self)
         if not 0 <= index < len(self):
             raise IndexError(f"window {index} of {len(self)}")
-        return {name: rows[0] for name, rows in self.__getitems__([index]).items()}
+        batch = self.__getitems__([index])
+        return {name: rows if name in NO_ROWS else rows[0] for name, rows in batch.items()}
 
     def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """A whole batch, (len(indices), seq_len) int64 each."""

@@ -130,14 +130,18 @@ class TestStream:
             with pytest.raises(IndexError):
                 mixed.__getitems__(wrong)
 
-    def test_masked_documents_keep_their_borders(self, tmp_path: Path) -> None:
-        parts = [source(tmp_path, i, 12, documents="masked", starts=3) for i in range(2)]
+    @pytest.mark.parametrize("documents", ["masked", "separate"])
+    def test_documents_keep_their_borders(self, documents: str, tmp_path: Path) -> None:
+        parts = [source(tmp_path, i, 12, documents=documents, starts=3 + i) for i in range(2)]
         mixed = StreamingMixture(parts, [0.5, 0.5])
-        batch = mixed.join([mixed.read(0, 0, 3), mixed.read(0, 3, 8)])
-        borders = torch.nonzero(batch["position_ids"].flatten() == 0).flatten()
-        assert batch["cu_seqlens"].tolist() == [*borders.tolist(), batch["input_ids"].numel()]
-        alone = mixed.read(0, 4, 5)
-        assert torch.equal(batch["position_ids"][4:5], alone["position_ids"])
+        for batch in (mixed.read(0, 0, 8), mixed.join([mixed.read(0, 0, 3), mixed.read(0, 3, 8)])):
+            borders = torch.nonzero(batch["position_ids"].flatten() == 0).flatten()
+            assert batch["cu_seqlens"].tolist() == [*borders.tolist(), batch["input_ids"].numel()]
+            for row in range(8):
+                alone = mixed.read(0, row, row + 1)
+                for name in ("input_ids", "labels", "position_ids", "source"):
+                    assert torch.equal(batch[name][row : row + 1], alone[name])
+        assert (mixed.packing_efficiency is None) == (documents == "masked")
 
     def test_what_is_read_soon_is_told_to_each_source(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

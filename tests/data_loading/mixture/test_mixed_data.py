@@ -10,7 +10,7 @@ import pytest
 
 from conf import UserError
 from conf.schema import Dataset, Tokenizer
-from data_loading import MixedData, NotTokenized, StreamingMixture, open_train, prepare_run, split_windows
+from data_loading import MixedData, NotTokenized, StreamingMixture, open_train, prepare_run, train_windows
 from data_loading.mixture.data import names_of
 
 BYTES = Tokenizer(name="bytes")
@@ -48,7 +48,7 @@ def test_sources_are_names_paths_and_stems(here: Path) -> None:
     assert [one["weight"] for one in facts["sources"]] == ["1/3"] * 3
     dataset = open_train(data, mix(["web", "Datasets/code", "other.txt"]), 16, 0, 8)
     assert isinstance(dataset, StreamingMixture)
-    assert len(dataset) == split_windows(data, "train", mix([]), 16, 8)
+    assert len(dataset) == train_windows(data, mix([]), 16, 8)
 
 
 def test_the_fingerprint_is_that_of_the_sources_in_their_order(here: Path) -> None:
