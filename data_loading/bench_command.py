@@ -34,7 +34,7 @@ _STEPS = 6
 _LARGEST_COPY_SHARE = 0.25
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+def add_parser(subparsers: Any) -> None:
     """The command's own parser, among those of the others."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "bench",
@@ -51,7 +51,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "--seconds", type=float, default=20.0, metavar="S", help="about how long to measure, 1 to 600 (20)"
     )
     parser.add_argument("--json", action="store_true", help="one object of JSON instead of the table")
-    return parser
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -22,8 +22,8 @@ def speed() -> str:
         'workers of one. "Ours is" so many times as fast (mmap), of processes of the same round.',
         *(_speed_table(found, workers) for workers in (0, 2)),
         "Against the floor, `view[starts]` of a strided view and `astype(int64)`, in one process, on the "
-        "same windows in the same order. mapped: this process has read the pages before; cached: they are in the "
-        "page cache, and mapped by neither; cold: on the disk.",
+        "same windows in the same order. mapped: this process has read the pages before; cached: they are in "
+        "the page cache, and mapped by neither; cold: on the disk.",
         _pairs_table(found["against_floor"]),
         _goals(found),
         _peers(found),
