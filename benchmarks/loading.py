@@ -130,7 +130,10 @@ class Bench:
         for loader in self._there():
             folder = loader.folder(self._folder, shape[0])
             files.warm(folder)
-            job = Job(*shape, warm_up=20, batches=count, batches_at_least=count, options=loader.options)
+            job = Job(
+                *shape, warm_up=20, batches=count, batches_at_least=count, sample_every=25,
+                options=loader.options,
+            )  # fmt: skip
             found[loader.name] = self._measure(loader, folder, job)
         return {name: one for name, one in found.items() if one is not None}
 

@@ -10,6 +10,7 @@ _PROVISIONAL = (
     "**Provisional**: measured while other programs held the machine's cores, with fewer tokens or rounds; "
     "ratios are rough, absolute speeds far too low."
 )
+_MEMORY = ("VmRSS", "RssAnon", "RssFile", "peak of VmRSS")
 
 
 def speed() -> str:
@@ -35,8 +36,7 @@ def speed() -> str:
 def memory() -> str:
     found = read("loading")
     rows = [
-        (row["loader"], *(f"{row['growth_mb'][name]:,.1f}" for name in ("VmRSS", "RssAnon", "RssFile")))
-        for row in found["memory"]
+        (row["loader"], *(f"{row['growth_mb'][name]:,.1f}" for name in _MEMORY)) for row in found["memory"]
     ]
     cold = [
         (row["loader"], f"{row['seq_len']} x {row['batch_size']}", f"{row['batches']:,}",
@@ -46,8 +46,9 @@ def memory() -> str:
     parts = [
         _note(found),
         f"Growth over {found['memory_batches']:,} batches of 1024 x 32, page cache warm, no workers, MB. "
-        "RssFile is page cache that is mapped: it can be taken back, and still counts where RSS is polled.",
-        table(("loader", "RSS", "RssAnon", "RssFile"), rows),
+        "RssFile is page cache that is mapped: it can be taken back, and still counts where RSS is polled. "
+        "The highest RSS is counted from the first batch on.",
+        table(("loader", "RSS", "RssAnon", "RssFile", "highest RSS"), rows),
         "From a cold disk, for a few seconds: what was read from it for each byte of tokens delivered.",
         table(("loader", "window x batch", "batches", "million tokens/s", "read / useful"), cold),
         "![Growth of memory](images/loading_memory.png)",
