@@ -27,7 +27,9 @@ STATES = ("mapped", "cached", "cold")
 in the first epoch of a set that was copied here just now. cold: on the disk alone."""
 _WARM_UP_BATCHES = 80
 """For so long the loader tells the kernel of what it reads next, which memory does not need."""
+_WARM_UP_LIMIT_S = 3.0
 _COLD_LIMIT_S = 6.0
+_COLD_BATCHES_AT_LEAST = 4
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,10 @@ class AgainstFloor:
 
     def batches_in(self, seconds: float) -> int:
         """About how many the loader makes in that time, at least 10."""
-        self._ours(_WARM_UP_BATCHES)
+        until, warmed = time.monotonic() + _WARM_UP_LIMIT_S, 0
+        while warmed < _WARM_UP_BATCHES and time.monotonic() < until:
+            self._ours(1)
+            warmed += 1
         count, started = 0, time.perf_counter()
         while count < 10 or (time.perf_counter() - started < seconds and count < 10_000):
             self._ours(1)
@@ -97,7 +102,6 @@ class AgainstFloor:
         if self._floor is None or state == "mapped":
             first = self._done
             self._ours(batches)
-            self._batches, self._done = self._loader(first), first
             self._settle(first)
         found: dict[str, tuple[float, int | None]] = {}
         for who in ("ours", "floor") if ours_first else ("floor", "ours"):
@@ -126,7 +130,7 @@ class AgainstFloor:
 
             def some() -> None:
                 nonlocal done
-                while done < batches and (time.monotonic() < until or done < 10):
+                while done < batches and (time.monotonic() < until or done < _COLD_BATCHES_AT_LEAST):
                     self._by_floor(starts[done : done + 1])
                     done += 1
 

@@ -31,7 +31,8 @@ Exit status: 0 measured, 2 there is no set, or none that makes one batch.
 """
 _COLD_BATCHES = 100
 _STEPS = 6
-_LARGEST_COPY_SHARE = 0.25
+_LARGEST_COPY_BYTES, _LARGEST_COPY_SHARE = 4 << 30, 0.25
+"""Of a set that is copied into memory to measure that reader: more would take long, or other programs' memory."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -153,10 +154,10 @@ def _readers(data: Data) -> tuple[list[str], dict[str, str]]:
     size, free = data.train.file_bytes, snapshot().host.available_bytes or 0
     if _files(data) == 0:
         return ["auto"], {}
-    if size > _LARGEST_COPY_SHARE * free:
-        return ["mmap", "pread"], {
-            "memory": f"not measured: it copies {format_bytes(size)}, more than a quarter of what is free"
-        }
+    most = min(_LARGEST_COPY_BYTES, int(_LARGEST_COPY_SHARE * free))
+    if size > most:
+        why = f"not measured: it copies the set, {format_bytes(size)}; here that is done to {format_bytes(most)}"
+        return ["mmap", "pread"], {"memory": why}
     return ["mmap", "pread", "memory"], {}
 
 

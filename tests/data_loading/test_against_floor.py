@@ -11,6 +11,7 @@ import pytest
 from data_loading import StreamingDataset
 from data_loading.against_floor import AgainstFloor, Pair, median
 from data_loading.floor import Floor, bytes_read, drop_from_cache, why_no_floor
+from data_loading.readers.choose import file_system_of
 from data_loading.readers.extents import extents_of
 from data_loading.readers.residency import _file_pages_bytes
 from data_loading.shards import Shards
@@ -94,7 +95,7 @@ def test_cached_pages_are_mapped_by_neither(tmp_path: Path) -> None:
     against.round("mapped", 60)
     mapped = _file_pages_bytes()
     against._release()
-    assert mapped - _file_pages_bytes() > 8 << 20
+    assert mapped - _file_pages_bytes() > 20 << 20, "16 MB of each"
 
 
 def test_what_is_dropped_is_read_from_the_disk_again(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_what_is_dropped_is_read_from_the_disk_again(tmp_path: Path) -> None:
     before = bytes_read()
     path.read_bytes()
     after = bytes_read()
-    if before is None or after is None or after == before:
+    if before is None or after is None or file_system_of(path) in (None, "tmpfs", "overlay"):
         pytest.skip("no counter of reads, or no disk under this folder")
     assert after - before >= 4 << 20
     path.read_bytes()

@@ -13,6 +13,7 @@ import pytest
 
 from data_loading import bench_command
 from data_loading.__main__ import main
+from data_loading.data import open_for_reading
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,6 +44,16 @@ def test_a_set_is_measured_by_each_reader_beside_the_floor(
     assert "windows of 32, batches of 8" in page
     assert f"auto: {found['auto']}" in page
     assert page.count("\nmmap ") == 3
+
+
+def test_a_large_set_is_not_copied_into_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_command, "_LARGEST_COPY_BYTES", 100_000)
+    data = open_for_reading(str(path), None)
+    readers, left_out = bench_command._readers(data)
+    assert readers == ["mmap", "pread"]
+    assert left_out["memory"].startswith("not measured: it copies the set")
+    monkeypatch.setattr(bench_command, "_LARGEST_COPY_BYTES", 101_000)
+    assert bench_command._readers(data) == (["mmap", "pread", "memory"], {})
 
 
 def test_the_page_says_what_was_not_cold_and_what_was_left_out() -> None:
