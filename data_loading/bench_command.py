@@ -32,7 +32,7 @@ Exit status: 0 measured, 2 there is no set, or none that makes one batch.
 _COLD_BATCHES = 100
 _STEPS = 6
 _LARGEST_COPY_BYTES, _LARGEST_COPY_SHARE = 4 << 30, 0.25
-"""Of a set that is copied into memory to measure that reader: more would take long, or other programs' memory."""
+"""Of a set that is copied into memory to measure that reader: more takes long."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -156,7 +156,8 @@ def _readers(data: Data) -> tuple[list[str], dict[str, str]]:
         return ["auto"], {}
     most = min(_LARGEST_COPY_BYTES, int(_LARGEST_COPY_SHARE * free))
     if size > most:
-        why = f"not measured: it copies the set, {format_bytes(size)}; here that is done to {format_bytes(most)}"
+        limit = f"here that is done up to {format_bytes(most)}"
+        why = f"not measured: it copies the set, {format_bytes(size)}; {limit}"
         return ["mmap", "pread"], {"memory": why}
     return ["mmap", "pread", "memory"], {}
 

@@ -90,6 +90,17 @@ def test_a_tokenizer_can_be_found() -> None:
     assert "tokenizer.path=FOLDER" in problems(tokenizer={"name": "custom"})["tokenizer.path"]
 
 
+def test_computed_tokens_are_not_read_from_files() -> None:
+    path = {"path": "synthetic:zipf:64"}
+    assert problems(dataset=path) == {}
+    for name, value in (("reader", "mmap"), ("max_resident", "1GB"), ("verify", "blocks")):
+        told = problems(dataset=path | {name: value})[f"dataset.{name}"]
+        assert "dataset.path=synthetic:zipf:64 are computed, there is no file to read" in told
+    masked = {"documents": "masked"}
+    assert "only synthetic:copy has documents" in problems(dataset=path | masked)["dataset.documents"]
+    assert problems(dataset={"path": "synthetic:copy:64"} | masked) == {}
+
+
 def test_a_tokenizer_that_would_not_be_read_is_told() -> None:
     found = problems(tokenizer={"name": "bytes", "path": "x"})
     assert "tokenizer=custom tokenizer.path=x" in found["tokenizer.path"]
@@ -119,7 +130,10 @@ def test_each_split_is_given_once(given: dict[str, Any], wrong: list[str]) -> No
     ("given", "wrong"),
     [({"windows": "shifted", "stride": 5, "shift": 2}, ["dataset.stride", "dataset.shift"]),
      ({"stride": 5, "shift": 2, "order": "shuffled_blocks"}, []), ({"windows": "streams"}, []),
-     ({"windows": "streams", "order": "shuffled_blocks"}, ["dataset.order"])],
+     ({"windows": "streams", "order": "shuffled_blocks"}, ["dataset.order"]),
+     ({"windows": "streams", "documents": "separate"}, ["dataset.documents"]),
+     ({"documents": "separate", "stride": 5}, ["dataset.stride"]),
+     ({"documents": "separate", "shift": 2, "order": "shuffled_blocks"}, [])],
 )  # fmt: skip
 def test_windows_are_of_one_kind(given: dict[str, Any], wrong: list[str]) -> None:
     assert list(problems(dataset=given)) == wrong
