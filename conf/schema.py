@@ -91,8 +91,16 @@ class Dataset:
 
     name: str = key("stdlib", "name of the dataset", kind="name")
     source: str = key("text", "text: a file; stdlib: Python's own source code", choices=("text", "stdlib"))
-    path: str | None = key(None, ".txt or .npy; null: Datasets/NAME*.txt or .npy", kind="path")
+    path: str | None = key(
+        None, ".txt, .npy, or tokens of another program; null: Datasets/NAME*.txt or .npy", kind="path"
+    )
     val_path: str | None = key(None, ".txt or .npy held out as val; null: a part of path", kind="path")
+    dtype: str = key(
+        AUTO,
+        "of raw ids from another program that nothing else tells of",
+        choices=(AUTO, "uint16", "uint32", "int32", "int64"),
+        as_before=AUTO,
+    )
     val_fraction: float = key(0.1, "share of the tokens held out as val", above=0, below=1)
     val_tokens: int | None = key(
         None, "held out as val; null: val_fraction", kind="count", at_least=1, as_before=None

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 import durable
-from conf import UserError, schema
-from data_loading.locate import DEFAULT_FOLDER, Place, locate
+from conf import AUTO, UserError, schema
+from data_loading.foreign.foreign_set import open_foreign
+from data_loading.foreign.layout import Asked
+from data_loading.locate import DEFAULT_FOLDER, Place, foreign_at, locate
 from data_loading.lookup import KNOWN, load_tokenizer, name_of
 from data_loading.opening import open_uri, scheme_of
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
@@ -35,6 +37,7 @@ from data_loading.windows import windows_in
 _log = logging.getLogger("data_loading")
 _LONGEST_WAIT_S = 7 * 86400.0
 _COMPARED_IDS = 1 << 22
+_NO_RAW_IDS = "it is said of raw ids that nothing else tells of, and {} holds none. Leave it out"
 
 
 class NotTokenized(UserError):
@@ -142,6 +145,11 @@ def prepare_data(
     if dataset.path is not None and scheme_of(dataset.path) is not None:
         spoken = load_tokenizer(tokenizer)
         return split_data(open_uri(dataset.path, spoken.vocab_size), None, spoken, *shares(dataset))
+    of_others = _foreign_paths(dataset)
+    if any(of_others):
+        return _with_foreign(dataset, tokenizer, of_others, tokenize=tokenize, log=log)
+    if dataset.dtype != AUTO:
+        raise UserError(f"dataset.dtype={dataset.dtype}: {_NO_RAW_IDS.format(dataset.path or dataset.name)}")
     if dataset.source == "stdlib":
         places: tuple[Place, Place | None] = _stdlib_place(dataset, tokenizer), None
     else:
@@ -151,6 +159,48 @@ def prepare_data(
     train, *others = [
         _token_set(dataset, place, loaded, tokenizer, tokenize=tokenize, log=log) for place in places if place
     ]
+    return split_data(train, others[0] if others else None, loaded, *shares(dataset))
+
+
+def _foreign_paths(dataset: schema.Dataset) -> tuple[Path | None, Path | None]:
+    """dataset.path and dataset.val_path, where they hold tokens of other programs."""
+    if dataset.source != "text":
+        return None, None
+    train, val = (
+        foreign_at(given, dataset.dtype) if given else None for given in (dataset.path, dataset.val_path)
+    )
+    return train, val
+
+
+def _with_foreign(
+    dataset: schema.Dataset,
+    tokenizer: schema.Tokenizer,
+    of_others: tuple[Path | None, Path | None],
+    *,
+    tokenize: bool,
+    log: Callable[[str], None],
+) -> Data:
+    """One of the two at least is of another program, the other, where there is one, may be ours."""
+    train_at, val_at = of_others
+    loaded = load_tokenizer(tokenizer)
+    asked = Asked(dataset.dtype, loaded.vocab_size)
+    sides = [(train_at, replace(dataset, val_path=None))]
+    if dataset.val_path is not None:
+        sides.append((val_at, replace(dataset, path=dataset.val_path, val_path=None)))
+    found: list[list[Tokens]] = []
+    for foreign, side in sides:
+        if foreign is not None:
+            found.append([*open_foreign(foreign, asked)])
+            continue
+        ours = [place for place in locate(side) if place is not None]
+        found.append(
+            [_token_set(side, place, loaded, tokenizer, tokenize=tokenize, log=log) for place in ours]
+        )
+    if len(found) == 2 and len(found[1]) > 1:
+        raise UserError(
+            f"dataset.val_path={dataset.val_path} names a train and a val; give the one to be held out"
+        )
+    train, *others = [found[0][0], *found[1]] if len(found) == 2 else found[0]
     return split_data(train, others[0] if others else None, loaded, *shares(dataset))
 
 
@@ -185,17 +235,22 @@ def open_for_reading(source: str, val: Share | None, test: Share = 0) -> Data:
     return split_data(sets[0], sets[1] if len(sets) > 1 else None, None, val, test)
 
 
-def open_sets(path: str, vocab_size: int | None = None) -> list[TokenSet]:
-    """The token sets of a path: one, or train and val.
+def open_sets(path: str, vocab_size: int | None = None, dtype: str = AUTO) -> list[Tokens]:
+    """The tokens of a path: one set, or train and val.
 
-    vocab_size: of the tokenizer of a lone file; None: one more than its largest id.
+    vocab_size: of the tokenizer of a lone file; None: one more than its largest id. dtype: of raw ids.
 
     Raises:
         NotTokenized: there is only a text.
         UserError: nothing there, or it does not fit its text.
     """
+    foreign = foreign_at(path, dtype)
+    if foreign is not None:
+        return [*open_foreign(foreign, Asked(dtype, vocab_size))]
+    if dtype != AUTO:
+        raise UserError(f"dtype {dtype}: {_NO_RAW_IDS.format(path)}")
     dataset = schema.Dataset(source="text", path=path)
-    sets = []
+    sets: list[Tokens] = []
     for place in locate(dataset):
         if place is None:
             continue
