@@ -46,7 +46,8 @@ Losses are bit for bit the same while they stay the same.
 
 REPLACED_BY_FINGERPRINT = (
     "dataset.name", "dataset.source", "dataset.path", "dataset.val_path", "dataset.dtype",
-    "dataset.document_separator", "dataset.encoding", "dataset.errors", "dataset.default_max_tokens", "tokenizer",
+    "dataset.document_separator", "dataset.encoding", "dataset.errors", "dataset.default_max_tokens",
+    "tokenizer",
 )  # fmt: skip
 """Keys that say where data lie and how they were made; the identity holds the data's fingerprint."""
 
