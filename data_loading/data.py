@@ -16,6 +16,9 @@ import durable
 from conf import AUTO, UserError, schema
 from data_loading.foreign.foreign_set import open_foreign
 from data_loading.foreign.layout import Asked
+from data_loading.foreign.sides import foreign_paths, open_sides, refuse_dtype
+from data_loading.ids_alone import ids_of, open_ids_alone
+from data_loading.ids_tokenizer import IDS
 from data_loading.locate import DEFAULT_FOLDER, Place, foreign_at, locate
 from data_loading.lookup import KNOWN, load_tokenizer, name_of
 from data_loading.opening import open_uri, scheme_of
@@ -37,7 +40,6 @@ from data_loading.windows import windows_in
 _log = logging.getLogger("data_loading")
 _LONGEST_WAIT_S = 7 * 86400.0
 _COMPARED_IDS = 1 << 22
-_NO_RAW_IDS = "it is said of raw ids that nothing else tells of, and {} holds none. Leave it out"
 
 
 class NotTokenized(UserError):
@@ -142,66 +144,55 @@ def prepare_data(
         NotTokenized: there is only text, and it is not to be tokenized now.
         UserError: nothing found, or what was found does not fit the text, the tokenizer or itself.
     """
-    if dataset.path is not None and scheme_of(dataset.path) is not None:
-        spoken = load_tokenizer(tokenizer)
-        return split_data(open_uri(dataset.path, spoken.vocab_size), None, spoken, *shares(dataset))
-    of_others = _foreign_paths(dataset)
-    if any(of_others):
-        return _with_foreign(dataset, tokenizer, of_others, tokenize=tokenize, log=log)
-    if dataset.dtype != AUTO:
-        raise UserError(f"dataset.dtype={dataset.dtype}: {_NO_RAW_IDS.format(dataset.path or dataset.name)}")
-    if dataset.source == "stdlib":
-        places: tuple[Place, Place | None] = _stdlib_place(dataset, tokenizer), None
+    loaded, has_uri = None, dataset.path is not None and scheme_of(dataset.path) is not None
+    foreign = (None, None) if has_uri and dataset.dtype == AUTO else foreign_paths(dataset)
+    if tokenizer.name != IDS and (has_uri or any(foreign)):
+        loaded = load_tokenizer(tokenizer)
+    known = loaded.vocab_size if loaded else None
+    if has_uri:
+        assert dataset.path is not None
+        sets: Sequence[Tokens] = _of_uris(dataset.path, dataset.val_path, known)
+    elif any(foreign):
+
+        def of_paths(side: schema.Dataset) -> Sequence[Tokens]:
+            return _of_places(locate(side), side, tokenizer, loaded, tokenize=tokenize, log=log)
+
+        sets = open_sides(dataset, foreign, known, of_paths)
     else:
-        places = locate(dataset)
-    places = _at_versions(places, versions)
-    loaded = tokenizer_for(tokenizer, places[0])
-    train, *others = [
-        _token_set(dataset, place, loaded, tokenizer, tokenize=tokenize, log=log) for place in places if place
-    ]
-    return split_data(train, others[0] if others else None, loaded, *shares(dataset))
+        if dataset.source == "stdlib":
+            places: tuple[Place, Place | None] = _stdlib_place(dataset, tokenizer), None
+        else:
+            places = locate(dataset)
+        places = _at_versions(places, versions)
+        if tokenizer.name != IDS:
+            loaded = tokenizer_for(tokenizer, places[0])
+        sets = _of_places(places, dataset, tokenizer, loaded, tokenize=tokenize, log=log)
+    return split_data(sets[0], sets[1] if len(sets) > 1 else None, loaded or ids_of(sets), *shares(dataset))
 
 
-def _foreign_paths(dataset: schema.Dataset) -> tuple[Path | None, Path | None]:
-    """dataset.path and dataset.val_path, where they hold tokens of other programs."""
-    if dataset.source != "text":
-        return None, None
-    train, val = (
-        foreign_at(given, dataset.dtype) if given else None for given in (dataset.path, dataset.val_path)
-    )
-    return train, val
-
-
-def _with_foreign(
+def _of_places(
+    places: Sequence[Place | None],
     dataset: schema.Dataset,
-    tokenizer: schema.Tokenizer,
-    of_others: tuple[Path | None, Path | None],
+    spec: schema.Tokenizer,
+    loaded: Tokenizer | None,
     *,
     tokenize: bool,
     log: Callable[[str], None],
-) -> Data:
-    """One of the two at least is of another program, the other, where there is one, may be ours."""
-    train_at, val_at = of_others
-    loaded = load_tokenizer(tokenizer)
-    asked = Asked(dataset.dtype, loaded.vocab_size)
-    sides = [(train_at, replace(dataset, val_path=None))]
-    if dataset.val_path is not None:
-        sides.append((val_at, replace(dataset, path=dataset.val_path, val_path=None)))
-    found: list[list[Tokens]] = []
-    for foreign, side in sides:
-        if foreign is not None:
-            found.append([*open_foreign(foreign, asked)])
-            continue
-        ours = [place for place in locate(side) if place is not None]
-        found.append(
-            [_token_set(side, place, loaded, tokenizer, tokenize=tokenize, log=log) for place in ours]
-        )
-    if len(found) == 2 and len(found[1]) > 1:
+) -> Sequence[Tokens]:
+    """The sets of ours at these places. loaded: None: only their ids are wanted."""
+    there = [place for place in places if place]
+    if loaded is None:
+        return open_ids_alone(there, dataset)
+    return [_token_set(dataset, place, loaded, spec, tokenize=tokenize, log=log) for place in there]
+
+
+def _of_uris(train: str, val: str | None, vocab_size: int | None) -> list[Tokens]:
+    if val is not None and scheme_of(val) is None:
         raise UserError(
-            f"dataset.val_path={dataset.val_path} names a train and a val; give the one to be held out"
+            f"dataset.val_path={val} is a path, and dataset.path={train} is none. Give both as paths or both "
+            "as URIs, or leave val_path out: then a part of the training tokens is held out"
         )
-    train, *others = [found[0][0], *found[1]] if len(found) == 2 else found[0]
-    return split_data(train, others[0] if others else None, loaded, *shares(dataset))
+    return [open_uri(uri, vocab_size) for uri in (train, val) if uri is not None]
 
 
 def shares(dataset: schema.Dataset) -> tuple[Share, Share]:
@@ -248,7 +239,7 @@ def open_sets(path: str, vocab_size: int | None = None, dtype: str = AUTO) -> li
     if foreign is not None:
         return [*open_foreign(foreign, Asked(dtype, vocab_size))]
     if dtype != AUTO:
-        raise UserError(f"dtype {dtype}: {_NO_RAW_IDS.format(path)}")
+        refuse_dtype(f"dtype {dtype}", path)
     dataset = schema.Dataset(source="text", path=path)
     sets: list[Tokens] = []
     for place in locate(dataset):
@@ -277,7 +268,9 @@ def split_data(
         UserError: not enough tokens for what is to be held out, or the two sets are the same.
     """
     if val_set is not None and (
-        train.fingerprint == val_set.fingerprint or _same_tokens(train.tokens, val_set.tokens)
+        train.fingerprint == val_set.fingerprint
+        or train.overlaps(val_set)
+        or _same_tokens(train.tokens, val_set.tokens)
     ):
         raise UserError(
             f"train and val are the same text: {train.name} and {val_set.name}. Give dataset.val_path "

@@ -193,6 +193,18 @@ class TestPrepareData:
         with pytest.raises(UserError, match=r"dataset\.dtype=uint32: it is said of raw ids.*ours"):
             self.prepared(path=str(tmp_path / "ours"), dtype="uint32")
 
+        with pytest.raises(UserError, match=r"dataset\.dtype=uint16: .* synthetic:copy:9:1000 holds none"):
+            self.prepared(path="synthetic:copy:9:1000", dtype="uint16")
+
+    def test_ids_alone(self, tmp_path: Path) -> None:
+        """Whichever tokenizer they were made with."""
+        written("megatron", tmp_path / "s", set_of([[n % 99] * 9 for n in range(900)], eot=None))
+        write_mds(tmp_path / "v", some_items(vocab_size=300))
+        dataset = schema.Dataset(source="text", path=str(tmp_path / "s"), val_path=str(tmp_path / "v"))
+        data = prepare_data(dataset, schema.Tokenizer(name="ids"), tokenize=True)
+        assert (data.train.vocab_size, data.vocab_size) == (99, 300)
+        assert data.tokenizer_name == "ids"
+
     def test_raw_ids_of_any_name(self, tmp_path: Path) -> None:
         path = tmp_path / "ids.u16"
         some = np.concatenate(some_items("uint16"))
