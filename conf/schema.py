@@ -93,8 +93,8 @@ class Dataset:
     source: str = key("text", "text: a file; stdlib: Python's own source code", choices=("text", "stdlib"))
     path: str | None = key(
         None,
-        ".txt, .npy, tokens of another program, or synthetic:KIND:VOCAB:TOKENS:SEED; null: Datasets/NAME*.txt "
-        "or .npy",
+        ".txt, .npy, tokens of another program, or synthetic:KIND:VOCAB:TOKENS:SEED; null: "
+        "Datasets/NAME*.txt or .npy",
         kind="path",
     )
     val_path: str | None = key(None, ".txt or .npy held out as val; null: a part of path", kind="path")
