@@ -164,7 +164,7 @@ def _vocab_size(path: Path, kind: Kind, layout: Layout, facts: dict[str, Any], a
 def _known(checked: dict[str, Any]) -> dict[str, Any]:
     """What an earlier reading found out, by split; empty where that is not as it is written here."""
     splits = checked.get("splits")
-    wanted = {"files", "dtype", "asked_vocab_size", "sha256", "max_id", "min_id"}
+    wanted = {"files", "dtype", "tokens", "asked_vocab_size", "sha256", "max_id", "min_id"}
     if not isinstance(splits, dict):
         return {}
     is_whole = all(isinstance(facts, dict) and set(facts) == wanted for facts in splits.values())
@@ -175,9 +175,7 @@ def _as_decided(path: Path, known: dict[str, Any], asked: Asked) -> Asked:
     """What an earlier reading decided, where all files are as they were then."""
     folder = path if path.is_dir() else path.parent
     facts = list(known.values())
-    if not facts or not all(
-        _state(folder / name) == state for one in facts for name, state in one["files"].items()
-    ):
+    if not facts or not all(_state(folder / name) == state for one in facts for name, state in one["files"]):
         return asked
     same = all(one["asked_vocab_size"] == asked.vocab_size for one in facts)
     dtype = facts[0]["dtype"] if asked.dtype == AUTO and same else asked.dtype
@@ -190,8 +188,9 @@ def _facts(
     """Checksums of the files and the range of the ids, read in blocks where they are not known."""
     folder = path if path.is_dir() else path.parent
     key = {
-        "files": {os.path.relpath(file, folder): _state(file) for file in layout.files},
+        "files": [[os.path.relpath(file, folder), _state(file)] for file in layout.files],
         "dtype": layout.tokens.dtype.name,
+        "tokens": len(layout.tokens),
     }
     if known is not None and all(known[name] == value for name, value in key.items()):
         return {**known, "asked_vocab_size": vocab_size}

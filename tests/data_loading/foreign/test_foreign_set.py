@@ -64,6 +64,17 @@ def test_it_is_known_by_content_and_not_by_place(tmp_path: Path, reads: pytest.L
     assert open_tokens(tmp_path / "b").fingerprint != first.fingerprint
 
 
+def test_the_order_of_its_files_is_a_part_of_what_it_is(tmp_path: Path) -> None:
+    folder = write_litdata(tmp_path / "s", [np.full(4, n, "<i4") for n in range(4)], a_chunk=2)
+    first = open_tokens(folder)
+    index = json.loads((folder / "index.json").read_text())
+    index["chunks"].reverse()
+    (folder / "index.json").write_text(json.dumps(index))
+    again = open_tokens(folder)
+    assert again.tokens[:5].tolist() == [2, 2, 2, 2, 3]
+    assert again.fingerprint != first.fingerprint
+
+
 def test_a_moved_set_is_not_read_again(tmp_path: Path, reads: pytest.LogCaptureFixture) -> None:
     write_litdata(tmp_path / "a", some_items())
     open_tokens(tmp_path / "a")
