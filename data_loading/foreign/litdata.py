@@ -63,8 +63,6 @@ class LitData(Kind):
                 start, itemsize = int(chunk.offsets[0]), dtype.itemsize
                 pieces.append((np.array([number]), np.array([start]), np.array([tokens])))
                 parts.append(Places(chunk.offsets[:-1], itemsize, first - start // itemsize))
-                if start % itemsize:  # the header is four bytes long: int64 need not begin at a multiple of 8
-                    parts[-1] = Places(np.cumsum(lengths) - lengths, 1, first)
             else:
                 pieces.append((np.full(len(lengths), number), begin, lengths))
                 parts.append(Places(np.cumsum(lengths) - lengths, 1, first))

@@ -13,7 +13,7 @@ from data_loading.foreign.runs import Runs
 from data_loading.formats.format import NotThisFormat
 from data_loading.formats.llm_c import HEADER_BYTES, INT, KINDS, read_header
 
-_NAME = re.compile(r".*?_(train|val)(?:_(\d+))?\.bin")
+_NAME = re.compile(r"(?:.*?_)?(train|val)(?:_(\d+))?\.bin")
 
 
 class LlmC(Kind):

@@ -22,6 +22,7 @@ from data_loading.foreign.runs import Runs
 from data_loading.npy import open_npy
 
 _TOKENS = re.compile(r"(?P<prefix>.*?)[-_.]?(?P<number>\d+)\.npy")
+_DIGITS = re.compile(r"(\d+)")
 _IDS = re.compile(r"sample_ids_(\d+)\.bin")
 _ID = np.dtype("<u8")
 _SPLITS = {"train": "train", "val": "val", "validation": "val", "eval": "val"}
@@ -71,7 +72,10 @@ class NumpyShards(Kind):
 
     def sign(self, path: Path) -> str | None:
         found = _tokens(path)
-        return f"{min(map(min, found.values())).name}" if found else None
+        names = {_DIGITS.sub("0", file.name) for files in found.values() for file in files}
+        if not found or ("all" in found and len(names) > 1):
+            return None
+        return f"{min(map(min, found.values())).name}"
 
     def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
         return _layouts(self, path, _tokens(path), asked)
@@ -82,11 +86,16 @@ def _tokens(path: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     if not path.is_dir():
         return found
-    for file in sorted(path.glob("*.npy")):
+    for file in sorted(path.glob("*.npy"), key=_by_number):
         name = _TOKENS.fullmatch(file.name)
         if name is not None and not file.name.endswith(".docs.npy"):
             found.setdefault(_SPLITS.get(name["prefix"], "all"), []).append(file)
     return found
+
+
+def _by_number(file: Path) -> list[int | str]:
+    """2 before 10, however many digits they have."""
+    return [int(part) if part.isdecimal() else part for part in _DIGITS.split(file.name)]
 
 
 def _numbered(files: Sequence[Path]) -> dict[str, Path]:

@@ -36,10 +36,9 @@ class Runs(LazyValues):
     ) -> None:
         allow_open_files(2 * len(files))
         self.dtype, self.files = dtype, tuple(files)
-        some = np.flatnonzero(lengths)
-        self._file, self._offset_bytes = file[some], offset_bytes[some]
-        self._first = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[some], dtype=np.int64)])
-        self._maps = [np.memmap(path, np.uint8, mode="r") for path in self.files]
+        self._file, self._offset_bytes = file, offset_bytes
+        self._first = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+        self._maps = [_map(path) for path in self.files]
 
     @classmethod
     def of_files(cls, dtype: np.dtype, files: Sequence[Path], header_bytes: int = 0) -> Runs:
@@ -98,6 +97,10 @@ class Runs(LazyValues):
         return found
 
 
+def _map(path: Path) -> np.ndarray:
+    return np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
+
+
 @dataclass(frozen=True)
 class Places:
     """Where items begin, as one file or a part of it says: value // unit + added is the first token.
@@ -120,6 +123,7 @@ class Starts(LazyValues):
     def __init__(self, parts: Sequence[Places]) -> None:
         self._parts = [part for part in parts if len(part.values)]
         self._first = np.cumsum([0, *(len(part.values) for part in self._parts)])
+        self._begin = np.array([self._read(number, 0) for number in range(len(self._parts))], np.int64)
 
     def __len__(self) -> int:
         return int(self._first[-1])
@@ -141,7 +145,18 @@ class Starts(LazyValues):
             found[here] = self._read(int(number), places[here] - self._first[number])
         return found
 
-    def _read(self, number: int, key: slice | np.ndarray) -> np.ndarray:
+    def search(self, wanted: np.ndarray) -> np.ndarray:
+        found = np.zeros(len(wanted), np.int64)
+        parts = np.searchsorted(self._begin, wanted) - 1  # the last that has a value below it
+        for number in np.unique(parts[parts >= 0]):
+            here, part = parts == number, self._parts[number]
+            places = (wanted[here] - part.added) * part.unit
+            most = np.iinfo(part.values.dtype).max
+            below = np.searchsorted(part.values, np.minimum(places, most).astype(part.values.dtype))
+            found[here] = self._first[number] + np.where(places > most, len(part.values), below)
+        return found
+
+    def _read(self, number: int, key: int | slice | np.ndarray) -> np.ndarray:
         part = self._parts[number]
         read: np.ndarray = part.values[key].astype(np.int64) // part.unit + part.added
         return read

@@ -17,7 +17,7 @@ import pytest
 
 from conf import UserError, schema
 from data_loading import Data, StreamingDataset, open_tokens, prepare_data
-from data_loading.foreign import foreign_set, mosaic_samples
+from data_loading.foreign import mosaic_samples, raw_dtype
 from data_loading.foreign.foreign_set import open_foreign
 from data_loading.foreign.layout import Asked
 from data_loading.lookup import KNOWN
@@ -91,8 +91,13 @@ def test_the_dtype_is_decided_once(
     np.random.default_rng(0).integers(0, 257, 5000).astype("<u4").tofile(path)
     assert open_tokens(path, vocab_size=257).tokens.dtype == np.uint32
     assert (tmp_path / "a.bin.checked.json").exists()
-    monkeypatch.setattr(foreign_set, "_facts", lambda *given: given[1])
+    monkeypatch.setattr(raw_dtype, "_fits", None)
     assert open_tokens(path, vocab_size=257).tokens.dtype == np.uint32
+    monkeypatch.undo()
+    assert open_tokens(path, vocab_size=300).vocab_size == 300
+    assert (
+        json.loads((tmp_path / "a.bin.checked.json").read_text())["splits"]["all"]["asked_vocab_size"] == 300
+    )
     with pytest.raises(UserError, match="nothing says"):
         open_tokens(path)
 

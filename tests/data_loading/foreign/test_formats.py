@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 
 from conf import UserError
 from data_loading import StreamingDataset, open_tokens
 from data_loading.foreign.foreign_set import ForeignSet, open_foreign
+from data_loading.foreign.hugging_face import HuggingFace
 from data_loading.foreign.layout import Asked
 from data_loading.foreign.recognize import kind_of
 from data_loading.formats import FORMATS
@@ -163,6 +166,57 @@ def test_raw_files_called_npy(tmp_path: Path) -> None:
     assert one.tokens[:].tolist() == ids[2000:4000].tolist()
 
 
+def test_npy_files_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number in range(1, 12):
+        np.save(tmp_path / f"part_{number}.npy", np.array([number]))
+    assert open_tokens(tmp_path).tokens[:].tolist() == list(range(1, 12))
+    np.save(tmp_path / "other_1.npy", np.array([99]))
+    with pytest.raises(UserError, match="nothing in it shows tokens of another program"):
+        open_tokens(tmp_path)
+
+
+def test_offsets_of_a_batch_need_not_begin_at_zero() -> None:
+    """Writers that do not rebase the lists of a slice are allowed by Arrow."""
+    values = pyarrow.array(range(20), pyarrow.int32())
+    lists = pyarrow.ListArray.from_arrays(pyarrow.array([3, 5, 9], pyarrow.int32()), values)
+    dtype, at, starts = HuggingFace()._lists(Path("x"), values.buffers()[1], lists)
+    assert (dtype, at, starts.tolist()) == (np.dtype("<i4"), 12, [3, 5, 9])
+
+
+@pytest.mark.parametrize("kind", ["fixed", "large"])
+def test_other_lists_of_arrow(kind: str, tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    rows = [[7, 8, 9], [1, 2, 3], [4, 5, 6]]
+    type_ = pyarrow.list_(pyarrow.uint16(), 3) if kind == "fixed" else pyarrow.large_list(pyarrow.uint16())
+    Dataset(pyarrow.table({"input_ids": pyarrow.array(rows, type_)})).save_to_disk(tmp_path / "s")
+    found = open_tokens(tmp_path / "s")
+    assert (found.tokens[:].tolist(), found.tokens.dtype) == ([7, 8, 9, 1, 2, 3, 4, 5, 6], np.uint16)
+    assert found.documents is not None
+    assert found.documents[:].tolist() == [0, 3, 6]
+
+
+def test_llm_c_by_other_names(tmp_path: Path) -> None:
+    """train.bin and val.bin are a pair with its header too; one file alone is all there is."""
+    written("llm.c", tmp_path / "s", set_of([[n % 251] * 9 for n in range(300)]))
+    for old, new in (("a_train_000001", "train"), ("a_val_000000", "val")):
+        (tmp_path / f"s/{old}.bin").rename(tmp_path / f"s/{new}.bin")
+    train, val = open_foreign(tmp_path / "s", Asked())
+    assert (train.split, len(train.tokens), val.split, len(val.tokens)) == ("train", 2700, "val", 300)
+    assert open_tokens(tmp_path / "s/val.bin").tokens[:].tolist() == val.tokens[:].tolist()
+
+
+def test_an_empty_shard_is_no_harm(tmp_path: Path) -> None:
+    written("mypt", tmp_path / "s", set_of([[n % 251] * 9 for n in range(300)]))
+    (tmp_path / "s/val/shard_00002.bin").write_bytes(b"")
+    metadata = json.loads((tmp_path / "s/dataset_metadata.json").read_text())
+    (tmp_path / "s/dataset_metadata.json").write_text(json.dumps({**metadata, "val_shards": 2}))
+    _, val = open_foreign(tmp_path / "s", Asked())
+    assert len(val.tokens) == 300
+    for reader in ("mmap", "pread", "memory"):
+        assert val.open_reader(ReaderOptions(reader))[0].gather(np.array([290]), 10).shape == (1, 10)
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_we_export_is_read_as_the_set_itself(name: str, tmp_path: Path) -> None:
     """train and val as the set has them; Megatron keeps the documents and has no val."""
@@ -206,15 +260,15 @@ def test_windows_of_an_export_are_those_of_the_set(tmp_path: Path) -> None:
 def test_each_dtype_of_megatron_by_each_of_its_names(
     name: str, code: int, dtype: str, tmp_path: Path
 ) -> None:
-    """Sequences of 3, 0, 2, 4 tokens; documents of the first two, of none, and of the rest."""
+    """Sequences of 3, 0, 2, 4 tokens; documents of the first two, of none, of the rest, of none twice."""
     (tmp_path / "a.bin").write_bytes(np.arange(9).astype(dtype).tobytes())
     size = np.dtype(dtype).itemsize
     index = b"MMIDIDX\x00\x00" + (1).to_bytes(8, "little") + bytes([code])
-    index += (4).to_bytes(8, "little") + (4).to_bytes(8, "little") + np.array([3, 0, 2, 4], "<i4").tobytes()
-    index += (np.array([0, 3, 3, 5], "<i8") * size).tobytes() + np.array([0, 2, 2, 4], "<i8").tobytes()
+    index += (4).to_bytes(8, "little") + (6).to_bytes(8, "little") + np.array([3, 0, 2, 4], "<i4").tobytes()
+    index += (np.array([0, 3, 3, 5], "<i8") * size).tobytes() + np.array([0, 2, 2, 4, 4, 4], "<i8").tobytes()
     (tmp_path / "a.idx").write_bytes(index)
     (opened,) = open_foreign(tmp_path / name, Asked())
     assert opened.tokens[:].tolist() == list(range(9))
     assert opened.tokens.dtype == np.dtype(dtype)
     assert opened.documents is not None
-    assert opened.documents[:].tolist() == [0, 3, 3]
+    assert opened.documents[:].tolist() == [0, 3, 3, 9, 9]

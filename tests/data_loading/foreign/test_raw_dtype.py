@@ -65,6 +65,13 @@ def test_where_both_are_possible_both_are_named(tmp_path: Path) -> None:
         open_tokens(path, dtype="float16")
 
 
+def test_many_ids_of_few_kinds_do_not_tell(tmp_path: Path) -> None:
+    """Every second one may be zero in uint16 too."""
+    path = raw(tmp_path / "a.bin", np.tile([5, 0, 9, 0], 3000), "uint16")
+    with pytest.raises(UserError, match=r"may be uint16 or uint32"):
+        open_tokens(path, vocab_size=257)
+
+
 def test_where_nothing_says_both_are_named(tmp_path: Path) -> None:
     path = raw(tmp_path / "a.bin", IDS, "uint16")
     with pytest.raises(UserError, match=r"nothing says whether the ids are uint16 or uint32.*dtype='uint16'"):
