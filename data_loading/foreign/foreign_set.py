@@ -144,19 +144,16 @@ def _vocab_size(path: Path, kind: Kind, layout: Layout, facts: dict[str, Any], a
         by = f" ({layout.tokenizer})" if layout.tokenizer else ""
         raise UserError(
             f"{path} was made with a vocabulary of {said:,} ids{by}, this run's tokenizer has {wanted:,}. "
-            f"Give the "
-            "one it was made with (tokenizer=...)"
+            "Give the one it was made with (tokenizer=...)"
         )
     size: int = next((n for n in (wanted, said) if n is not None), facts["max_id"] + 1)
     if facts["min_id"] < 0 or facts["max_id"] >= size:
         wrong = facts["min_id"] if facts["min_id"] < 0 else facts["max_id"]
         raise UserError(
             f"{path} ({kind.name}, {layout.tokens.dtype.name}) holds the id {wrong:,}, outside the "
-            f"vocabulary of "
-            f"{size:,} ids (0 to {size - 1:,}). It was made with another tokenizer: give the one it was "
-            f"made with "
-            "(tokenizer=...); or its ids are of another dtype (dataset.dtype=...), where it does not say so "
-            "itself"
+            f"vocabulary of {size:,} ids (0 to {size - 1:,}). It was made with another tokenizer: give the "
+            "one it was made with (tokenizer=...); or its ids are of another dtype (dataset.dtype=...), "
+            "where it does not say so itself"
         )
     return size
 
@@ -219,9 +216,8 @@ def _state(path: Path) -> list[int] | None:
 def _tell(sets: list[ForeignSet], layouts: list[Layout]) -> None:
     for one, layout in zip(sets, layouts, strict=True):
         log.warning(
-            "%s: %s tokens of %s%s; which text and tokenizer they are from cannot be checked, their ids fit "
-            "the "
-            "vocabulary",
+            "%s: %s tokens of %s%s; which text and tokenizer they are from cannot be checked, their ids "
+            "fit the vocabulary",
             one.name,
             f"{one.n_tokens:,}",
             layout.tokens.dtype.name,

@@ -111,10 +111,8 @@ class HuggingFace(Kind):
             there = ", ".join(f"{field.name} ({field.type})" for field in schema)
             raise UserError(
                 f"{file} has the columns {there}; expected {_COLUMN}, a list of integers. Where the ids are "
-                f"called "
-                f"otherwise: dataset.rename_column('NAME', '{_COLUMN}').save_to_disk(OUT); where there is "
-                f"only text, "
-                "tokenize it: python pretokenize_dataset.py FOLDER/*.arrow"
+                f"called otherwise: dataset.rename_column('NAME', '{_COLUMN}').save_to_disk(OUT); where "
+                "there is only text, tokenize it: python pretokenize_dataset.py FOLDER/*.arrow"
             )
         return place
 

@@ -76,8 +76,7 @@ class LitData(Kind):
             if config.get(name):
                 raise UserError(
                     f"{path} holds chunks of litdata with {name} {config[name]}, which cannot be mapped. "
-                    f"Write "
-                    f"them again without: litdata.optimize(..., {name}=None), from "
+                    f"Write them again without: litdata.optimize(..., {name}=None), from "
                     f"StreamingDataset({str(path)!r})"
                 )
         formats = config.get("data_format")
@@ -86,10 +85,8 @@ class LitData(Kind):
         if not isinstance(formats, list) or len(formats) != 1 or found is None:
             raise UserError(
                 f"{path} holds items of litdata with data_format {formats}; expected one 1-D tensor or "
-                f"array of ids "
-                "each (no_header_tensor or no_header_numpy of integers). Write the ids alone: "
-                "litdata.optimize("
-                "fn=lambda i: OLD[i]['input_ids'], inputs=list(range(len(OLD))), "
+                "array of ids each (no_header_tensor or no_header_numpy of integers). Write the ids alone: "
+                "litdata.optimize(fn=lambda i: OLD[i]['input_ids'], inputs=list(range(len(OLD))), "
                 "item_loader=TokensLoader(), ...)"
             )
         return np.dtype(found)

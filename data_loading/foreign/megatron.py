@@ -31,8 +31,7 @@ class Megatron(Kind):
             stems = ", ".join(str(index.with_suffix("")) for index in indices)
             raise UserError(
                 f"{path} holds {len(indices)} sets of Megatron: {stems}. Say which is trained on and which "
-                f"is held "
-                "out: dataset.path=STEM dataset.val_path=STEM"
+                "is held out: dataset.path=STEM dataset.val_path=STEM"
             )
         if begins(indices[0], len(_LEGACY)) == _LEGACY:
             raise UserError(

@@ -97,8 +97,7 @@ class Mosaic(Kind):
         ):
             raise UserError(
                 f"{path}/index.json is of version {index['version']}; expected 2, with shards of mds. Write "
-                f"it "
-                "with MDSWriter"
+                "it with MDSWriter"
             )
         if not facts:
             raise self.damaged(path, "index.json names no shard")
@@ -145,8 +144,8 @@ def _column(path: Path, shard: _Shard, asked: Asked) -> Column:
         there = ", ".join(f"{name} ({encoding})" for name, encoding in zip(names, encodings, strict=True))
         raise UserError(
             f"{path} has the columns {there}; expected one of ids, of ndarray:uint16, uint32, int32 or "
-            f"int64, or "
-            "bytes, called tokens or input_ids where there are several. Write such shards with MDSWriter"
+            "int64, or bytes, called tokens or input_ids where there are several. Write such shards with "
+            "MDSWriter"
         )
     place = names.index(chosen[0])
     encoding = encodings[place]

@@ -58,10 +58,8 @@ class Templar(Kind):
             raise self.damaged(
                 ids.parent,
                 f"the {count:,} sample ids of {ids.name} ({size:,} bytes) do not divide the {length:,} "
-                f"tokens of "
-                f"{tokens.name} into slices of one length: one of them was cut short or is of another shard "
-                f"(move "
-                "the sample ids away to read the tokens without them)",
+                f"tokens of {tokens.name} into slices of one length: one of them was cut short or is of "
+                "another shard (move the sample ids away to read the tokens without them)",
             )
 
 

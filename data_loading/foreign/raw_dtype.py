@@ -54,8 +54,7 @@ def dtype_of(paths: Sequence[Path], asked: Asked, usual: str | None = None) -> t
         raise UserError(
             f"{sizes}: read as uint16, as uint32 or as int64, not all ids are {below}. It was made with "
             "another tokenizer (give the one it was made with, tokenizer=...), was cut short, or holds no "
-            "raw "
-            "ids"
+            "raw ids"
         )
     widest = possible[0]
     if len(possible) == 1 or _is_no_accident(paths[0], widest):
@@ -75,8 +74,7 @@ def _check_length(path: Path, dtype: np.dtype) -> None:
     if size % dtype.itemsize:
         raise UserError(
             f"{path} has {size:,} bytes, which is no whole number of {dtype.name}: it was cut short, or is "
-            f"of "
-            "another dtype (dataset.dtype=...)"
+            "of another dtype (dataset.dtype=...)"
         )
 
 
