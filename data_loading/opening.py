@@ -57,5 +57,8 @@ def open_tokens(source: str | Path, vocab_size: int | None = None, dtype: str = 
     opened = open_sets(str(source), vocab_size, dtype)
     if len(opened) > 1:
         names = " and ".join(one.name for one in opened)
-        raise UserError(f"{source} is a pair of train and val, {names}. Open one of them")
+        raise UserError(
+            f"{source} is a pair of train and val, {names}. Open one of them, or both: "
+            f"StreamingDataset({str(source)!r})"
+        )
     return opened[0]

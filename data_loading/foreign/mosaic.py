@@ -22,7 +22,12 @@ from data_loading.foreign.runs import Places, Runs, Starts
 
 _INT = np.dtype("<u4")
 _NAMES = ("tokens", "input_ids")
-_TO_DECOMPRESS = {"zstd": "zstd -d", "gz": "gzip -dc", "bz2": "bzip2 -dc", "br": "brotli -dc", "snappy": None}
+_SNAPPY = (
+    "python -c 'import snappy, sys; sys.stdout.buffer.write(snappy.decompress(sys.stdin.buffer.read()))'"
+)
+_TO_DECOMPRESS = {
+    "zstd": "zstd -d", "gz": "gzip -dc", "bz2": "bzip2 -dc", "br": "brotli -dc", "snappy": _SNAPPY,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -177,8 +182,7 @@ def _is_usable(encoding: str) -> bool:
 
 
 def _command(path: Path, compression: str, suffix: str) -> str:
-    program = _TO_DECOMPRESS.get(compression.split(":")[0])
-    folder = shlex.quote(str(path))
-    if program is None:
-        return f"python -m streaming ... (StreamingDataset(local={str(path)!r}) leaves the .mds beside them)"
-    return f'for f in {folder}/*.mds{suffix}; do {program} < "$f" > "${{f%{suffix}}}"; done'
+    """For bash. compression: as the writer was told, `zstd` or `zstd:7`."""
+    name = compression.split(":")[0]
+    program = _TO_DECOMPRESS.get(name, f"({name}: decompress)")
+    return f'for f in {shlex.quote(str(path))}/*.mds{suffix}; do {program} < "$f" > "${{f%{suffix}}}"; done'

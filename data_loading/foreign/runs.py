@@ -98,7 +98,8 @@ class Runs(LazyValues):
 
 
 def _map(path: Path) -> np.ndarray:
-    return np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
+    """As a plain array: slices of a np.memmap cost more than what is read here."""
+    return np.asarray(np.memmap(path, np.uint8, mode="r")) if path.stat().st_size else np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)

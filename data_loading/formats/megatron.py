@@ -127,7 +127,7 @@ def read_index(path: Path) -> Index:
             f"{path.name} is of version {version} with dtype code {code}; known are 1 with 1 to {max(CODES)}"
         )
     if CODES[code].kind == "f":
-        raise NotThisFormat(f"{path.name} says that the .bin holds {CODES[code].name}, which are no ids")
+        raise NotThisFormat(f"{path.name} has dtype code {code}, {CODES[code].name}, which are no ids")
     expected = HEADER.size + sequences * 12 + indices * 8
     if size not in (expected, expected + sequences):
         raise NotThisFormat(

@@ -58,6 +58,10 @@ class PositionalReader(Reader):
             found[order[first:last]] = spans(data, length_bytes)[offsets[first:last] - start]
         return found
 
+    def _copy(self, buffer: int, offset_bytes: int, into: np.ndarray) -> None:
+        self._unchanged.check(buffer)
+        self._fill(buffer, into.data, offset_bytes)
+
     def _fill(self, buffer: int, data: memoryview, start: int) -> None:
         file, at, done = self._file(buffer), start + self.extents.file_offset_bytes[buffer], 0
         while done < len(data):
