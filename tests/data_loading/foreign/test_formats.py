@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+from uuid import UUID
 
 import numpy as np
 import pyarrow
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from conf import UserError
 from data_loading import StreamingDataset, open_tokens
@@ -215,6 +219,46 @@ def test_an_empty_shard_is_no_harm(tmp_path: Path) -> None:
     assert len(val.tokens) == 300
     for reader in ("mmap", "pread", "memory"):
         assert val.open_reader(ReaderOptions(reader))[0].gather(np.array([290]), 10).shape == (1, 10)
+
+
+@settings(max_examples=40)
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=6, max_size=12),
+    a_shard=st.integers(1, 12),
+    seq_len=st.integers(1, 12),
+    stride=st.integers(1, 15),
+    shift=st.integers(1, 3),
+    reader=st.sampled_from(["mmap", "pread", "memory"]),
+    number=st.uuids(),
+)
+def test_windows_over_samples_and_shards_are_those_of_a_loop(
+    sizes: list[int],
+    a_shard: int,
+    seq_len: int,
+    stride: int,
+    shift: int,
+    reader: str,
+    number: UUID,
+    tmp_path: Path,
+) -> None:
+    """Of MDS, where each sample is a run of its own."""
+    cuts = np.cumsum([0, *sizes, 20])
+    whole = np.arange(cuts[-1], dtype="<u2") * 7
+    items = [whole[a:b] for a, b in pairwise(cuts)]
+    write_mds(tmp_path / f"{number}", items, a_shard)
+    dataset = StreamingDataset(
+        tmp_path / f"{number}",
+        seq_len=seq_len,
+        stride=stride,
+        shift=shift,
+        order="sequential",
+        reader=reader,
+        val=1,
+    )
+    starts = range(0, len(whole) - 1 - shift - seq_len + 1, stride)
+    batch = dataset.__getitems__(range(len(dataset)))
+    assert batch["input_ids"].tolist() == [whole[at : at + seq_len].tolist() for at in starts]
+    assert batch["labels"].tolist() == [whole[at + shift : at + shift + seq_len].tolist() for at in starts]
 
 
 @pytest.mark.parametrize("name", FORMATS)
