@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from uuid import UUID
+from tempfile import mkdtemp
 
 import numpy as np
 import pyarrow
@@ -221,15 +221,14 @@ def test_an_empty_shard_is_no_harm(tmp_path: Path) -> None:
         assert val.open_reader(ReaderOptions(reader))[0].gather(np.array([290]), 10).shape == (1, 10)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     sizes=st.lists(st.integers(1, 30), min_size=6, max_size=12),
     a_shard=st.integers(1, 12),
     seq_len=st.integers(1, 12),
     stride=st.integers(1, 15),
     shift=st.integers(1, 3),
-    reader=st.sampled_from(["mmap", "pread", "memory"]),
-    number=st.uuids(),
+    reader=st.sampled_from(["mmap", "pread"]),
 )
 def test_windows_over_samples_and_shards_are_those_of_a_loop(
     sizes: list[int],
@@ -238,16 +237,15 @@ def test_windows_over_samples_and_shards_are_those_of_a_loop(
     stride: int,
     shift: int,
     reader: str,
-    number: UUID,
     tmp_path: Path,
 ) -> None:
     """Of MDS, where each sample is a run of its own."""
     cuts = np.cumsum([0, *sizes, 20])
     whole = np.arange(cuts[-1], dtype="<u2") * 7
     items = [whole[a:b] for a, b in pairwise(cuts)]
-    write_mds(tmp_path / f"{number}", items, a_shard)
+    folder = write_mds(Path(mkdtemp(dir=tmp_path)) / "s", items, a_shard)
     dataset = StreamingDataset(
-        tmp_path / f"{number}",
+        folder,
         seq_len=seq_len,
         stride=stride,
         shift=shift,

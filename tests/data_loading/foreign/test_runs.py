@@ -95,3 +95,10 @@ def test_a_file_that_is_cut_under_a_reader_is_an_error(tmp_path: Path) -> None:
     os.truncate(path, 5000)
     with pytest.raises(UserError, match=r"a\.bin was truncated while it was read"):
         reader.gather(np.array([90_000]), 10)
+
+
+def test_starts_beyond_what_a_format_counts_to() -> None:
+    """Offsets of uint32, and a place that they cannot hold."""
+    values = Starts([Places(np.array([0, 2**32 - 1], "<u4"), 1, 0), Places(np.array([0], "<u4"), 1, 2**33)])
+    wanted = [0, 1, 2**32 - 1, 2**32, 2**33, 2**33 + 1]
+    assert search(values, np.array(wanted)).tolist() == [0, 1, 1, 2, 2, 3]
