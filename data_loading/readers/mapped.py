@@ -86,6 +86,10 @@ class MappedReader(Reader):
         self._unchanged.check(buffer)
         return spans(self.extents.buffers[buffer], length_bytes)[offsets_bytes]
 
+    def _copy(self, buffer: int, offset_bytes: int, into: np.ndarray) -> None:
+        self._unchanged.check(buffer)
+        into[:] = self.extents.buffers[buffer][offset_bytes : offset_bytes + len(into)]
+
 
 def spans(data: np.ndarray, length_bytes: int) -> np.ndarray:
     """A span at every byte, overlapping, not copied. An opaque element each: NumPy takes it by memcpy."""
