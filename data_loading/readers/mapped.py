@@ -79,12 +79,16 @@ class MappedReader(Reader):
             mapped = self._maps[buffer]
             if mapped is not None:
                 # A map begins at a page of its file, the buffer somewhere in that page.
-                first = (offset + self.extents.file_offset_bytes[buffer] % _PAGE) // _PAGE * _PAGE
-                mapped.madvise(mmap.MADV_WILLNEED, first, min(width * size + _PAGE, len(mapped) - first))
+                at = offset + self.extents.file_offset_bytes[buffer] % _PAGE
+                mapped.madvise(mmap.MADV_WILLNEED, at // _PAGE * _PAGE, at % _PAGE + width * size)
 
     def _read(self, buffer: int, offsets_bytes: np.ndarray, length_bytes: int) -> np.ndarray:
         self._unchanged.check(buffer)
         return spans(self.extents.buffers[buffer], length_bytes)[offsets_bytes]
+
+    def _copy(self, buffer: int, offset_bytes: int, into: np.ndarray) -> None:
+        self._unchanged.check(buffer)
+        into[:] = self.extents.buffers[buffer][offset_bytes : offset_bytes + len(into)]
 
 
 def spans(data: np.ndarray, length_bytes: int) -> np.ndarray:
