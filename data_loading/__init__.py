@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from data_loading.batches import BatchOptions as BatchOptions
     from data_loading.bigram import bigram_loss as bigram_loss
+    from data_loading.catalogue import Description as Description
+    from data_loading.catalogue import list_datasets as list_datasets
     from data_loading.data import Data as Data
     from data_loading.data import NotTokenized as NotTokenized
     from data_loading.data import prepare_data as prepare_data
     from data_loading.loader import Loader as Loader
     from data_loading.lookup import load_tokenizer as load_tokenizer
     from data_loading.lookup import tokenizer_spec as tokenizer_spec
+    from data_loading.materialize import materialize as materialize
     from data_loading.pretokenizer.job import pretokenize as pretokenize
     from data_loading.streaming import StreamingDataset as StreamingDataset
     from data_loading.token_set import TokenSet as TokenSet
@@ -28,13 +31,16 @@ if TYPE_CHECKING:
 _PLACES = {
     "BatchOptions": "batches",
     "Data": "data",
+    "Description": "catalogue",
     "Loader": "loader",
     "NotTokenized": "data",
     "StreamingDataset": "streaming",
     "TokenSet": "token_set",
     "Tokenizer": "tokenizer",
     "bigram_loss": "bigram",
+    "list_datasets": "catalogue",
     "load_tokenizer": "lookup",
+    "materialize": "materialize",
     "open_token_set": "token_set",
     "prepare_data": "data",
     "pretokenize": "pretokenizer.job",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from conf import UserError
 from conf.schema import Dataset
+from data_loading.registry import REGISTRY
 from data_loading.set_files import SetFiles, settle
 
 DEFAULT_FOLDER = Path("Datasets")
@@ -126,6 +127,7 @@ def _by_name(name: str) -> tuple[Place, Place | None]:
         _stem(path).name
         for path in (DEFAULT_FOLDER.iterdir() if DEFAULT_FOLDER.is_dir() else ())
         if path.name.startswith(name)
+        and not _is_of_another(path.name, name)
         and not path.name.endswith(".docs.npy")
         and (path.is_file() if path.name.endswith((".txt", ".npy")) else _is_set(path))
     }
@@ -165,6 +167,11 @@ def _by_name(name: str) -> tuple[Place, Place | None]:
         "tokenize a text from elsewhere: python pretokenize_dataset.py TEXT --output "
         f"{DEFAULT_FOLDER}/{name}.npy"
     )
+
+
+def _is_of_another(file: str, name: str) -> bool:
+    """Whether a file belongs to a known dataset whose name only begins so: fineweb-edu is no fineweb."""
+    return any(known != name and known.startswith(name) and file.startswith(known) for known in REGISTRY)
 
 
 def _is_set(folder: Path) -> bool:
