@@ -134,5 +134,5 @@ def asked(what: str, question: Callable[[], Any]) -> Any:
         told = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
         raise UserError(
             f"{what} cannot be read: {told} (after {time.monotonic() - begun:.1f} s). Check the name, the "
-            f"configuration and --split; {VARIABLES}. {ELSEWHERE}"
+            f"configuration (--subset) and --split; {VARIABLES}. {ELSEWHERE}"
         ) from error

@@ -35,13 +35,14 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--max-tokens", metavar="N", help="end with the document of token N, such as 1B")
     parser.add_argument("--max-documents", metavar="N", help="end after N documents, such as 1M")
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores; 0: none)")
+    parser.add_argument("--overwrite", action="store_true", help="replace a set made from something else")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Tokenize and say what came out; returns the exit status."""
-    from data_loading.materialize import materialize
+    from data_loading.materializing import materialize
     from data_loading.pretokenizer.input_flags import count_of
     from data_loading.pretokenizer.telling import facts_of, summary_of
 
@@ -56,6 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         split=arguments.split,
         text_field=arguments.text_field,
         workers=arguments.workers,
+        overwrite=arguments.overwrite,
         log=lambda line: print(line, file=sys.stderr, flush=True),
         **limits,
     )

@@ -126,8 +126,8 @@ def _tokenizer(dataset: StreamingDataset, given: str | None) -> Tokenizer | None
         found = load_tokenizer(tokenizer_spec(given))
         if found.vocab_size < tokens.vocab_size:
             raise UserError(
-                f"--tokenizer {given} has {found.vocab_size:,} ids, and the set {tokens.vocab_size:,}: it was "
-                "made with another one"
+                f"--tokenizer {given} has {found.vocab_size:,} ids, and the set {tokens.vocab_size:,}: it "
+                "was made with another one"
             )
         return found
     if not isinstance(tokens, TokenSet):

@@ -60,7 +60,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 class HubDataset:
     """A dataset on the hub, streamed. Its content is known by name, revision, subset and split.
 
-    Rows without a value in `text_field` are left out and counted.
+    text_field: None: as the registry has it, or `text`. Rows without a value in it are left out and counted.
     """
 
     argument: str
@@ -82,9 +82,8 @@ class HubDataset:
         self.subset = self._name.config
         check_package(self.argument)
         self._revision = asked(self.what, lambda: self.hub.revision(self._name))
-        if self.text_field is None:
-            self.text_field = self._name.text_field
-        self.options = {"errors": "strict", "text_field": self.text_field}
+        self._field = self.text_field or self._name.text_field
+        self.options = {"errors": "strict", "text_field": self._field}
 
     @property
     def what(self) -> str:
@@ -102,11 +101,11 @@ class HubDataset:
                 yield Chunk(text, f"{self.what}, row {row:,}", 0, True, {"row": row, **counts})
 
     def _document(self, found: dict[str, Any], row: int) -> bytes:
-        if found.get(self.text_field, "") is None:
+        if found.get(self._field, "") is None:
             self._nulls += 1
             return b""
         try:
-            text = text_of(found, self.text_field)
+            text = text_of(found, self._field)
             if len(text) > self.longest_bytes:
                 raise too_long(f"{self.what}: row {row:,}", self.longest_bytes, len(text))
             return text
@@ -146,7 +145,7 @@ class HubDataset:
         """Of its first rows; their size is that of their text."""
         texts, size = list[bytes](), 0
         for number, row in enumerate(self._read_rows(0)):
-            value = row.get(self.text_field)
+            value = row.get(self._field)
             if isinstance(value, str) and value:
                 texts.append(value.encode("utf-8", "ignore"))
                 size += len(texts[-1])

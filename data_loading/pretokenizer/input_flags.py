@@ -24,8 +24,8 @@ def add_input_flags(parser: argparse.ArgumentParser) -> None:
         metavar="INPUT",
         nargs="+",
         help="text, .jsonl (plain, .gz, .zst, .bz2 or .xz), .parquet; a folder or quoted pattern of them; "
-        "a folder of save_to_disk, hf://ORG/NAME[:CONFIG][@REVISION], hf://NAME of a known dataset (python -m "
-        "data_loading list), - for standard input, stdlib: Python's own source code",
+        "a folder of save_to_disk, hf://ORG/NAME[:CONFIG][@REVISION], hf://NAME of a known dataset "
+        "(python -m data_loading list), - for standard input, stdlib: Python's own source code",
     )
     parser.add_argument(
         "--val",

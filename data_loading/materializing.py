@@ -51,6 +51,7 @@ def materialize(
     max_tokens: int | None = None,
     max_documents: int | None = None,
     workers: int | None = None,
+    overwrite: bool = False,
     log: Callable[[str], None] = _log.info,
 ) -> Result:
     """Read a dataset of the hub to its end, or to a limit, and keep its tokens.
@@ -67,9 +68,11 @@ def materialize(
     place = Path(output).expanduser() if output is not None else usual_place(parse(argument))
     if place.suffix != ".npy":
         raise UserError(f"--output {place}: expected a name that ends in .npy")
-    limits = {"max_tokens": max_tokens, "max_documents": max_documents}
-    inputs = open_inputs([argument], InputOptions(split=split, text_field=text_field, **limits))
-    how = Options(workers=workers, terminal=sys.stderr if sys.stderr.isatty() else None)
+    options = InputOptions(
+        split=split, text_field=text_field, max_tokens=max_tokens, max_documents=max_documents
+    )
+    inputs = open_inputs([argument], options)
+    how = Options(workers=workers, overwrite=overwrite, terminal=sys.stderr if sys.stderr.isatty() else None)
     while True:
         try:
             return pretokenize(inputs, tokenizer, place, how, log)
