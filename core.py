@@ -40,7 +40,7 @@ from training.loop import (
 from training.progress import NonFinite, Progress
 
 if TYPE_CHECKING:
-    from data_loading import Data, StreamingDataset
+    from data_loading import Data, HubStream, StreamingDataset
     from models import LanguageModel
     from training.device import Device
     from training.step import Batch
@@ -180,8 +180,21 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
     return Run(folder, config, plan, device, loss_chunk, status, interrupt)
 
 
-def _tell_data(data: Data, train_set: StreamingDataset, val_set: StreamingDataset) -> None:
+def _tell_data(data: Data, train_set: StreamingDataset | HubStream, val_set: StreamingDataset) -> None:
+    from data_loading import HubStream
+
     facts = data.describe()
+    if isinstance(train_set, HubStream):
+        log.info(
+            "%s at %s: streamed with tokenizer %s; val %s = %s of %s",
+            facts["path"],
+            train_set.revision[:12],
+            data.tokenizer_name,
+            format_count(data.tokens("val")),
+            counted(len(val_set), "sequence"),
+            train_set.seq_len,
+        )
+        return
     log.info("%s: %s on disk, %s", facts["path"], format_bytes(facts["file_bytes"]), train_set.reader)
     log.info(
         "%s tokens: train %s (%.0f%%) = %s of %s, val %s = %s%s",
@@ -214,6 +227,10 @@ def _with_first_ready(batches: Iterator[Batch]) -> Iterator[Batch]:
     def ready() -> Iterator[Batch]:
         yield first
         yield from batches
+        raise UserError(
+            "the training data have ended before the budget did. Read them again from their beginning with "
+            "dataset.repeat=true, or set a smaller budget"
+        )
 
     return ready()
 
@@ -229,6 +246,7 @@ def _finish(run: Run, data: Data, model: LanguageModel) -> None:
         "best": run.best,
         "bigram_val_loss": bigram_loss(data, eval_tokens=training.eval_tokens, seq_len=training.seq_len)
         if data.vocab_size <= 1024
+        and data.is_counted
         and (run.config.dataset.shift, run.config.dataset.documents) == (1, "across")
         else None,
         "train_seconds": round(run.train_seconds, 3),

@@ -90,8 +90,16 @@ class Dataset:
     """`dataset=`: which tokens."""
 
     name: str = key("stdlib", "name of the dataset", kind="name")
-    source: str = key("text", "text: a file; stdlib: Python's own source code", choices=("text", "stdlib"))
-    path: str | None = key(None, ".txt or .npy; null: Datasets/NAME*.txt or .npy", kind="path")
+    source: str = key(
+        "text",
+        "text: a file; stdlib: Python's own source code; hf: files here, else streamed from the hub",
+        choices=("text", "stdlib", "hf"),
+    )
+    path: str | None = key(
+        None,
+        ".txt or .npy; hf://ORG/NAME; null: Datasets/NAME*.txt or .npy (source=hf: else hf://NAME)",
+        kind="path",
+    )
     val_path: str | None = key(None, ".txt or .npy held out as val; null: a part of path", kind="path")
     val_fraction: float = key(0.1, "share of the tokens held out as val", above=0, below=1)
     val_tokens: int | None = key(
@@ -136,6 +144,17 @@ class Dataset:
         "checksums; set: once, when a set is first opened; blocks: each block again before its first use",
         choices=("set", "blocks"),
         as_before="set",
+    )
+    hub_split: str = key("train", "of hf://, that is trained on", as_before="train")
+    text_field: str | None = key(None, "of hf://, that holds the text; null: text", as_before=None)
+    buffer_windows: int = key(
+        1024, "of hf:// that is streamed: windows that one is drawn from", at_least=1, as_before=1024
+    )
+    materialize: bool = key(
+        False, "hf:// is tokenized into Datasets/ once, and read as a token set", as_before=False
+    )
+    materialize_tokens: int | None = key(
+        None, "how many of it; null: all", kind="count", at_least=1, as_before=None
     )
     repeat: bool = key(False, "allow a budget of more than one epoch")
     default_max_tokens: int = key(2_000_000, "budget when none is given", kind="count", at_least=1)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from data_loading.data import Data as Data
     from data_loading.data import NotTokenized as NotTokenized
     from data_loading.data import prepare_data as prepare_data
+    from data_loading.hub_loader import StreamLoader as StreamLoader
+    from data_loading.hub_stream import HubStream as HubStream
     from data_loading.loader import Loader as Loader
     from data_loading.lookup import load_tokenizer as load_tokenizer
     from data_loading.lookup import tokenizer_spec as tokenizer_spec
@@ -36,8 +38,10 @@ _PLACES = {
     "BatchOptions": "batches",
     "Data": "data",
     "Description": "catalogue",
+    "HubStream": "hub_stream",
     "Loader": "loader",
     "NotTokenized": "data",
+    "StreamLoader": "hub_loader",
     "StreamingDataset": "streaming",
     "TokenSet": "token_set",
     "Tokenizer": "tokenizer",

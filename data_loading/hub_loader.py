@@ -11,6 +11,7 @@ import numpy as np
 
 from conf import UserError
 from data_loading.hub_stream import HubStream
+from data_loading.storages import pinned
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +31,7 @@ class StreamLoader:
     repeat=False: an iteration ends with the epoch, the next one is the next epoch. repeat=True: it never
     ends. num_batches: it ends after so many. tail: what becomes of the windows at the end of an epoch that
     make no whole batch: keep: a smaller batch, or the first of one that goes on in the next epoch where the
-    loader repeats; drop: a line says how many.
+    loader repeats; drop: a line says how many. pin_memory: batches lie in page-locked memory, for a GPU.
 
     Each rank has documents of its own, and ends its epoch with them: ranks may have different numbers of
     windows.
@@ -46,6 +47,7 @@ class StreamLoader:
         num_batches: int | None = None,
         repeat: bool = False,
         tail: str = "keep",
+        pin_memory: bool = False,
     ) -> None:
         if tail not in TAILS:
             raise UserError(f"tail {tail!r}: a stream has the choices {', '.join(TAILS)}")
@@ -58,7 +60,7 @@ class StreamLoader:
         self.dataset, self.batch_size = dataset, batch_size
         self.rank, self.world_size = rank, world_size
         self.num_workers, self.num_batches, self.repeat = num_workers, num_batches, repeat
-        self.tail = tail
+        self.tail, self.pin_memory = tail, pin_memory
         self._epoch, self._samples = dataset.epoch, 0
         self._epoch_seen = dataset.epoch
         self._stream: WindowStream | None = None
@@ -119,7 +121,8 @@ class StreamLoader:
                 if self._samples == 0:
                     raise self._too_few(0)
                 return
-            yield self._batch(windows)
+            batch = self._batch(windows)
+            yield pinned(batch) if self.pin_memory else batch
             count += 1
 
     def _next_windows(self) -> list[np.ndarray]:

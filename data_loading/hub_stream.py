@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from conf import UserError
-from data_loading.hub import HUB, asked, check_package, revision_of, splits_of
+from data_loading.hub import HUB, asked, check_package, check_reachable, revision_of, splits_of
 from data_loading.hub_documents import Documents, Part
 from data_loading.hub_held_out import HELD_OUT_TOKENS, HeldOut, read_held_out
 from data_loading.hub_name import parse
@@ -48,27 +49,25 @@ class HubStream:
         order: str = "shuffled",
         shift: int = 1,
         buffer_windows: int = BUFFER_WINDOWS,
+        revision: str | None = None,
     ) -> None:
-        """source: `hf://...`. split: of the dataset there, that is trained on. val_tokens: how many tokens
-        are held out; None: a million, or all of a val split that the dataset itself has. order: shuffled: the
-        files in an order of the seed and the epoch, and each window drawn from `buffer_windows`; or
-        sequential.
+        """source: `hf://...`. revision: the commit, where it is known already. split: of the dataset there,
+        that is trained on. val_tokens: how many tokens are held out, of a split that the dataset itself has
+        for that, or of its first documents; None: a million. order: shuffled: the files in an order of the
+        seed and the epoch, and each window drawn from `buffer_windows`; or sequential.
 
         Raises:
             UserError: the hub cannot be reached, or has no such dataset, configuration or split.
         """
         self.name = parse(source)
         check_package(source)
-        if order not in ORDERS:
-            raise UserError(f"order {order!r}: a stream has the choices {', '.join(ORDERS)}")
-        for what, value in (("seq_len", seq_len), ("shift", shift), ("buffer_windows", buffer_windows)):
-            if value < 1:
-                raise UserError(f"{what} {value}: expected 1 or more")
         self.tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else _tokenizer(tokenizer)
-        self.revision: str = asked(str(self.name), lambda: revision_of(self.name))
-        self.field = text_field or self.name.text_field
-        self.split, self.seq_len, self.seed, self.shift = split, seq_len, seed, shift
-        self.order, self.buffer_windows, self.epoch = order, buffer_windows, 0
+        if revision is not None and not self.name.is_folder:
+            check_reachable(str(self.name))
+            self.revision = revision
+        else:
+            self.revision = asked(str(self.name), lambda: revision_of(self.name))
+        self.field, self.split = text_field or self.name.text_field, split
         self.val_tokens = val_tokens or HELD_OUT_TOKENS
         there = asked(str(self.name), lambda: splits_of(self.name, self._revision))
         if split not in there:
@@ -79,10 +78,34 @@ class HubStream:
             self.val_split, self.val_tokens, self.field, self.tokenizer.content_hash,
         ]  # fmt: skip
         self.data_fingerprint = hashlib.sha256(repr(facts).encode()).hexdigest()
+        self._cut(seq_len, seed, order, shift, buffer_windows)
+
+    def _cut(self, seq_len: int, seed: int, order: str, shift: int, buffer_windows: int) -> None:
+        if order not in ORDERS:
+            raise UserError(f"order {order!r}: a stream has the choices {', '.join(ORDERS)}")
+        for what, value in (("seq_len", seq_len), ("shift", shift), ("buffer_windows", buffer_windows)):
+            if value < 1:
+                raise UserError(f"{what} {value}: expected 1 or more")
+        self.seq_len, self.seed, self.shift = seq_len, seed, shift
+        self.order, self.buffer_windows, self.epoch = order, buffer_windows, 0
         self.fingerprint = (
-            f"{self.data_fingerprint[:16]} {split} streamed, windows of {seq_len} shift {shift}, {order} "
-            f"seed {seed} buffer {buffer_windows}"
+            f"{self.data_fingerprint[:16]} {self.split} streamed, windows of {seq_len} shift {shift}, "
+            f"{order} seed {seed} buffer {buffer_windows}"
         )
+
+    def cut(
+        self,
+        seq_len: int,
+        seed: int,
+        *,
+        order: str = "shuffled",
+        shift: int = 1,
+        buffer_windows: int = BUFFER_WINDOWS,
+    ) -> HubStream:
+        """The same dataset in other windows, or in another order."""
+        other = copy.copy(self)
+        other._cut(seq_len, seed, order, shift, buffer_windows)
+        return other
 
     @property
     def _revision(self) -> str | None:
@@ -134,11 +157,14 @@ class HubStream:
         num_batches: int | None = None,
         repeat: bool = False,
         tail: str = "keep",
+        pin_memory: bool = False,
     ) -> StreamLoader:
         """Batches of this rank, resumable; see `StreamLoader`."""
         from data_loading.hub_loader import StreamLoader
 
-        return StreamLoader(self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail)
+        return StreamLoader(
+            self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail, pin_memory
+        )
 
 
 def _tokenizer(name: str) -> Tokenizer:

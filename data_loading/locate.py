@@ -166,6 +166,12 @@ def _by_name(name: str) -> tuple[Place, Place | None]:
         f"tokens in {DEFAULT_FOLDER}/{name}*.npy) below {Path.cwd()}; or say dataset.path=FILE. To "
         "tokenize a text from elsewhere: python pretokenize_dataset.py TEXT --output "
         f"{DEFAULT_FOLDER}/{name}.npy"
+        + (
+            ". From the hub: dataset.source=hf streams it, with dataset.materialize=true it is tokenized "
+            f"into {DEFAULT_FOLDER}/ first (python -m data_loading materialize {name})"
+            if name in REGISTRY
+            else ""
+        )
     )
 
 

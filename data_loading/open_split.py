@@ -9,14 +9,22 @@ from data_loading.streaming import StreamingDataset
 
 if TYPE_CHECKING:
     from data_loading.data import Data
+    from data_loading.hub_stream import HubStream
 
 
-def open_train(data: Data, dataset: Dataset, seq_len: int, seed: int, step_windows: int) -> StreamingDataset:
+def open_train(
+    data: Data, dataset: Dataset, seq_len: int, seed: int, step_windows: int
+) -> StreamingDataset | HubStream:
     """What a run trains on. step_windows: of an optimizer step, over all ranks and micro-batches.
 
     Raises:
         UserError: no such windows in the split, or they cannot be read as asked.
     """
+    if not data.is_counted:
+        from data_loading.hub_data import StreamData
+
+        assert isinstance(data, StreamData)
+        return data.train_stream(dataset, seq_len, seed)
     return StreamingDataset(
         data,
         "train",

@@ -83,7 +83,7 @@ class Plan:
     def eval_tokens(self) -> int:
         """Tokens read at each evaluation."""
         training = self.config.training
-        if self.data is None:
+        if self.data is None or self.data["val_windows"] is None:
             return training.eval_tokens
         return (
             evaluation_windows(self.data["val_windows"], training.eval_tokens, training.seq_len)
@@ -114,7 +114,7 @@ class Plan:
                 "budget",
                 f"{format_count(budget.tokens)} tokens = {counted(budget.steps, 'step')} of "
                 f"{budget.effective_batch} x {training.seq_len}"
-                + (f" (epochs: {budget.epochs:.3g})" if self.data else "")
+                + (f" (epochs: {budget.epochs:.3g})" if self.data and self.data["train_windows"] else "")
                 + f"; {budget.tokens / self.parameters:.3g} tokens a parameter",
             ),
             (
@@ -144,6 +144,12 @@ class Plan:
     def _describe_data(self) -> str:
         if self.data is None:
             return f"{self.text} (not tokenized yet)"
+        if self.data["tokens"] is None:
+            val = self.data["val_path"] or "its first documents"
+            return (
+                f"{self.data['path']}: streamed, how many tokens it has is not known; val: {val}; tokenizer "
+                f"{self.data['tokenizer']} of {self.vocab_size:,} ids"
+            )
         test = self.data["test_tokens"]
         return (
             f"{self.data['path']}: {format_count(self.data['tokens'])} tokens, "
@@ -225,14 +231,15 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
     vocab_size = data.vocab_size if data else missing.vocab_size
     positions = max_positions(config.arch, training.seq_len)
     counted = counts.count_parameters(config.model, config.arch, vocab_size, positions)
-    problems = _problems_with_data(config, data) if data else []
+    is_counted = data is not None and data.is_counted
+    problems = _problems_with_data(config, data) if data and is_counted else []
     if problems:
         raise UserError(*problems)
     budget = experiment_utils.resolve_budget(
         training,
         parameters=counted.total,
-        train_windows=_train_windows(config, data) if data else 0,
-        repeat=config.dataset.repeat or data is None,
+        train_windows=_train_windows(config, data) if data and is_counted else 0,
+        repeat=config.dataset.repeat or not is_counted,
         default_max_tokens=config.dataset.default_max_tokens,
     )
     if (training.max_tokens, training.max_steps, training.tokens_per_param) == (None, None, None):
@@ -269,6 +276,8 @@ def _train_windows(config: Config, data: Data) -> int:
 
 def _describe(config: Config, data: Data) -> dict[str, Any]:
     seq_len, shift = config.training.seq_len, config.dataset.shift
+    if not data.is_counted:
+        return {**data.describe(), "train_windows": None, "val_windows": None}
     windows = {split: data.windows(split, seq_len, shift) for split in data.splits}
     windows["train"] = _train_windows(config, data)
     return {**data.describe(), **{f"{split}_windows": count for split, count in windows.items()}}
