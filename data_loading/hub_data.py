@@ -15,11 +15,12 @@ from conf import Problem, UserError, schema
 from data_loading.data import Data, NotTokenized
 from data_loading.hub_name import PREFIX, parse
 from data_loading.hub_stream import HubStream
-from data_loading.locate import locate
+from data_loading.locate import NothingThere, locate
 from data_loading.lookup import load_tokenizer, name_of
 from data_loading.materializing import materialize, usual_place
 from data_loading.registry import REGISTRY
 from data_loading.set_files import SetFiles
+from data_loading.token_set import read_manifest
 from data_loading.tokens import Tokens
 
 _ONLY_OF_SETS = (
@@ -116,7 +117,7 @@ def settle_hub(
         try:
             locate(dataset)
             return replace(dataset, source="text")
-        except UserError:
+        except NothingThere:
             if dataset.name not in REGISTRY:
                 raise UserError(
                     f"dataset={dataset.name}: say which with dataset.path=hf://ORG/NAME, or take one of "
@@ -151,11 +152,7 @@ def _materialized(
     if not SetFiles(place).exists:
         loaded = load_tokenizer(tokenizer)
         if not (tokenize and dataset.auto_tokenize):
-            limit = dataset.materialize_tokens
-            more = [] if limit is None else ["--max-tokens", str(limit)]
-            words = ["python", "-m", "data_loading", "materialize", source]
-            command = shlex.join([*words, "--tokenizer", tokenizer.path or name_of(tokenizer), *more])
-            raise NotTokenized(source, None, command, loaded.vocab_size)
+            raise NotTokenized(source, None, _command(source, dataset, tokenizer), loaded.vocab_size)
         materialize(
             source,
             loaded,
@@ -165,7 +162,35 @@ def _materialized(
             max_tokens=dataset.materialize_tokens,
             log=log,
         )
+    made = (read_manifest(place) or {"options": {}})["options"].get("max_tokens")
+    if made != dataset.materialize_tokens:
+        raise UserError(
+            Problem(
+                "dataset.materialize_tokens",
+                f"{place} was made with max_tokens {_count(made)}, and this run says "
+                f"{_count(dataset.materialize_tokens)}. Give what it was made with, or make it anew: "
+                f"{_command(source, dataset, tokenizer)} --overwrite",
+            )
+        )
     return replace(dataset, source="text", path=str(place))
+
+
+def _count(tokens: int | None) -> str:
+    return "null (all)" if tokens is None else f"{tokens:,}"
+
+
+def _command(source: str, dataset: schema.Dataset, tokenizer: schema.Tokenizer) -> str:
+    """What makes the set by itself."""
+    words = ["python", "-m", "data_loading", "materialize", source]
+    words += ["--tokenizer", tokenizer.path or name_of(tokenizer)]
+    for flag, value, default in (
+        ("--split", dataset.hub_split, "train"),
+        ("--text-field", dataset.text_field, None),
+        ("--max-tokens", dataset.materialize_tokens, None),
+    ):
+        if value != default:
+            words += [flag, str(value)]
+    return shlex.join(words)
 
 
 def _check_streamable(source: str, dataset: schema.Dataset) -> None:

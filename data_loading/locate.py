@@ -20,6 +20,10 @@ TABLE_SUFFIXES = (".parquet", ".arrow")
 COMPRESSED_SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
 
 
+class NothingThere(UserError):
+    """No file has the name of the dataset."""
+
+
 @dataclass(frozen=True)
 class Place:
     """text: None where there is none. tokens: the X.npy, or the folder X of shards, that is there, or the
@@ -161,7 +165,7 @@ def _by_name(name: str) -> tuple[Place, Place | None]:
             f"dataset={name}: more than one thing it could be: {', '.join(files)}. Say which: "
             "dataset.path=FILE"
         )
-    raise UserError(
+    raise NothingThere(
         f"dataset={name}: nothing found for it. Its text should lie in {DEFAULT_FOLDER}/{name}*.txt (or "
         f"tokens in {DEFAULT_FOLDER}/{name}*.npy) below {Path.cwd()}; or say dataset.path=FILE. To "
         "tokenize a text from elsewhere: python pretokenize_dataset.py TEXT --output "

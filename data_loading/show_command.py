@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,9 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "source", metavar="SET", help="what dataset.path takes: a token set, or a text with one"
+        "source",
+        metavar="SET",
+        help="what dataset.path takes: a token set, or a text with one; hf://ORG/NAME",
     )
     parser.add_argument("--batch", type=int, default=0, metavar="N", help="which of epoch 0 (default: 0)")
     parser.add_argument("--split", default="train", metavar="NAME", help="train (default), val or test")
@@ -43,9 +46,14 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="default: 32")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the order (default: 0)")
     parser.add_argument("--order", default="shuffled", metavar="HOW", help="shuffled (default) or sequential")
+    parser.add_argument(
+        "--val-tokens", type=int, metavar="N", help="held out as val (default: as the set was made; a tenth)"
+    )
     parser.add_argument("--rows", type=int, default=ROWS, metavar="N", help=f"shown (default: {ROWS})")
     parser.add_argument(
-        "--tokenizer", metavar="NAME_OR_FOLDER", help="decodes it (default: the one in the set)"
+        "--tokenizer",
+        metavar="NAME_OR_FOLDER",
+        help="decodes it (default: the one in the set; of hf://: gpt2)",
     )
     parser.add_argument("--json", action="store_true", help="print it as JSON, with all ids of the rows")
     parser.set_defaults(run=run)
@@ -53,13 +61,22 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print it; returns the exit status."""
-    for name in ("seq_len", "batch_size", "rows"):
-        if getattr(arguments, name) < 1:
+    for name in ("seq_len", "batch_size", "rows", "val_tokens"):
+        if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: expected 1 or more")
+    from data_loading.hub_name import PREFIX
     from data_loading.streaming import StreamingDataset
 
+    if arguments.source.startswith(PREFIX) and arguments.split == "train":
+        return _show_stream(arguments)
     dataset = StreamingDataset(
-        arguments.source, arguments.split, arguments.seq_len, arguments.seed, order=arguments.order
+        arguments.source,
+        arguments.split,
+        arguments.seq_len,
+        arguments.seed,
+        val=arguments.val_tokens,
+        order=arguments.order,
+        tokenizer=arguments.tokenizer if arguments.source.startswith(PREFIX) else None,
     )
     batches = -(-len(dataset) // arguments.batch_size)
     if not 0 <= arguments.batch < batches:
@@ -76,6 +93,55 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(found, indent=2, ensure_ascii=False))
     else:
         print("\n".join(_page(found)))
+    return 0
+
+
+def _show_stream(arguments: argparse.Namespace) -> int:
+    """What a run would read of hf://..., as far as it is known before its end."""
+    from data_loading.hub_stream import HubStream
+
+    if arguments.batch < 0:
+        raise UserError(f"--batch {arguments.batch}: batches are counted from 0")
+    given = {} if arguments.tokenizer is None else {"tokenizer": arguments.tokenizer}
+    stream = HubStream(
+        arguments.source,
+        arguments.seq_len,
+        arguments.seed,
+        val_tokens=arguments.val_tokens,
+        order=arguments.order,
+        **given,
+    )
+    loader = stream.loader(arguments.batch_size)
+    batch = next(islice(loader, arguments.batch, None), None)
+    if batch is None:
+        raise UserError(f"--batch {arguments.batch}: epoch 0 has fewer batches of {arguments.batch_size}")
+    found = {
+        "path": str(stream.name),
+        "revision": stream.revision,
+        "tokens": None,
+        "tokenizer": stream.tokenizer.name,
+        "vocab_size": stream.tokenizer.vocab_size,
+        "val_split": stream.val_split,
+        "split": "train",
+        "seq_len": arguments.seq_len,
+        "batch_size": arguments.batch_size,
+        "order": arguments.order,
+        "batch": arguments.batch,
+        "rows": _rows(batch, arguments.rows, stream.tokenizer),
+        "shape": list(batch["input_ids"].shape),
+    }
+    if arguments.json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+        return 0
+    own = stream.val_split
+    print(
+        f"{stream.name} at {stream.revision[:12]}: how many tokens it has is known at its end, tokenizer ",
+        end="",
+    )
+    print(f"{stream.tokenizer.name} of {stream.tokenizer.vocab_size:,} ids")
+    print(f"val     its split {own}" if own else "val     its first documents, which train passes over")
+    print(f"reader  streamed, {arguments.order}; nothing of it is kept on this machine")
+    print("\n".join(_batch_lines(found)))
     return 0
 
 
@@ -152,9 +218,13 @@ def _page(found: dict[str, Any]) -> list[str]:
         f"{batches} of {found['batch_size']}; {found['unread_tokens']:,} tokens at the ends fill no window"
     )
     lines.append(f"reader  {found['reader']}")
-    lines.append(
+    return [*lines, *_batch_lines(found)]
+
+
+def _batch_lines(found: dict[str, Any]) -> list[str]:
+    lines = [
         f"batch {found['batch']} of {found['split']}: input_ids and labels {tuple(found['shape'])}, int64"
-    )
+    ]
     for number, row in enumerate(found["rows"]):
         text = row["text"]
         told = f"{row['input_ids'][:20]}..." if text is None else repr(_short(text))

@@ -155,3 +155,21 @@ class TestShow:
         assert "  row 0  [" in capsys.readouterr().out
         assert command.main(["show", "Datasets/lone.npy", "--seq-len", "8", "--tokenizer", "bytes"]) == 0
         assert "  row 0  '" in capsys.readouterr().out
+
+
+def test_a_stream_is_shown_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("datasets")
+    (tmp_path / "train.jsonl").write_text('{"text": "one line of text"}\n' * 50)
+    (tmp_path / "test.jsonl").write_text('{"text": "held out"}\n' * 50)
+    arguments = ["show", f"hf://{tmp_path}", "--tokenizer", "bytes", "--seq-len", "17", "--batch-size", "4"]
+    assert command.main([*arguments, "--rows", "1", "--batch", "2"]) == 0
+    told = capsys.readouterr().out
+    assert f"hf://{tmp_path} at " in told
+    assert "val     its split test" in told
+    assert told.splitlines()[-1] == "  row 0  'one line of text<|endoftext|>'"
+    assert command.main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["shape"] == [4, 17]
+    assert command.main([*arguments, "--batch", "99"]) == 2
+    assert "epoch 0 has fewer batches of 4" in capsys.readouterr().err
+    assert command.main([*arguments, "--split", "val"]) == 0
+    assert "'held out<|endoftext|>" in capsys.readouterr().out
