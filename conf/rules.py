@@ -109,13 +109,13 @@ def window_within_positions(config: Config) -> list[Problem]:
 
 
 def findable_tokenizer(config: Config) -> list[Problem]:
-    """A tokenizer is bytes, or says where its files are; and where nothing is read, nothing is given."""
+    """A tokenizer is bytes or ids, or says where its files are; where nothing is read, nothing is given."""
     tokenizer = config.tokenizer
-    if tokenizer.name == "bytes":
+    if tokenizer.name in ("bytes", "ids"):
         return [
             Problem(
                 f"tokenizer.{name}",
-                f"tokenizer=bytes reads no files. For the tokenizer of {value}: tokenizer=custom "
+                f"tokenizer={tokenizer.name} reads no files. For the tokenizer of {value}: tokenizer=custom "
                 f"tokenizer.{name}={value}",
             )
             for name, value in (("path", tokenizer.path), ("repo", tokenizer.repo))
@@ -181,6 +181,29 @@ def bound_of_a_map(config: Config) -> list[Problem]:
             f"it bounds what dataset.reader=mmap maps; {dataset.reader} maps nothing. Take one of them away",
         )
     ]
+
+
+def files_of_computed_tokens(config: Config) -> list[Problem]:
+    """Nothing is asked of tokens that are computed which is done with files, or with documents they lack."""
+    dataset = config.dataset
+    if dataset.path is None or not dataset.path.startswith("synthetic:"):
+        return []
+    problems = [
+        Problem(
+            f"dataset.{name}",
+            f"the tokens of dataset.path={dataset.path} are computed, there is no file to read. Take it away",
+        )
+        for name, default in (("reader", AUTO), ("max_resident", None), ("verify", "set"))
+        if getattr(dataset, name) != default
+    ]
+    if dataset.documents != "across" and not dataset.path.startswith("synthetic:copy"):
+        problems.append(
+            Problem(
+                "dataset.documents",
+                f"of computed tokens only synthetic:copy has documents, not {dataset.path}",
+            )
+        )
+    return problems
 
 
 def windows_of_one_kind(config: Config) -> list[Problem]:
@@ -291,6 +314,10 @@ RULES = (
             for name in ("source", "path", "hub_split", "text_field", "materialize", "materialize_tokens")
         ),
         only_of_the_hub,
+    ),
+    Rule(
+        tuple(f"dataset.{name}" for name in ("path", "reader", "max_resident", "verify", "documents")),
+        files_of_computed_tokens,
     ),
     Rule(("dataset.encoding",), known_encoding),
     Rule(("dataset.document_separator",), one_line_separator),

@@ -97,7 +97,7 @@ class Dataset:
     )
     path: str | None = key(
         None,
-        ".txt or .npy; hf://ORG/NAME; null: Datasets/NAME*.txt or .npy (source=hf: else hf://NAME)",
+        ".txt or .npy, hf://ORG/NAME, synthetic:KIND:VOCAB:TOKENS:SEED; null: Datasets/NAME*.txt or .npy",
         kind="path",
     )
     val_path: str | None = key(None, ".txt or .npy held out as val; null: a part of path", kind="path")
@@ -156,6 +156,12 @@ class Dataset:
     materialize_tokens: int | None = key(
         None, "how many of it; null: all", kind="count", at_least=1, as_before=None
     )
+    ranks: str = key(
+        "distinct",
+        "distinct: each rank reads its own part of a step; shared: all read the same windows",
+        choices=("distinct", "shared"),
+        as_before="distinct",
+    )
     repeat: bool = key(False, "allow a budget of more than one epoch")
     default_max_tokens: int = key(2_000_000, "budget when none is given", kind="count", at_least=1)
     auto_tokenize: bool = key(True, "tokenize a text that has no token file yet")
@@ -168,7 +174,7 @@ class Dataset:
 class Tokenizer:
     """`tokenizer=`: text to ids. Its default comes from the dataset."""
 
-    name: str = key("bytes", "bytes, or a name for messages and file names")
+    name: str = key("bytes", "bytes, ids, or a name for messages and file names")
     path: str | None = key(None, "folder with tokenizer.json, or vocab.json + merges.txt", kind="path")
     local_folder: str | None = key(None, "folder looked at when path is null", kind="path")
     repo: str | None = key(None, "Hugging Face repository, cache first, then the hub; or tiktoken:NAME")

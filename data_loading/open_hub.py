@@ -17,7 +17,7 @@ from data_loading.tokens import Tokens
 
 _ONLY_OF_SETS: dict[str, Any] = {
     "windows": "plain", "documents": "across", "stride": None, "step_windows": None, "test": 0,
-    "reader": AUTO, "max_resident_bytes": None, "verify": "set",
+    "reader": AUTO, "max_resident_bytes": None, "verify": "set", "ranks": "distinct",
 }  # fmt: skip
 """Options of StreamingDataset that need tokens in files, and their defaults, which say nothing."""
 

@@ -40,6 +40,7 @@ def open_train(
         reader=dataset.reader,
         max_resident_bytes=dataset.max_resident,
         verify=dataset.verify,
+        ranks=dataset.ranks,
     )
 
 

@@ -9,7 +9,10 @@ from pathlib import Path
 from conf import UserError
 from data_loading.tokens import Tokens
 
-SCHEMES: dict[str, str] = {"hf": "data_loading.open_hub"}
+SCHEMES: dict[str, str] = {
+    "hf": "data_loading.open_hub",
+    "synthetic": "data_loading.synthetic.synthetic_set",
+}
 """Scheme of a URI to the module that opens such: `open_uri(uri, vocab_size) -> Tokens`."""
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):")
 
