@@ -185,6 +185,7 @@ class TestRuns:
         assert results["val_loss"] < 5.6
         assert results["bigram_val_loss"] is None
 
+    @pytest.mark.slow
     def test_data_that_end_before_the_budget(self, folder: Path) -> None:
         config = config_of(folder)
         config = dataclasses.replace(
@@ -199,6 +200,7 @@ class TestRuns:
         run = make_run(dataclasses.replace(config, dataset=repeated, training=more))
         assert run_here(run, "--quiet").returncode == 0
 
+    @pytest.mark.slow
     def test_other_content_under_a_run_is_refused(self, folder: Path) -> None:
         run = make_run(config_of(folder))
         assert run_here(run, "--quiet").returncode == 0

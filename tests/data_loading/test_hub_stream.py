@@ -62,7 +62,7 @@ class TestDocuments:
     def test_all_in_order(self, folder: Path, tmp_path: Path) -> None:
         assert texts_of(folder, Part()) == write_dataset(tmp_path, files=5, rows=7)
 
-    @pytest.mark.parametrize("world_size", [2, 3, 5, 6, 11])
+    @pytest.mark.parametrize("world_size", [2, 3, 6])
     @pytest.mark.parametrize("key", [0, 5])
     def test_ranks_share_all_and_overlap_in_nothing(self, folder: Path, world_size: int, key: int) -> None:
         parts = [texts_of(folder, Part(rank, world_size, key)) for rank in range(world_size)]
@@ -82,7 +82,7 @@ class TestDocuments:
             return datasets.load_dataset(str(folder), split="train", streaming=True)
 
         whole = texts_of(folder, part)
-        for number in range(0, len(whole), 3):
+        for number in range(0, len(whole), 5):
             documents = Documents(opened, "test", "text", part)
             for _ in range(number + 1):
                 documents.next()
@@ -167,8 +167,8 @@ class TestLoader:
         def read(loader: Any, batches: int) -> list[tuple[int, ...]]:
             return rows(batch for _, batch in zip(range(batches), loader, strict=False))
 
-        whole = read(loader(3), 30)
-        for stop in range(0, 20, 3):
+        whole = read(loader(3), 16)
+        for stop in (0, 4, 8):
             first, second, third = loader(3), loader(3), loader(5)
             found = read(first, stop)
             second.load_state_dict(json.loads(json.dumps(first.state_dict())))
