@@ -61,6 +61,7 @@ def rows_of(
     """Its rows, streamed."""
     import datasets
 
+    datasets.disable_progress_bars()  # those of listing files, in the midst of a log
     return datasets.load_dataset(repository, config, split=split, revision=revision, streaming=True)
 
 
@@ -71,6 +72,7 @@ def splits_of(name: HubName, revision: str | None) -> list[str]:
     """The names of its splits, as it declares them."""
     import datasets
 
+    datasets.disable_progress_bars()
     found = datasets.load_dataset(name.repository, name.config, revision=revision, streaming=True)
     return list(found)
 

@@ -20,7 +20,6 @@ class HubServer:
 
     def __init__(self, root: Path) -> None:
         self.root, self.asked = root, list[str]()
-        self.failures = 0
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
 
     @property
@@ -49,9 +48,6 @@ class HubServer:
         self.asked.append(f"{request.command} {path}")
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         parts = path.strip("/").split("/")
-        if self.failures and "resolve" in parts and request.command == "GET":
-            self.failures -= 1
-            return _send(request, 503, b"busy")
         if parts[:2] == ["api", "datasets"] and (self.root / "/".join(parts[2:4])).is_dir():
             return self._api(request, "/".join(parts[2:4]), parts[4:], body)
         if parts[:1] == ["datasets"] and parts[3:4] == ["resolve"]:

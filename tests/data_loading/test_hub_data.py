@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import signal
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from conf.schema import Dataset, Tokenizer
 from data_loading import NotTokenized, data, hub_stream, materialize, open_held_out, open_train, prepare_data
 from data_loading.hub import Hub
 from data_loading.hub_data import StreamData
+from slurm.plans import plan_all
 from tests.data_loading.test_hub import write_dataset
 from training.plan import make_plan
 
@@ -175,6 +177,25 @@ class TestRuns:
         )
         assert "epochs" not in page
         assert json.dumps(plan.to_json())
+
+    def test_the_same_command_goes_on_with_the_commit_of_a_run_that_is_not_done(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        commit = "a" * 40
+        monkeypatch.setattr(hub_stream, "check_reachable", lambda what: None)
+        monkeypatch.setattr(hub_stream, "revision_of", lambda name: commit)
+        monkeypatch.setattr(hub_stream, "splits_of", lambda name, revision: ["train"])
+        dataset = Dataset(name="hf", source="hf", path="hf://org/name")
+        config = dataclasses.replace(tiny_config(tmp_path), dataset=dataset)
+        begun = make_run(config)
+        (begun / "run.json").write_text(json.dumps(make_plan(config, tokenize=False).to_json()))
+        (begun / "status.json").write_text('{"state": "failed"}')
+        commit = "b" * 40
+        with caplog.at_level(logging.INFO):
+            (plan,) = plan_all([config], tokenize=False)
+        assert plan.folder == begun
+        assert "hf://org/name has changed; " in caplog.text
+        assert "with the commit aaaaaaaaaaaa that it began with" in caplog.text
 
     def test_from_its_beginning_to_its_end(self, folder: Path) -> None:
         run = make_run(config_of(folder))
