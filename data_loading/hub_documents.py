@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator
+import weakref
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +52,9 @@ class Documents:
         self._loaded = place["rows"] if place else None
         self._number = place["number"] if place else 0
         self._rows = asked(what, lambda: self._opened(open_rows()))
-        self._next: Iterator[dict[str, Any]] = iter(self._rows)
+        self._next: Generator[dict[str, Any]] = iter(self._rows)
+        # Else it is closed when the interpreter has gone half away, and the package complains on stderr.
+        weakref.finalize(self, self._next.close)
 
     def _opened(self, rows: Any) -> Any:
         columns = rows.column_names

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from conf import UserError
 from data_loading.hub import HUB, asked, check_package, check_reachable, revision_of, splits_of
 from data_loading.hub_documents import Documents, Part
+from data_loading.hub_encode import SAMPLE_BYTES, Encode, encoder_of
 from data_loading.hub_held_out import HELD_OUT_TOKENS, HeldOut, read_held_out
 from data_loading.hub_name import parse
 from data_loading.hub_windows import Cut, WindowStream
@@ -146,7 +147,21 @@ class HubStream:
         )
         buffer = 1 if self.order == "sequential" else self.buffer_windows
         cut = Cut(self.seq_len + self.shift, self.seq_len, buffer, (self.seed, epoch, rank, world_size))
-        return WindowStream(texts, self.tokenizer, cut, state)
+        return WindowStream(texts, self.tokenizer, cut, state, self._encode)
+
+    @cached_property
+    def _encode(self) -> Encode:
+        return encoder_of(self.tokenizer, self._samples)
+
+    def _samples(self) -> list[bytes]:
+        """The first documents."""
+        texts, found = (
+            Documents(self._rows(self.split), f"{self.name} {self.split}", self.field),
+            list[bytes](),
+        )
+        while sum(map(len, found)) < SAMPLE_BYTES and (text := texts.next()) is not None:
+            found.append(text.encode()[:SAMPLE_BYTES])
+        return [text.decode(errors="ignore").encode() for text in found]
 
     def loader(
         self,

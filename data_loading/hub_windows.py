@@ -11,6 +11,7 @@ import numpy as np
 
 from conf import UserError
 from data_loading.hub_documents import digest
+from data_loading.hub_encode import Encode
 from data_loading.tokenizer import Tokenizer
 
 _DRAWS = 4096
@@ -45,14 +46,21 @@ class WindowStream:
     """
 
     def __init__(
-        self, texts: Texts, tokenizer: Tokenizer, cut: Cut, state: dict[str, Any] | None = None
+        self,
+        texts: Texts,
+        tokenizer: Tokenizer,
+        cut: Cut,
+        state: dict[str, Any] | None = None,
+        encode: Encode | None = None,
     ) -> None:
-        """state: where to go on; `texts` begins with the document of `state["place"]`.
+        """encode: gives the ids of the tokenizer; None: the tokenizer itself. state: where to go on; `texts`
+        begins with the document of `state["place"]`.
 
         Raises:
             UserError: the document there is another one.
         """
         self._texts, self._tokenizer, self._cut = texts, tokenizer, cut
+        self._encode = encode or tokenizer.encode
         self.dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
         self._buffer = np.empty((cut.buffer, cut.width), self.dtype)
         self._held = self._draws = 0
@@ -94,7 +102,7 @@ class WindowStream:
 
     def _begin(self, text: str) -> None:
         self._digest = digest(text.encode())
-        ids = self._tokenizer.encode(text).astype(self.dtype)
+        ids = self._encode(text).astype(self.dtype)
         end = [] if self._tokenizer.eot_id is None else [self._tokenizer.eot_id]
         self._pending = np.concatenate([self._carry, ids, np.array(end, self.dtype)])
 
