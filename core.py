@@ -197,6 +197,7 @@ def _tell_data(
             train_set.seq_len,
         )
         return
+    full = train_set.packing_efficiency
     log.info("%s: %s on disk, %s", facts["path"], format_bytes(facts["file_bytes"]), train_set.reader)
     log.info(
         "%s tokens: train %s (%.0f%%) = %s of %s, val %s = %s%s",
@@ -204,7 +205,7 @@ def _tell_data(
         format_count(facts["train_tokens"]),
         100 * facts["train_tokens"] / sum(facts[f"{split}_tokens"] for split in ("train", "val", "test")),
         counted(len(train_set), "sequence"),
-        train_set.seq_len,
+        train_set.seq_len if full is None else f"{train_set.seq_len}, {full:.1%} full of documents",
         format_count(facts["val_tokens"]),
         counted(len(val_set), "sequence"),
         f", test {format_count(facts['test_tokens'])}" if facts["test_tokens"] else "",

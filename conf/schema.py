@@ -119,8 +119,9 @@ class Dataset:
     )
     documents: str = key(
         "across",
-        "across: windows go over the borders of documents; masked: attention, positions and loss do not",
-        choices=("across", "masked"),
+        "across: windows go over their borders; masked: attention, positions and loss do not; separate: "
+        "whole documents packed into windows",
+        choices=("across", "masked", "separate"),
         as_before="across",
     )
     stride: int | None = key(

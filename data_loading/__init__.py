@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from data_loading.batches import BatchOptions as BatchOptions
+    from data_loading.batch_options import BatchOptions as BatchOptions
     from data_loading.bigram import bigram_loss as bigram_loss
     from data_loading.catalogue import Description as Description
     from data_loading.catalogue import list_datasets as list_datasets
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from data_loading.tokens import Tokens as Tokens
 
 _PLACES = {
-    "BatchOptions": "batches",
+    "BatchOptions": "batch_options",
     "Data": "data",
     "Description": "catalogue",
     "HubStream": "hub_stream",

@@ -155,10 +155,8 @@ class HubStream:
 
     def _samples(self) -> list[bytes]:
         """The first documents."""
-        texts, found = (
-            Documents(self._rows(self.split), f"{self.name} {self.split}", self.field),
-            list[bytes](),
-        )
+        texts = Documents(self._rows(self.split), f"{self.name} {self.split}", self.field)
+        found: list[bytes] = []
         while sum(map(len, found)) < SAMPLE_BYTES and (text := texts.next()) is not None:
             found.append(text.encode()[:SAMPLE_BYTES])
         return [text.decode(errors="ignore").encode() for text in found]

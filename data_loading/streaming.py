@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conf import AUTO, UserError
-from data_loading.batches import BatchOptions
+from data_loading.batch_options import BatchOptions, too_short
+from data_loading.batches import NO_ROWS
 from data_loading.data import Data, open_for_reading, split_data
 from data_loading.hub_name import PREFIX as HUB
 from data_loading.orders import DEFAULT_BLOCK_WINDOWS
+from data_loading.packing.index import Packing
 from data_loading.readers.choose import ReaderOptions
 from data_loading.shared_number import SharedNumber
 from data_loading.splits import Share
@@ -82,7 +84,8 @@ class StreamingDataset:
         kind of batches (`batches`): plain; shifted or streams, which need step_windows, those of a step over
         all ranks and micro-batches. stride: tokens from one window to the next; None: seq_len. shift: how
         many tokens after its input a label stands. documents: across: windows go over their borders; masked:
-        with position_ids, cu_seqlens, and labels of -100 across borders.
+        with position_ids, cu_seqlens, and labels of -100 across borders; separate: so too, but each window
+        holds whole documents, packed, and padding. That needs an index on disk, which is made once.
 
         reader: mmap, pread, memory, or auto, which looks at files, disk and cluster; the bytes are the same.
         max_resident_bytes: of what mmap adds to RSS. verify: set: checksums once, when a set is first
@@ -101,10 +104,11 @@ class StreamingDataset:
         _, ranges = data.ranges_of(split)
         self.data, self.split, self.seq_len = data, split, seq_len
         self._epoch = SharedNumber(0)
-        if options.count(ranges) == 0:
-            raise UserError(_too_short(data, split, options))
-        self._batches = options.batches(data, split, order, seed, block_windows)
-        borders = ",".join(f"{tokens.start}-{tokens.stop}" for tokens in ranges)
+        if options.count(data, split) == 0:
+            raise UserError(too_short(data, split, options))
+        check = verify == "blocks"
+        self._batches = options.batches(data, split, order, seed, block_windows, check=check)
+        borders = ",".join(f"{part.start}-{part.stop}" for part in ranges)
         made_of = [self._batches.windows.name, self._batches.order.name, self._batches.name]
         if ranks not in RANKS:
             raise UserError(f"ranks {ranks!r}: choices are {', '.join(RANKS)}")
@@ -120,10 +124,17 @@ class StreamingDataset:
     def _open_reader(self) -> None:
         token_set, _ = self.data.ranges_of(self.split)
         self._reader, self.reader = token_set.open_reader(self._reader_options)
+        self._batches.open(self._reader_options)
 
     def __len__(self) -> int:
         """Windows in an epoch."""
         return self._batches.order.length
+
+    @property
+    def packing_efficiency(self) -> float | None:
+        """The share of all windows' tokens that is no padding; None where windows are not packed."""
+        windows = self._batches.windows
+        return windows.efficiency if isinstance(windows, Packing) else None
 
     @property
     def epoch(self) -> int:
@@ -137,13 +148,15 @@ class StreamingDataset:
         self._epoch.value = epoch
 
     def __getitem__(self, index: int) -> Batch:
-        """One sample, (seq_len,) each. Negative indices count from the end, as in a list."""
+        """One sample, (seq_len,) each; cu_seqlens and shift as in a batch. Negative indices count from the
+        end, as in a list.
+        """
         if index < 0:
             index += len(self)
         if not 0 <= index < len(self):
             raise IndexError(f"window {index} of {len(self)}")
         batch = self.__getitems__([index])
-        return {name: rows[0] for name, rows in batch.items()}
+        return {name: rows if name in NO_ROWS else rows[0] for name, rows in batch.items()}
 
     def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """A whole batch, (len(indices), seq_len) int64 each, read in one gather.
@@ -176,7 +189,7 @@ class StreamingDataset:
     def will_need(self, epoch: int, start: int, stop: int) -> None:
         """The positions start to stop of an epoch are read soon: tell the kernel."""
         windows = self.window_at(range(start, stop), epoch)
-        self._reader.will_need(self._batches.windows.starts(windows), self._batches.width)
+        self._batches.will_need(self._reader, windows)
 
     def join(self, batches: Sequence[Batch]) -> Batch:
         """One batch of several, in their order."""
@@ -208,21 +221,6 @@ class StreamingDataset:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._open_reader()
-
-
-def _too_short(data: Data, split: str, options: BatchOptions) -> str:
-    token_set, ranges = data.ranges_of(split)
-    windows = options.windows(ranges)
-    if len(windows):
-        return (
-            f"the {split} split of {token_set.name} has {len(windows):,} windows of {options.seq_len:,} "
-            f"tokens, a step of {options.step_windows:,} streams needs more. Set a smaller batch or seq_len"
-        )
-    return (
-        f"the {split} split of {token_set.name} has {data.tokens(split):,} tokens, one window of "
-        f"{options.seq_len:,} needs {windows.width:,}. Set a smaller seq_len (at most "
-        f"{max(max(map(len, ranges)) - windows.shift, 0):,}) or use more text"
-    )
 
 
 def _open(

@@ -22,7 +22,7 @@ from training.device import may_have_gpu
 from training.evaluation import evaluation_windows
 
 if TYPE_CHECKING:
-    from data_loading import Data
+    from data_loading import BatchOptions, Data
 
 ADAM_STATE_COPIES = 3
 """A checkpoint holds the weights and two moments of each, in fp32."""
@@ -151,10 +151,12 @@ class Plan:
                 f"{self.data['tokenizer']} of {self.vocab_size:,} ids"
             )
         test, floor = self.data["test_tokens"], self.data["floor_loss"]
+        packed = self.data.get("packing_efficiency")
         return (
             f"{self.data['path']}: {format_count(self.data['tokens'])} tokens, "
             f"{format_count(self.data['train_tokens'])} train, {format_count(self.data['val_tokens'])} val, "
             + (f"{format_count(test)} test, " if test else "")
+            + (f"windows {packed['train']:.1%} full of documents, " if packed else "")
             + f"tokenizer {self.data['tokenizer']} of {self.vocab_size:,} ids"
             + (f", floor of the val loss {floor:.4f}" if floor is not None else "")
         )
@@ -266,35 +268,40 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
     )
 
 
-def _train_windows(config: Config, data: Data) -> int:
-    """Windows of an epoch."""
+def _options(config: Config, split: str) -> BatchOptions:
+    """What the batches of a split are."""
     from data_loading import BatchOptions
 
+    if split != "train":
+        return BatchOptions.held_out(config.dataset, config.training.seq_len)
     step_windows = experiment_utils.effective_batch(config.training)
-    options = BatchOptions.of(config.dataset, config.training.seq_len, step_windows)
-    return options.count(data.train_ranges)
+    return BatchOptions.of(config.dataset, config.training.seq_len, step_windows)
+
+
+def _train_windows(config: Config, data: Data) -> int:
+    """Windows of an epoch."""
+    return _options(config, "train").count(data, "train")
 
 
 def _describe(config: Config, data: Data) -> dict[str, Any]:
     from data_loading import floor_loss
 
-    seq_len, shift = config.training.seq_len, config.dataset.shift
     if not data.is_counted:
         return {**data.describe(), "train_windows": None, "val_windows": None, "floor_loss": None}
-    windows = {split: data.windows(split, seq_len, shift) for split in data.splits}
-    windows["train"] = _train_windows(config, data)
-    floor = floor_loss(
-        data,
-        eval_tokens=config.training.eval_tokens,
-        seq_len=seq_len,
-        shift=shift,
-        masked=config.dataset.documents == "masked",
-    )
-    return {
-        **data.describe(),
-        **{f"{split}_windows": count for split, count in windows.items()},
-        "floor_loss": floor,
-    }
+    windows = {f"{split}_windows": _options(config, split).count(data, split) for split in data.splits}
+    packings = {split: _options(config, split).packing(data, split) for split in data.splits}
+    full = {split: packing.efficiency for split, packing in packings.items() if packing is not None}
+    packed = {"packing_efficiency": full} if full else {}
+    documents, floor = config.dataset.documents, None
+    if documents != "separate":  # of whose rows nobody has worked it out
+        floor = floor_loss(
+            data,
+            eval_tokens=config.training.eval_tokens,
+            seq_len=config.training.seq_len,
+            shift=config.dataset.shift,
+            masked=documents == "masked",
+        )
+    return {**data.describe(), **windows, **packed, "floor_loss": floor}
 
 
 def _needs(config: Config, missing: Any) -> Iterator[str]:
@@ -320,6 +327,15 @@ def _problems_with_place(config: Config) -> list[Problem]:
 
 def _problems_with_data(config: Config, data: Data) -> list[Problem]:
     seq_len, shift = config.training.seq_len, config.dataset.shift
+    if config.dataset.documents == "separate":
+        from data_loading.batch_options import too_short
+
+        options = {split: _options(config, split) for split in data.splits}
+        return [
+            Problem("dataset.documents", too_short(data, split, of_split))
+            for split, of_split in options.items()
+            if not of_split.count(data, split)
+        ]
     problems = [
         Problem(
             "training.seq_len",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from data_loading.readers.extents import Extents
-from data_loading.readers.reader import Reader
+from data_loading.readers.reader import Reader, elements
 from data_loading.readers.residency import Residency
 from data_loading.readers.unchanged import Unchanged
 
@@ -42,6 +42,31 @@ class MappedReader(Reader):
         if self._residency is not None and self._residency.is_exceeded(len(starts), found.nbytes):
             self.release()
         return found
+
+    def gather_spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        size = self.extents.dtype.itemsize
+        buffers, offsets, counts = self._cut_at_runs(starts, lengths)
+        if (offsets % size).any():
+            return super().gather_spans(starts, lengths)
+        read = np.unique(buffers).tolist()
+        if len(read) == 1:
+            found = self._tokens(read[0])[elements(offsets // size, counts)]
+        else:
+            found = np.empty(lengths.sum(), self.extents.dtype)
+            places = np.cumsum(counts) - counts
+            for buffer in read:
+                here = np.flatnonzero(buffers == buffer)
+                tokens = self._tokens(buffer)[elements(offsets[here] // size, counts[here])]
+                found[elements(places[here], counts[here])] = tokens
+        if self._residency is not None and self._residency.is_exceeded(len(starts), found.nbytes):
+            self.release()
+        return found
+
+    def _tokens(self, buffer: int) -> np.ndarray:
+        """A buffer as tokens; what is behind the last whole one is left out."""
+        self._unchanged.check(buffer)
+        data = self.extents.buffers[buffer]
+        return data[: len(data) - len(data) % self.extents.dtype.itemsize].view(self.extents.dtype)
 
     def release(self) -> None:
         """Unmap the pages that were read; the next read maps them again from the page cache."""

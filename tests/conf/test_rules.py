@@ -130,7 +130,10 @@ def test_each_split_is_given_once(given: dict[str, Any], wrong: list[str]) -> No
     ("given", "wrong"),
     [({"windows": "shifted", "stride": 5, "shift": 2}, ["dataset.stride", "dataset.shift"]),
      ({"stride": 5, "shift": 2, "order": "shuffled_blocks"}, []), ({"windows": "streams"}, []),
-     ({"windows": "streams", "order": "shuffled_blocks"}, ["dataset.order"])],
+     ({"windows": "streams", "order": "shuffled_blocks"}, ["dataset.order"]),
+     ({"windows": "streams", "documents": "separate"}, ["dataset.documents"]),
+     ({"documents": "separate", "stride": 5}, ["dataset.stride"]),
+     ({"documents": "separate", "shift": 2, "order": "shuffled_blocks"}, [])],
 )  # fmt: skip
 def test_windows_are_of_one_kind(given: dict[str, Any], wrong: list[str]) -> None:
     assert list(problems(dataset=given)) == wrong
