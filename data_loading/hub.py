@@ -117,7 +117,8 @@ def check_reachable(what: str) -> None:
 
 ELSEWHERE = (
     "Without network: fetch the dataset elsewhere (hf download ORG/NAME --repo-type dataset --local-dir "
-    "FOLDER, or save_to_disk of the package datasets) and give that folder"
+    "FOLDER), copy the folder here, and give hf://./FOLDER; of one that save_to_disk wrote make a token set: "
+    "python pretokenize_dataset.py FOLDER"
 )
 
 

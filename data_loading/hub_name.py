@@ -75,6 +75,11 @@ def _folder(argument: str, text: str) -> HubName:
         path = Path(stem)
     if not path.is_dir():
         raise UserError(f"{argument}: no such folder. Expected {EXPECTED}")
+    if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        raise UserError(
+            f"{argument} was written by save_to_disk, which is no layout of the hub. Make a token set of it: "
+            f"python pretokenize_dataset.py {path} --output Datasets/{path.name}.npy"
+        )
     return HubName(str(path.resolve()), config)
 
 

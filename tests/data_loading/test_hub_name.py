@@ -49,6 +49,9 @@ def test_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse("hf://./with:colon").short == "with:colon"
     with pytest.raises(UserError, match=r"hf://./none: no such folder"):
         parse("hf://./none")
+    (folder / "dataset_dict.json").write_text("{}")
+    with pytest.raises(UserError, match=r"written by save_to_disk.*python pretokenize_dataset.py"):
+        parse("hf://./with:colon")
 
 
 def test_a_configuration_given_twice() -> None:
