@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from conf.errors import Problem
+from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config
 
 BUDGETS = ("max_tokens", "max_steps", "tokens_per_param")
@@ -310,6 +311,10 @@ RULES = (
     Rule(
         tuple(f"dataset.{name}" for name in ("windows", "documents", "stride", "shift", "order")),
         windows_of_one_kind,
+    ),
+    Rule(
+        tuple(f"dataset.{name}" for name in KEYS_OF_A_MIXTURE),
+        whole_mixture,
     ),
     Rule(("dataset.max_resident", "dataset.reader"), bound_of_a_map),
     Rule(

@@ -92,15 +92,23 @@ class Dataset:
     name: str = key("stdlib", "name of the dataset", kind="name")
     source: str = key(
         "text",
-        "text: a file; stdlib: Python's own source code; hf: files here, else streamed from the hub",
-        choices=("text", "stdlib", "hf"),
+        "text: a file; stdlib: Python's own source code; hf: files here, else streamed from the hub; mix: "
+        "several of these",
+        choices=("text", "stdlib", "hf", "mix"),
     )
     path: str | None = key(
         None,
-        ".txt or .npy, hf://ORG/NAME, synthetic:KIND:VOCAB:TOKENS:SEED; null: Datasets/NAME*.txt or .npy",
+        ".txt, .npy, tokens of another program, hf://ORG/NAME, or synthetic:KIND:VOCAB:TOKENS:SEED; null: "
+        "Datasets/NAME*.txt or .npy",
         kind="path",
     )
     val_path: str | None = key(None, ".txt or .npy held out as val; null: a part of path", kind="path")
+    dtype: str = key(
+        AUTO,
+        "of raw ids from another program that nothing else tells of",
+        choices=(AUTO, "uint16", "uint32", "int32", "int64"),
+        as_before=AUTO,
+    )
     val_fraction: float = key(0.1, "share of the tokens held out as val", above=0, below=1)
     val_tokens: int | None = key(
         None, "held out as val; null: val_fraction", kind="count", at_least=1, as_before=None
@@ -110,6 +118,22 @@ class Dataset:
     )
     test_tokens: int | None = key(
         None, "held out as test; null: test_fraction", kind="count", at_least=1, as_before=None
+    )
+    sources: list[str] = key(
+        [], "of dataset=mix: what dataset= or dataset.path= takes, for example [c4,Datasets/code.npy]"
+    )
+    weights: list[str] = key(
+        [], "of dataset=mix: shares of the sources in any prefix, for example [0.7,0.3]", as_before=[]
+    )
+    curriculum: list[str] = key(
+        [], "of dataset=mix: other weights from a token count on: [0.2+0.8@100M,0.1+0.9@1B]", as_before=[]
+    )
+    when_dry: str = key(
+        "stop",
+        "of dataset=mix, where all of a source was read: stop: the budget must end by then; repeat: it is "
+        "read again; rebalance: the others go on with their weights scaled up",
+        choices=("stop", "repeat", "rebalance"),
+        as_before="stop",
     )
     windows: str = key(
         "plain",

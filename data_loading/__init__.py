@@ -24,8 +24,13 @@ if TYPE_CHECKING:
     from data_loading.lookup import load_tokenizer as load_tokenizer
     from data_loading.lookup import tokenizer_spec as tokenizer_spec
     from data_loading.materializing import materialize as materialize
+    from data_loading.mixture.data import MixedData as MixedData
+    from data_loading.mixture.data import prepare_run as prepare_run
+    from data_loading.mixture.dataset import StreamingMixture as StreamingMixture
     from data_loading.open_split import open_held_out as open_held_out
     from data_loading.open_split import open_train as open_train
+    from data_loading.open_split import train_schedule as train_schedule
+    from data_loading.open_split import train_windows as train_windows
     from data_loading.opening import open_tokens as open_tokens
     from data_loading.prepare import prepare_data as prepare_data
     from data_loading.pretokenizer.job import pretokenize as pretokenize
@@ -41,9 +46,11 @@ _PLACES = {
     "Description": "catalogue",
     "HubStream": "hub_stream",
     "Loader": "loader",
+    "MixedData": "mixture.data",
     "NotTokenized": "data",
     "StreamLoader": "hub_loader",
     "StreamingDataset": "streaming",
+    "StreamingMixture": "mixture.dataset",
     "TokenSet": "token_set",
     "Tokenizer": "tokenizer",
     "Tokens": "tokens",
@@ -57,8 +64,11 @@ _PLACES = {
     "open_tokens": "opening",
     "open_train": "open_split",
     "prepare_data": "prepare",
+    "prepare_run": "mixture.data",
     "pretokenize": "pretokenizer.job",
     "tokenizer_spec": "lookup",
+    "train_schedule": "open_split",
+    "train_windows": "open_split",
 }
 
 __all__ = list(_PLACES)

@@ -9,7 +9,7 @@ import sys
 
 from conf import UserError
 
-COMMANDS = ("list", "show", "materialize")
+COMMANDS = ("list", "show", "materialize", "bench")
 """Each is a module data_loading/NAME_command.py with `add_parser(subparsers)` and `run(arguments) -> int`."""
 
 

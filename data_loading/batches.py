@@ -66,6 +66,24 @@ class Batches(abc.ABC):
             for name, first in batches[0].items()
         }
 
+    def interleave(self, batches: Sequence[Batch], rows: Sequence[np.ndarray]) -> Batch:
+        """One batch of several: row k of batch i stands at rows[i][k] (int64), each row once.
+
+        In NumPy: threads of torch wait for each other where the cores have other work.
+        """
+        import torch
+
+        made = {}
+        for name, first in batches[0].items():
+            if not first.dim():
+                made[name] = first
+                continue
+            values = np.empty((sum(map(len, rows)), *first.shape[1:]), first.numpy().dtype)
+            for batch, places in zip(batches, rows, strict=True):
+                values[places] = batch[name].numpy()
+            made[name] = torch.from_numpy(values)
+        return made
+
     @abc.abstractmethod
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
         """The batch of these windows (int64), which stand at these positions of an epoch."""
@@ -88,8 +106,18 @@ class DocumentBatches(Batches):
     """Whose documents are told apart by position_ids and cu_seqlens."""
 
     def join(self, batches: Sequence[Batch]) -> Batch:
-        joined = super().join([{k: v for k, v in batch.items() if k != "cu_seqlens"} for batch in batches])
-        return {**joined, "cu_seqlens": cumulative_lengths((joined["position_ids"] == 0).numpy())}
+        return _with_borders(super().join([_without_borders(batch) for batch in batches]))
+
+    def interleave(self, batches: Sequence[Batch], rows: Sequence[np.ndarray]) -> Batch:
+        return _with_borders(super().interleave([_without_borders(batch) for batch in batches], rows))
+
+
+def _without_borders(batch: Batch) -> Batch:
+    return {name: values for name, values in batch.items() if name != "cu_seqlens"}
+
+
+def _with_borders(batch: Batch) -> Batch:
+    return {**batch, "cu_seqlens": cumulative_lengths((batch["position_ids"] == 0).numpy())}
 
 
 class Plain(WindowBatches):

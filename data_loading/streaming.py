@@ -163,7 +163,7 @@ class StreamingDataset:
 
         input_ids and labels are views of one tensor: labels[:, t] is the token after input_ids[:, t].
         """
-        return self._batches.read(self._reader, self.window_at(indices, self.epoch), self.epoch, indices)
+        return self.read_at(self.epoch, indices)
 
     @staticmethod
     def collate(batch: Batch) -> Batch:
@@ -183,7 +183,10 @@ class StreamingDataset:
 
     def read(self, epoch: int, start: int, stop: int) -> Batch:
         """The batch of the positions start to stop of an epoch."""
-        positions = range(start, stop)
+        return self.read_at(epoch, range(start, stop))
+
+    def read_at(self, epoch: int, positions: Sequence[int] | np.ndarray) -> Batch:
+        """The batch of these positions of an epoch; those of a range cost least."""
         return self._batches.read(self._reader, self.window_at(positions, epoch), epoch, positions)
 
     def will_need(self, epoch: int, start: int, stop: int) -> None:
@@ -194,6 +197,21 @@ class StreamingDataset:
     def join(self, batches: Sequence[Batch]) -> Batch:
         """One batch of several, in their order."""
         return self._batches.join(batches)
+
+    def interleave(self, batches: Sequence[Batch], rows: Sequence[np.ndarray]) -> Batch:
+        """One batch of several: row k of batch i stands at rows[i][k] (int64)."""
+        return self._batches.interleave(batches, rows)
+
+    @property
+    def kind(self) -> str:
+        """Of its batches."""
+        return self._batches.kind
+
+    @property
+    def form(self) -> str:
+        """What batches have to share to be joined."""
+        shared = ", shared by all ranks" if self.ranks == "shared" else ""
+        return f"{self.kind} windows of {self.seq_len}, shift {self._batches.windows.shift}{shared}"
 
     def loader(
         self,
