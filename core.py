@@ -40,7 +40,7 @@ from training.loop import (
 from training.progress import NonFinite, Progress
 
 if TYPE_CHECKING:
-    from data_loading import Data, MixedData, StreamingDataset, StreamingMixture
+    from data_loading import Data, HubStream, MixedData, StreamingDataset, StreamingMixture
     from models import LanguageModel
     from training.device import Device
     from training.evaluation import HeldOut
@@ -197,8 +197,22 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
     return Run(folder, config, plan, device, loss_chunk, status, interrupt)
 
 
-def _tell_data(plan: Plan, train_set: StreamingDataset | StreamingMixture, val_sets: list[HeldOut]) -> None:
+def _tell_data(
+    plan: Plan, train_set: StreamingDataset | StreamingMixture | HubStream, val_sets: list[HeldOut]
+) -> None:
+    from data_loading import HubStream
+
     facts = plan.data or {}
+    if isinstance(train_set, HubStream):
+        log.info(
+            "%s at %s: streamed with tokenizer %s; val %s of %s",
+            facts["path"],
+            train_set.revision[:12],
+            facts["tokenizer"],
+            counted(sum(len(val.dataset) for val in val_sets), "sequence"),
+            train_set.seq_len,
+        )
+        return
     full = train_set.packing_efficiency
     log.info("%s: %s on disk, %s", facts["path"], format_bytes(facts["file_bytes"]), train_set.reader)
     log.info(
@@ -237,6 +251,10 @@ def _with_first_ready(batches: Iterator[Batch]) -> Iterator[Batch]:
     def ready() -> Iterator[Batch]:
         yield first
         yield from batches
+        raise UserError(
+            "the training data have ended before the budget did. Read them again from their beginning with "
+            "dataset.repeat=true, or set a smaller budget"
+        )
 
     return ready()
 
@@ -267,7 +285,7 @@ def _bigram_loss(config: Config, data: Data | MixedData) -> float | None:
     from data_loading import Data, bigram_loss
 
     plain_labels = (config.dataset.shift, config.dataset.documents) == (1, "across")
-    if not isinstance(data, Data) or data.vocab_size > 1024 or not plain_labels:
+    if not isinstance(data, Data) or not data.is_counted or data.vocab_size > 1024 or not plain_labels:
         return None
     return bigram_loss(data, eval_tokens=config.training.eval_tokens, seq_len=config.training.seq_len)
 

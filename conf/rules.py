@@ -233,6 +233,34 @@ def windows_of_one_kind(config: Config) -> list[Problem]:
     return problems
 
 
+def only_of_the_hub(config: Config) -> list[Problem]:
+    """What says something of hf:// is given with it."""
+    dataset = config.dataset
+    is_hub = dataset.source == "hf" or (dataset.path or "").startswith("hf://")
+    given = {
+        "hub_split": dataset.hub_split != "train",
+        "text_field": dataset.text_field is not None,
+        "materialize": dataset.materialize,
+        "materialize_tokens": dataset.materialize_tokens is not None,
+    }
+    problems = [
+        Problem(
+            f"dataset.{name}",
+            "it is of datasets of the hub, and this is none (dataset.path=hf://ORG/NAME). Take it away",
+        )
+        for name, is_given in given.items()
+        if is_given and not is_hub
+    ]
+    if is_hub and dataset.materialize_tokens is not None and not dataset.materialize:
+        problems.append(
+            Problem(
+                "dataset.materialize_tokens",
+                "a stream is read as far as the budget needs. Take it away, or add dataset.materialize=true",
+            )
+        )
+    return problems
+
+
 def one_line_separator(config: Config) -> list[Problem]:
     """The document separator is one line that is not empty."""
     separator = config.dataset.document_separator
@@ -289,6 +317,13 @@ RULES = (
         whole_mixture,
     ),
     Rule(("dataset.max_resident", "dataset.reader"), bound_of_a_map),
+    Rule(
+        tuple(
+            f"dataset.{name}"
+            for name in ("source", "path", "hub_split", "text_field", "materialize", "materialize_tokens")
+        ),
+        only_of_the_hub,
+    ),
     Rule(
         tuple(f"dataset.{name}" for name in ("path", "reader", "max_resident", "verify", "documents")),
         files_of_computed_tokens,

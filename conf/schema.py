@@ -92,12 +92,13 @@ class Dataset:
     name: str = key("stdlib", "name of the dataset", kind="name")
     source: str = key(
         "text",
-        "text: a file; stdlib: Python's own source code; mix: several of these",
-        choices=("text", "stdlib", "mix"),
+        "text: a file; stdlib: Python's own source code; hf: files here, else streamed from the hub; mix: "
+        "several of these",
+        choices=("text", "stdlib", "hf", "mix"),
     )
     path: str | None = key(
         None,
-        ".txt, .npy, tokens of another program, or synthetic:KIND:VOCAB:TOKENS:SEED; null: "
+        ".txt, .npy, tokens of another program, hf://ORG/NAME, or synthetic:KIND:VOCAB:TOKENS:SEED; null: "
         "Datasets/NAME*.txt or .npy",
         kind="path",
     )
@@ -168,6 +169,17 @@ class Dataset:
         "checksums; set: once, when a set is first opened; blocks: each block again before its first use",
         choices=("set", "blocks"),
         as_before="set",
+    )
+    hub_split: str = key("train", "of hf://, that is trained on", as_before="train")
+    text_field: str | None = key(None, "of hf://, that holds the text; null: text", as_before=None)
+    buffer_windows: int = key(
+        1024, "of hf:// that is streamed: windows that one is drawn from", at_least=1, as_before=1024
+    )
+    materialize: bool = key(
+        False, "hf:// is tokenized into Datasets/ once, and read as a token set", as_before=False
+    )
+    materialize_tokens: int | None = key(
+        None, "how many of it; null: all", kind="count", at_least=1, as_before=None
     )
     ranks: str = key(
         "distinct",

@@ -1,4 +1,4 @@
-"""`python -m data_loading COMMAND`: how fast a set is read."""
+"""`python -m data_loading COMMAND`: what there is, what is in it, and how fast it is read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 from conf import UserError
 
-COMMANDS = ("bench",)
+COMMANDS = ("list", "show", "materialize", "bench")
 """Each is a module data_loading/NAME_command.py with `add_parser(subparsers)` and `run(arguments) -> int`."""
 
 
@@ -17,7 +17,7 @@ def parser() -> argparse.ArgumentParser:
     """What a user may type."""
     result = argparse.ArgumentParser(
         prog="python -m data_loading",
-        description="Token sets, without a run.",
+        description="Datasets: which there are, and what a run would read of one.",
         epilog="exit status: 0 done, 1 our failure, 2 the input cannot be used, 130 interrupted",
     )
     subparsers = result.add_subparsers(metavar="COMMAND", required=True)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from conf import AUTO, UserError, schema
 from data_loading.foreign.foreign_set import open_foreign
 from data_loading.foreign.layout import Asked
 from data_loading.foreign.sides import foreign_paths, open_sides, refuse_dtype
+from data_loading.hub_name import PREFIX as HUB
 from data_loading.ids_alone import ids_of, open_ids_alone
 from data_loading.ids_tokenizer import IDS
 from data_loading.locate import DEFAULT_FOLDER, Place, foreign_at, locate
@@ -45,12 +46,14 @@ _COMPARED_IDS = 1 << 22
 class NotTokenized(UserError):
     """There is a text, but no token file yet. command: what makes one, with ids below vocab_size."""
 
-    def __init__(self, text_path: Path, text_bytes: int, command: str, vocab_size: int | None = None) -> None:
+    def __init__(
+        self, text_path: Path | str, text_bytes: int | None, command: str, vocab_size: int | None = None
+    ) -> None:
+        """text_bytes: None where nothing says."""
         self.text_path, self.text_bytes, self.command = text_path, text_bytes, command
         self.vocab_size = vocab_size
-        super().__init__(
-            f"{text_path} ({text_bytes / 1e6:,.1f} MB) is not tokenized yet. Tokenize it once: {command}"
-        )
+        size = "" if text_bytes is None else f" ({text_bytes / 1e6:,.1f} MB)"
+        super().__init__(f"{text_path}{size} is not tokenized yet. Tokenize it once: {command}")
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,11 @@ class Data:
     """Tokens of a run. Ranges are token indices into their set, ascending; where val is a part of train
     they are disjoint ranges of the same set.
 
-    fingerprint: of both sets and the vocabulary; independent of paths.
+    fingerprint: of both sets and the vocabulary; independent of paths. is_counted: whether it is known how
+    many tokens there are; of a stream it is not.
     """
 
+    is_counted: ClassVar[bool] = True
     train: Tokens
     train_ranges: tuple[range, ...]
     val: Tokens
@@ -149,6 +154,13 @@ def prepare_data(
         NotTokenized: there is only text, and it is not to be tokenized now.
         UserError: nothing found, or what was found does not fit the text, the tokenizer or itself.
     """
+    if is_of_hub(dataset):
+        from data_loading.hub_data import settle_hub
+
+        found = settle_hub(dataset, tokenizer, tokenize=tokenize, log=log, versions=versions)
+        if isinstance(found, Data):
+            return found
+        dataset = found
     loaded, has_uri = None, dataset.path is not None and scheme_of(dataset.path) is not None
     foreign = (None, None) if has_uri and dataset.dtype == AUTO else foreign_paths(dataset)
     if tokenizer.name != IDS and (has_uri or any(foreign)):
@@ -198,6 +210,11 @@ def _of_uris(train: str, val: str | None, vocab_size: int | None) -> list[Tokens
             "as URIs, or leave val_path out: then a part of the training tokens is held out"
         )
     return [open_uri(uri, vocab_size) for uri in (train, val) if uri is not None]
+
+
+def is_of_hub(dataset: schema.Dataset) -> bool:
+    """Whether it may be read from the hub: its path is `hf://...`, or it has none and is known there."""
+    return dataset.source == "hf" or (dataset.path or "").startswith(HUB)
 
 
 def shares(dataset: schema.Dataset) -> tuple[Share, Share]:

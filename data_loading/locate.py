@@ -10,6 +10,7 @@ from conf import AUTO, UserError
 from conf.schema import Dataset
 from data_loading.foreign.recognize import is_foreign, known_formats
 from data_loading.npy import is_npy
+from data_loading.registry import REGISTRY
 from data_loading.set_files import SetFiles, settle
 
 DEFAULT_FOLDER = Path("Datasets")
@@ -19,6 +20,10 @@ TEXT_SUFFIXES = (".txt",)
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 TABLE_SUFFIXES = (".parquet", ".arrow")
 COMPRESSED_SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
+
+
+class NothingThere(UserError):
+    """No file has the name of the dataset."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,7 @@ def _by_name(name: str) -> tuple[Place, Place | None]:
         _stem(path).name
         for path in (DEFAULT_FOLDER.iterdir() if DEFAULT_FOLDER.is_dir() else ())
         if path.name.startswith(name)
+        and not _is_of_another(path.name, name)
         and not path.name.endswith(".docs.npy")
         and (path.is_file() if path.name.endswith((".txt", ".npy")) else _is_set(path))
     }
@@ -181,12 +187,23 @@ def _by_name(name: str) -> tuple[Place, Place | None]:
             f"dataset={name}: more than one thing it could be: {', '.join(files)}. Say which: "
             "dataset.path=FILE"
         )
-    raise UserError(
+    raise NothingThere(
         f"dataset={name}: nothing found for it. Its text should lie in {DEFAULT_FOLDER}/{name}*.txt (or "
         f"tokens in {DEFAULT_FOLDER}/{name}*.npy) below {Path.cwd()}; or say dataset.path=FILE. To "
         "tokenize a text from elsewhere: python pretokenize_dataset.py TEXT --output "
         f"{DEFAULT_FOLDER}/{name}.npy"
+        + (
+            ". From the hub: dataset.source=hf streams it, with dataset.materialize=true it is tokenized "
+            f"into {DEFAULT_FOLDER}/ first (python -m data_loading materialize {name})"
+            if name in REGISTRY
+            else ""
+        )
     )
+
+
+def _is_of_another(file: str, name: str) -> bool:
+    """Whether a file belongs to a known dataset whose name only begins so: fineweb-edu is no fineweb."""
+    return any(known != name and known.startswith(name) and file.startswith(known) for known in REGISTRY)
 
 
 def _is_set(folder: Path) -> bool:

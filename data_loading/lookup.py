@@ -166,9 +166,9 @@ def _from_hub(repo: str) -> Path | str:
 
     if constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set"
-    unreachable = _unreachable(constants.ENDPOINT)
-    if unreachable:
-        return unreachable
+    problem = unreachable(constants.ENDPOINT)
+    if problem:
+        return problem
     log.info("fetching tokenizer %s from %s", repo, constants.ENDPOINT)
     try:
         folder = Path(snapshot_download(repo, allow_patterns=_FETCHED, etag_timeout=HUB_TIMEOUT_S))
@@ -180,7 +180,7 @@ def _from_hub(repo: str) -> Path | str:
     return folder if holds_tokenizer(folder) else f"{constants.ENDPOINT}/{repo} has no tokenizer files"
 
 
-def _unreachable(endpoint: str) -> str | None:
+def unreachable(endpoint: str) -> str | None:
     """Why the hub cannot be reached, in seconds: its own client retries for half a minute."""
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from conf.schema import Dataset
 from data_loading.batch_options import BatchOptions
 from data_loading.data import Data
+from data_loading.hub_stream import HubStream
 from data_loading.mixture.data import MixedData
 from data_loading.mixture.dataset import StreamingMixture, schedule_of
 from data_loading.mixture.schedule import Schedule
@@ -13,7 +14,7 @@ from data_loading.streaming import StreamingDataset
 
 def open_train(
     data: Data | MixedData, dataset: Dataset, seq_len: int, seed: int, step_windows: int
-) -> StreamingDataset | StreamingMixture:
+) -> StreamingDataset | StreamingMixture | HubStream:
     """What a run trains on. step_windows: of an optimizer step, over all ranks and micro-batches.
 
     Raises:
@@ -26,6 +27,11 @@ def open_train(
         }
         curriculum = {tokens: shares for tokens, shares in data.shares.items() if tokens}
         return StreamingMixture(sources, data.weights, curriculum=curriculum, when_dry=data.when_dry)
+    if not data.is_counted:
+        from data_loading.hub_data import StreamData
+
+        assert isinstance(data, StreamData)
+        return data.train_stream(dataset, seq_len, seed)
     return open_train_of(data, dataset, seq_len, seed, step_windows)
 
 

@@ -10,6 +10,7 @@ from conf import AUTO, UserError
 from data_loading.tokens import Tokens
 
 SCHEMES: dict[str, str] = {
+    "hf": "data_loading.open_hub",
     "synthetic": "data_loading.synthetic.synthetic_set",
 }
 """Scheme of a URI to the module that opens such: `open_uri(uri, vocab_size) -> Tokens`."""

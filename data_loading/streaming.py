@@ -16,6 +16,7 @@ from conf import AUTO, UserError
 from data_loading.batch_options import BatchOptions, too_short
 from data_loading.batches import NO_ROWS
 from data_loading.data import Data, open_for_reading, split_data
+from data_loading.hub_name import PREFIX as HUB
 from data_loading.orders import DEFAULT_BLOCK_WINDOWS
 from data_loading.packing.index import Packing
 from data_loading.readers.choose import ReaderOptions
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import torch
 
     from data_loading.loader import Loader
+    from data_loading.tokenizer import Tokenizer
 
     Batch = dict[str, torch.Tensor]
 
@@ -40,7 +42,17 @@ class StreamingDataset:
     `ds[i]` and `ds.__getitems__(indices)` give the windows at these positions of the current epoch.
     With a torch DataLoader of your own, pass `collate_fn=StreamingDataset.collate`. `reader` says in a
     line how the tokens are read, and why so.
+
+    Of `hf://...` the train split is streamed: that is a `HubStream`, whose loader has the same face.
     """
+
+    def __new__(cls, source: Any = None, *args: Any, **options: Any) -> Any:
+        split = args[0] if args else options.get("split", "train")
+        if split == "train" and isinstance(source, str) and source.startswith(HUB):
+            from data_loading.open_hub import open_stream
+
+            return open_stream(source, *args, **options)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -61,6 +73,7 @@ class StreamingDataset:
         reader: str = AUTO,
         max_resident_bytes: int | None = None,
         verify: str = "set",
+        tokenizer: str | Tokenizer | None = None,
         ranks: str = "distinct",
     ) -> None:
         """source: tokens, or where they are: X.npy, X.txt with X.npy beside it, X, a URI; or prepared data,
@@ -76,7 +89,8 @@ class StreamingDataset:
 
         reader: mmap, pread, memory, or auto, which looks at files, disk and cluster; the bytes are the same.
         max_resident_bytes: of what mmap adds to RSS. verify: set: checksums once, when a set is first
-        opened; blocks: each block again before its first use in this process.
+        opened; blocks: each block again before its first use in this process. tokenizer: of `hf://...`
+        (gpt2); tokens have been made with one.
 
         ranks: distinct: each reads its own part of a step; shared: all read the same windows.
 
@@ -86,7 +100,7 @@ class StreamingDataset:
         """
         options = BatchOptions(seq_len, windows, stride, shift, step_windows, documents)
         options.check()
-        data = source if isinstance(source, Data) else _open(source, val, test)
+        data = source if isinstance(source, Data) else _open(source, val, test, tokenizer)
         _, ranges = data.ranges_of(split)
         self.data, self.split, self.seq_len = data, split, seq_len
         self._epoch = SharedNumber(0)
@@ -227,7 +241,15 @@ class StreamingDataset:
         self._open_reader()
 
 
-def _open(source: str | Path | Tokens, val: Share | None, test: Share) -> Data:
+def _open(
+    source: str | Path | Tokens, val: Share | None, test: Share, tokenizer: str | Tokenizer | None
+) -> Data:
+    if isinstance(source, str) and source.startswith(HUB):
+        from data_loading.open_hub import held_out_data, open_stream
+
+        return held_out_data(open_stream(source, "val", val=val, test=test, tokenizer=tokenizer))
+    if tokenizer is not None:
+        raise UserError(f"tokenizer: {source} holds tokens already; a tokenizer is for hf://...")
     if isinstance(source, Tokens):
         return split_data(source, None, None, val, test)
     return open_for_reading(str(source), val, test)

@@ -67,12 +67,14 @@ def _begun_before(plan: Plan, config: Config, prepare: Callable[..., Data | Mixe
         except (KeyError, UserError):  # damaged, or what it read is no longer there
             continue
         if earlier.folder == status.parent:
+            tokens = earlier.data["tokens"] if earlier.data else 0
             log.info(
-                "%s has grown; %s is not done and goes on with the %s tokens that it began with. For a new "
-                "run on all of them: study.name=NAME",
+                "%s has %s; %s is not done and goes on with the %s that it began with. For a new run on all "
+                "of it: study.name=NAME",
                 data["path"],
+                "changed" if tokens is None else "grown",
                 earlier.folder.name,
-                format_count(earlier.data["tokens"] if earlier.data else 0),
+                f"commit {versions[0][:12]}" if tokens is None else f"{format_count(tokens)} tokens",
             )
             return earlier
     return None

@@ -20,7 +20,7 @@ from training.plan import Plan
 if TYPE_CHECKING:
     import torch
 
-    from data_loading import Data, Loader, MixedData
+    from data_loading import Data, Loader, MixedData, StreamLoader
     from models import LanguageModel
     from training.checkpoints import Checkpoints
     from training.device import Device
@@ -85,7 +85,7 @@ def restore_newest(
     checkpoints: Checkpoints,
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
-    loader: Loader,
+    loader: Loader | StreamLoader,
 ) -> None:
     """Go on from the newest whole checkpoint, if there is one; evaluations after it are dropped."""
     from training.metrics import cut_evaluations
@@ -242,7 +242,7 @@ def save_checkpoint(
     checkpoints: Checkpoints,
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
-    loader: Loader,
+    loader: Loader | StreamLoader,
 ) -> None:
     """Put this step on the disk."""
     from training.state import capture

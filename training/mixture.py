@@ -11,7 +11,7 @@ from conf.proportions import parse_milestone, parse_weights, weight_text
 from conf.quantities import format_count
 
 if TYPE_CHECKING:
-    from data_loading import Data, MixedData, StreamingDataset, StreamingMixture
+    from data_loading import Data, HubStream, MixedData, StreamingDataset, StreamingMixture
     from experiment_utils import Budget
 
 
@@ -107,7 +107,7 @@ def mean_floor(config: Config, data: Data | MixedData) -> float | None:
 
 
 def tokens_read(
-    train_set: StreamingDataset | StreamingMixture, budget: Budget
+    train_set: StreamingDataset | StreamingMixture | HubStream, budget: Budget
 ) -> Callable[[int], list[int]] | None:
     """Steps to the tokens that they read of each source; None where the data are one set."""
     from data_loading import StreamingMixture

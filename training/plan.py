@@ -98,7 +98,7 @@ class Plan:
     def eval_tokens(self) -> int:
         """Tokens read at each evaluation."""
         training = self.config.training
-        if self.data is None:
+        if self.data is None or self.data["val_windows"] is None:
             return training.eval_tokens
         return sum(
             evaluation_windows(part["val_windows"], training.eval_tokens, training.seq_len) * training.seq_len
@@ -130,7 +130,7 @@ class Plan:
                 "budget",
                 f"{format_count(budget.tokens)} tokens = {counted(budget.steps, 'step')} of "
                 f"{budget.effective_batch} x {training.seq_len}"
-                + (f" (epochs: {budget.epochs:.3g})" if self.data else "")
+                + (f" (epochs: {budget.epochs:.3g})" if self.data and self.data["train_windows"] else "")
                 + f"; {budget.tokens / self.parameters:.3g} tokens a parameter",
             ),
             (
@@ -168,6 +168,12 @@ class Plan:
     def _describe_data(self) -> str:
         if self.data is None:
             return f"{self.text} (not tokenized yet)"
+        if self.data["tokens"] is None:
+            val = self.data["val_path"] or "its first documents"
+            return (
+                f"{self.data['path']}: streamed, how many tokens it has is not known; val: {val}; tokenizer "
+                f"{self.data['tokenizer']} of {self.vocab_size:,} ids"
+            )
         test, floor = self.data["test_tokens"], self.data["floor_loss"]
         packed = self.data.get("packing_efficiency")
         return (
@@ -253,14 +259,15 @@ def _plan(config: Config, data: Data | MixedData | None, missing: Any) -> Plan:
     vocab_size = data.vocab_size if data else missing.vocab_size
     positions = max_positions(config.arch, training.seq_len)
     counted = counts.count_parameters(config.model, config.arch, vocab_size, positions)
-    problems = _problems_with_data(config, data) if data else []
+    is_counted = data is not None and data.is_counted
+    problems = _problems_with_data(config, data) if data and is_counted else []
     if problems:
         raise UserError(*problems)
     budget = experiment_utils.resolve_budget(
         training,
         parameters=counted.total,
-        train_windows=_train_windows(config, data) if data else 0,
-        repeat=repeats(config) or data is None,
+        train_windows=_train_windows(config, data) if data and is_counted else 0,
+        repeat=repeats(config) or not is_counted,
         default_max_tokens=config.dataset.default_max_tokens,
         **(budget_words(config, cast("MixedData", data)) if is_mixture(config) and data else {}),
     )
@@ -306,6 +313,8 @@ def _train_windows(config: Config, data: Data | MixedData) -> int:
 
 
 def _describe(config: Config, data: Data | MixedData, budget: experiment_utils.Budget) -> dict[str, Any]:
+    if not data.is_counted:
+        return {**data.describe(), "train_windows": None, "val_windows": None, "floor_loss": None}
     facts = {**data.describe(), **_windows(config, data.parts), "floor_loss": mean_floor(config, data)}
     if isinstance(facts.get("sources"), list):
         read = source_facts(config, cast("MixedData", data), budget)

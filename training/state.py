@@ -10,12 +10,12 @@ from conf import UserError
 from training.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
-    from data_loading import Loader
+    from data_loading import Loader, StreamLoader
     from models import LanguageModel
 
 
 def capture(
-    model: LanguageModel, optimizer: torch.optim.Optimizer, loader: Loader, **counters: Any
+    model: LanguageModel, optimizer: torch.optim.Optimizer, loader: Loader | StreamLoader, **counters: Any
 ) -> Checkpoint:
     """The state at a step boundary.
 
@@ -38,7 +38,10 @@ def capture(
 
 
 def restore(
-    checkpoint: Checkpoint, model: LanguageModel, optimizer: torch.optim.Optimizer, loader: Loader
+    checkpoint: Checkpoint,
+    model: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    loader: Loader | StreamLoader,
 ) -> None:
     """Make model, optimizer, random numbers and data position those of the checkpoint.
 

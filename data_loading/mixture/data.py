@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from conf import Problem, UserError, schema
 from conf.proportions import parse_milestone, parse_weights, weight_text
@@ -29,6 +29,7 @@ class MixedData:
     on; those from 0 on also weigh the losses on val and test. fingerprint: of all sources in their order.
     """
 
+    is_counted: ClassVar[bool] = True
     names: list[str]
     parts: list[Data]
     shares: dict[int, tuple[Fraction, ...]]
@@ -129,6 +130,11 @@ def prepare_mixture(
         try:
             alone = _alone(dataset, source)
             parts.append(prepare_data(alone, tokenizer, tokenize=tokenize, log=log, versions=kept))
+            if not parts[-1].is_counted:
+                raise UserError(
+                    "a mixture needs to know how many tokens each source has, and a stream's are not known. "
+                    f"Make a token set of it: python -m data_loading materialize {alone.path}"
+                )
         except NotTokenized as error:
             missing = missing or error
         except UserError as error:

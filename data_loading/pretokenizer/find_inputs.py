@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conf import UserError
+from data_loading.hub_name import PREFIX
 from data_loading.locate import JSON_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, bare_name, has_known_suffix
 from data_loading.pretokenizer.byte_files import ByteFile, ByteStream
 from data_loading.pretokenizer.cleaned import Cleaned, check_choice, is_code
 from data_loading.pretokenizer.deduplicated import Deduplicated
 from data_loading.pretokenizer.duplicates import DEFAULT_MEMORY_BYTES, Duplicates
-from data_loading.pretokenizer.hugging_face import DEFAULT_SPLIT, PREFIX, HubDataset, saved_files
+from data_loading.pretokenizer.hugging_face import DEFAULT_SPLIT, HubDataset, saved_files
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.json_lines import TEXT_FIELD, JsonLines, Tolerance
 from data_loading.pretokenizer.longest import LONGEST_BYTES
@@ -182,8 +183,8 @@ def _open_standard_input(options: InputOptions, tolerance: Tolerance) -> Part:
 
 
 def _open_hub(argument: str, options: InputOptions, tolerance: Tolerance) -> Part:
-    split, field = options.split or DEFAULT_SPLIT, options.text_field or TEXT_FIELD
-    return HubDataset(argument, options.subset, split, field, tolerance, options.longest_bytes)
+    split = options.split or DEFAULT_SPLIT
+    return HubDataset(argument, options.subset, split, options.text_field, tolerance, options.longest_bytes)
 
 
 def _files(argument: str, split: str | None) -> list[Path]:

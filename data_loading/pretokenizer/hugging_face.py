@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from conf import UserError
+from data_loading.hub import HUB, Hub, asked, check_package
+from data_loading.hub_name import PREFIX, parse
 from data_loading.pretokenizer.blocks import Chunk, Mark
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES
-from data_loading.pretokenizer.json_lines import TEXT_FIELD, BadLine, Tolerance, text_of
+from data_loading.pretokenizer.json_lines import BadLine, Tolerance, text_of
 from data_loading.pretokenizer.longest import LONGEST_BYTES, too_long
 from data_loading.pretokenizer.source import Pieces, Sample
 from data_loading.set_files import SetFiles
 
-PREFIX = "hf://"
 DEFAULT_SPLIT = "train"
 _SAMPLE_ROWS = 2000
 
@@ -56,40 +56,17 @@ def _read(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and wanted in found else None
 
 
-@dataclass(frozen=True)
-class Hub:
-    """What is asked of the packages: the revision that a name stands for now, and its rows."""
-
-    revision: Callable[[str], str]
-    rows: Callable[[str, str | None, str, str], Iterable[dict[str, Any]]]
-
-
-def _revision(name: str) -> str:
-    from huggingface_hub import HfApi
-
-    return HfApi().dataset_info(name).sha or "unknown"
-
-
-def _rows(name: str, subset: str | None, split: str, revision: str) -> Iterable[dict[str, Any]]:
-    import datasets
-
-    return datasets.load_dataset(name, subset, split=split, revision=revision, streaming=True)
-
-
-HUB = Hub(_revision, _rows)
-
-
 @dataclass
 class HubDataset:
     """A dataset on the hub, streamed. Its content is known by name, revision, subset and split.
 
-    Rows without a value in `text_field` are left out and counted.
+    text_field: None: as the registry has it, or `text`. Rows without a value in it are left out and counted.
     """
 
     argument: str
     subset: str | None = None
     split: str = DEFAULT_SPLIT
-    text_field: str = TEXT_FIELD
+    text_field: str | None = None
     tolerance: Tolerance = field(default_factory=Tolerance)
     longest_bytes: int = LONGEST_BYTES
     hub: Hub = field(default_factory=lambda: HUB)
@@ -101,29 +78,12 @@ class HubDataset:
     _skipped: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self._name = self.argument.removeprefix(PREFIX)
-        if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self._name):
-            raise UserError(f"{self.argument}: expected {PREFIX}ORG/NAME")
-        try:
-            import datasets  # noqa: F401
-        except ImportError:
-            raise UserError(f"{self.argument} needs the package datasets: pip install datasets") from None
-        self._revision = self._asked(lambda: self.hub.revision(self._name))
-        self.options = {"errors": "strict", "text_field": self.text_field}
-
-    def _asked(self, question: Callable[[], Any]) -> Any:
-        """What the hub answers. Whatever goes wrong there is an error of the input."""
-        try:
-            return question()
-        except StopIteration:
-            raise
-        except Exception as error:  # the packages raise all kinds, their own and those of their own parts
-            told = " ".join(str(error).split())[:400] or type(error).__name__
-            raise UserError(
-                f"{self.what} cannot be read: {told}. Check the name, --subset and --split; the hub (or the "
-                "mirror in HF_ENDPOINT) has to be reachable from here. Without network: fetch the dataset "
-                "elsewhere, write it with its save_to_disk, and give that folder"
-            ) from error
+        self._name = parse(self.argument, self.subset)
+        self.subset = self._name.config
+        check_package(self.argument)
+        self._revision = asked(self.what, lambda: self.hub.revision(self._name))
+        self._field = self.text_field or self._name.text_field
+        self.options = {"errors": "strict", "text_field": self._field}
 
     @property
     def what(self) -> str:
@@ -141,11 +101,11 @@ class HubDataset:
                 yield Chunk(text, f"{self.what}, row {row:,}", 0, True, {"row": row, **counts})
 
     def _document(self, found: dict[str, Any], row: int) -> bytes:
-        if found.get(self.text_field, "") is None:
+        if found.get(self._field, "") is None:
             self._nulls += 1
             return b""
         try:
-            text = text_of(found, self.text_field)
+            text = text_of(found, self._field)
             if len(text) > self.longest_bytes:
                 raise too_long(f"{self.what}: row {row:,}", self.longest_bytes, len(text))
             return text
@@ -156,13 +116,14 @@ class HubDataset:
 
     def _read_rows(self, first: int) -> Iterator[dict[str, Any]]:
         def opened() -> Iterator[dict[str, Any]]:
-            found = self.hub.rows(self._name, self.subset, self.split, self._revision)
+            revision = None if self._name.is_folder else self._revision
+            found = self.hub.rows(self._name.repository, self.subset, self.split, revision)
             return iter(found.skip(first) if first else found)  # type: ignore[attr-defined]
 
-        rows = self._asked(opened)
+        rows = asked(self.what, opened)
         while True:
             try:
-                row = self._asked(lambda: next(rows))
+                row = asked(self.what, lambda: next(rows))
             except StopIteration:
                 return
             yield row
@@ -184,7 +145,7 @@ class HubDataset:
         """Of its first rows; their size is that of their text."""
         texts, size = list[bytes](), 0
         for number, row in enumerate(self._read_rows(0)):
-            value = row.get(self.text_field)
+            value = row.get(self._field)
             if isinstance(value, str) and value:
                 texts.append(value.encode("utf-8", "ignore"))
                 size += len(texts[-1])
@@ -193,7 +154,8 @@ class HubDataset:
         return Sample(texts, size, len(texts))
 
     def state(self) -> Any:
-        return [self.argument, self._revision, self.subset, self.split]
+        where = "folder" if self._name.is_folder else f"{PREFIX}{self._name.repository}"
+        return [where, self._revision, self.subset, self.split]
 
     def facts(self) -> list[dict[str, Any]]:
         """bytes: of the text that was read."""

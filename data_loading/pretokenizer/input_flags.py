@@ -24,7 +24,8 @@ def add_input_flags(parser: argparse.ArgumentParser) -> None:
         metavar="INPUT",
         nargs="+",
         help="text, .jsonl (plain, .gz, .zst, .bz2 or .xz), .parquet; a folder or quoted pattern of them; "
-        "a folder of save_to_disk, hf://ORG/NAME, - for standard input, stdlib: Python's own source code",
+        "a folder of save_to_disk, hf://ORG/NAME[:CONFIG][@REVISION], hf://NAME of a known dataset "
+        "(python -m data_loading list), - for standard input, stdlib: Python's own source code",
     )
     parser.add_argument(
         "--val",
@@ -195,7 +196,9 @@ def _default_output(files: Sequence[str], tokenizer_name: str, given: argparse.N
         return DEFAULT_FOLDER / default_name(tokenizer_name)
     path = Path(files[0]).expanduser()
     if len(files) == 1 and files[0].startswith("hf://"):
-        parts = (path.name, given.subset, given.split)
+        from data_loading.hub_name import parse
+
+        parts = (parse(files[0], given.subset).short, given.split)
         return DEFAULT_FOLDER / f"{'-'.join(filter(None, parts))}.npy"
     if len(files) == 1 and path.is_file():
         return tokens_beside(path)

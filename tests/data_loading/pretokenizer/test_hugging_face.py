@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conf import UserError
+from data_loading.hub import Hub
 from data_loading.pretokenizer import hugging_face
 from data_loading.pretokenizer.bytes_engine import BytesEngine
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.forecast import forecast
-from data_loading.pretokenizer.hugging_face import Hub, HubDataset
+from data_loading.pretokenizer.hugging_face import HubDataset
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.json_lines import Tolerance
@@ -139,7 +140,7 @@ class TestRefused:
         def unreachable(name: str) -> str:
             raise ConnectionError("Name or service not known")
 
-        with pytest.raises(UserError, match=r"cannot be read: Name or service .* --subset .*save_to_disk"):
+        with pytest.raises(UserError, match=r"cannot be read: Name or service .*--subset.*save_to_disk"):
             HubDataset("hf://org/name", hub=Hub(unreachable, hub_of([]).rows))
 
     def test_a_stream_that_breaks(self) -> None:

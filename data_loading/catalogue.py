@@ -1,0 +1,147 @@
+"""Which datasets there are: those known by name, and the token sets that lie here."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from conf import UserError, schema
+from data_loading.locate import DEFAULT_FOLDER, Place, locate
+from data_loading.registry import REGISTRY
+from data_loading.set_files import SetFiles
+from data_loading.token_set import read_manifest
+
+_GROUP = Path(__file__).resolve().parent.parent / "conf" / "dataset"
+_NO_NAME = ("text", "hf")
+"""Choices of `dataset=` that need a path to mean anything."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """A dataset known by name.
+
+    hub: where it lies there, as `hf://...` names it; None: it is made here. size: the publisher's, in
+    words. tokenizer: what a run takes unless told otherwise. streaming: whether it can be read from the
+    hub as it comes. found: its files here. tokens: of these, where they are tokenized.
+    """
+
+    name: str
+    what: str
+    hub: str | None
+    size: str
+    licence: str | None
+    splits: tuple[str, ...]
+    tokenizer: str
+    streaming: bool
+    found: tuple[str, ...]
+    tokens: int | None
+    needs: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class FoundSet:
+    """A token set below `Datasets/`. problem: why it cannot be used; the counts are None then."""
+
+    path: str
+    tokens: int | None
+    documents: int | None
+    tokenizer: str | None
+    problem: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def list_datasets() -> list[Description]:
+    """The datasets known by name, those of the hub first."""
+    described = []
+    for known in REGISTRY.values():
+        found, tokens = _here(known.name)
+        config = f":{known.config}" if known.config else ""
+        revision = f"@{known.revision}" if known.revision else ""
+        described.append(
+            Description(
+                known.name, known.what, f"hf://{known.repository}{config}{revision}", known.size,
+                known.licence, known.splits, known.tokenizer, True, found, tokens, known.needs,
+            )
+        )  # fmt: skip
+    for path in sorted(_GROUP.glob("*.yaml")):
+        if path.stem not in REGISTRY and path.stem not in _NO_NAME:
+            found, tokens = _here(path.stem)
+            what, tokenizer = _of_yaml(path)
+            described.append(
+                Description(
+                    path.stem, what, None, "", None, ("train", "val"), tokenizer, False, found, tokens
+                )
+            )
+    return described
+
+
+def _of_yaml(path: Path) -> tuple[str, str]:
+    """What its first line says, and the tokenizer that it asks for."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    tokenizers = [line.rsplit(":", 1)[1].strip() for line in lines if "/tokenizer@" in line]
+    what = lines[0].removeprefix("#").strip() if lines and lines[0].startswith("#") else ""
+    return what, (tokenizers or [schema.Tokenizer().name])[0]
+
+
+def _here(name: str) -> tuple[tuple[str, ...], int | None]:
+    """The files that a run of `dataset=NAME` takes, and how many tokens they hold."""
+    try:
+        places = [place for place in locate(schema.Dataset(name=name)) if place is not None]
+    except UserError:
+        return (), None
+    manifests = [_manifest(place.tokens) for place in places if place.is_tokenized]
+    tokens = [found["tokens"] for found in manifests if isinstance(found, dict)]
+    whole = len(tokens) == len(places)
+    return tuple(str(_file(place)) for place in places), sum(tokens) if whole else None
+
+
+def _file(place: Place) -> Path:
+    return place.tokens if place.is_tokenized or place.text is None else place.text
+
+
+def found_sets(folder: Path = DEFAULT_FOLDER) -> list[FoundSet]:
+    """The token sets of a folder, and of the folders in it."""
+    found = []
+    for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+            continue
+        if path.name == "manifest.json":
+            path = path.parent
+        elif (
+            path.suffix != ".npy"
+            or path.name.endswith(".docs.npy")
+            or SetFiles(path.parent).manifest.exists()
+        ):
+            continue
+        manifest = _manifest(path)
+        if isinstance(manifest, str):
+            found.append(FoundSet(str(path), None, None, None, manifest))
+        elif manifest is not None:
+            tokenizer = manifest["tokenizer"]["name"]
+            found.append(FoundSet(str(path), manifest["tokens"], manifest["documents"], tokenizer))
+        else:
+            found.append(FoundSet(str(path), _length(path), None, None))
+    return found
+
+
+def _manifest(path: Path) -> dict[str, Any] | str | None:
+    """None where there is none; why, where it cannot be read."""
+    try:
+        return read_manifest(path)
+    except UserError as error:
+        return str(error)
+
+
+def _length(path: Path) -> int | None:
+    from data_loading.npy import open_npy
+
+    try:
+        return len(open_npy(path))
+    except UserError:
+        return None

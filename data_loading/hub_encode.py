@@ -1,0 +1,37 @@
+"""Text to ids as a stream needs it: one document after another, by the fastest engine that gives the
+reference's ids."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from data_loading.pretokenizer.engine import Unencodable
+from data_loading.pretokenizer.engines import choose_engine
+from data_loading.tokenizer import JsonTokenizer, Tokenizer
+
+log = logging.getLogger("data_loading")
+
+SAMPLE_BYTES = 256 << 10
+"""Of the stream, on which an engine is held against the reference."""
+Encode = Callable[[str], np.ndarray]
+"""Ids of a document encoded whole, `(n,)`, without an end-of-text id."""
+
+
+def encoder_of(tokenizer: Tokenizer, samples: Callable[[], Sequence[bytes]]) -> Encode:
+    """samples: texts of the stream (UTF-8), asked for where there are engines to choose from."""
+    if not isinstance(tokenizer, JsonTokenizer):
+        return tokenizer.encode
+    engine = choose_engine(tokenizer, samples(), log.info).engine
+
+    def encode(text: str) -> np.ndarray:
+        if engine.worn:
+            engine.renew()
+        try:
+            return engine.encode_batch([text.encode()])[0]
+        except Unencodable:
+            return tokenizer.encode(text)
+
+    return encode

@@ -1,0 +1,78 @@
+"""`python -m data_loading list`: which datasets there are, here and by name."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import Any
+
+EXAMPLES = """\
+examples:
+  python -m data_loading list
+  python -m data_loading list --json
+
+A dataset known by name is trained on with dataset=NAME: from its files below Datasets/ where they are
+there, else streamed from the hub.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """The arguments of the command."""
+    parser = subparsers.add_parser(
+        "list",
+        help="datasets known by name, and the token sets below Datasets/",
+        description="List the datasets known by name, and the token sets below Datasets/.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the list; returns the exit status."""
+    from data_loading.catalogue import found_sets, list_datasets
+
+    described, sets = list_datasets(), found_sets()
+    if arguments.json:
+        found = {
+            "datasets": [one.to_json() for one in described],
+            "token_sets": [one.to_json() for one in sets],
+        }
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+        return 0
+    rows = [("name", "tokenizer", "streaming", "size", "here", "what")]
+    for one in described:
+        here = "-" if not one.found else _counted(one.tokens) if one.tokens is not None else "as text"
+        streaming = "yes" if one.streaming else "no"
+        rows.append((one.name, one.tokenizer, streaming, one.size or "-", here, one.what))
+    print("\n".join(_table(rows)))
+    if sets:
+        rows = [("token set", "tokens", "documents", "tokenizer")]  # type: ignore[list-item]
+        for found_set in sets:
+            counts = (_number(found_set.tokens), _number(found_set.documents))
+            rows.append((found_set.path, *counts, found_set.tokenizer or "unknown"))  # type: ignore[arg-type]
+        print("\n" + "\n".join(_table(rows)))
+        for found_set in sets:
+            if found_set.problem:
+                print(f"{found_set.path} cannot be used: {found_set.problem}")
+    return 0
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    return [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    ]
+
+
+def _counted(tokens: int) -> str:
+    from conf.quantities import format_count
+
+    return f"{format_count(tokens)} tokens"
+
+
+def _number(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"

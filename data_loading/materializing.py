@@ -1,0 +1,82 @@
+"""A dataset of the hub, tokenized once into a token set below `Datasets/`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import durable
+from conf import UserError
+from data_loading.hub_name import PREFIX, HubName, parse
+from data_loading.locate import DEFAULT_FOLDER
+from data_loading.lookup import load_tokenizer, tokenizer_spec
+from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
+from data_loading.pretokenizer.job import Result, pretokenize
+from data_loading.pretokenizer.options import Options
+from data_loading.registry import REGISTRY
+from data_loading.set_files import SetFiles
+from data_loading.tokenizer import Tokenizer
+
+_log = logging.getLogger("data_loading")
+_LONGEST_WAIT_S = 7 * 86400.0
+
+
+def hub_source(source: str) -> str:
+    """`hf://...` of what a user typed: that, or a name of the registry.
+
+    Raises:
+        UserError: neither.
+    """
+    if source.startswith(PREFIX):
+        return source
+    if source in REGISTRY:
+        return f"{PREFIX}{source}"
+    raise UserError(f"{source}: expected hf://ORG/NAME[:CONFIG][@REVISION], or one of {', '.join(REGISTRY)}")
+
+
+def usual_place(name: HubName) -> Path:
+    """Where a run looks for its tokens."""
+    return DEFAULT_FOLDER / f"{name.short}.npy"
+
+
+def materialize(
+    source: str,
+    tokenizer: str | Tokenizer = "gpt2",
+    output: str | Path | None = None,
+    *,
+    split: str | None = None,
+    text_field: str | None = None,
+    max_tokens: int | None = None,
+    max_documents: int | None = None,
+    workers: int | None = None,
+    overwrite: bool = False,
+    log: Callable[[str], None] = _log.info,
+) -> Result:
+    """Read a dataset of the hub to its end, or to a limit, and keep its tokens.
+
+    What was begun is gone on with; a set that is up to date is left alone; where another process makes it,
+    this one waits. Memory does not grow with the dataset. output: None: `Datasets/NAME.npy`, where runs look.
+
+    Raises:
+        UserError: the hub cannot be reached, has no such dataset, or the set there is another one.
+    """
+    argument = hub_source(source)
+    if not isinstance(tokenizer, Tokenizer):
+        tokenizer = load_tokenizer(tokenizer_spec(tokenizer))
+    place = Path(output).expanduser() if output is not None else usual_place(parse(argument))
+    if place.suffix != ".npy":
+        raise UserError(f"--output {place}: expected a name that ends in .npy")
+    options = InputOptions(
+        split=split, text_field=text_field, max_tokens=max_tokens, max_documents=max_documents
+    )
+    inputs = open_inputs([argument], options)
+    how = Options(workers=workers, overwrite=overwrite, terminal=sys.stderr if sys.stderr.isatty() else None)
+    while True:
+        try:
+            return pretokenize(inputs, tokenizer, place, how, log)
+        except durable.LockHeld as held:
+            log(f"{held.what} is being made by {held.holder}; waiting for it")
+            with durable.lock(SetFiles(place).lock, f"token set {place}", wait_s=_LONGEST_WAIT_S):
+                pass
