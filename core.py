@@ -70,31 +70,15 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
         log.info("tokenizer %s, %s ids", tokenizer.name, f"{tokenizer.vocab_size:,}")
 
     with run.stage("open_dataset"):
-        from data_loading import StreamingDataset
-        from training.evaluation import held_out_set
+        from data_loading import open_held_out, open_train
         from training.plan import open_data
 
         seq_len = config.training.seq_len
         seed_init, seed_data = experiment_utils.seeds(config)
         assert plan.data is not None
         data = open_data(config.dataset, config.tokenizer, plan.data["sets"])
-        train_set = StreamingDataset(
-            data,
-            "train",
-            seq_len,
-            seed_data,
-            windows=config.dataset.windows,
-            documents=config.dataset.documents,
-            stride=config.dataset.stride,
-            shift=config.dataset.shift,
-            step_windows=plan.budget.effective_batch,
-            order=config.dataset.order,
-            block_windows=config.dataset.block_windows,
-            reader=config.dataset.reader,
-            max_resident_bytes=config.dataset.max_resident,
-            verify=config.dataset.verify,
-        )
-        val_set = held_out_set(data, "val", config)
+        train_set = open_train(data, config.dataset, seq_len, seed_data, plan.budget.effective_batch)
+        val_set = open_held_out(data, "val", config.dataset, seq_len)
         _tell_data(data, train_set, val_set)
 
     with run.stage("build_model"):

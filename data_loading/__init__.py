@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from data_loading.loader import Loader as Loader
     from data_loading.lookup import load_tokenizer as load_tokenizer
     from data_loading.lookup import tokenizer_spec as tokenizer_spec
+    from data_loading.open_split import open_held_out as open_held_out
+    from data_loading.open_split import open_train as open_train
+    from data_loading.opening import open_tokens as open_tokens
     from data_loading.pretokenizer.job import pretokenize as pretokenize
     from data_loading.streaming import StreamingDataset as StreamingDataset
     from data_loading.token_set import TokenSet as TokenSet
     from data_loading.token_set import open_token_set as open_token_set
     from data_loading.tokenizer import Tokenizer as Tokenizer
+    from data_loading.tokens import Tokens as Tokens
 
 _PLACES = {
     "BatchOptions": "batches",
@@ -33,9 +37,13 @@ _PLACES = {
     "StreamingDataset": "streaming",
     "TokenSet": "token_set",
     "Tokenizer": "tokenizer",
+    "Tokens": "tokens",
     "bigram_loss": "bigram",
     "load_tokenizer": "lookup",
+    "open_held_out": "open_split",
     "open_token_set": "token_set",
+    "open_tokens": "opening",
+    "open_train": "open_split",
     "prepare_data": "data",
     "pretokenize": "pretokenizer.job",
     "tokenizer_spec": "lookup",

@@ -24,11 +24,12 @@ from data_loading.npy import open_npy
 from data_loading.pretokenizer.byte_files import content_hash_of
 from data_loading.pretokenizer.manifest import with_shares
 from data_loading.set_files import SetFiles, settle
-from data_loading.shards import Part, Shards, allow_open_files, parts_of, take
+from data_loading.shards import Part, Shards, allow_open_files, parts_of
 from data_loading.splits import split_ranges
 from data_loading.token_set import LaterVersion, read_manifest
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import check_copies, read_tokenizer
+from data_loading.values import take
 
 _READ_DOCUMENTS = 1 << 20
 

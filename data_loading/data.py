@@ -15,18 +15,20 @@ import numpy as np
 import durable
 from conf import UserError, schema
 from data_loading.locate import DEFAULT_FOLDER, Place, locate
-from data_loading.lookup import KNOWN, name_of
+from data_loading.lookup import KNOWN, load_tokenizer, name_of
+from data_loading.opening import open_uri, scheme_of
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.job import command_for, pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.stdlib_source import StdlibSource, default_name
 from data_loading.set_files import SetFiles
-from data_loading.shards import Values
 from data_loading.splits import Share, Splits, hold_out, other_ranges, split_set, tokens_of
 from data_loading.token_set import TokenSet, open_token_set
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_for import tokenizer_for
+from data_loading.tokens import Tokens
+from data_loading.values import Values
 from data_loading.verify import verify, verify_text
 from data_loading.windows import windows_in
 
@@ -54,9 +56,9 @@ class Data:
     fingerprint: of both sets and the vocabulary; independent of paths.
     """
 
-    train: TokenSet
+    train: Tokens
     train_ranges: tuple[range, ...]
-    val: TokenSet
+    val: Tokens
     val_ranges: tuple[range, ...]
     vocab_size: int
     eot_id: int | None
@@ -64,7 +66,7 @@ class Data:
     fingerprint: str
     test_ranges: tuple[range, ...] = ()
 
-    def ranges_of(self, split: str) -> tuple[TokenSet, tuple[range, ...]]:
+    def ranges_of(self, split: str) -> tuple[Tokens, tuple[range, ...]]:
         """The set and ranges of `train`, `val` or `test`; test is a part of the set of train.
 
         Raises:
@@ -78,7 +80,7 @@ class Data:
             return self.train, self.test_ranges
         if split == "test":
             raise UserError(
-                f"{self.train.path} has no test split: hold one out with dataset.test_fraction=0.05 or "
+                f"{self.train.name} has no test split: hold one out with dataset.test_fraction=0.05 or "
                 "dataset.test_tokens=1M (in Python test=0.05)"
             )
         raise UserError(f"split {split!r}: choices are train, val, test")
@@ -103,8 +105,8 @@ class Data:
         sets = [self.train] if self.val is self.train else [self.train, self.val]
         documents = [len(s.documents) for s in sets if s.documents is not None]
         return {
-            "path": str(self.train.path),
-            "val_path": str(self.val.path) if self.val is not self.train else None,
+            "path": self.train.name,
+            "val_path": self.val.name if self.val is not self.train else None,
             "file_bytes": sum(s.file_bytes for s in sets),
             "dtype": self.train.tokens.dtype.name,
             "tokens": sum(s.n_tokens for s in sets),
@@ -137,6 +139,9 @@ def prepare_data(
         NotTokenized: there is only text, and it is not to be tokenized now.
         UserError: nothing found, or what was found does not fit the text, the tokenizer or itself.
     """
+    if dataset.path is not None and scheme_of(dataset.path) is not None:
+        spoken = load_tokenizer(tokenizer)
+        return split_data(open_uri(dataset.path, spoken.vocab_size), None, spoken, *shares(dataset))
     if dataset.source == "stdlib":
         places: tuple[Place, Place | None] = _stdlib_place(dataset, tokenizer), None
     else:
@@ -165,10 +170,25 @@ def _at_versions(places: tuple[Place, Place | None], versions: Sequence[str]) ->
     return train, val
 
 
-def open_for_reading(path: str, val: Share | None, test: Share = 0) -> Data:
-    """The tokens of a path, whichever tokenizer they were made with; nothing is tokenized.
+def open_for_reading(source: str, val: Share | None, test: Share = 0) -> Data:
+    """The tokens of a path or URI, whichever tokenizer they were made with; nothing is tokenized.
 
     val, test: as in `split_data`.
+
+    Raises:
+        NotTokenized: there is only a text.
+        UserError: nothing there, or it does not fit its text.
+    """
+    if scheme_of(source) is not None:
+        return split_data(open_uri(source), None, None, val, test)
+    sets = open_sets(source)
+    return split_data(sets[0], sets[1] if len(sets) > 1 else None, None, val, test)
+
+
+def open_sets(path: str, vocab_size: int | None = None) -> list[TokenSet]:
+    """The token sets of a path: one, or train and val.
+
+    vocab_size: of the tokenizer of a lone file; None: one more than its largest id.
 
     Raises:
         NotTokenized: there is only a text.
@@ -183,17 +203,17 @@ def open_for_reading(path: str, val: Share | None, test: Share = 0) -> Data:
             assert place.text is not None
             command = command_for(str(place.text), "NAME_OR_FOLDER")
             raise NotTokenized(place.text, place.text.stat().st_size, command)
-        found = open_token_set(place.tokens, version=place.version)
+        found = open_token_set(place.tokens, vocab_size, place.version)
         verify_text(found, place, command_for(str(place.text), "NAME_OR_FOLDER"))
         sets.append(found)
-    return split_data(sets[0], sets[1] if len(sets) > 1 else None, None, val, test)
+    return sets
 
 
 def split_data(
-    train: TokenSet, val_set: TokenSet | None, tokenizer: Tokenizer | None, val: Share | None, test: Share = 0
+    train: Tokens, val_set: Tokens | None, tokenizer: Tokenizer | None, val: Share | None, test: Share = 0
 ) -> Data:
-    """The splits of one set, or train and test of one and another as val. tokenizer: None: as the manifest of
-    train says.
+    """The splits of one set, or train and test of one and another as val. tokenizer: None: as train
+    says.
 
     val: what is held out of a lone set; None: the default share. A set that was made with a held-out part of
     its own keeps it, unless another share than the default is asked for. test: is taken from what remains.
@@ -205,14 +225,14 @@ def split_data(
         train.fingerprint == val_set.fingerprint or _same_tokens(train.tokens, val_set.tokens)
     ):
         raise UserError(
-            f"train and val are the same text: {train.path} and {val_set.path}. Give dataset.val_path "
+            f"train and val are the same text: {train.name} and {val_set.name}. Give dataset.val_path "
             "another text, or leave it out: then the last part of the training text is held out "
             "(dataset.val_fraction)"
         )
     try:
         splits = _splits(train, val_set, val, test)
     except UserError as error:
-        raise UserError(f"{train.path}: {error}") from None
+        raise UserError(f"{train.name}: {error}") from None
     parts = [train.fingerprint]
     if val_set is not None:
         parts.append(val_set.fingerprint)
@@ -232,15 +252,14 @@ def split_data(
     )
 
 
-def _splits(train: TokenSet, val_set: TokenSet | None, val: Share | None, test: Share) -> Splits:
+def _splits(train: Tokens, val_set: Tokens | None, val: Share | None, test: Share) -> Splits:
     if val_set is None and not _has_own(train, val):
         share = schema.Dataset().val_fraction if val is None else val
-        return split_set(train.n_tokens, train.documents, share, test, _sources(train))
+        return split_set(train.n_tokens, train.documents, share, test, train.sources)
     kept: Sequence[range] = [range(train.n_tokens)]
     held_out: Sequence[range] = [range(val_set.n_tokens)] if val_set else []
     if val_set is None:
-        assert train.manifest is not None
-        held_out = [range(*part) for part in train.manifest["val"]["ranges"]]
+        held_out = train.held_out or ()
         kept = other_ranges(train.n_tokens, held_out)
     tested: Sequence[range] = []
     if test:
@@ -248,18 +267,9 @@ def _splits(train: TokenSet, val_set: TokenSet | None, val: Share | None, test: 
     return Splits(tuple(kept), tuple(held_out), tuple(tested))
 
 
-def _has_own(train: TokenSet, val: Share | None) -> bool:
+def _has_own(train: Tokens, val: Share | None) -> bool:
     """Whether the part held out is the one that the set was made with."""
-    made = train.manifest.get("val") if train.manifest else None
-    return made is not None and val in (None, schema.Dataset().val_fraction)
-
-
-def _sources(train: TokenSet) -> list[tuple[int, int]]:
-    """Tokens and documents of each source; empty where nothing says."""
-    sources = train.manifest["sources"] if train.manifest else []
-    if not all("tokens" in source and "documents" in source for source in sources):
-        return []
-    return [(source["tokens"], source["documents"]) for source in sources]
+    return train.held_out is not None and val in (None, schema.Dataset().val_fraction)
 
 
 def _same_tokens(one: Values, other: Values) -> bool:

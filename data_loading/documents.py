@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from conf import UserError
-from data_loading.shards import Values, search, take
-from data_loading.token_set import TokenSet
+from data_loading.tokens import Tokens
+from data_loading.values import Values, search, take
 
 
 class DocumentStarts:
     """Of a set with a list of them, or else with an end-of-text id behind each document."""
 
-    def __init__(self, token_set: TokenSet, eot_id: int | None) -> None:
+    def __init__(self, token_set: Tokens, eot_id: int | None) -> None:
         """Raises UserError: neither says where documents begin."""
         self._starts: Values | None = token_set.documents
         self._eot_id = eot_id
         if self._starts is None and eot_id is None:
             raise UserError(
-                f"{token_set.path} has neither a list of document starts nor an end-of-text id, so "
+                f"{token_set.name} has neither a list of document starts nor an end-of-text id, so "
                 "that nothing says where its documents begin. Take documents=across, or tokenize again"
             )
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from data_loading.pretokenizer.manifest import is_limited, text_bytes_of
 from data_loading.set_files import SetFiles
-from data_loading.shards import take
 from data_loading.token_set import TokenSet, open_token_set
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import holds_tokenizer, read_tokenizer
+from data_loading.values import take
 
 MOST_FREQUENT = 10
 FIRST_TEXT_CHARACTERS = 400

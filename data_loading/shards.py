@@ -6,13 +6,14 @@ import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from conf import UserError
 from data_loading.npy import open_npy
 from data_loading.set_files import SetFiles, documents_of
+from data_loading.values import LazyValues, Values
 
 _SPARE_FILES = 256
 """Descriptors left to the rest of the process."""
@@ -54,7 +55,7 @@ def parts_of(files: SetFiles, manifest: dict[str, Any]) -> list[Part]:
     return parts
 
 
-class Shards:
+class Shards(LazyValues):
     """1-D arrays of one dtype laid end to end; read in slices.
 
     parts: the arrays. added: what is added to the values of each (document starts count from the first
@@ -70,21 +71,8 @@ class Shards:
     def __len__(self) -> int:
         return int(self.first[-1])
 
-    @overload
-    def __getitem__(self, key: int) -> int: ...
-    @overload
-    def __getitem__(self, key: slice) -> np.ndarray: ...
-    def __getitem__(self, key: int | slice) -> int | np.ndarray:
-        """A value, or a copy of those of a slice (of step 1)."""
-        if not isinstance(key, slice):
-            index = key + len(self) if key < 0 else key
-            if not 0 <= index < len(self):
-                raise IndexError(f"{key} of {len(self)} values")
-            return int(self[index : index + 1][0])
-        start, stop, step = key.indices(len(self))
-        if step != 1:
-            raise ValueError("slices of shards have the step 1")
-        found = np.empty(max(stop - start, 0), self.dtype)
+    def _slice(self, start: int, stop: int) -> np.ndarray:
+        found = np.empty(stop - start, self.dtype)
         part = int(np.searchsorted(self.first, start, side="right")) - 1
         while start < stop:
             first = int(self.first[part])
@@ -96,38 +84,23 @@ class Shards:
             start, part = start + len(values), part + 1
         return found
 
-    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-        raise TypeError("a set of shards is not one array: read slices of it")
+    def take(self, places: np.ndarray) -> np.ndarray:
+        found = np.empty(len(places), self.dtype)
+        parts = np.searchsorted(self.first, places, side="right") - 1
+        for part in np.unique(parts):
+            here = parts == part
+            found[here] = self.parts[part][places[here] - self.first[part]]
+            if self.added is not None:
+                found[here] += np.asarray(self.added[part], self.dtype)
+        return found
 
-
-Values = np.ndarray | Shards
-"""Tokens or document starts: `len`, `dtype`, slices, single values."""
-
-
-def take(values: Values, places: np.ndarray) -> np.ndarray:
-    """The values at these places (int64), `(len(places),)`."""
-    if isinstance(values, np.ndarray):
-        return values[places]
-    found = np.empty(len(places), values.dtype)
-    parts = np.searchsorted(values.first, places, side="right") - 1
-    for part in np.unique(parts):
-        here = parts == part
-        found[here] = values.parts[part][places[here] - values.first[part]]
-        if values.added is not None:
-            found[here] += np.asarray(values.added[part], values.dtype)
-    return found
-
-
-def search(values: Values, wanted: np.ndarray) -> np.ndarray:
-    """How many of the ascending values are below each wanted one (int64), int64, as np.searchsorted."""
-    if isinstance(values, np.ndarray):
-        return np.searchsorted(values, wanted.astype(values.dtype))
-    added = values.added if values.added is not None else [0] * len(values.parts)
-    found = np.zeros(len(wanted), np.int64)
-    for part, more in zip(values.parts, added, strict=True):
-        # Those below the first of a part count nothing of it.
-        found += np.searchsorted(part, np.maximum(wanted - more, 0).astype(part.dtype))
-    return found
+    def search(self, wanted: np.ndarray) -> np.ndarray:
+        added = self.added if self.added is not None else [0] * len(self.parts)
+        found = np.zeros(len(wanted), np.int64)
+        for part, more in zip(self.parts, added, strict=True):
+            # Those below the first of a part count nothing of it.
+            found += np.searchsorted(part, np.maximum(wanted - more, 0).astype(part.dtype))
+        return found
 
 
 def open_parts(

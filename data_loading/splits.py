@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from conf import UserError
-from data_loading.shards import Values
+from data_loading.values import Values
 
 log = logging.getLogger("data_loading")
 

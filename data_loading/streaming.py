@@ -16,11 +16,9 @@ from conf import AUTO, UserError
 from data_loading.batches import BatchOptions
 from data_loading.data import Data, open_for_reading, split_data
 from data_loading.orders import DEFAULT_BLOCK_WINDOWS
-from data_loading.readers.block_checks import CheckedReader
-from data_loading.readers.choose import ReaderOptions, open_reader
-from data_loading.readers.extents import extents_of
+from data_loading.readers.choose import ReaderOptions
 from data_loading.splits import Share
-from data_loading.token_set import TokenSet
+from data_loading.tokens import Tokens
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +38,7 @@ class StreamingDataset:
 
     def __init__(
         self,
-        source: str | Path | TokenSet | Data,
+        source: str | Path | Tokens | Data,
         split: str = "train",
         seq_len: int = 1024,
         seed: int = 0,
@@ -58,7 +56,7 @@ class StreamingDataset:
         max_resident_bytes: int | None = None,
         verify: str = "set",
     ) -> None:
-        """source: a token set, or the path of one: X.npy, X.txt with X.npy beside it, or X; or prepared data,
+        """source: tokens, or where they are: X.npy, X.txt with X.npy beside it, X, a URI; or prepared data,
         which are split already. val, test: what is held out of a set, as a fraction (float) or in tokens
         (int); val: None: as the set was made, or a tenth.
 
@@ -89,17 +87,12 @@ class StreamingDataset:
         self.fingerprint = ", ".join(
             [f"{data.fingerprint[:16]} {split} tokens {borders}", *filter(None, made_of)]
         )
-        self._verify = verify
-        self._reader_options = ReaderOptions(reader, order != "sequential", max_resident_bytes)
+        self._reader_options = ReaderOptions(reader, order != "sequential", max_resident_bytes, verify)
         self._open_reader()
 
     def _open_reader(self) -> None:
         token_set, _ = self.data.ranges_of(self.split)
-        self._reader, self.reader = open_reader(extents_of(token_set.tokens), self._reader_options)
-        if self._verify == "blocks":
-            self._reader = CheckedReader(self._reader, *token_set.checksums)
-        elif self._verify != "set":
-            raise UserError(f"verify {self._verify!r}: choices are set, blocks")
+        self._reader, self.reader = token_set.open_reader(self._reader_options)
 
     def __len__(self) -> int:
         """Windows in an epoch."""
@@ -186,17 +179,17 @@ def _too_short(data: Data, split: str, options: BatchOptions) -> str:
     windows = options.windows(ranges)
     if len(windows):
         return (
-            f"the {split} split of {token_set.path} has {len(windows):,} windows of {options.seq_len:,} "
+            f"the {split} split of {token_set.name} has {len(windows):,} windows of {options.seq_len:,} "
             f"tokens, a step of {options.step_windows:,} streams needs more. Set a smaller batch or seq_len"
         )
     return (
-        f"the {split} split of {token_set.path} has {data.tokens(split):,} tokens, one window of "
+        f"the {split} split of {token_set.name} has {data.tokens(split):,} tokens, one window of "
         f"{options.seq_len:,} needs {windows.width:,}. Set a smaller seq_len (at most "
         f"{max(max(map(len, ranges)) - windows.shift, 0):,}) or use more text"
     )
 
 
-def _open(source: str | Path | TokenSet, val: Share | None, test: Share) -> Data:
-    if isinstance(source, TokenSet):
+def _open(source: str | Path | Tokens, val: Share | None, test: Share) -> Data:
+    if isinstance(source, Tokens):
         return split_data(source, None, None, val, test)
     return open_for_reading(str(source), val, test)

@@ -17,7 +17,9 @@ from data_loading.checked import read_checked, write_checked
 from data_loading.content import verify_content
 from data_loading.npy import open_npy
 from data_loading.set_files import SetFiles, settle
-from data_loading.shards import Part, Values, map_part, open_parts, parts_of
+from data_loading.shards import Part, map_part, open_parts, parts_of
+from data_loading.tokens import Tokens
+from data_loading.values import Values
 
 log = logging.getLogger("data_loading")
 
@@ -58,7 +60,7 @@ class LaterVersion(UserError):
 
 
 @dataclass(frozen=True)
-class TokenSet:
+class TokenSet(Tokens):
     """Tokens on disk.
 
     path: X.npy, or a folder of shards. tokens: 1-D memory map of integers, or one of each shard
@@ -96,20 +98,25 @@ class TokenSet:
         return sum(path.stat().st_size for path in paths)
 
     @property
-    def n_tokens(self) -> int:
-        return len(self.tokens)
+    def name(self) -> str:
+        return str(self.path)
+
+    @property
+    def held_out(self) -> tuple[range, ...] | None:
+        made = self.manifest.get("val") if self.manifest else None
+        return tuple(range(*part) for part in made["ranges"]) if made else None
+
+    @property
+    def sources(self) -> list[tuple[int, int]]:
+        sources = self.manifest["sources"] if self.manifest else []
+        if not all("tokens" in source and "documents" in source for source in sources):
+            return []
+        return [(source["tokens"], source["documents"]) for source in sources]
 
     @property
     def checksums(self) -> tuple[list[Part], int]:
-        """The token files with the checksums of their blocks, and bytes of a block.
-
-        Raises:
-            UserError: a lone file has none.
-        """
         if self.manifest is None:
-            raise UserError(
-                f"{self.path} has no manifest, so there are no checksums to verify its blocks with"
-            )
+            return super().checksums
         return parts_of(SetFiles(self.path), self.manifest), self.manifest["checksums"]["bytes"]
 
     @property

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from conf import Config
-    from data_loading import Data, StreamingDataset
+    from data_loading import StreamingDataset
     from models import LanguageModel
     from training.device import Device
 
@@ -25,24 +24,6 @@ class Evaluation:
     @property
     def perplexity(self) -> float:
         return math.exp(self.loss) if self.loss < 700 else math.inf
-
-
-def held_out_set(data: Data, split: str, config: Config) -> StreamingDataset:
-    """val or test in order, with the labels of the run, read as its train split is."""
-    from data_loading import StreamingDataset
-
-    dataset = config.dataset
-    return StreamingDataset(
-        data,
-        split,
-        config.training.seq_len,
-        order="sequential",
-        shift=dataset.shift,
-        documents=dataset.documents,
-        reader=dataset.reader,
-        max_resident_bytes=dataset.max_resident,
-        verify=dataset.verify,
-    )
 
 
 def evaluation_windows(val_windows: int, eval_tokens: int, seq_len: int) -> int:

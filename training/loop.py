@@ -147,9 +147,9 @@ def next_boundary(run: Run) -> int:
 
 def test_loss(run: Run, model: LanguageModel, data: Data) -> float:
     """Loss (nats a token) over the test split, of as many tokens as an evaluation reads at most."""
-    from training.evaluation import held_out_set
+    from data_loading import open_held_out
 
-    test_set = held_out_set(data, "test", run.config)
+    test_set = open_held_out(data, "test", run.config.dataset, run.config.training.seq_len)
     loss = _evaluate(run, model, test_set).loss
     log.info("test loss %.4f", loss)
     return loss

@@ -301,7 +301,7 @@ def _problems_with_data(config: Config, data: Data) -> list[Problem]:
         Problem(
             "training.seq_len",
             f"one window of {seq_len} needs {seq_len + shift} tokens, but the {split} split of "
-            f"{data.ranges_of(split)[0].path} has {data.tokens(split):,}. Set a smaller training.seq_len or "
+            f"{data.ranges_of(split)[0].name} has {data.tokens(split):,}. Set a smaller training.seq_len or "
             "use more text",
         )
         for split in data.splits

@@ -14,10 +14,11 @@ from data_loading.layout import Layout
 from data_loading.npy import open_npy
 from data_loading.pretokenizer.writer import CHECKSUM_BYTES, Written
 from data_loading.set_files import SetFiles
-from data_loading.shards import Shards, Values
+from data_loading.shards import Shards
 from data_loading.splits import split_ranges
 from data_loading.token_set import FORMAT, FORMAT_VERSION, SHARDS_VERSION, fingerprint_of
 from data_loading.tokenizer import Tokenizer
+from data_loading.values import Values
 from memory import format_bytes
 
 WRITER_VERSION = "1"

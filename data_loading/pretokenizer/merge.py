@@ -26,10 +26,11 @@ from data_loading.pretokenizer.manifest import Made, make_manifest, text_bytes_o
 from data_loading.pretokenizer.task_manifest import difference_of_tasks, read_task
 from data_loading.pretokenizer.writer import Written
 from data_loading.set_files import MANIFEST, SetFiles, disk_errors, documents_of, finish_commit, staging
-from data_loading.shards import Part, Values, map_part, open_parts, parts_of
+from data_loading.shards import Part, map_part, open_parts, parts_of
 from data_loading.token_set import read_manifest
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
+from data_loading.values import Values
 
 Log = Callable[[str], None]
 _SHOWN = 20

@@ -19,6 +19,7 @@ from data_loading.readers.reader import Reader
 from memory.kernel_files import read_long_file
 
 READERS = (AUTO, "mmap", "pread", "memory")
+VERIFY = ("set", "blocks")
 NETWORK_FILE_SYSTEMS = (
     "9p", "afs", "beegfs", "ceph", "cifs", "fuse", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "orangefs",
     "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
@@ -32,12 +33,18 @@ class ReaderOptions:
     """How tokens are read; the bytes are the same.
 
     reader: mmap, pread, memory or auto. at_random: in an order that is not the file's.
-    max_resident_bytes: what mmap may add to RSS; None: whatever the page cache holds.
+    max_resident_bytes: what mmap may add to RSS; None: whatever the page cache holds. verify: set: checksums
+    were held when the set was opened; blocks: each block again before its first use in this process.
     """
 
     reader: str = AUTO
     at_random: bool = True
     max_resident_bytes: int | None = None
+    verify: str = "set"
+
+    def __post_init__(self) -> None:
+        if self.verify not in VERIFY:
+            raise UserError(f"verify {self.verify!r}: choices are {', '.join(VERIFY)}")
 
 
 def open_reader(extents: Extents, options: ReaderOptions) -> tuple[Reader, str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_loading.shards import Shards, Values
+from data_loading.shards import Shards
+from data_loading.values import Values
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,13 @@ class Extents:
 
 
 def extents_of(tokens: Values) -> Extents:
-    """Of one array, mapped or not, or of several laid end to end."""
+    """Of one array, mapped or not, or of several laid end to end.
+
+    Raises:
+        TypeError: values of another kind, which say themselves where they lie (`Tokens.extents`).
+    """
+    if not isinstance(tokens, np.ndarray | Shards):
+        raise TypeError(f"where do {type(tokens).__name__} lie?")
     parts: Sequence[np.ndarray] = tokens.parts if isinstance(tokens, Shards) else [tokens]
     lengths = [len(part) for part in parts]
     return Extents(

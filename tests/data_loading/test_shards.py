@@ -17,9 +17,10 @@ from data_loading import shards
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
-from data_loading.shards import Shards, take
+from data_loading.shards import Shards
 from data_loading.token_set import open_token_set
 from data_loading.tokenizer import BytesTokenizer
+from data_loading.values import take
 
 
 @given(

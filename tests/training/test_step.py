@@ -12,10 +12,10 @@ import torch
 from tiny_run import tiny_config
 
 from conf.schema import Arch, Model, Optimizer
-from data_loading import StreamingDataset, prepare_data
+from data_loading import StreamingDataset, open_held_out, prepare_data
 from models import build_model
 from training.device import Device, measure_peak_flops, resolve_device
-from training.evaluation import evaluate, evaluation_windows, held_out_set
+from training.evaluation import evaluate, evaluation_windows
 from training.optimizers import build_optimizer
 from training.step import train_step
 
@@ -149,7 +149,7 @@ def test_what_is_held_out_is_read_as_the_run_reads(reader: str, tmp_path: Path) 
     config = dataclasses.replace(config, dataset=dataset)
     data = prepare_data(dataset, config.tokenizer, tokenize=True, log=print)
     for split in ("val", "test"):
-        found = held_out_set(data, split, config)
+        found = open_held_out(data, split, config.dataset, config.training.seq_len)
         assert f"({reader}: as asked for)" in found.reader
         assert len(found) == data.windows(split, config.training.seq_len, shift=3)
         batch = found.__getitems__([0, 1])

@@ -1,0 +1,91 @@
+"""Tokens: what splits are cut from, whatever holds them."""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING
+
+from conf import UserError
+from data_loading.values import Values
+
+if TYPE_CHECKING:
+    from data_loading.readers.choose import ReaderOptions
+    from data_loading.readers.extents import Extents
+    from data_loading.readers.reader import Reader
+    from data_loading.shards import Part
+
+
+class Tokens(abc.ABC):
+    """Ids in one order.
+
+    tokens: 1-D integers. documents: uint64 starts in `tokens`, ascending from 0; None where nothing says.
+    vocab_size: ids are below it. fingerprint: of what decides the ids, never of where they lie.
+    """
+
+    tokens: Values
+    documents: Values | None
+    vocab_size: int
+    fingerprint: str
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """Where they are, as a user gave it: a path, a URI."""
+
+    @property
+    def n_tokens(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def eot_id(self) -> int | None:
+        """Of the tokenizer they were made with; None where it has none or nothing says."""
+        return None
+
+    @property
+    def tokenizer_name(self) -> str:
+        return "unknown"
+
+    @property
+    def file_bytes(self) -> int:
+        """Of the token files; 0 where there is none."""
+        return 0
+
+    @property
+    def held_out(self) -> tuple[range, ...] | None:
+        """What they were made with as val; None: nothing."""
+        return None
+
+    @property
+    def sources(self) -> list[tuple[int, int]]:
+        """Tokens and documents of each text they were made from; empty where nothing says."""
+        return []
+
+    @property
+    def checksums(self) -> tuple[list[Part], int]:
+        """The token files with the checksums of their blocks, and bytes of a block.
+
+        Raises:
+            UserError: there are none.
+        """
+        raise UserError(f"{self.name} has no checksums to verify its blocks with. Take verify=blocks away")
+
+    @property
+    def extents(self) -> Extents:
+        """Where the tokens lie in files or memory."""
+        from data_loading.readers.extents import extents_of
+
+        return extents_of(self.tokens)
+
+    def open_reader(self, options: ReaderOptions) -> tuple[Reader, str]:
+        """What reads them, and what it is and why, in a line.
+
+        Raises:
+            UserError: an unknown reader, or one that cannot serve these tokens.
+        """
+        from data_loading.readers.block_checks import CheckedReader
+        from data_loading.readers.choose import open_reader
+
+        reader, told = open_reader(self.extents, options)
+        if options.verify == "blocks":
+            reader = CheckedReader(reader, *self.checksums)
+        return reader, told

@@ -1,0 +1,61 @@
+"""Tokens by path."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conf import UserError
+from data_loading import NotTokenized, StreamingDataset, Tokens, open_tokens, pretokenize
+from data_loading.pretokenizer.texts import TextFile
+from data_loading.tokenizer import BytesTokenizer
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "x.txt"
+    path.write_text("some words and more of them " * 40)
+    pretokenize(TextFile(path), BytesTokenizer(), tmp_path / "x.npy")
+    return path
+
+
+@pytest.mark.parametrize("name", ["x", "x.npy", "x.txt"])
+def test_by_each_of_its_names(text: Path, name: str) -> None:
+    found = open_tokens(text.with_name(name))
+    assert isinstance(found, Tokens)
+    assert found.name == str(text.with_name("x.npy"))
+    assert (found.n_tokens, found.vocab_size, found.tokenizer_name) == (28 * 40 + 1, 257, "bytes")
+    assert found.held_out is None
+    dataset = StreamingDataset(found, seq_len=16)
+    assert dataset.fingerprint == StreamingDataset(str(text), seq_len=16).fingerprint
+
+
+def test_a_lone_file_takes_the_vocabulary_given(tmp_path: Path) -> None:
+    np.save(tmp_path / "lone.npy", np.arange(100, dtype="<u2"))
+    assert open_tokens(tmp_path / "lone.npy").vocab_size == 100
+    assert open_tokens(tmp_path / "lone.npy", vocab_size=1000).vocab_size == 1000
+    with pytest.raises(UserError, match=r"holds the id 99, outside the vocabulary of 50 ids"):
+        open_tokens(tmp_path / "lone.npy", vocab_size=50)
+
+
+def test_a_text_without_tokens(tmp_path: Path) -> None:
+    (tmp_path / "only.txt").write_text("words")
+    with pytest.raises(NotTokenized, match="pretokenize_dataset"):
+        open_tokens(tmp_path / "only.txt")
+
+
+def test_a_pair(text: Path) -> None:
+    for part in ("train", "val"):
+        (text.parent / "pair").mkdir(exist_ok=True)
+        for end in (".npy", ".npy.json", ".docs.npy"):
+            shutil.copy(text.with_name(f"x{end}"), text.parent / "pair" / f"{part}{end}")
+    with pytest.raises(UserError, match=r"pair of train and val, .*train\.npy and .*val\.npy"):
+        open_tokens(text.parent / "pair")
+
+
+def test_an_unknown_scheme() -> None:
+    with pytest.raises(UserError, match=r"gopher://there: nothing here reads gopher://"):
+        open_tokens("gopher://there")
