@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,7 +169,8 @@ class _Download:
                 if start not in self._done
             ]
             try:
-                for future in waiting:
+                ended, _ = wait(waiting, return_when=FIRST_EXCEPTION)
+                for future in ended:
                     future.result()
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
