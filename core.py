@@ -101,7 +101,12 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
         from training.checkpoints import Checkpoints
         from training.metrics import MetricsFile
 
-        loader = train_set.loader(batch_size=plan.budget.micro_batch, repeat=config.dataset.repeat)
+        loader = train_set.loader(
+            batch_size=plan.budget.micro_batch,
+            num_workers=config.dataset.num_workers,
+            repeat=config.dataset.repeat,
+            pin_memory=device.kind == "cuda",
+        )
         checkpoints = Checkpoints(folder / "checkpoints", config.training.keep_checkpoints)
         restore_newest(run, checkpoints, model, optimizer, loader)
         metrics = MetricsFile(folder / "metrics.csv", run.step)

@@ -35,7 +35,7 @@ WHERE_IT_RUNS = (
 
 HOW_IT_IS_COMPUTED = (
     "training.micro_batch", "training.activation_checkpointing", "training.loss_chunk",
-    "training.threads", "training.workers", "dataset.reader", "dataset.max_resident",
+    "training.threads", "dataset.num_workers", "dataset.reader", "dataset.max_resident",
     "dataset.verify", "dataset.auto_tokenize", "training.checkpoint_every", "training.keep_checkpoints",
     "training.profile", "training.max_time",
 )  # fmt: skip

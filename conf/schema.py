@@ -130,6 +130,7 @@ class Dataset:
     max_resident: int | None = key(
         None, "of RSS that reader=mmap may add; null: no bound", kind="size", at_least=1, as_before=None
     )
+    num_workers: int = key(0, "processes that read; on few cores none is faster", at_least=0, as_before=0)
     verify: str = key(
         "set",
         "checksums; set: once, when a set is first opened; blocks: each block again before its first use",

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from conf import UserError
 from data_loading.read_ahead import read_with_ahead
-from data_loading.spans import Span, read_spans
+from data_loading.spans import Span
+from data_loading.storages import pinned
+from data_loading.workers import read_with_workers
 
 if TYPE_CHECKING:
     import torch
@@ -39,8 +41,8 @@ class Loader:
     next epoch where the loader repeats. drop: they are not read, and a line says how many. pad: the batch
     is filled with the first windows of the epoch, whose labels are all -100: each window counts once.
 
-    num_workers: processes that read; by default none, since a gather costs less than passing a batch
-    between processes.
+    num_workers: processes that read, forks of this one; by default none, since a gather costs less than
+    passing a batch between processes. pin_memory: batches lie in page-locked memory, for a GPU.
     """
 
     def __init__(
@@ -53,17 +55,20 @@ class Loader:
         num_batches: int | None = None,
         repeat: bool = False,
         tail: str = "keep",
+        pin_memory: bool = False,
     ) -> None:
         if tail not in TAILS:
             raise UserError(f"tail {tail!r}: choices are {', '.join(TAILS)}")
         if batch_size < 1:
             raise UserError(f"batch_size {batch_size}: expected at least 1")
+        if num_workers < 0:
+            raise UserError(f"num_workers {num_workers}: expected at least 0")
         if not 0 <= rank < world_size:
             raise UserError(f"rank {rank} of {world_size}: ranks count from 0")
         self.dataset, self.batch_size = dataset, batch_size
         self.rank, self.world_size = rank, world_size
         self.num_workers, self.num_batches, self.repeat = num_workers, num_batches, repeat
-        self.tail = tail
+        self.tail, self.pin_memory = tail, pin_memory
         self._epoch, self._samples = dataset.epoch, 0
         self._epoch_seen = dataset.epoch
         left = len(dataset) % self.global_batch
@@ -121,7 +126,7 @@ class Loader:
         for global_batch, batch in zip(spans, self._read(map(self._parts, ahead)), strict=True):
             self._epoch, _, self._samples, _ = next(span for span in reversed(global_batch) if span.counts)
             if batch:
-                yield batch
+                yield pinned(batch) if self.pin_memory else batch
 
     def _is_over(self, position: int) -> bool:
         """Whether an epoch has no further batch after this many positions."""
@@ -171,19 +176,4 @@ class Loader:
     def _read(self, parts: Iterable[list[Span]]) -> Iterator[Batch]:
         if self.num_workers == 0:
             return read_with_ahead(self.dataset, parts)
-        import torch
-
-        spans: Any = _Spans(self.dataset)
-        return iter(
-            torch.utils.data.DataLoader(spans, batch_size=None, sampler=parts, num_workers=self.num_workers)
-        )
-
-
-class _Spans:
-    """What a worker process of torch's DataLoader is asked for: a list of spans, for one batch."""
-
-    def __init__(self, dataset: Positioned) -> None:
-        self._dataset = dataset
-
-    def __getitem__(self, spans: list[Span]) -> Batch:
-        return read_spans(self._dataset, spans)
+        return read_with_workers(self.dataset, parts, self.num_workers)

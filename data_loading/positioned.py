@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 
 
 class Positioned(Protocol):
-    """epoch: the one that a new stream begins with. fingerprint: of the data and all that orders and cuts
-    them: streams of equal fingerprints are the same.
-    """
+    """fingerprint: of the data and all that orders and cuts them: equal ones are of the same stream."""
 
-    epoch: int
     fingerprint: str
+
+    @property
+    def epoch(self) -> int:
+        """The one that a new stream begins with."""
 
     def __len__(self) -> int:
         """Positions in an epoch."""

@@ -17,6 +17,7 @@ from data_loading.batches import BatchOptions
 from data_loading.data import Data, open_for_reading, split_data
 from data_loading.orders import DEFAULT_BLOCK_WINDOWS
 from data_loading.readers.choose import ReaderOptions
+from data_loading.shared_number import SharedNumber
 from data_loading.splits import Share
 from data_loading.tokens import Tokens
 
@@ -78,7 +79,8 @@ class StreamingDataset:
         options.check()
         data = source if isinstance(source, Data) else _open(source, val, test)
         _, ranges = data.ranges_of(split)
-        self.data, self.split, self.seq_len, self.epoch = data, split, seq_len, 0
+        self.data, self.split, self.seq_len = data, split, seq_len
+        self._epoch = SharedNumber(0)
         if options.count(ranges) == 0:
             raise UserError(_too_short(data, split, options))
         self._batches = options.batches(data, split, order, seed, block_windows)
@@ -98,11 +100,16 @@ class StreamingDataset:
         """Windows in an epoch."""
         return self._batches.order.length
 
-    def set_epoch(self, epoch: int) -> None:
+    @property
+    def epoch(self) -> int:
         """The epoch whose order positions refer to; another epoch is another order."""
+        return self._epoch.value
+
+    def set_epoch(self, epoch: int) -> None:
+        """Worker processes that are reading know of it as well, also those that persist."""
         if epoch < 0:
             raise ValueError(f"epochs count from 0, got {epoch}")
-        self.epoch = epoch
+        self._epoch.value = epoch
 
     def __getitem__(self, index: int) -> Batch:
         """One sample, (seq_len,) each. Negative indices count from the end, as in a list."""
@@ -159,11 +166,12 @@ class StreamingDataset:
         num_batches: int | None = None,
         repeat: bool = False,
         tail: str = "keep",
+        pin_memory: bool = False,
     ) -> Loader:
         """Batches of this rank, resumable; see `Loader`."""
         from data_loading.loader import Loader
 
-        return Loader(self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail)
+        return Loader(self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail, pin_memory)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the reader: a spawned worker maps the files itself."""

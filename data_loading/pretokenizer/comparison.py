@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from data_loading.children import Channel, Child, oom_kills, with_news
 from data_loading.pretokenizer.blocks import Block, Chunk, EncodedBlock
-from data_loading.pretokenizer.children import Channel, Child, oom_kills, with_news
 from data_loading.pretokenizer.engine import Engine
 from data_loading.pretokenizer.parity import answer_of, pieces_of
 from data_loading.pretokenizer.reference_engine import ReferenceEngine, joined

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from conf import UserError
+from data_loading.children import Channel, Child, how_it_died, oom_kills, with_news
 from data_loading.pretokenizer.blocks import token_dtype
-from data_loading.pretokenizer.children import Channel, Child, how_it_died, oom_kills, with_news
 from data_loading.pretokenizer.engine import Engine, anonymous_bytes
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.ratio import Estimate, half_width, ratio_estimate

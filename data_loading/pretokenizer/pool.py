@@ -11,8 +11,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from conf import UserError
+from data_loading.children import (
+    Channel,
+    Child,
+    WorkerDied,
+    cores,
+    how_it_died,
+    oom_kills,
+    with_news,
+)
 from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock
-from data_loading.pretokenizer.children import Channel, Child, cores, how_it_died, oom_kills, with_news
 from data_loading.pretokenizer.engine import Unsupported
 
 __all__ = ["Work", "WorkerDied", "cores", "encode_in_order"]
@@ -25,10 +33,6 @@ _LOOK_S = 0.25
 """How often the memory of the workers is looked at, so that a killed one can be described."""
 
 _log = logging.getLogger(__name__)
-
-
-class WorkerDied(UserError):
-    """A worker process ended without an answer, twice with the same block."""
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ import psutil
 import pytest
 
 from conf import UserError
+from data_loading.child_main import offer_itself
+from data_loading.children import Child, how_it_died
 from data_loading.pretokenizer.blocks import Block, Chunk, EncodedBlock
-from data_loading.pretokenizer.children import Child, how_it_died
 from data_loading.pretokenizer.engine import Unsupported
 from data_loading.pretokenizer.pool import Work, WorkerDied, _Pool, cores, encode_in_order
-from data_loading.pretokenizer.worker import _offer_itself
 from memory.cgroup import find_levels
 from tests.data_loading.pretokenizer.works import Offered, Wearing, fragile
 
@@ -43,7 +43,7 @@ def worker_processes() -> list[psutil.Process]:
     return [
         child
         for child in psutil.Process().children()
-        if "data_loading.pretokenizer.worker" in " ".join(child.cmdline())
+        if "data_loading.child_main" in " ".join(child.cmdline())
     ]
 
 
@@ -166,9 +166,9 @@ def test_a_child_offers_itself_to_the_kernel_where_memory_is_short(
 ) -> None:
     score = tmp_path / "oom_score_adj"
     score.write_text(f"{before}\n")
-    _offer_itself(score)
+    offer_itself(score)
     assert int(score.read_text()) == after
-    _offer_itself(tmp_path / "none")
+    offer_itself(tmp_path / "none")
     child = Child(Offered())
     try:
         assert child.answer() >= 500 > int(Path("/proc/self/oom_score_adj").read_text())

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from data_loading.children import Channel
 from data_loading.pretokenizer import comparison, parity
-from data_loading.pretokenizer.children import Channel
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile

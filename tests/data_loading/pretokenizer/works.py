@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from data_loading.children import Channel
 from data_loading.pretokenizer.blocks import BlockEncoder
 from data_loading.pretokenizer.bytes_engine import BytesEngine
-from data_loading.pretokenizer.children import Channel
 from data_loading.pretokenizer.pool import Work
 
 

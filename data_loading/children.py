@@ -1,4 +1,4 @@
-"""Child processes: fresh interpreters with one task each, and what passes between them and the parent.
+"""Child processes with one task each, and what passes between them and the parent.
 
 What passes lies in files in memory that both have open. A socket only says which: one byte a message,
 so that no side ever waits for the other to read.
@@ -6,6 +6,8 @@ so that no side ever waits for the other to read.
 
 from __future__ import annotations
 
+import faulthandler
+import math
 import os
 import pickle
 import select
@@ -13,17 +15,23 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import traceback
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from conf import UserError
 from memory import Process, format_bytes, snapshot
 from memory.process import read_process
 
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[1]
 _KEPT_BYTES = 4 << 20
 """What a mailbox keeps of its memory from one object to the next."""
+
+_POLL_S = 0.001
 
 _ONE_THREAD = {
     "FASTOKENS_BPE_THREADS": "1",
@@ -32,6 +40,10 @@ _ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+
+
+class WorkerDied(UserError):
+    """A child that was to work ended without an answer."""
 
 
 class Task(Protocol):
@@ -92,31 +104,24 @@ def _read_byte(descriptor: int) -> int:
 
 
 class Child:
-    """The parent's end: a process that runs `task`, with so many mailboxes."""
+    """The parent's end: a process that runs `task`, with so many mailboxes.
 
-    def __init__(self, task: Task, mailboxes: int = 1) -> None:
+    A fresh interpreter, since the parent may have threads, torch and gigabytes; or, `forked`, a copy of this
+    one, which is there in milliseconds with all that the task needs, open and mapped.
+    """
+
+    def __init__(self, task: Task, mailboxes: int = 1, *, forked: bool = False) -> None:
         self._mailboxes = [Mailbox() for _ in range(mailboxes)]
         self._free = list(range(mailboxes))
         self._seen: Process | None = None
         self._socket, theirs = socket.socketpair()
-        work = Mailbox()
-        work.put(task)
-        numbers = [theirs.fileno(), work.fileno(), *(box.fileno() for box in self._mailboxes)]
-        # Not a fork: the parent may have threads, torch and gigabytes. Ctrl-C reaches the whole group;
-        # what then happens to the children is for the parent to say.
-        command = (
-            "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-            f"sys.path.insert(0, {str(_ROOT)!r}); "
-            f"from data_loading.pretokenizer.worker import main; main({', '.join(map(str, numbers))})"
-        )
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", command],
-            env={**os.environ, **_ONE_THREAD},
-            pass_fds=numbers,
-            stdin=subprocess.DEVNULL,
-        )
+        self._process: _Process
+        if forked:
+            _parents_ends.add(self._socket)
+            self._process = _Fork(task, theirs, self._mailboxes)
+        else:
+            self._process = _interpreter(task, theirs, self._mailboxes)
         theirs.close()
-        work.close()
         self.note_memory()
 
     @property
@@ -171,6 +176,85 @@ class Child:
             box.close()
 
 
+class _Process(Protocol):
+    """What is asked of either kind of process; wait raises subprocess.TimeoutExpired."""
+
+    pid: int
+
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
+
+
+def _interpreter(task: Task, theirs: socket.socket, mailboxes: Sequence[Mailbox]) -> _Process:
+    work = Mailbox()
+    work.put(task)
+    numbers = [theirs.fileno(), work.fileno(), *(box.fileno() for box in mailboxes)]
+    # Ctrl-C reaches the whole group; what then happens to the children is for the parent to say.
+    command = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        f"sys.path.insert(0, {str(_ROOT)!r}); "
+        f"from data_loading.child_main import main; main({', '.join(map(str, numbers))})"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", command],
+        env={**os.environ, **_ONE_THREAD},
+        pass_fds=numbers,
+        stdin=subprocess.DEVNULL,
+    )
+    work.close()
+    return process
+
+
+_parents_ends: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+"""Of forked children: a child that kept those of its siblings would outlive the parent with them."""
+
+
+class _Fork:
+    """A copy of this process that runs a task."""
+
+    def __init__(self, task: Task, theirs: socket.socket, mailboxes: Sequence[Mailbox]) -> None:
+        self._status: int | None = None
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                _run_forked(task, theirs, mailboxes)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+
+    def wait(self, timeout: float | None = None) -> int:
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > until:
+                raise subprocess.TimeoutExpired("a forked process", timeout or 0)
+            else:
+                time.sleep(_POLL_S)
+        return self._status
+
+    def kill(self) -> None:
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def _run_forked(task: Task, theirs: socket.socket, mailboxes: Sequence[Mailbox]) -> None:
+    from data_loading.child_main import run
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.disable()  # the parent tells how a child ended
+    for ours in list(_parents_ends):
+        ours.close()
+    run(task, Channel(theirs.fileno(), list(mailboxes)))
+
+
 def with_news(children: Sequence[Child], timeout_s: float) -> list[Child]:
     """Those that have answered or died, as soon as there is one, or when the time is over."""
     poll = select.poll()
@@ -204,6 +288,8 @@ def how_it_died(child: Child, kills_before: int | None) -> str:
     words = f"{who} was killed by {name}"
     if status == -signal.SIGKILL:
         words += f", {_why_killed(kills_before)}"
+    if status == -signal.SIGBUS:
+        words += ", most likely because a file that it had mapped was truncated"
     return f"{words}; {child.last_seen()}"
 
 

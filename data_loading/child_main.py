@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from data_loading.pretokenizer.children import Channel, Mailbox
+from data_loading.children import Channel, Mailbox, Task
 
 _OOM_SCORE = 500
 """Of 1000: where memory is short, the kernel ends a child, and the parent lives to tell."""
@@ -13,16 +13,20 @@ _OOM_SCORE = 500
 
 def main(socket: int, work: int, *mailboxes: int) -> None:
     """Descriptors: the socket to the parent, the file in memory with the task, those for messages."""
-    _offer_itself()
-    channel = Channel(socket, [Mailbox(descriptor) for descriptor in mailboxes])
     box = Mailbox(work)
     task = box.get()
     box.close()
-    with suppress(EOFError, ConnectionError):  # the parent is gone: nobody waits for an answer
+    run(task, Channel(socket, [Mailbox(descriptor) for descriptor in mailboxes]))
+
+
+def run(task: Task, channel: Channel) -> None:
+    """Returns when the task has ended, or nobody waits for an answer any more."""
+    offer_itself()
+    with suppress(EOFError, ConnectionError):
         task.run(channel)
 
 
-def _offer_itself(file: Path = Path("/proc/self/oom_score_adj")) -> None:
+def offer_itself(file: Path = Path("/proc/self/oom_score_adj")) -> None:
     """Raising it needs no privilege; where it cannot be done, the kernel chooses as it does."""
     with suppress(OSError, ValueError):
         if int(file.read_text()) < _OOM_SCORE:

@@ -1,0 +1,76 @@
+"""The memory of a batch: passed between processes, or put where a GPU can fetch it, with its views kept.
+
+input_ids and labels are views of one tensor, which is copied once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+    Batch = dict[str, torch.Tensor]
+
+
+class View(NamedTuple):
+    """A tensor as a view of the storage of that number; strides and offset count elements."""
+
+    storage: int
+    dtype: torch.dtype
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+class Packed(NamedTuple):
+    """A batch as plain values. storages: uint8."""
+
+    views: dict[str, View]
+    storages: list[np.ndarray]
+
+
+def packed(batch: Batch) -> Packed:
+    """The batch on the CPU; its storages are not copied."""
+    import torch
+
+    numbers: dict[int, int] = {}
+    storages: list[np.ndarray] = []
+    views = {}
+    for name, tensor in batch.items():
+        storage = tensor.untyped_storage()
+        number = numbers.setdefault(storage.data_ptr(), len(numbers))
+        if number == len(storages):
+            storages.append(torch.empty(0, dtype=torch.uint8).set_(storage).numpy())
+        views[name] = View(
+            number, tensor.dtype, int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride()
+        )
+    return Packed(views, storages)
+
+
+def unpacked(found: Packed) -> Batch:
+    """The batch; its tensors use the storages as they are."""
+    import torch
+
+    return _batch(found, [torch.from_numpy(storage) for storage in found.storages])
+
+
+def pinned(batch: Batch) -> Batch:
+    """A copy in page-locked memory, from which a GPU fetches while the CPU goes on."""
+    import torch
+
+    found = packed(batch)
+    return _batch(found, [torch.from_numpy(storage).pin_memory() for storage in found.storages])
+
+
+def _batch(found: Packed, storages: list[torch.Tensor]) -> Batch:
+    import torch
+
+    return {
+        name: torch.empty(0, dtype=view.dtype).set_(
+            storages[view.storage].untyped_storage(), view.offset, view.shape, view.stride
+        )
+        for name, view in found.views.items()
+    }
