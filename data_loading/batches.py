@@ -15,7 +15,7 @@ from __future__ import annotations
 import abc
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -246,15 +246,16 @@ class BatchOptions:
             return windows // self.step_windows * self.step_windows
         return windows
 
-    def batches(self, data: Data, split: str, order: str, seed: int, block_windows: int) -> Batches:
+    def batches(self, data: Data, split: str, order: str, seed: int, block_windows: int, shard_windows: int | None = None) -> Batches:
         """Raises UserError: windows of another number than the kind needs, or an unknown order."""
         token_set, ranges = data.ranges_of(split)
         windows = self.windows(ranges)
         if self.kind == "streams":
-            if order == "shuffled_blocks":
-                raise UserError("windows=streams are read in rows. Take order=shuffled_blocks away")
+            if order in ("shuffled_blocks", "shuffled_shards"):
+                raise UserError(f"windows=streams are read in rows. Take order={order} away")
             return Streams(windows, self.step_windows or 1)
-        ordered = order_of(order, len(windows), seed, block_windows)
+        borders = windows.before(np.array(token_set.file_borders))
+        ordered = order_of(order, len(windows), seed, block_windows, borders, shard_windows)
         if self.kind == "shifted":
             return Shifted(windows, ordered, self.step_windows or 1, seed)
         if self.documents == "masked":
@@ -275,6 +276,9 @@ class Rows(Sequential):
         self.rows, self._steps = rows, n // rows
 
     name = "in rows"
+
+    def coming(self, position: int, epoch: int) -> Iterator[range]:
+        yield range(self.n)
 
     @property
     def length(self) -> int:

@@ -24,6 +24,7 @@ def open_train(data: Data, dataset: Dataset, seq_len: int, seed: int, step_windo
         seed,
         order=dataset.order,
         block_windows=dataset.block_windows,
+        shard_windows=dataset.shard_windows,
         windows=dataset.windows,
         stride=dataset.stride,
         shift=dataset.shift,

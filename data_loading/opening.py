@@ -9,7 +9,7 @@ from pathlib import Path
 from conf import UserError
 from data_loading.tokens import Tokens
 
-SCHEMES: dict[str, str] = {}
+SCHEMES: dict[str, str] = dict.fromkeys(("s3", "r2", "https", "http"), "data_loading.remote.remote_set")
 """Scheme of a URI to the module that opens such: `open_uri(uri, vocab_size) -> Tokens`."""
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):")
 

@@ -17,6 +17,7 @@ from data_loading.batches import BatchOptions
 from data_loading.data import Data, open_for_reading, split_data
 from data_loading.orders import DEFAULT_BLOCK_WINDOWS
 from data_loading.readers.choose import ReaderOptions
+from data_loading.readers.plan import Plan
 from data_loading.shared_number import SharedNumber
 from data_loading.splits import Share
 from data_loading.tokens import Tokens
@@ -48,6 +49,7 @@ class StreamingDataset:
         test: Share = 0,
         order: str = "shuffled",
         block_windows: int = DEFAULT_BLOCK_WINDOWS,
+        shard_windows: int | None = None,
         windows: str = "plain",
         stride: int | None = None,
         shift: int = 1,
@@ -61,7 +63,8 @@ class StreamingDataset:
         which are split already. val, test: what is held out of a set, as a fraction (float) or in tokens
         (int); val: None: as the set was made, or a tenth.
 
-        order: shuffled, sequential, or shuffled_blocks of `block_windows` neighbouring windows. windows: the
+        order: shuffled, sequential, shuffled_blocks of `block_windows` neighbouring windows, or
+        shuffled_shards, one file after the other, of each `shard_windows` at a time (None: all). windows: the
         kind of batches (`batches`): plain; shifted or streams, which need step_windows, those of a step over
         all ranks and micro-batches. stride: tokens from one window to the next; None: seq_len. shift: how
         many tokens after its input a label stands. documents: across: windows go over their borders; masked:
@@ -83,13 +86,14 @@ class StreamingDataset:
         self._epoch = SharedNumber(0)
         if options.count(ranges) == 0:
             raise UserError(_too_short(data, split, options))
-        self._batches = options.batches(data, split, order, seed, block_windows)
+        self._batches = options.batches(data, split, order, seed, block_windows, shard_windows)
         borders = ",".join(f"{tokens.start}-{tokens.stop}" for tokens in ranges)
         made_of = [self._batches.windows.name, self._batches.order.name, self._batches.name]
         self.fingerprint = ", ".join(
             [f"{data.fingerprint[:16]} {split} tokens {borders}", *filter(None, made_of)]
         )
-        self._reader_options = ReaderOptions(reader, order != "sequential", max_resident_bytes, verify)
+        plan = Plan(tuple(ranges), self._batches.windows, self._batches.order, split != "train")
+        self._reader_options = ReaderOptions(reader, order != "sequential", max_resident_bytes, verify, plan)
         self._open_reader()
 
     def _open_reader(self) -> None:
@@ -146,6 +150,7 @@ class StreamingDataset:
     def read(self, epoch: int, start: int, stop: int) -> Batch:
         """The batch of the positions start to stop of an epoch."""
         positions = range(start, stop)
+        self._reader.reached(epoch, start)
         return self._batches.read(self._reader, self.window_at(positions, epoch), epoch, positions)
 
     def will_need(self, epoch: int, start: int, stop: int) -> None:

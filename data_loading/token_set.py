@@ -17,7 +17,7 @@ from data_loading.checked import read_checked, write_checked
 from data_loading.content import verify_content
 from data_loading.npy import open_npy
 from data_loading.set_files import SetFiles, settle
-from data_loading.shards import Part, map_part, open_parts, parts_of
+from data_loading.shards import Part, Shards, map_part, open_parts, parts_of
 from data_loading.tokens import Tokens
 from data_loading.values import Values
 
@@ -112,6 +112,10 @@ class TokenSet(Tokens):
         if not all("tokens" in source and "documents" in source for source in sources):
             return []
         return [(source["tokens"], source["documents"]) for source in sources]
+
+    @property
+    def file_borders(self) -> list[int]:
+        return self.tokens.first.tolist() if isinstance(self.tokens, Shards) else super().file_borders
 
     @property
     def checksums(self) -> tuple[list[Part], int]:
