@@ -66,7 +66,7 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
     with run.stage("load_tokenizer"):
         from data_loading import load_tokenizer
 
-        tokenizer = load_tokenizer(config.tokenizer)
+        tokenizer = load_tokenizer(config.tokenizer, plan.vocab_size)
         log.info("tokenizer %s, %s ids", tokenizer.name, f"{tokenizer.vocab_size:,}")
 
     with run.stage("open_dataset"):
@@ -79,7 +79,7 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
         data = open_data(config.dataset, config.tokenizer, plan.data["sets"])
         train_set = open_train(data, config.dataset, seq_len, seed_data, plan.budget.effective_batch)
         val_set = open_held_out(data, "val", config.dataset, seq_len)
-        _tell_data(data, train_set, val_set)
+        _tell_data(data, train_set, val_set, plan.data["floor_loss"])
 
     with run.stage("build_model"):
         from models import build_model
@@ -180,7 +180,9 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
     return Run(folder, config, plan, device, loss_chunk, status, interrupt)
 
 
-def _tell_data(data: Data, train_set: StreamingDataset, val_set: StreamingDataset) -> None:
+def _tell_data(
+    data: Data, train_set: StreamingDataset, val_set: StreamingDataset, floor: float | None
+) -> None:
     facts = data.describe()
     log.info("%s: %s on disk, %s", facts["path"], format_bytes(facts["file_bytes"]), train_set.reader)
     log.info(
@@ -194,6 +196,8 @@ def _tell_data(data: Data, train_set: StreamingDataset, val_set: StreamingDatase
         counted(len(val_set), "sequence"),
         f", test {format_count(facts['test_tokens'])}" if facts["test_tokens"] else "",
     )
+    if floor is not None:
+        log.info("floor %.4f nats a token: no model's expected val loss is below it", floor)
 
 
 def _compiled(function: Callable[..., Any], device: Device) -> Callable[..., Any]:
@@ -222,13 +226,16 @@ def _finish(run: Run, data: Data, model: LanguageModel) -> None:
     """Say what came out: results into run.json, the state `done` last."""
     from data_loading import bigram_loss
 
-    training = run.config.training
+    training, facts = run.config.training, run.plan.data or {}
     results = {
         "val_loss": run.val_loss,
         "test_loss": test_loss(run, model, data) if data.test_ranges else None,
         "best": run.best,
+        "floor_loss": facts.get("floor_loss"),
+        # Counting reads all of train, which computed tokens may have any number of; and they have a floor.
         "bigram_val_loss": bigram_loss(data, eval_tokens=training.eval_tokens, seq_len=training.seq_len)
         if data.vocab_size <= 1024
+        and facts.get("floor_loss") is None
         and (run.config.dataset.shift, run.config.dataset.documents) == (1, "across")
         else None,
         "train_seconds": round(run.train_seconds, 3),

@@ -50,6 +50,9 @@ def loss_figure(run: RunFolder) -> Figure | None:
         axes.axhline(
             bigram, color="black", linewidth=1.0, linestyle=(0, (6, 3)), label="val of a bigram count model"
         )
+    floor = run.number("results.floor_loss")
+    if floor is not None:
+        axes.axhline(floor, color="black", linewidth=1.0, label="floor: entropy of the tokens")
     lost = np.flatnonzero(~np.isfinite(losses))
     if len(lost):
         axes.axvline(
@@ -58,7 +61,7 @@ def loss_figure(run: RunFolder) -> Figure | None:
     known = losses[np.isfinite(losses)].tolist()
     highest = _highest_worth_showing(run, known)
     if highest is not None:
-        others = [loss for _, loss in evaluated] + ([] if bigram is None else [bigram])
+        others = [loss for _, loss in evaluated] + [line for line in (bigram, floor) if line is not None]
         lowest = min([*known, *others])
         axes.set_ylim(lowest - 0.05 * (highest - lowest), highest)
     axes.set_xlim(0, tokens[-1] * 1.02)

@@ -148,6 +148,9 @@ def _verdict(run: RunFolder) -> Iterator[tuple[str, str]]:
     test_loss = run.number("results.test_loss")
     if test_loss is not None:
         yield f"test loss {test_loss:.4f}", ""
+    floor = run.number("results.floor_loss")
+    if floor is not None:
+        yield f"val loss {val_loss:.4f}, floor {floor:.4f} ({val_loss - floor:.4f} above)", ""
     if bigram is None:
         return
     both = f"val loss {val_loss:.4f}, that of a bigram count model of the same train range {bigram:.4f}"
@@ -163,11 +166,10 @@ def _data_section(run: RunFolder) -> list[RenderableType]:
     if tokens is None or size is None:
         return []
     rows = [
-        (
-            "memory-mapped",
-            f"{run.fact('data.path')}, {format_bytes(size)} on disk ({run.fact('data.dtype')})",
-        ),
-        ("costs in RAM", _cost_of_opening(run)),
+        ("memory-mapped", f"{run.fact('data.path')}, {format_bytes(size)} on disk ({run.fact('data.dtype')})")
+        if size
+        else ("computed", f"{run.fact('data.path')}, no file ({run.fact('data.dtype')})"),
+        ("costs in RAM", _cost_of_opening(run) if size else None),
         ("total tokens", f"{tokens:,}, tokenizer {run.fact('data.tokenizer')}"),
         ("train portion", _portion(run, "train", tokens)),
         ("val portion", _portion(run, "val", tokens)),

@@ -109,13 +109,13 @@ def window_within_positions(config: Config) -> list[Problem]:
 
 
 def findable_tokenizer(config: Config) -> list[Problem]:
-    """A tokenizer is bytes, or says where its files are; and where nothing is read, nothing is given."""
+    """A tokenizer is bytes or ids, or says where its files are; where nothing is read, nothing is given."""
     tokenizer = config.tokenizer
-    if tokenizer.name == "bytes":
+    if tokenizer.name in ("bytes", "ids"):
         return [
             Problem(
                 f"tokenizer.{name}",
-                f"tokenizer=bytes reads no files. For the tokenizer of {value}: tokenizer=custom "
+                f"tokenizer={tokenizer.name} reads no files. For the tokenizer of {value}: tokenizer=custom "
                 f"tokenizer.{name}={value}",
             )
             for name, value in (("path", tokenizer.path), ("repo", tokenizer.repo))
@@ -183,6 +183,29 @@ def bound_of_a_map(config: Config) -> list[Problem]:
     ]
 
 
+def files_of_computed_tokens(config: Config) -> list[Problem]:
+    """Nothing is asked of tokens that are computed which is done with files, or with documents they lack."""
+    dataset = config.dataset
+    if dataset.path is None or not dataset.path.startswith("synthetic:"):
+        return []
+    problems = [
+        Problem(
+            f"dataset.{name}",
+            f"the tokens of dataset.path={dataset.path} are computed, there is no file to read. Take it away",
+        )
+        for name, default in (("reader", AUTO), ("max_resident", None), ("verify", "set"))
+        if getattr(dataset, name) != default
+    ]
+    if dataset.documents != "across" and not dataset.path.startswith("synthetic:copy"):
+        problems.append(
+            Problem(
+                "dataset.documents",
+                f"of computed tokens only synthetic:copy has documents, not {dataset.path}",
+            )
+        )
+    return problems
+
+
 def windows_of_one_kind(config: Config) -> list[Problem]:
     """Shifted windows and streams have stride, shift and order of their own, and no masks."""
     dataset, problems = config.dataset, []
@@ -200,7 +223,7 @@ def windows_of_one_kind(config: Config) -> list[Problem]:
             problems.append(
                 Problem(f"dataset.{name}", f"dataset.windows={dataset.windows} has its own. Take it away")
             )
-    if dataset.windows == "streams" and dataset.order == "shuffled_blocks":
+    if dataset.windows == "streams" and dataset.order in ("shuffled_blocks", "shuffled_shards"):
         problems.append(Problem("dataset.order", "dataset.windows=streams is read in rows. Take it away"))
     return problems
 
@@ -257,6 +280,10 @@ RULES = (
         windows_of_one_kind,
     ),
     Rule(("dataset.max_resident", "dataset.reader"), bound_of_a_map),
+    Rule(
+        tuple(f"dataset.{name}" for name in ("path", "reader", "max_resident", "verify", "documents")),
+        files_of_computed_tokens,
+    ),
     Rule(("dataset.encoding",), known_encoding),
     Rule(("dataset.document_separator",), one_line_separator),
     Rule(("schedule",), warmup_only_where_there_is_one),

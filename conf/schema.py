@@ -91,7 +91,11 @@ class Dataset:
 
     name: str = key("stdlib", "name of the dataset", kind="name")
     source: str = key("text", "text: a file; stdlib: Python's own source code", choices=("text", "stdlib"))
-    path: str | None = key(None, ".txt or .npy; null: Datasets/NAME*.txt or .npy", kind="path")
+    path: str | None = key(
+        None,
+        ".txt or .npy, or synthetic:KIND:VOCAB:TOKENS:SEED; null: Datasets/NAME*.txt or .npy",
+        kind="path",
+    )
     val_path: str | None = key(None, ".txt or .npy held out as val; null: a part of path", kind="path")
     val_fraction: float = key(0.1, "share of the tokens held out as val", above=0, below=1)
     val_tokens: int | None = key(
@@ -145,13 +149,24 @@ class Dataset:
         as_before="set",
     )
     cache: str | None = key(
-        None, "folder for what is fetched from s3://, r2://, https://; null: ~/.cache/highwater", kind="path", as_before=None
+        None,
+        "folder for what is fetched from s3://, r2://, https://; null: ~/.cache/highwater",
+        kind="path",
+        as_before=None,
     )
     disk_budget: int | None = key(
         None, "of dataset.cache; null: all that was fetched is kept", kind="size", at_least=1, as_before=None
     )
-    download_workers: int = key(8, "requests at a time", at_least=1, as_before=8)
-    part_size: int = key(8 << 20, "bytes of a request", kind="size", at_least=1024, as_before=8 << 20)
+    download_workers: int = key(8, "requests at a time to a store", at_least=1, as_before=8)
+    part_size: int = key(
+        8 << 20, "bytes of a request to a store", kind="size", at_least=1024, as_before=8 << 20
+    )
+    ranks: str = key(
+        "distinct",
+        "distinct: each rank reads its own part of a step; shared: all read the same windows",
+        choices=("distinct", "shared"),
+        as_before="distinct",
+    )
     repeat: bool = key(False, "allow a budget of more than one epoch")
     default_max_tokens: int = key(2_000_000, "budget when none is given", kind="count", at_least=1)
     auto_tokenize: bool = key(True, "tokenize a text that has no token file yet")
@@ -164,7 +179,7 @@ class Dataset:
 class Tokenizer:
     """`tokenizer=`: text to ids. Its default comes from the dataset."""
 
-    name: str = key("bytes", "bytes, or a name for messages and file names")
+    name: str = key("bytes", "bytes, ids, or a name for messages and file names")
     path: str | None = key(None, "folder with tokenizer.json, or vocab.json + merges.txt", kind="path")
     local_folder: str | None = key(None, "folder looked at when path is null", kind="path")
     repo: str | None = key(None, "Hugging Face repository, cache first, then the hub; or tiktoken:NAME")

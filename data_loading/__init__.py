@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from data_loading.bigram import bigram_loss as bigram_loss
     from data_loading.data import Data as Data
     from data_loading.data import NotTokenized as NotTokenized
-    from data_loading.data import prepare_data as prepare_data
+    from data_loading.floor import floor_loss as floor_loss
     from data_loading.loader import Loader as Loader
     from data_loading.lookup import load_tokenizer as load_tokenizer
     from data_loading.lookup import tokenizer_spec as tokenizer_spec
     from data_loading.open_split import open_held_out as open_held_out
     from data_loading.open_split import open_train as open_train
     from data_loading.opening import open_tokens as open_tokens
+    from data_loading.prepare import prepare_data as prepare_data
     from data_loading.pretokenizer.job import pretokenize as pretokenize
     from data_loading.streaming import StreamingDataset as StreamingDataset
     from data_loading.token_set import TokenSet as TokenSet
@@ -39,12 +40,13 @@ _PLACES = {
     "Tokenizer": "tokenizer",
     "Tokens": "tokens",
     "bigram_loss": "bigram",
+    "floor_loss": "floor",
     "load_tokenizer": "lookup",
     "open_held_out": "open_split",
     "open_token_set": "token_set",
     "open_tokens": "opening",
     "open_train": "open_split",
-    "prepare_data": "data",
+    "prepare_data": "prepare",
     "pretokenize": "pretokenizer.job",
     "tokenizer_spec": "lookup",
 }

@@ -246,7 +246,15 @@ class BatchOptions:
             return windows // self.step_windows * self.step_windows
         return windows
 
-    def batches(self, data: Data, split: str, order: str, seed: int, block_windows: int, shard_windows: int | None = None) -> Batches:
+    def batches(
+        self,
+        data: Data,
+        split: str,
+        order: str,
+        seed: int,
+        block_windows: int,
+        shard_windows: int | None = None,
+    ) -> Batches:
         """Raises UserError: windows of another number than the kind needs, or an unknown order."""
         token_set, ranges = data.ranges_of(split)
         windows = self.windows(ranges)

@@ -14,6 +14,8 @@ import numpy as np
 
 import durable
 from conf import UserError, schema
+from data_loading.ids_alone import ids_of, open_ids_alone
+from data_loading.ids_tokenizer import IDS
 from data_loading.locate import DEFAULT_FOLDER, Place, locate
 from data_loading.lookup import KNOWN, load_tokenizer, name_of
 from data_loading.opening import open_uri, scheme_of
@@ -22,6 +24,8 @@ from data_loading.pretokenizer.job import command_for, pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.stdlib_source import StdlibSource, default_name
+from data_loading.remote.address import is_remote
+from data_loading.remote.for_run import open_for_run
 from data_loading.set_files import SetFiles
 from data_loading.splits import Share, Splits, hold_out, other_ranges, split_set, tokens_of
 from data_loading.token_set import TokenSet, open_token_set
@@ -139,19 +143,38 @@ def prepare_data(
         NotTokenized: there is only text, and it is not to be tokenized now.
         UserError: nothing found, or what was found does not fit the text, the tokenizer or itself.
     """
-    if dataset.path is not None and scheme_of(dataset.path) is not None:
-        spoken = load_tokenizer(tokenizer)
-        return split_data(open_uri(dataset.path, spoken.vocab_size), None, spoken, *shares(dataset))
-    if dataset.source == "stdlib":
-        places: tuple[Place, Place | None] = _stdlib_place(dataset, tokenizer), None
+    sets: Sequence[Tokens]
+    loaded = None
+    if dataset.path is not None and is_remote(dataset.path):
+        sets, loaded = open_for_run(dataset, tokenizer)
+    elif dataset.path is not None and scheme_of(dataset.path) is not None:
+        loaded = None if tokenizer.name == IDS else load_tokenizer(tokenizer)
+        known = loaded.vocab_size if loaded else None
+        sets = _of_uris(dataset.path, dataset.val_path, known)
     else:
-        places = locate(dataset)
-    places = _at_versions(places, versions)
-    loaded = tokenizer_for(tokenizer, places[0])
-    train, *others = [
-        _token_set(dataset, place, loaded, tokenizer, tokenize=tokenize, log=log) for place in places if place
-    ]
-    return split_data(train, others[0] if others else None, loaded, *shares(dataset))
+        if dataset.source == "stdlib":
+            places: tuple[Place, Place | None] = _stdlib_place(dataset, tokenizer), None
+        else:
+            places = locate(dataset)
+        places = _at_versions(places, versions)
+        there = [place for place in places if place]
+        if tokenizer.name == IDS:
+            sets = open_ids_alone(there, dataset)
+        else:
+            loaded = tokenizer_for(tokenizer, places[0])
+            sets = [
+                _token_set(dataset, place, loaded, tokenizer, tokenize=tokenize, log=log) for place in there
+            ]
+    return split_data(sets[0], sets[1] if len(sets) > 1 else None, loaded or ids_of(sets), *shares(dataset))
+
+
+def _of_uris(train: str, val: str | None, vocab_size: int | None) -> list[Tokens]:
+    if val is not None and scheme_of(val) is None:
+        raise UserError(
+            f"dataset.val_path={val} is a path, and dataset.path={train} is none. Give both as paths or both "
+            "as URIs, or leave val_path out: then a part of the training tokens is held out"
+        )
+    return [open_uri(uri, vocab_size) for uri in (train, val) if uri is not None]
 
 
 def shares(dataset: schema.Dataset) -> tuple[Share, Share]:
@@ -222,7 +245,9 @@ def split_data(
         UserError: not enough tokens for what is to be held out, or the two sets are the same.
     """
     if val_set is not None and (
-        train.fingerprint == val_set.fingerprint or _same_tokens(train.tokens, val_set.tokens)
+        train.fingerprint == val_set.fingerprint
+        or train.overlaps(val_set)
+        or _same_tokens(train.tokens, val_set.tokens)
     ):
         raise UserError(
             f"train and val are the same text: {train.name} and {val_set.name}. Give dataset.val_path "

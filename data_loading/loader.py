@@ -41,6 +41,8 @@ class Loader:
     next epoch where the loader repeats. drop: they are not read, and a line says how many. pad: the batch
     is filled with the first windows of the epoch, whose labels are all -100: each window counts once.
 
+    shared: every rank reads all of a global batch, which is then of batch_size windows.
+
     num_workers: processes that read, forks of this one; by default none, since a gather costs less than
     passing a batch between processes. pin_memory: batches lie in page-locked memory, for a GPU.
     """
@@ -56,6 +58,7 @@ class Loader:
         repeat: bool = False,
         tail: str = "keep",
         pin_memory: bool = False,
+        shared: bool = False,
     ) -> None:
         if tail not in TAILS:
             raise UserError(f"tail {tail!r}: choices are {', '.join(TAILS)}")
@@ -66,7 +69,7 @@ class Loader:
         if not 0 <= rank < world_size:
             raise UserError(f"rank {rank} of {world_size}: ranks count from 0")
         self.dataset, self.batch_size = dataset, batch_size
-        self.rank, self.world_size = rank, world_size
+        self.rank, self.world_size = (0, 1) if shared else (rank, world_size)
         self.num_workers, self.num_batches, self.repeat = num_workers, num_batches, repeat
         self.tail, self.pin_memory = tail, pin_memory
         self._epoch, self._samples = dataset.epoch, 0
@@ -76,6 +79,11 @@ class Loader:
             raise UserError(
                 f"tail 'drop': the {left:,} windows of an epoch make no batch of {self.global_batch:,}. Take "
                 "a smaller batch, or tail 'keep' or 'pad'"
+            )
+        if world_size > len(dataset) and tail == "keep" and not repeat:
+            raise UserError(
+                f"{world_size:,} ranks share {len(dataset):,} windows: some would read nothing. Use fewer "
+                "ranks, a smaller seq_len or more text, or tail 'pad'"
             )
         if tail == "drop" and left:
             log.info(

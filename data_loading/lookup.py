@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from conf import UserError, schema
+from data_loading.ids_tokenizer import IDS, IdsTokenizer
 from data_loading.tiktoken_names import PREFIX, full_name, load_encoding
 from data_loading.tokenizer import BytesTokenizer, Tokenizer, TokenizerNotFound
 from data_loading.tokenizer_files import TOKENIZER_FILES, holds_tokenizer, read_tokenizer
@@ -64,18 +65,24 @@ def name_of(spec: schema.Tokenizer) -> str:
     return spec.repo if is_bare and spec.repo is not None else spec.name
 
 
-def load_tokenizer(spec: schema.Tokenizer) -> Tokenizer:
+def load_tokenizer(spec: schema.Tokenizer, vocab_size: int | None = None) -> Tokenizer:
     """The tokenizer that the configuration names.
 
     Looked for in this order: `spec.path`, `spec.local_folder`, the local Hugging Face cache, the hub
     (the last two only where `spec.repo` says which repository); instead of these two, the package
-    tiktoken where `spec.repo` is `tiktoken:NAME`.
+    tiktoken where `spec.repo` is `tiktoken:NAME`. vocab_size: of the tokens, which `ids` has from them.
 
     Raises:
         TokenizerNotFound: in none of these places; says which were tried and the command that fetches
             the files.
         UserError: found but broken.
     """
+    if spec.name == IDS:
+        if vocab_size is None:
+            raise UserError(
+                "tokenizer=ids has the vocabulary of the tokens that it goes with, and none are given"
+            )
+        return IdsTokenizer(vocab_size)
     found = _find(spec)
     if spec.name == "gpt2" and found.vocab_size != GPT2_IDS:
         log.warning("tokenizer gpt2 as found has %s ids, GPT-2's own has 50,257", f"{found.vocab_size:,}")

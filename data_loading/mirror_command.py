@@ -71,5 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.dry_run:
         print(f"{target.uri}: {copied} and the manifest would be copied; {there}")
     else:
-        print(f"{target.uri}: {copied} and the manifest copied in {time.monotonic() - started:.1f} s; {there}")
+        print(
+            f"{target.uri}: {copied} and the manifest copied in {time.monotonic() - started:.1f} s; {there}"
+        )
     return 0

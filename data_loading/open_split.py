@@ -33,6 +33,7 @@ def open_train(data: Data, dataset: Dataset, seq_len: int, seed: int, step_windo
         reader=dataset.reader,
         max_resident_bytes=dataset.max_resident,
         verify=dataset.verify,
+        ranks=dataset.ranks,
     )
 
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     Batch = dict[str, torch.Tensor]
 
 
+RANKS = ("distinct", "shared")
+
+
 class StreamingDataset:
     """Map-style dataset over a split.
 
@@ -58,6 +61,7 @@ class StreamingDataset:
         reader: str = AUTO,
         max_resident_bytes: int | None = None,
         verify: str = "set",
+        ranks: str = "distinct",
     ) -> None:
         """source: tokens, or where they are: X.npy, X.txt with X.npy beside it, X, a URI; or prepared data,
         which are split already. val, test: what is held out of a set, as a fraction (float) or in tokens
@@ -74,6 +78,8 @@ class StreamingDataset:
         max_resident_bytes: of what mmap adds to RSS. verify: set: checksums once, when a set is first
         opened; blocks: each block again before its first use in this process.
 
+        ranks: distinct: each reads its own part of a step; shared: all read the same windows.
+
         Raises:
             UserError: nothing there, it does not fit its text, or not one window in the split.
             NotTokenized: there is only the text.
@@ -89,6 +95,11 @@ class StreamingDataset:
         self._batches = options.batches(data, split, order, seed, block_windows, shard_windows)
         borders = ",".join(f"{tokens.start}-{tokens.stop}" for tokens in ranges)
         made_of = [self._batches.windows.name, self._batches.order.name, self._batches.name]
+        if ranks not in RANKS:
+            raise UserError(f"ranks {ranks!r}: choices are {', '.join(RANKS)}")
+        self.ranks = ranks
+        if ranks == "shared":
+            made_of.append("shared by all ranks")
         self.fingerprint = ", ".join(
             [f"{data.fingerprint[:16]} {split} tokens {borders}", *filter(None, made_of)]
         )
@@ -176,7 +187,10 @@ class StreamingDataset:
         """Batches of this rank, resumable; see `Loader`."""
         from data_loading.loader import Loader
 
-        return Loader(self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail, pin_memory)
+        shared = self.ranks == "shared"
+        return Loader(
+            self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail, pin_memory, shared
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the reader: a spawned worker maps the files itself."""

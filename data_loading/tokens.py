@@ -9,6 +9,8 @@ from conf import UserError
 from data_loading.values import Values
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from data_loading.readers.choose import ReaderOptions
     from data_loading.readers.extents import Extents
     from data_loading.readers.reader import Reader
@@ -73,6 +75,16 @@ class Tokens(abc.ABC):
             UserError: there are none.
         """
         raise UserError(f"{self.name} has no checksums to verify its blocks with. Take verify=blocks away")
+
+    def floor_loss(self, starts: np.ndarray, seq_len: int, shift: int, *, masked: bool) -> float | None:
+        """The least expected loss (nats a label) of any model over the windows that begin at these tokens
+        (int64); None where nobody knows, as of all text. See `data_loading.floor`.
+        """
+        return None
+
+    def overlaps(self, other: Tokens) -> bool:
+        """Whether it is known of both that they hold the same tokens in part, as sets of one rule do."""
+        return False
 
     @property
     def extents(self) -> Extents:

@@ -22,6 +22,7 @@ BASE = [
 ]  # fmt: skip
 NEEDS = {
     ("dataset", "text"): ["dataset.path=Datasets/own.txt"],
+    ("tokenizer", "ids"): ["dataset=synthetic"],
     ("tokenizer", "custom"): ["tokenizer.path=gpt2_tokenizer"],
     ("schedule", "constant"): ["schedule.warmup_fraction=0"],
     ("schedule", "cosine"): ["schedule.warmup_fraction=0"],

@@ -144,12 +144,13 @@ class Plan:
     def _describe_data(self) -> str:
         if self.data is None:
             return f"{self.text} (not tokenized yet)"
-        test = self.data["test_tokens"]
+        test, floor = self.data["test_tokens"], self.data["floor_loss"]
         return (
             f"{self.data['path']}: {format_count(self.data['tokens'])} tokens, "
             f"{format_count(self.data['train_tokens'])} train, {format_count(self.data['val_tokens'])} val, "
             + (f"{format_count(test)} test, " if test else "")
             + f"tokenizer {self.data['tokenizer']} of {self.vocab_size:,} ids"
+            + (f", floor of the val loss {floor:.4f}" if floor is not None else "")
         )
 
 
@@ -268,10 +269,23 @@ def _train_windows(config: Config, data: Data) -> int:
 
 
 def _describe(config: Config, data: Data) -> dict[str, Any]:
+    from data_loading import floor_loss
+
     seq_len, shift = config.training.seq_len, config.dataset.shift
     windows = {split: data.windows(split, seq_len, shift) for split in data.splits}
     windows["train"] = _train_windows(config, data)
-    return {**data.describe(), **{f"{split}_windows": count for split, count in windows.items()}}
+    floor = floor_loss(
+        data,
+        eval_tokens=config.training.eval_tokens,
+        seq_len=seq_len,
+        shift=shift,
+        masked=config.dataset.documents == "masked",
+    )
+    return {
+        **data.describe(),
+        **{f"{split}_windows": count for split, count in windows.items()},
+        "floor_loss": floor,
+    }
 
 
 def _needs(config: Config, missing: Any) -> Iterator[str]:

@@ -155,9 +155,7 @@ class _Download:
         return f"{self._piece.checksum} {self._options.part_bytes}\n"
 
     def run(self) -> None:
-        parts = [
-            (block, list(_parts(block, self._options.part_bytes))) for block in self._piece.blocks
-        ]
+        parts = [(block, list(_parts(block, self._options.part_bytes))) for block in self._piece.blocks]
         self._left = {block: sum(start not in self._done for start, _ in there) for block, there in parts}
         with ThreadPoolExecutor(self._options.workers, thread_name_prefix="download") as pool:
             # A block whose parts were all written before is verified like one that was just fetched.

@@ -142,7 +142,9 @@ class Fetcher:
         with self._told:
             if self._process is process:
                 code = process.wait()
-                told = f"the process that fetches the tokens ended (status {code}). Type the same command again"
+                told = (
+                    f"the process that fetches the tokens ended (status {code}). Type the same command again"
+                )
                 self._error.setdefault(None, told)
                 self._told.notify_all()
 

@@ -151,7 +151,9 @@ class Helper:
             "this machine"
         )
         if waited > _PATIENCE_S:
-            send({"error": f"{told}, for {waited:,.0f} s. Set a larger dataset.disk_budget", "item": item.word})
+            send(
+                {"error": f"{told}, for {waited:,.0f} s. Set a larger dataset.disk_budget", "item": item.word}
+            )
         elif waited > _TOLD_S and waited % _TOLD_S < _AGAIN_S:
             send({"log": f"{told}; waiting for them", "level": logging.WARNING})
 
@@ -234,7 +236,12 @@ def main() -> None:
     except UserError as error:
         send({"error": redacted(str(error)), "item": None})
     except Exception as error:
-        send({"error": redacted(f"the process that fetches failed: {type(error).__name__}: {error}"), "item": None})
+        send(
+            {
+                "error": redacted(f"the process that fetches failed: {type(error).__name__}: {error}"),
+                "item": None,
+            }
+        )
 
 
 if __name__ == "__main__":

@@ -64,7 +64,9 @@ def mirror(source: Address, target: Address, options: DownloadOptions, *, dry_ru
     copy.all_of(manifest)
     copy.report.is_whole = earlier == data and copy.report.files == 0
     if not dry_run and earlier != data:
-        goal.write(target.files.manifest.as_posix(), iter([data]), len(data), hashlib.sha256(data).hexdigest())
+        goal.write(
+            target.files.manifest.as_posix(), iter([data]), len(data), hashlib.sha256(data).hexdigest()
+        )
     return copy.report
 
 
@@ -194,7 +196,12 @@ def verified(
 
 
 def _block(
-    store: Store, piece: Piece, block: Block, options: DownloadOptions, pool: ThreadPoolExecutor, attempts: int
+    store: Store,
+    piece: Piece,
+    block: Block,
+    options: DownloadOptions,
+    pool: ThreadPoolExecutor,
+    attempts: int,
 ) -> bytes:
     starts = range(block.start, block.stop, options.part_bytes)
 

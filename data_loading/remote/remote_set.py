@@ -67,7 +67,9 @@ class RemoteSet(Tokens):
     folder: of this set in the cache. parts: its token files.
     """
 
-    def __init__(self, address: Address, manifest: dict[str, Any], folder: Path, options: RemoteOptions) -> None:
+    def __init__(
+        self, address: Address, manifest: dict[str, Any], folder: Path, options: RemoteOptions
+    ) -> None:
         self.address, self.manifest, self.folder, self.options = address, manifest, folder, options
         self.parts = parts_of(address.files, manifest)
         self.dtype = np.dtype(manifest["dtype"])
@@ -136,7 +138,9 @@ class RemoteSet(Tokens):
             ranges = plan.ranges if plan is not None and plan.is_held_out else (range(self.n_tokens),)
             reader: Reader = PinnedReader(self, ranges, options)
             return reader, f"fetched into {self.folder} before it is read, and kept ({bound})"
-        return RotatingReader(self, plan, options), f"shards fetched into {self.folder} ahead of use ({bound})"
+        return RotatingReader(
+            self, plan, options
+        ), f"shards fetched into {self.folder} ahead of use ({bound})"
 
     def rotate(self, reader: Reader) -> int:
         """A number for a reader whose shards come and go, as long as it is there. Raises UserError: no room."""
@@ -154,8 +158,16 @@ class RemoteSet(Tokens):
         self._pinned[owner] = size
         weakref.finalize(reader, self._drop, owner)
         budget = self.options.budget_bytes
-        is_all = all(len(item.piece(self.parts, self.manifest).blocks) == len(self.parts[item.part].blocks) for item in items)
-        if is_all and len(items) == len(self.parts) and budget is not None and size + self.small_bytes > budget:
+        is_all = all(
+            len(item.piece(self.parts, self.manifest).blocks) == len(self.parts[item.part].blocks)
+            for item in items
+        )
+        if (
+            is_all
+            and len(items) == len(self.parts)
+            and budget is not None
+            and size + self.small_bytes > budget
+        ):
             raise UserError(
                 f"{self.name}: this order reads from all of the set at a time, and its {size:,} bytes with "
                 f"{self.small_bytes:,} of small files are more than dataset.disk_budget={budget:,}. Ask for "
@@ -291,7 +303,9 @@ class RemoteStarts(LazyValues):
         for part in np.unique(parts):
             here = parts == part
             starts = self._of_part(int(part))
-            found[here] = self._first[part] + np.searchsorted(starts, np.maximum(wanted[here], 0).astype(self.dtype))
+            found[here] = self._first[part] + np.searchsorted(
+                starts, np.maximum(wanted[here], 0).astype(self.dtype)
+            )
         return found
 
     def __getstate__(self) -> dict[str, Any]:

@@ -26,7 +26,9 @@ _SHARDS_AHEAD = 4
 def nowhere(of: RemoteSet) -> Extents:
     """Lengths of the token files, which are in no buffer."""
     count = len(of.parts)
-    return Extents(of.dtype, (), (), (), np.arange(count), np.zeros(count, np.int64), np.array(of.file_borders))
+    return Extents(
+        of.dtype, (), (), (), np.arange(count), np.zeros(count, np.int64), np.array(of.file_borders)
+    )
 
 
 class RotatingReader(Reader):

@@ -53,11 +53,15 @@ class ObjectStore(Store):
         self._advice = {"s3": S3_VARIABLES, "r2": R2_VARIABLES}.get(address.scheme, "the address")
         try:
             self._reading = _opened(address, retries=0)
-            self._writing = _opened(address, retries=_WRITE_RETRIES) if address.scheme in ("s3", "r2") else None
+            self._writing = (
+                _opened(address, retries=_WRITE_RETRIES) if address.scheme in ("s3", "r2") else None
+            )
         except UserError:
             raise
         except Exception as error:  # obstore has no common class for options that it refuses
-            raise UserError(f"{address.uri}: {str(error).partition(chr(10))[0]}. Look at {self._advice}") from None
+            raise UserError(
+                f"{address.uri}: {str(error).partition(chr(10))[0]}. Look at {self._advice}"
+            ) from None
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> tuple[bytes, int]:
         import obstore
@@ -110,7 +114,9 @@ class ObjectStore(Store):
         from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
         if self._writing is None:
-            raise UserError(f"{self.address.uri}: a web server is read only. Copy to s3://, r2:// or a folder")
+            raise UserError(
+                f"{self.address.uri}: a web server is read only. Copy to s3://, r2:// or a folder"
+            )
         failure: list[BaseException] = []
 
         def watched() -> Iterator[bytes]:
@@ -125,7 +131,9 @@ class ObjectStore(Store):
             # A store takes 10,000 parts of an object.
             chunk = max(_CHUNK_BYTES, size // 9_000 + 1)
             content_of = watched()
-            obstore.put(self._writing, name, content_of, attributes=attributes, use_multipart=True, chunk_size=chunk)
+            obstore.put(
+                self._writing, name, content_of, attributes=attributes, use_multipart=True, chunk_size=chunk
+            )
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise UserError(
                 f"{self.address.of(name)} may not be written ({str(error).partition(chr(10))[0]}). Look at "

@@ -173,6 +173,7 @@ def test_files_name_only_what_they_change(composer: Composer) -> None:
 
 def test_every_dataset_brings_its_tokenizer_and_the_command_line_wins(composer: Composer) -> None:
     expected = {"stdlib": "bytes", "text": "gpt2", "c4": "gpt2", "openwebtext": "gpt2", "wikitext103": "gpt2"}
+    expected |= {"synthetic": "ids", "dummy": "ids", "distributed_dummy": "ids"}
     assert composer.options("dataset") == sorted(expected)
     for dataset, tokenizer in expected.items():
         assert read_run([f"dataset={dataset}"], composer).tokenizer.name == tokenizer

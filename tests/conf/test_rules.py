@@ -90,6 +90,17 @@ def test_a_tokenizer_can_be_found() -> None:
     assert "tokenizer.path=FOLDER" in problems(tokenizer={"name": "custom"})["tokenizer.path"]
 
 
+def test_computed_tokens_are_not_read_from_files() -> None:
+    path = {"path": "synthetic:zipf:64"}
+    assert problems(dataset=path) == {}
+    for name, value in (("reader", "mmap"), ("max_resident", "1GB"), ("verify", "blocks")):
+        told = problems(dataset=path | {name: value})[f"dataset.{name}"]
+        assert "dataset.path=synthetic:zipf:64 are computed, there is no file to read" in told
+    masked = {"documents": "masked"}
+    assert "only synthetic:copy has documents" in problems(dataset=path | masked)["dataset.documents"]
+    assert problems(dataset={"path": "synthetic:copy:64"} | masked) == {}
+
+
 def test_a_tokenizer_that_would_not_be_read_is_told() -> None:
     found = problems(tokenizer={"name": "bytes", "path": "x"})
     assert "tokenizer=custom tokenizer.path=x" in found["tokenizer.path"]

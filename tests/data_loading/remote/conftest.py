@@ -51,7 +51,9 @@ def upload(bucket: Any, folder: Path, prefix: str) -> None:
     """All files of a folder as objects."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            bucket.put_object(Bucket="sets", Key=f"{prefix}/{path.relative_to(folder)}", Body=path.read_bytes())
+            bucket.put_object(
+                Bucket="sets", Key=f"{prefix}/{path.relative_to(folder)}", Body=path.read_bytes()
+            )
 
 
 @pytest.fixture(scope="session")

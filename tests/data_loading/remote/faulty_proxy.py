@@ -102,7 +102,12 @@ class FaultyProxy:
         self._spoilt(handler, answer.status, sent, data, fault)
 
     def _spoilt(
-        self, handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str], data: bytes, fault: str | None
+        self,
+        handler: BaseHTTPRequestHandler,
+        status: int,
+        headers: dict[str, str],
+        data: bytes,
+        fault: str | None,
     ) -> None:
         half = len(data) // 2
         if fault == "wrong" and data:

@@ -27,9 +27,7 @@ def rows(dataset: StreamingDataset, epochs: int = 1, batch: int = 7) -> np.ndarr
 
 
 @pytest.fixture
-def opened(
-    bucket: Any, shards: Path, tmp_path: Path
-) -> Callable[..., RemoteSet]:
+def opened(bucket: Any, shards: Path, tmp_path: Path) -> Callable[..., RemoteSet]:
     upload(bucket, shards, "c4")
 
     def open_(budget: int | None = None, **options: Any) -> RemoteSet:

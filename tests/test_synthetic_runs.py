@@ -1,0 +1,116 @@
+"""Runs on tokens that are computed: no file, the same losses again, and a floor that the loss comes near."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+from tiny_run import copy_of, make_run, outcome, run_here, tiny_config
+
+import experiment_utils
+from analysis.summary import render_run
+from conf import Config, UserError
+from conf.schema import Dataset, Model, Optimizer, Tokenizer
+from data_loading.synthetic.markov import Markov
+from training.plan import make_plan
+
+
+def synthetic(folder: Path, path: str, tokenizer: str = "ids", **training: object) -> Config:
+    return dataclasses.replace(
+        tiny_config(folder, **training),
+        dataset=Dataset(name="synthetic", path=path),
+        tokenizer=Tokenizer(name=tokenizer),
+    )
+
+
+def test_a_run_knows_its_floor_from_the_plan_to_the_last_page(tmp_path: Path) -> None:
+    config = synthetic(tmp_path, "synthetic:markov:16:1T:3")
+    floor = Markov(16, 3).entropy_rate
+    plan = make_plan(config, tokenize=False)
+    assert plan.identity is not None, "nothing has to be tokenized first"
+    assert plan.data is not None
+    assert (plan.vocab_size, plan.data["floor_loss"]) == (16, floor)
+    assert f"tokenizer ids of 16 ids, floor of the val loss {floor:.4f}" in plan.render()
+
+    folder = make_run(config)
+    done = run_here(folder)
+    assert done.returncode == 0, done.stderr
+    log = (folder / "log.txt").read_text()
+    assert f"floor {floor:.4f} nats a token: no model's expected val loss is below it" in log
+    assert "tokenizer ids, 16 ids" in log
+    assert "computed where they are read" in log
+    run = experiment_utils.read_run(folder)
+    results = run["results"]
+    assert run["data"]["floor_loss"] == results["floor_loss"] == floor
+    assert results["bigram_val_loss"] is None, "a trillion tokens are not counted"
+    above = results["val_loss"] - floor
+    page = render_run(folder, color=False)
+    assert f"val loss {results['val_loss']:.4f}, floor {floor:.4f} ({above:.4f} above)" in page
+    assert "computed       synthetic:markov:16:1T:3, no file (uint16)" in page
+    assert not (tmp_path / "Datasets").exists()
+
+
+def test_a_run_that_is_stopped_goes_on_to_the_same_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import core
+
+    config = synthetic(tmp_path, "synthetic:copy:20:100K")
+    whole, stopped = make_run(config), copy_of(config, tmp_path / "again")
+    assert run_here(whole).returncode == 0
+    original = core.next_boundary
+
+    def fail(run: object) -> int:
+        if run.step >= 15:  # type: ignore[attr-defined]
+            raise RuntimeError("the machine went down")
+        return original(run)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(core, "next_boundary", fail)
+    assert run_here(stopped).returncode == 1
+    monkeypatch.undo()
+    assert run_here(stopped).returncode == 0
+    assert outcome(stopped) == outcome(whole)
+
+
+def test_text_has_no_floor(tmp_path: Path) -> None:
+    plan = make_plan(tiny_config(tmp_path), tokenize=True)
+    assert plan.data is not None
+    assert plan.data["floor_loss"] is None
+    assert "floor of" not in plan.render()
+
+
+def test_a_larger_vocabulary_of_the_tokenizer_is_the_models_and_leaves_the_floor(tmp_path: Path) -> None:
+    plan = make_plan(synthetic(tmp_path, "synthetic:uniform:16:1M", "bytes"), tokenize=False)
+    assert plan.data is not None
+    assert (plan.vocab_size, plan.data["floor_loss"]) == (257, math.log(16))
+    with pytest.raises(UserError, match="synthetic:uniform:1000:1M:0 has ids below 1,000, the tokenizer"):
+        make_plan(synthetic(tmp_path, "synthetic:uniform:1000:1M", "bytes"), tokenize=False)
+
+
+def test_who_reads_what_is_no_part_of_older_names(tmp_path: Path) -> None:
+    config = synthetic(tmp_path, "synthetic:uniform:16:1M")
+    shared = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, ranks="shared"))
+    names = [make_plan(each, tokenize=False).identity for each in (config, shared)]
+    assert names[0] != names[1]
+
+
+@pytest.mark.slow
+def test_a_small_model_learns_a_chain_down_to_its_floor_and_no_further(tmp_path: Path) -> None:
+    config = dataclasses.replace(
+        synthetic(
+            tmp_path, "synthetic:markov:16:100M:0",
+            max_steps=400, seq_len=64, effective_batch=32, micro_batch=32, evals=8, eval_tokens=100_000,
+        ),
+        model=Model(name="32d", d_model=32),
+        optimizer=Optimizer(lr=1e-2),
+    )  # fmt: skip
+    folder = make_run(config)
+    assert run_here(folder).returncode == 0
+    results = experiment_utils.read_run(folder)["results"]
+    floor = results["floor_loss"]
+    assert floor == Markov(16, 0).entropy_rate
+    # A label's cost has a standard deviation near 1: 0.003 over 100,000 of them.
+    assert floor - 0.01 < results["best"]["val_loss"] <= results["val_loss"] < floor + 0.03
+    assert math.log(16) - floor > 1, "there was something to learn"
