@@ -139,7 +139,7 @@ class ShuffledBlocks(Shuffled):
 
 
 class ShuffledShards(Shuffled):
-    """The windows of one file after those of another: files in a shuffled order, the windows of each shuffled.
+    """The windows of one file after those of another: files in a shuffled order, windows within each as well.
 
     For sets of which only a few files lie here at a time. borders: `(files + 1,)` int64: number of the first
     window that begins in each file, and of all. serve: windows that a file gives before the next takes its

@@ -14,8 +14,8 @@ from conf import AUTO, UserError
 from data_loading.readers.extents import Extents
 from data_loading.readers.in_memory import InMemoryReader
 from data_loading.readers.mapped import MappedReader
-from data_loading.readers.positional import PositionalReader
 from data_loading.readers.plan import Plan
+from data_loading.readers.positional import PositionalReader
 from data_loading.readers.reader import Reader
 from memory.kernel_files import read_long_file
 

@@ -34,7 +34,7 @@ class NoRoom(Exception):
 
 
 class Cache:
-    """The folder `root`, with a folder for each set. budget_bytes: of all in it; None: no bound but the disk."""
+    """The folder `root`, with a folder for each set. budget_bytes: of all in it; None: what the disk has."""
 
     def __init__(self, root: Path, budget_bytes: int | None) -> None:
         self.root, self.budget_bytes = root, budget_bytes

@@ -71,7 +71,8 @@ def no_room(path: Path, needed: int, error: OSError) -> UserError:
     """What a user is told of a disk that took no more."""
     if error.errno not in _FULL:
         return UserError(
-            f"{path} cannot be written: {os.strerror(error.errno or 0)}. See that you may write in {path.parent}"
+            f"{path} cannot be written: {os.strerror(error.errno or 0)}. See that you may write in "
+            f"{path.parent}"
         )
     stat = os.statvfs(path.parent)
     return UserError(
@@ -242,7 +243,7 @@ def _parts(block: Block, part_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def _written(journal: Path, head: str) -> set[int]:
-    """Starts of the ranges that a journal of this piece names; a last line that was cut short does not count."""
+    """Starts of the ranges that a journal of this piece names, without a last line that was cut short."""
     try:
         text = journal.read_text(encoding="ascii", errors="replace")
     except FileNotFoundError:

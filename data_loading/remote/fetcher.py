@@ -45,8 +45,9 @@ class Fetcher:
         _here.add(self)
 
     def want(self, owner: int, required: list[Item], ahead: list[Item], *, urgent: bool = True) -> None:
-        """What a reader uses now, and what it will use, in this order; it is kept in place of what that reader
-        wanted before. Items that are no longer wanted may be removed. urgent: False: nobody waits for it yet.
+        """What a reader uses now, and what it will use, in this order, in place of what it wanted before.
+
+        What is no longer wanted may be removed. urgent: False: nobody waits for it yet.
         """
         with self._told:
             while self._dropped:

@@ -36,8 +36,8 @@ def manifest_or_advice(store: Store) -> tuple[bytes, dict[str, Any]]:
         return fetch_manifest(store)
     except Vanished as error:
         raise UserError(
-            f"{store.address.uri}: no token set there ({error}). Give the folder that holds manifest.json, or "
-            "the .npy that has a .npy.json beside it"
+            f"{store.address.uri}: no token set there ({error}). Give the folder that holds manifest.json, "
+            "or the .npy that has a .npy.json beside it"
         ) from None
 
 
@@ -61,8 +61,9 @@ def fetch_tokenizer(store: Store, manifest: dict[str, Any]) -> dict[str, bytes]:
             raise UserError(told) from None
     if tokenizer.content_hash != manifest["tokenizer"]["content_hash"]:
         raise UserError(
-            f"{store.address.of(folder)} holds another tokenizer (content {tokenizer.content_hash[:12]}) than "
-            f"the set was made with (content {manifest['tokenizer']['content_hash'][:12]}). Upload the set again"
+            f"{store.address.of(folder)} holds another tokenizer (content {tokenizer.content_hash[:12]}) "
+            f"than the set was made with (content {manifest['tokenizer']['content_hash'][:12]}). Upload the "
+            "set again"
         )
     return found
 

@@ -25,8 +25,9 @@ def open_for_run(dataset: schema.Dataset, spec: schema.Tokenizer) -> tuple[list[
     assert dataset.path is not None
     if dataset.val_path is not None and not is_remote(dataset.val_path):
         raise UserError(
-            f"dataset.val_path={dataset.val_path} is no address in a store, and dataset.path={dataset.path} is "
-            "one. Give both as addresses, or leave val_path out: then a part of the training tokens is held out"
+            f"dataset.val_path={dataset.val_path} is no address in a store, and dataset.path={dataset.path} "
+            "is one. Give both as addresses, or leave val_path out: then a part of the training tokens is "
+            "held out"
         )
     cache = Path(dataset.cache) if dataset.cache else None
     options = RemoteOptions(cache, dataset.disk_budget, dataset.download_workers, dataset.part_size)

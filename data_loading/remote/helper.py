@@ -53,7 +53,7 @@ class _Lines(logging.Handler):
 
 
 class Helper:
-    """required, ahead: items wanted, in the order of their use. Both are in use as long as they are wanted."""
+    """Items are required, or wanted ahead, in the order of their use; in use as long as they are wanted."""
 
     def __init__(self, setup: dict[str, Any]) -> None:
         address = parse(setup["uri"])

@@ -53,8 +53,8 @@ def mirror(source: Address, target: Address, options: DownloadOptions, *, dry_ru
         raise UserError(f"{source.uri} is both, source and target")
     if source.files.is_folder != target.files.is_folder:
         raise UserError(
-            f"{source.uri} is a set in {_kind(source)}, {target.uri} the name of one in {_kind(target)}: both "
-            "end in .npy, or neither"
+            f"{source.uri} is a set in {_kind(source)}, {target.uri} the name of one in {_kind(target)}: "
+            "both end in .npy, or neither"
         )
     origin, goal = open_store(source, FIRST_PATIENCE_S), open_store(target, FIRST_PATIENCE_S)
     data, manifest = manifest_or_advice(origin)
@@ -86,8 +86,8 @@ def _manifest_there(goal: Store, data: bytes, manifest: dict[str, Any]) -> bytes
         return None
     if there["fingerprint"] not in (manifest["fingerprint"], *manifest.get("earlier", ())):
         raise UserError(
-            f"{goal.address.uri} holds another set already (fingerprint {there['fingerprint'][:16]}, this one "
-            f"has {manifest['fingerprint'][:16]}). Remove it, or give another target"
+            f"{goal.address.uri} holds another set already (fingerprint {there['fingerprint'][:16]}, this "
+            f"one has {manifest['fingerprint'][:16]}). Remove it, or give another target"
         )
     return found
 
@@ -220,8 +220,8 @@ def _block(
         if digest == block.sha256:
             return data
     raise UserError(
-        f"{store.address.of(piece.source)}: bytes {block.start:,} to {block.stop:,} do not match the checksum in "
-        f"the manifest, read {attempts} times: the file is damaged. Copy or tokenize the set again"
+        f"{store.address.of(piece.source)}: bytes {block.start:,} to {block.stop:,} do not match the "
+        f"checksum in the manifest, read {attempts} times: it is damaged. Copy or tokenize the set again"
     )
 
 

@@ -1,4 +1,4 @@
-"""A reader of tokens that are fetched once and stay: val, test, or a whole set that is read from everywhere."""
+"""A reader of tokens that are fetched once and stay: val, test, or a whole set, read from everywhere."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from data_loading.remote.cache import Cache, NoRoom
 from data_loading.remote.download import PART_BYTES, WORKERS
 from data_loading.remote.fetcher import Fetcher
 from data_loading.remote.files import fetch_tokenizer, manifest_or_advice
-from data_loading.remote.items import Item
+from data_loading.remote.items import Item, whole
 from data_loading.remote.retry import FIRST_PATIENCE_S
 from data_loading.remote.store import open_store
 from data_loading.set_files import MANIFEST
@@ -51,8 +51,8 @@ def default_cache() -> Path:
 
 @dataclass(frozen=True)
 class RemoteOptions:
-    """cache: None: `default_cache`. budget_bytes: of all in it; None: everything is kept. workers, part_bytes:
-    requests at a time, and bytes of each.
+    """cache: None: `default_cache`. budget_bytes: of all in it; None: everything is kept. workers: requests
+    at a time. part_bytes: of each.
     """
 
     cache: Path | None = None
@@ -143,7 +143,7 @@ class RemoteSet(Tokens):
         ), f"shards fetched into {self.folder} ahead of use ({bound})"
 
     def rotate(self, reader: Reader) -> int:
-        """A number for a reader whose shards come and go, as long as it is there. Raises UserError: no room."""
+        """A number for a reader whose shards come and go. Raises UserError: no room in the budget."""
         owner = self.new_owner()
         self._rotating.add(owner)
         weakref.finalize(reader, self._drop, owner)
@@ -151,23 +151,13 @@ class RemoteSet(Tokens):
         return owner
 
     def pin(self, reader: Reader, items: list[Item]) -> int:
-        """A number for a reader whose files stay as long as it is there. Raises UserError: no room."""
-        owner = self.new_owner()
-        pieces = [item.piece(self.parts, self.manifest) for item in items]
-        size = sum(_on_disk(piece.file_bytes) for piece in pieces)
+        """A number for a reader whose files stay while it does. Raises UserError: no room in the budget."""
+        owner, budget = self.new_owner(), self.options.budget_bytes
+        size = sum(_on_disk(item.piece(self.parts, self.manifest).file_bytes) for item in items)
         self._pinned[owner] = size
         weakref.finalize(reader, self._drop, owner)
-        budget = self.options.budget_bytes
-        is_all = all(
-            len(item.piece(self.parts, self.manifest).blocks) == len(self.parts[item.part].blocks)
-            for item in items
-        )
-        if (
-            is_all
-            and len(items) == len(self.parts)
-            and budget is not None
-            and size + self.small_bytes > budget
-        ):
+        every = [whole(part, number) for number, part in enumerate(self.parts)]
+        if items == every and budget is not None and size + self.small_bytes > budget:
             raise UserError(
                 f"{self.name}: this order reads from all of the set at a time, and its {size:,} bytes with "
                 f"{self.small_bytes:,} of small files are more than dataset.disk_budget={budget:,}. Ask for "
@@ -191,15 +181,15 @@ class RemoteSet(Tokens):
         )
 
     def check_room(self) -> None:
-        """Raises UserError: the budget is smaller than what must be here at a time; tells how much that is."""
+        """Raises UserError: the budget is smaller than what must be here at a time; tells how much."""
         largest = _on_disk(max(part.tokens for part in self.parts) * self.dtype.itemsize + HEADER_BYTES)
-        shards = min(2, len(self.parts)) if self._rotating else 0
+        shards = min(2, len(self.parts)) if self._rotating or not self._pinned else 0
         pinned = sum(self._pinned.values())
         needed, budget = shards * largest + pinned + self.small_bytes, self.options.budget_bytes
         if budget is not None and needed > budget:
             raise UserError(
-                f"dataset.disk_budget={budget:,} bytes is too small for {self.name}: {needed:,} bytes are needed, "
-                f"for {shards} shards of up to {largest:,}, {pinned:,} that stay (val, test), and "
+                f"dataset.disk_budget={budget:,} bytes is too small for {self.name}: {needed:,} bytes are "
+                f"needed, for {shards} shards of up to {largest:,}, {pinned:,} that stay (val, test), and "
                 f"{self.small_bytes:,} of small files. Set dataset.disk_budget={-(-needed // 1024)}K or more"
             )
 
@@ -332,10 +322,12 @@ def open_remote(uri: str, options: RemoteOptions) -> RemoteSet:
             cache.write(folder / MANIFEST, data)
     except NoRoom as error:
         raise UserError(
-            f"{root}: dataset.disk_budget={options.budget_bytes:,} bytes has no room for the manifest and the "
-            f"tokenizer of {uri}: {error.held:,} are in use. Set a larger one"
+            f"{root}: dataset.disk_budget={options.budget_bytes:,} bytes has no room for the manifest and "
+            f"the tokenizer of {uri}: {error.held:,} are in use. Set a larger one"
         ) from None
-    return RemoteSet(address, manifest, folder, replace(options, cache=root))
+    found = RemoteSet(address, manifest, folder, replace(options, cache=root))
+    found.check_room()
+    return found
 
 
 def open_uri(uri: str, vocab_size: int | None = None) -> RemoteSet:

@@ -32,8 +32,8 @@ def nowhere(of: RemoteSet) -> Extents:
 
 
 class RotatingReader(Reader):
-    """One shard is open at a time. A window that goes on in the next shard finds its end in the first tokens of
-    that one, which are fetched, verified with the block that they lie in, and kept.
+    """One shard is open at a time. A window that goes on in the next shard finds its end in the first tokens
+    of that one, which are fetched, verified with the block that they lie in, and kept.
     """
 
     name = "remote"
@@ -91,9 +91,11 @@ class RotatingReader(Reader):
     def _ahead_of(self, shard: int) -> list[Item]:
         """What is read after this shard, in its order: the next shards, and heads.
 
-        A head of a shard that is fetched as a whole comes after it: then it is cut from the file that is here.
+        A head of a shard that is fetched as a whole comes after it: it is cut from the file that is here.
         """
-        after, items, late = self._shards_after(shard), [], []
+        after = self._shards_after(shard)
+        items: list[Item] = []
+        late: list[Item] = []
         for one in (shard, *after):
             if one != shard:
                 items.append(whole(self._set.parts[one], one))

@@ -145,8 +145,8 @@ class ObjectStore(Store):
             if failure:
                 raise failure[0] from None
             raise UserError(
-                f"{self.address.of(name)} could not be written ({_brief(error)}). Look at the network, and at "
-                f"{self._advice}; the same command goes on with what is missing"
+                f"{self.address.of(name)} could not be written ({_brief(error)}). Look at the network, and "
+                f"at {self._advice}; the same command goes on with what is missing"
             ) from None
 
 
@@ -195,7 +195,7 @@ def open_store(address: Address, patience_s: float = PATIENCE_S) -> Store:
         import obstore  # noqa: F401
     except ImportError:
         raise UserError(
-            f"{address.uri}: reading it needs the package obstore. Install it: pip install 'highwater[remote]'"
+            f"{address.uri}: needs the package obstore. Install it: pip install 'highwater[remote]'"
         ) from None
     return ObjectStore(address, patience_s)
 

@@ -27,7 +27,7 @@ class Request:
 
 @dataclass
 class FaultyProxy:
-    """fault: names what is done to an answer: 500, reset, slow, truncated, short, wrong, gone; None: nothing."""
+    """fault: names what is done to an answer: 500, reset, slow, truncated, short, wrong, gone; or None."""
 
     backend: int
     fault: Fault = lambda request: None
