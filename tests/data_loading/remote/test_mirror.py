@@ -45,6 +45,7 @@ def test_from_a_disk_to_a_store_and_back(
     assert "s3://sets/all/c4 has the whole set" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_set_in_one_file(make_set: Callable[..., Path], bucket: Any, tmp_path: Path) -> None:
     path = make_set(20_000)
     assert main(["mirror", str(path), "s3://sets/one.npy"]) == 0
@@ -97,7 +98,13 @@ def test_another_set_at_the_target_is_left_alone(
     assert bucket.get_object(Bucket="sets", Key="c4/manifest.json")["Body"].read() == before
 
 
-@pytest.mark.parametrize("fault", ["500", "reset", "truncated", "short", "wrong", "slow"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "500",
+        *(pytest.param(f, marks=pytest.mark.slow) for f in ("reset", "truncated", "short", "wrong", "slow")),
+    ],
+)
 def test_what_goes_wrong_once_is_fetched_again(
     shards: Path, bucket: Any, s3_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
@@ -159,6 +166,7 @@ def test_an_unreachable_endpoint_is_told_in_seconds(
     assert SECRET not in told
 
 
+@pytest.mark.slow
 def test_from_a_web_server(shards: Path, bucket: Any, s3_port: int, tmp_path: Path) -> None:
     upload(bucket, shards, "c4")
     bucket.put_bucket_acl(Bucket="sets", ACL="public-read")
@@ -173,7 +181,7 @@ def test_a_copy_that_was_killed_goes_on(
     make_set: Callable[..., Path], bucket: Any, s3_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     root: Path,
 ) -> None:  # fmt: skip
-    one = make_set(600_000, 500_000)
+    one = make_set(600_000, 500_000, block_bytes=200_000)
     upload(bucket, one, "c4")
     with FaultyProxy(s3_port, lambda request: "slow" if request.range else None) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
