@@ -16,7 +16,7 @@ from tests.data_loading.remote.conftest import KEY, SECRET, upload
 
 def run(root: Path, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     arguments = [
-        "model=32d", "dataset=text", "tokenizer=bytes", f"study.runs_dir={folder / 'runs'}",
+        "model=32d", "dataset=text", "tokenizer=bytes", f"runs_dir={folder / 'runs'}",
         f"dataset.cache={folder / 'cache'}", "dataset.order=shuffled_shards", "training.max_steps=6",
         "training.seq_len=32", "training.eval_tokens=1K", *more,
     ]  # fmt: skip
