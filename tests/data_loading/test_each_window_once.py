@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch  # noqa: F401  loaded before the processes fork: else they would load it first
 
 from conf import UserError
 from data_loading import StreamingDataset
 
 WINDOWS, SEQ_LEN = 600, 8
-
-_RANK = r"""
-import json, sys, time
-from pathlib import Path
-from data_loading import StreamingDataset
-folder, rank, ranks, workers, batch = Path(sys.argv[1]), *map(int, sys.argv[2:])
-dataset = StreamingDataset(folder / "x.npy", seq_len=8, seed=3, val=9)
-loader = dataset.loader(batch, rank, ranks, num_workers=workers)
-if (folder / "state.json").exists():
-    loader.load_state_dict(json.loads((folder / "state.json").read_text()))
-with open(folder / f"read-{rank}.jsonl", "w", buffering=1) as log:
-    print("ready", flush=True)
-    for batch in loader:
-        log.write(json.dumps([loader.state_dict(), batch["input_ids"][:, 0].tolist()]) + "\n")
-        time.sleep(0.002)
-print("end", flush=True)
-"""
 
 
 @pytest.mark.slow
@@ -47,8 +31,8 @@ def test_over_ranks_workers_kills_and_resumes(seed: int, tmp_path: Path) -> None
     before = kills = 0
     while before < WINDOWS:
         ranks = chance.randint(1, 3)
-        how = [str(ranks), str(chance.choice([0, 2])), str(chance.randint(1, 7))]
-        ended = read_for_a_while(tmp_path, ranks, how, chance.uniform(0.0, 0.3))
+        workers, batch = chance.choice([0, 2]), chance.randint(1, 7)
+        ended = read_for_a_while(tmp_path, ranks, workers, batch, chance.uniform(0.0, 0.3))
         logs = [read_log(tmp_path / f"read-{rank}.jsonl") for rank in range(ranks)]
         states = [log[-1][0] for log in logs if log]
         reached = WINDOWS if ended else min((s["samples"] for s in states), default=0)
@@ -63,21 +47,35 @@ def test_over_ranks_workers_kills_and_resumes(seed: int, tmp_path: Path) -> None
     assert Counter(counted) == Counter(range(WINDOWS))
 
 
-def read_for_a_while(folder: Path, ranks: int, how: list[str], seconds: float) -> bool:
+def read_for_a_while(folder: Path, ranks: int, workers: int, batch: int, seconds: float) -> bool:
     """Whether all ranks came to the end before they were killed."""
-    command = [sys.executable, "-c", _RANK, str(folder)]
+    context = multiprocessing.get_context("fork")
+    ready = context.Barrier(ranks + 1)
     processes = [
-        subprocess.Popen([*command, str(rank), *how], stdout=subprocess.PIPE, text=True)
+        context.Process(target=read_and_log, args=(folder, rank, ranks, workers, batch, ready))
         for rank in range(ranks)
     ]
     for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        process.start()
+    ready.wait()
     time.sleep(seconds)
     for process in processes:
         process.kill()
-    outputs = [process.communicate()[0] for process in processes]
-    return all(output == "end\n" for output in outputs)
+    for process in processes:
+        process.join()
+    return all(process.exitcode == 0 for process in processes)
+
+
+def read_and_log(folder: Path, rank: int, ranks: int, workers: int, batch: int, ready: Barrier) -> None:
+    dataset = StreamingDataset(folder / "x.npy", seq_len=SEQ_LEN, seed=3, val=9)
+    loader = dataset.loader(batch, rank, ranks, num_workers=workers)
+    if (folder / "state.json").exists():
+        loader.load_state_dict(json.loads((folder / "state.json").read_text()))
+    with open(folder / f"read-{rank}.jsonl", "w", buffering=1) as log:
+        ready.wait()
+        for found in loader:
+            log.write(json.dumps([loader.state_dict(), found["input_ids"][:, 0].tolist()]) + "\n")
+            time.sleep(0.002)
 
 
 def read_log(path: Path) -> list[tuple[dict[str, int], list[int]]]:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from data_loading.synthetic.copied import STRING_TOKENS, Copy
@@ -153,7 +153,16 @@ class TestMarkov:
         rate = -(stationary[:, None] * table * np.log(table)).sum()
         assert law.entropy_rate == pytest.approx(rate, rel=1e-9)
         assert law.floor_loss(HERE, 128, 1, masked=False) == law.entropy_rate
-        assert law.floor_loss(HERE, 128, 2, masked=False) is None
+        two_on = table @ table
+        further = -(stationary[:, None] * two_on * np.log(two_on)).sum()
+        assert law.floor_loss(HERE, 128, 2, masked=False) == pytest.approx(further, rel=1e-9)
+        assert (
+            rate < further < law.floor_loss(HERE, 128, 50, masked=False) + 1e-9 <= np.log(vocab_size) + 1e-6
+        )
+
+    def test_a_large_chain_has_no_floor_of_labels_further_on(self) -> None:
+        assert Markov(513, 0).floor_loss(HERE, 128, 2, masked=False) is None
+        assert Markov(513, 0).floor_loss(HERE, 128, 1, masked=False) is not None
 
     def test_the_floor_is_what_the_best_model_pays(self) -> None:
         found, table = ids(self.law), self.table(self.law)
@@ -162,14 +171,16 @@ class TestMarkov:
 
     def test_a_long_way_back_to_where_it_began(self) -> None:
         """Windows before which nothing begins anew for longer than is looked for at first."""
-        draws = CounterHash("markov", 20, 0)(np.arange(2_000_000)) >> np.uint64(29)
-        anew = np.flatnonzero(draws == 0)
+        law, hashed = Markov(50_000, 0), CounterHash("markov", 50_000, 0)
+        anew = np.flatnonzero(hashed(np.arange(2_000_000)) >> np.uint64(29) == 0)
         gap = int(np.argmax(np.diff(anew)))
         begin, end = int(anew[gap]), int(anew[gap + 1])
         assert end - begin > 80
-        whole = self.law.spans(np.array([begin]), end - begin)[0]
-        assert np.array_equal(self.law.spans(np.array([end - 1]), 1)[0], whole[-1:])
-        assert whole[0] == (int(CounterHash("markov", 20, 0)(np.array([begin]))[0]) % 2**29) * 20 >> 29
+        whole = law.spans(np.array([begin]), end - begin + 10)[0]
+        assert whole[0] == (int(hashed(np.array([begin]))[0]) % 2**29) * 50_000 >> 29
+        for width in (1, 11):  # in the longer one, it begins anew behind its start
+            found = law.spans(np.array([end - 1]), width)[0]
+            assert np.array_equal(found, whole[end - 1 - begin :][:width])
 
     def test_seeds_have_tables_of_their_own(self) -> None:
         same = np.mean(Markov(64, 0).successors == Markov(64, 1).successors)
@@ -194,6 +205,7 @@ class TestCopy:
         shift=st.integers(1, 150),
         masked=st.booleans(),
     )
+    @example(starts=[0], seq_len=200, shift=64, masked=False)
     def test_the_floor_counts_the_labels_that_cannot_be_known(
         self, starts: list[int], seq_len: int, shift: int, masked: bool
     ) -> None:

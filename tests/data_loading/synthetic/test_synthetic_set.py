@@ -38,6 +38,11 @@ class TestTokens:
         at = 900_000_000_000 + (len(dataset) - 1) * 1000
         assert np.array_equal(last, found.tokens[at : at + 1000])
 
+    def test_a_batch_of_more_than_is_computed_at_once(self, kind: str) -> None:
+        dataset = StreamingDataset(f"synthetic:{kind}:64:1B", seq_len=1000)
+        whole = dataset.__getitems__(range(300))["labels"]
+        assert torch.equal(whole, torch.cat([dataset.__getitems__([i])["labels"] for i in range(300)]))
+
     def test_ids_are_uint16_where_the_vocabulary_fits(self, kind: str) -> None:
         assert open_tokens(f"synthetic:{kind}:64K").tokens.dtype == np.dtype("<u2")
 
@@ -90,6 +95,14 @@ def test_what_decides_the_tokens_decides_the_fingerprint() -> None:
     ]  # fmt: skip
     assert len({open_tokens(name).fingerprint for name in names}) == len(names)
     assert open_tokens("synthetic:uniform:64:1e6").fingerprint == open_tokens(names[0]).fingerprint
+
+
+@pytest.mark.parametrize(("tokens", "documents"), [(128, 1), (129, 2), (1280, 10), (1279, 10)])
+def test_documents_of_copy_begin_every_128_tokens(tokens: int, documents: int) -> None:
+    found = open_tokens(f"synthetic:copy:64:{tokens}").documents
+    assert found is not None
+    assert found[:].tolist() == [128 * i for i in range(documents)]
+    assert found.dtype == np.dtype("<u8")
 
 
 class TestSplits:
