@@ -47,9 +47,16 @@ def add_parser(subparsers: Any) -> None:
         "--workers", type=int, default=WORKERS, metavar="N", help="requests at a time (default: %(default)s)"
     )
     parser.add_argument(
-        "--part-size", type=parse_size, default=PART_BYTES, metavar="SIZE",
+        "--part-size", type=_size, default=PART_BYTES, metavar="SIZE",
         help=f"bytes of a request (default: {PART_BYTES >> 20}MiB)",
     )  # fmt: skip
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -41,10 +41,16 @@ _TOLD_S, _PATIENCE_S = 10.0, 600.0
 """Of waiting for room that other processes hold."""
 
 
+_sending = threading.Lock()
+_NOT_HEEDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Sent to all processes of a job: the other process decides, which may want a shard for its last step."""
+
+
 def send(message: dict[str, Any]) -> None:
     """One line to the other process, which may be gone."""
-    with suppress(BrokenPipeError):
-        print(json.dumps(message), flush=True)
+    with suppress(BrokenPipeError), _sending:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
 
 
 class _Lines(logging.Handler):
@@ -224,7 +230,8 @@ def _listen(helper: Helper) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the other process decides
+    for number in _NOT_HEEDED:
+        signal.signal(number, signal.SIG_IGN)
     log = logging.getLogger("data_loading")
     log.setLevel(logging.INFO)
     log.addHandler(_Lines())

@@ -30,6 +30,7 @@ class PinnedReader(Reader):
         self._set, self._options = of, options
         self._items, self._first = _blocks_of(of, ranges)
         self._lengths = [_tokens_of(of, item) for item in self._items]
+        self._moved = np.cumsum([0, *self._lengths])[:-1] - self._first
         self._owner = of.pin(self, self._items)
         self._fetcher = of.fetcher(options.verify)
         self._fetcher.want(self._owner, self._items, [], urgent=False)
@@ -45,8 +46,7 @@ class PinnedReader(Reader):
     def _local(self, starts: np.ndarray) -> np.ndarray:
         """Where tokens stand in what is here."""
         units = np.searchsorted(self._first, starts, side="right") - 1
-        before = np.cumsum([0, *self._lengths])
-        local: np.ndarray = starts - self._first[units] + before[units]
+        local: np.ndarray = starts + self._moved[units]
         return local
 
     def _opened(self) -> Reader:

@@ -64,7 +64,7 @@ class RemoteOptions:
 class RemoteSet(Tokens):
     """Tokens of s3://, r2:// or https://. Nothing but its manifest and tokenizer is here when it is opened.
 
-    folder: of this set in the cache. parts: its token files.
+    folder: of this set in the cache. parts: its token files. own_bytes: of manifest and tokenizer there.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class RemoteSet(Tokens):
         self.dtype = np.dtype(manifest["dtype"])
         self.vocab_size, self.fingerprint = manifest["tokenizer"]["vocab_size"], manifest["fingerprint"]
         self.tokens, self.documents = RemoteTokens(self), RemoteStarts(self)
+        self.own_bytes = 0
         self._pinned: dict[int, int] = {}
         self._rotating: set[int] = set()
         self._owners = 0
@@ -175,10 +176,7 @@ class RemoteSet(Tokens):
     @property
     def small_bytes(self) -> int:
         """What the folder holds besides token files at most: manifest, tokenizer, first tokens of shards."""
-        files = [self.folder / MANIFEST, *(self.folder / "tokenizer").glob("*")]
-        return sum(_on_disk(path.stat().st_size) for path in files) + _DISK_BLOCK * (
-            len(self.parts) + _SPARE_BLOCKS
-        )
+        return self.own_bytes + _DISK_BLOCK * (len(self.parts) + _SPARE_BLOCKS)
 
     def check_room(self) -> None:
         """Raises UserError: the budget is smaller than what must be here at a time; tells how much."""
@@ -314,19 +312,24 @@ def open_remote(uri: str, options: RemoteOptions) -> RemoteSet:
     root = (options.cache or default_cache()).expanduser().absolute()
     name = address.files.stem.name or address.root
     folder = root / f"{name}.{hashlib.sha256(data).hexdigest()[:16]}"
+    is_new = not (folder / MANIFEST).exists()
+    files = fetch_tokenizer(store, manifest) if is_new else {}
+    found = RemoteSet(address, manifest, folder, replace(options, cache=root))
+    found.own_bytes = _on_disk(len(data)) + sum(_on_disk(len(content)) for content in files.values())
+    if not is_new:
+        found.own_bytes += sum(_on_disk(path.stat().st_size) for path in (folder / "tokenizer").glob("*"))
+    found.check_room()
     cache = Cache(root, options.budget_bytes)
     try:
-        if not (folder / MANIFEST).exists():
-            for file, content in fetch_tokenizer(store, manifest).items():
-                cache.write(folder / "tokenizer" / file, content)
+        for file, content in files.items():
+            cache.write(folder / "tokenizer" / file, content)
+        if is_new:
             cache.write(folder / MANIFEST, data)
     except NoRoom as error:
         raise UserError(
-            f"{root}: dataset.disk_budget={options.budget_bytes:,} bytes has no room for the manifest and "
-            f"the tokenizer of {uri}: {error.held:,} are in use. Set a larger one"
+            f"{root}: dataset.disk_budget={options.budget_bytes:,} bytes has no room for {uri}: "
+            f"{error.held:,} are in use by other sets. Set a larger one, or another dataset.cache"
         ) from None
-    found = RemoteSet(address, manifest, folder, replace(options, cache=root))
-    found.check_room()
     return found
 
 

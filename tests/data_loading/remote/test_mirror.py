@@ -54,6 +54,24 @@ def test_a_set_in_one_file(make_set: Callable[..., Path], bucket: Any, tmp_path:
     assert len(open_token_set(tmp_path / "two.npy").tokens) == len(open_token_set(path).tokens)
 
 
+def test_from_r2(
+    shards: Path, bucket: Any, s3_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(bucket, shards, "bins/c4")
+    for name, value in {
+        "R2_DATASET_ENDPOINT_URL": f"http://127.0.0.1:{s3_port}",
+        "R2_DATASET_READ_ACCESS_KEY_ID": KEY,
+        "R2_DATASET_READ_SECRET_ACCESS_KEY": SECRET,
+        "R2_DATASET_BUCKET_NAME": "sets",
+        "DATASET_BINS_PATH": "bins/c4",
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name)
+    assert main(["mirror", "r2://", str(tmp_path / "c4")]) == 0
+    assert contents(tmp_path / "c4") == contents(shards)
+
+
 def test_only_what_is_missing_or_wrong_is_copied_again(
     shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
