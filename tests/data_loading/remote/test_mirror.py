@@ -91,6 +91,20 @@ def test_only_what_is_missing_or_wrong_is_copied_again(
     assert contents(target) == contents(shards)
 
 
+def test_another_object_in_a_store_is_replaced(shards: Path, bucket: Any, tmp_path: Path) -> None:
+    """Of the same size: one that a copy of another set has left, and one from elsewhere."""
+    assert main(["mirror", str(shards), "s3://sets/c4"]) == 0
+    bucket.delete_object(Bucket="sets", Key="c4/manifest.json")
+    for number, marks in ((1, {"highwater-checksum": "another"}), (2, {})):
+        size = (shards / f"shard_0000{number}.npy").stat().st_size
+        key = f"c4/shard_0000{number}.npy"
+        bucket.put_object(Bucket="sets", Key=key, Body=b"x" * size, Metadata=marks)
+    assert main(["mirror", str(shards), "s3://sets/c4"]) == 0
+    for number in (1, 2):
+        found = bucket.get_object(Bucket="sets", Key=f"c4/shard_0000{number}.npy")["Body"].read()
+        assert found == (shards / f"shard_0000{number}.npy").read_bytes()
+
+
 def test_the_manifest_comes_last(shards: Path, bucket: Any, tmp_path: Path) -> None:
     copied = tmp_path / "damaged"
     shutil.copytree(shards, copied)

@@ -205,6 +205,19 @@ def test_only_the_first_shard_is_waited_for(opened: Open, proxy: FaultyProxy) ->
     assert len(next(iter(dataset.loader(4)))["input_ids"]) == 4
 
 
+def test_the_next_shards_are_fetched_while_this_one_is_read(opened: Open, proxy: FaultyProxy) -> None:
+    remote = opened()
+    dataset = StreamingDataset(remote, seq_len=32, order="sequential")
+    batches = iter(dataset.loader(4))
+    next(batches)
+    wanted = [remote.folder / f"shard_0000{number}.npy" for number in (1, 2, 3, 4)]
+    deadline = time.monotonic() + 30
+    while not all(path.exists() for path in wanted):
+        assert time.monotonic() < deadline, "nothing is fetched ahead"
+        time.sleep(0.02)
+    assert not (remote.folder / "shard_00006.npy").exists()
+
+
 def test_going_on_in_the_middle_fetches_only_what_is_needed(
     opened: Open, shards: Path, proxy: FaultyProxy
 ) -> None:
