@@ -39,4 +39,4 @@ benchmarks: install
 	$(BIN)/python benchmarks/figures.py
 
 clean:
-	rm -rf $(VENV) benchmarks/.peers-venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) benchmarks/.peers-venv benchmarks/.loading-peers-venv benchmarks/.loading .pytest_cache .mypy_cache .ruff_cache .hypothesis

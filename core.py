@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import experiment_utils
-from conf import AUTO, UserError
+from conf import AUTO, Config, UserError
 from conf.quantities import counted, format_count
 from memory import format_bytes, record_to, stage
 from training.checkpoints import checkpoint_steps
@@ -34,15 +34,17 @@ from training.loop import (
     next_boundary,
     restore_newest,
     save_checkpoint,
-    test_loss,
+    test_losses,
     train_until,
 )
 from training.progress import NonFinite, Progress
 
 if TYPE_CHECKING:
-    from data_loading import Data, StreamingDataset
+    from data_loading import Data, MixedData, StreamingDataset, StreamingMixture
     from models import LanguageModel
     from training.device import Device
+    from training.evaluation import HeldOut
+    from training.plan import Plan
     from training.step import Batch
 
 log = logging.getLogger("core")
@@ -70,7 +72,8 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
         log.info("tokenizer %s, %s ids", tokenizer.name, f"{tokenizer.vocab_size:,}")
 
     with run.stage("open_dataset"):
-        from data_loading import open_held_out, open_train
+        from data_loading import open_train
+        from training.evaluation import held_out
         from training.plan import open_data
 
         seq_len = config.training.seq_len
@@ -78,8 +81,8 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
         assert plan.data is not None
         data = open_data(config.dataset, config.tokenizer, plan.data["sets"])
         train_set = open_train(data, config.dataset, seq_len, seed_data, plan.budget.effective_batch)
-        val_set = open_held_out(data, "val", config.dataset, seq_len)
-        _tell_data(data, train_set, val_set, plan.data["floor_loss"])
+        val_sets = held_out(data, "val", config)
+        _tell_data(plan, train_set, val_sets)
 
     with run.stage("build_model"):
         from models import build_model
@@ -99,24 +102,34 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
 
     with run.stage("restore"):
         from training.checkpoints import Checkpoints
-        from training.metrics import MetricsFile
+        from training.metrics import MetricsFile, SourcesFile
+        from training.mixture import repeats
 
         loader = train_set.loader(
             batch_size=plan.budget.micro_batch,
             num_workers=config.dataset.num_workers,
-            repeat=config.dataset.repeat,
+            repeat=repeats(config),
             pin_memory=device.kind == "cuda",
         )
         checkpoints = Checkpoints(folder / "checkpoints", config.training.keep_checkpoints)
         restore_newest(run, checkpoints, model, optimizer, loader)
         metrics = MetricsFile(folder / "metrics.csv", run.step)
+        sources = SourcesFile(folder / "sources.csv", run.step) if plan.sources else None
 
     with run.stage("first_batch"):
         from training.device import measure_peak_flops
+        from training.mixture import tokens_read
 
         batches = _with_first_ready(iter(loader)) if run.step < plan.budget.steps else iter(())
         peak_flops = measure_peak_flops(device)
-        progress = Progress(plan, metrics, seconds=run.train_seconds, peak_flops=peak_flops)
+        progress = Progress(
+            plan,
+            metrics,
+            seconds=run.train_seconds,
+            peak_flops=peak_flops,
+            sources=sources,
+            read=tokens_read(train_set, plan.budget),
+        )
 
     name, until = "first_step", run.step + 1
     while run.step < plan.budget.steps:
@@ -126,16 +139,20 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
         val_loss = None
         if run.step in plan.evaluations:
             with run.last_stage("evaluate"):
-                val_loss = evaluate_run(run, model, val_set)
+                val_loss = evaluate_run(run, model, val_sets)
         progress.flush(val_loss)
         if checkpoint_is_due(run):
             with run.last_stage("checkpoint"):
-                metrics.sync()
+                for file in (metrics, sources):
+                    if file is not None:
+                        file.sync()
                 save_checkpoint(run, checkpoints, model, optimizer, loader)
         name, until = "train", next_boundary(run)
 
     with run.last_stage("finish"):
         metrics.close()
+        if sources is not None:
+            sources.close()
         _finish(run, data, model)
 
 
@@ -147,7 +164,7 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
     import torch
 
     from conf.check import to_config
-    from data_loading import prepare_data
+    from data_loading import prepare_run
     from models import loss_implementation, resolve_loss_chunk
     from training.device import resolve_device
     from training.plan import make_plan
@@ -157,7 +174,7 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
     before = experiment_utils.read_run(folder)
     kept = before.get("auto", {})
     # The data it began with, also where more was appended to them since.
-    prepare = partial(prepare_data, versions=(before.get("data") or {}).get("sets", ()))
+    prepare = partial(prepare_run, versions=(before.get("data") or {}).get("sets", ()))
     plan = make_plan(experiment_utils.with_auto(config, kept), tokenize=False, prepare=prepare)
     check_same_run(folder, before, plan)
     device = resolve_device(config.training, kept)
@@ -180,10 +197,9 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) 
     return Run(folder, config, plan, device, loss_chunk, status, interrupt)
 
 
-def _tell_data(
-    data: Data, train_set: StreamingDataset, val_set: StreamingDataset, floor: float | None
-) -> None:
-    facts = data.describe()
+def _tell_data(plan: Plan, train_set: StreamingDataset | StreamingMixture, val_sets: list[HeldOut]) -> None:
+    facts = plan.data or {}
+    full = train_set.packing_efficiency
     log.info("%s: %s on disk, %s", facts["path"], format_bytes(facts["file_bytes"]), train_set.reader)
     log.info(
         "%s tokens: train %s (%.0f%%) = %s of %s, val %s = %s%s",
@@ -191,11 +207,14 @@ def _tell_data(
         format_count(facts["train_tokens"]),
         100 * facts["train_tokens"] / sum(facts[f"{split}_tokens"] for split in ("train", "val", "test")),
         counted(len(train_set), "sequence"),
-        train_set.seq_len,
+        train_set.seq_len if full is None else f"{train_set.seq_len}, {full:.1%} full of documents",
         format_count(facts["val_tokens"]),
-        counted(len(val_set), "sequence"),
+        counted(sum(len(val.dataset) for val in val_sets), "sequence"),
         f", test {format_count(facts['test_tokens'])}" if facts["test_tokens"] else "",
     )
+    for line in plan.source_lines():
+        log.info("%s", line)
+    floor = facts["floor_loss"]
     if floor is not None:
         log.info("floor %.4f nats a token: no model's expected val loss is below it", floor)
 
@@ -222,22 +241,18 @@ def _with_first_ready(batches: Iterator[Batch]) -> Iterator[Batch]:
     return ready()
 
 
-def _finish(run: Run, data: Data, model: LanguageModel) -> None:
+def _finish(run: Run, data: Data | MixedData, model: LanguageModel) -> None:
     """Say what came out: results into run.json, the state `done` last."""
-    from data_loading import bigram_loss
-
-    training, facts = run.config.training, run.plan.data or {}
+    tested = test_losses(run, model, data) if "test" in data.splits else {}
+    floor = (run.plan.data or {}).get("floor_loss")
     results = {
         "val_loss": run.val_loss,
-        "test_loss": test_loss(run, model, data) if data.test_ranges else None,
+        "test_loss": tested.pop("test", None),
         "best": run.best,
-        "floor_loss": facts.get("floor_loss"),
+        "floor_loss": floor,
         # Counting reads all of train, which computed tokens may have any number of; and they have a floor.
-        "bigram_val_loss": bigram_loss(data, eval_tokens=training.eval_tokens, seq_len=training.seq_len)
-        if data.vocab_size <= 1024
-        and facts.get("floor_loss") is None
-        and (run.config.dataset.shift, run.config.dataset.documents) == (1, "across")
-        else None,
+        "bigram_val_loss": _bigram_loss(run.config, data) if floor is None else None,
+        **({"test_losses": tested} if tested else {}),
         "train_seconds": round(run.train_seconds, 3),
     }
     experiment_utils.update_run(run.folder, results=results)
@@ -245,6 +260,16 @@ def _finish(run: Run, data: Data, model: LanguageModel) -> None:
         run.folder, ended_s=round(time.time(), 3), seconds={k: round(v, 4) for k, v in run.seconds.items()}
     )
     run.status.update(state="done", stage="finish", step=run.step)
+
+
+def _bigram_loss(config: Config, data: Data | MixedData) -> float | None:
+    """Of one set of a small vocabulary, where labels are what a table of pairs predicts."""
+    from data_loading import Data, bigram_loss
+
+    plain_labels = (config.dataset.shift, config.dataset.documents) == (1, "across")
+    if not isinstance(data, Data) or data.vocab_size > 1024 or not plain_labels:
+        return None
+    return bigram_loss(data, eval_tokens=config.training.eval_tokens, seq_len=config.training.seq_len)
 
 
 def run_attempt(folder: Path, *, terminal: bool) -> int:

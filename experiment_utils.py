@@ -37,7 +37,8 @@ HOW_IT_IS_COMPUTED = (
     "training.micro_batch", "training.activation_checkpointing", "training.loss_chunk",
     "training.threads", "dataset.num_workers", "dataset.reader", "dataset.max_resident",
     "dataset.verify", "dataset.auto_tokenize", "training.checkpoint_every", "training.keep_checkpoints",
-    "training.profile", "training.max_time",
+    "training.profile", "training.max_time", "dataset.cache", "dataset.disk_budget",
+    "dataset.download_workers", "dataset.part_size",
 )  # fmt: skip
 """Keys that may change between two attempts of one run: not in its identity, recorded by attempt.
 
@@ -45,8 +46,9 @@ Losses are bit for bit the same while they stay the same.
 """
 
 REPLACED_BY_FINGERPRINT = (
-    "dataset.name", "dataset.source", "dataset.path", "dataset.val_path", "dataset.document_separator",
-    "dataset.encoding", "dataset.errors", "dataset.default_max_tokens", "tokenizer",
+    "dataset.name", "dataset.source", "dataset.sources", "dataset.path", "dataset.val_path",
+    "dataset.document_separator", "dataset.encoding", "dataset.errors", "dataset.default_max_tokens",
+    "tokenizer",
 )  # fmt: skip
 """Keys that say where data lie and how they were made; the identity holds the data's fingerprint."""
 
@@ -93,12 +95,20 @@ def micro_batch(training: Training) -> int:
 
 
 def resolve_budget(
-    training: Training, *, parameters: int, train_windows: int, repeat: bool, default_max_tokens: int
+    training: Training,
+    *,
+    parameters: int,
+    train_windows: int,
+    repeat: bool,
+    default_max_tokens: int,
+    what: str = "the train split",
+    to_repeat: str = "dataset.repeat=true",
 ) -> Budget:
     """Turn whichever budget key is given into steps.
 
     Steps are rounded up: a run never reads less than was asked for. Without any key the budget is
-    `default_max_tokens`, or one epoch where the data are fewer.
+    `default_max_tokens`, or one epoch where the data are fewer. what, to_repeat: for messages: what the
+    windows are of, and how to read more than an epoch.
 
     Raises:
         UserError: when the data hold fewer windows than the budget needs and `repeat` is false.
@@ -122,18 +132,17 @@ def resolve_budget(
             Problem(
                 where,
                 f"asks for {format_count(steps * batch_tokens)} tokens ({counted(steps, 'step')} of "
-                f"{counted(batch, 'window')}), but the train split has {counted(train_windows, 'window')} of "
+                f"{counted(batch, 'window')}), but {what} has {counted(train_windows, 'window')} of "
                 f"{training.seq_len}: one epoch is {format_count(steps_in_epoch * batch_tokens)} tokens "
                 f"({counted(steps_in_epoch, 'step')}). Set training.max_steps={max(1, steps_in_epoch)}, or "
-                "read the data more than once with "
-                "dataset.repeat=true",
+                f"read the data more than once with {to_repeat}",
             )
             if steps_in_epoch > 0
             else Problem(
                 "training.batch_tokens" if training.batch_tokens is not None else "training.effective_batch",
-                f"one step needs {counted(batch, 'window')} of {training.seq_len} tokens, but the train "
-                f"split has {train_windows:,}. Set training.effective_batch={max(1, train_windows)} or "
-                "less, or dataset.repeat=true",
+                f"one step needs {counted(batch, 'window')} of {training.seq_len} tokens, but {what} has "
+                f"{train_windows:,}. Set training.effective_batch={max(1, train_windows)} or less, or "
+                f"{to_repeat}",
             )
         )
     micro = micro_batch(training)

@@ -17,6 +17,7 @@ from conf.help import options_of
 from conf.keys import groups
 from conf.overrides import as_typed
 from experiment_utils import resolve_budget
+from training.mixture import repeats
 from training.plan import resolve
 
 ENTRY = "python experiments.py"
@@ -174,7 +175,7 @@ def _settled(config: Config, run: RunFolder) -> Config:
             training,
             parameters=0,
             train_windows=max(0, int(tokens) - 1) // training.seq_len if tokens else 0,
-            repeat=config.dataset.repeat or not tokens,
+            repeat=repeats(config) or not tokens,
             default_max_tokens=config.dataset.default_max_tokens,
         )
     except UserError:  # of a config.yaml that was damaged

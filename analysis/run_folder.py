@@ -78,6 +78,20 @@ class RunFolder:
     @cached_property
     def evals(self) -> list[dict[str, Any]]:
         """evals.jsonl: one record an evaluation, each with a `step`, `tokens` and `loss` that are numbers."""
+        return [record for record in self._all_evals if "/" not in str(record.get("source"))]
+
+    @property
+    def last_val_losses(self) -> dict[str, float]:
+        """Of the last evaluation, name of a mixture's source to its loss; empty where there is no mixture."""
+        last = self.evals[-1]["step"] if self.evals else None
+        return {
+            str(record["source"]).partition("/")[2]: record["loss"]
+            for record in self._all_evals
+            if record["step"] == last and "/" in str(record.get("source"))
+        }
+
+    @cached_property
+    def _all_evals(self) -> list[dict[str, Any]]:
         return [
             record
             for record in self._records("evals.jsonl")

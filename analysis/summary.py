@@ -50,6 +50,7 @@ def run_page(run: RunFolder, pictures: Sequence[Path], terminal: Terminal) -> st
         _outcome_section(run, outcome, terminal),
         _loss_section(run, terminal),
         _data_section(run),
+        _sources_section(run),
         _memory_section(run),
         _files_section(run, pictures),
         [heading("Next"), commands(after_run(run, outcome), terminal.width)],
@@ -176,6 +177,28 @@ def _data_section(run: RunFolder) -> list[RenderableType]:
         ("test portion", _portion(run, "test", tokens)),
     ]
     return [heading("Data"), facts([(label, text) for label, text in rows if text is not None])]
+
+
+def _sources_section(run: RunFolder) -> list[RenderableType]:
+    """What was read of each source of a mixture, and what the model makes of it."""
+    found = run.fact("data.sources")
+    sources = [source for source in found if isinstance(source, dict)] if isinstance(found, list) else []
+    if not sources:
+        return []
+    losses = run.last_val_losses
+    columns = ("weight", "tokens", "passes", "val loss")
+    rows = table(("source", "left"), *((column, "right") for column in columns))
+    for source in sources:
+        name, read, passes = (source.get(key) for key in ("name", "read_tokens", "passes"))
+        loss = losses.get(str(name))
+        rows.add_row(
+            str(name),
+            str(source.get("weight")),
+            f"{read:,}" if isinstance(read, int) else "-",
+            f"{passes:.3g}" if isinstance(passes, int | float) else "-",
+            "-" if loss is None else f"{loss:.4f}",
+        )
+    return [heading("Sources", "tokens of the whole run, and how often each is read"), indented(rows)]
 
 
 def _cost_of_opening(run: RunFolder) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.loading_parts import figures as loading
 from benchmarks.tokenizing_parts.figures import memory, models, restart, speed
 from benchmarks.tokenizing_parts.page import read, section, table
 
@@ -28,8 +29,8 @@ measures everything again.
 def page() -> str:
     """The whole page."""
     sections = (
-        startup, overhead, loss, loader, stages, threads, kills, speed, memory, models, restart,
-        tokenizing_kills,
+        startup, overhead, loss, stages, threads, kills, loading.speed, loading.memory, loading.order,
+        loading.resume, loading.limits, speed, memory, models, restart, tokenizing_kills,
     )  # fmt: skip
     return "\n".join([HEAD, *(write() for write in sections)])
 
@@ -81,21 +82,6 @@ def loss() -> str:
     )
     header = ("model", "loss", "allocator", "time of the loss", "time of the step", "memory, MB", "memory")
     return section("The loss", "loss", found, text, table(header, rows))
-
-
-def loader() -> str:
-    found = read("loader_memory")
-    rows = [
-        (f"{run['seq_len']} x {run['batch_size']}", f"{run['growth_bytes']['RssAnon'] / 2**20:.2f} MB",
-         f"{run['growth_bytes']['RssFile'] / 2**20:,.0f} MB", f"{run['million_tokens_a_second']:,.0f}")
-        for run in found["runs"]
-    ]  # fmt: skip
-    text = (
-        f"{found['batches']:,} shuffled batches from {found['tokens']:,} uint16 tokens. Goal: RssAnon grows "
-        f"by at most {found['goal_rss_anon_bytes'] / 2**20:.0f} MB. RssFile is page cache."
-    )
-    header = ("window x batch", "growth of RssAnon", "growth of RssFile", "million tokens/s")
-    return section("What the loader holds", "loader_memory", found, text, table(header, rows))
 
 
 def stages() -> str:
@@ -155,8 +141,10 @@ def tokenizing_kills() -> str:
 
 
 if __name__ == "__main__":
+    from benchmarks.loading_parts import pictures as loading_pictures
     from benchmarks.tokenizing_parts.pictures import draw
 
     PAGE.write_text(page(), encoding="utf-8")
     draw()
+    loading_pictures.draw()
     print(f"wrote {PAGE.relative_to(ROOT)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -141,11 +142,12 @@ def _key_page(key: Key) -> str:
 
 
 def _describe_option(group: str, name: str, file: Path) -> str:
-    """What an option's file says of itself: its first comment, else its settings."""
+    """What an option's file says of itself: its first comment up to an empty line, else its settings."""
     lines = [
         line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("# @package")
     ]
-    said = [line.removeprefix("# ") for line in lines if line.startswith("# ")]
+    first = takewhile(lambda line: line != "#", lines)
+    said = [line.removeprefix("# ") for line in first if line.startswith("# ")]
     settings = [line.replace(": ", "=") for line in lines if re.match(r"\w+: \S", line)]
     words = " ".join(said) if said else ", ".join(settings)
     return f"{words}. {_where_data_lie(name, lines)}" if group == "dataset" else words
@@ -157,6 +159,8 @@ def _where_data_lie(name: str, lines: list[str]) -> str:
     path = re.search(r"^path: (\S+)", text, re.MULTILINE)
     if path is not None:
         where = path.group(1)
+    elif "source: mix" in text:
+        where = "dataset.sources say where they lie"
     elif "source: stdlib" in text:
         where = f"{name}*.npy in Datasets/, made at the first run"
     else:

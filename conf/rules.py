@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from conf.errors import Problem
+from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config
 
 BUDGETS = ("max_tokens", "max_steps", "tokens_per_param")
@@ -207,15 +208,19 @@ def files_of_computed_tokens(config: Config) -> list[Problem]:
 
 
 def windows_of_one_kind(config: Config) -> list[Problem]:
-    """Shifted windows and streams have stride, shift and order of their own, and no masks."""
+    """Shifted windows and streams have stride, shift and order of their own; whole documents no stride."""
     dataset, problems = config.dataset, []
+    if dataset.windows == "plain" and dataset.documents == "separate" and dataset.stride is not None:
+        problems.append(
+            Problem("dataset.stride", "dataset.documents=separate are cut where they end. Take it away")
+        )
     if dataset.windows == "plain":
-        return []
+        return problems
     if dataset.documents != "across":
         problems.append(
             Problem(
                 "dataset.documents",
-                f"masks go with dataset.windows=plain, not {dataset.windows}. Take one away",
+                f"{dataset.documents} goes with dataset.windows=plain, not {dataset.windows}. Take one away",
             )
         )
     for name, default in (("stride", None), ("shift", 1)):
@@ -278,6 +283,10 @@ RULES = (
     Rule(
         tuple(f"dataset.{name}" for name in ("windows", "documents", "stride", "shift", "order")),
         windows_of_one_kind,
+    ),
+    Rule(
+        tuple(f"dataset.{name}" for name in KEYS_OF_A_MIXTURE),
+        whole_mixture,
     ),
     Rule(("dataset.max_resident", "dataset.reader"), bound_of_a_map),
     Rule(

@@ -90,7 +90,11 @@ class Dataset:
     """`dataset=`: which tokens."""
 
     name: str = key("stdlib", "name of the dataset", kind="name")
-    source: str = key("text", "text: a file; stdlib: Python's own source code", choices=("text", "stdlib"))
+    source: str = key(
+        "text",
+        "text: a file; stdlib: Python's own source code; mix: several of these",
+        choices=("text", "stdlib", "mix"),
+    )
     path: str | None = key(
         None,
         ".txt or .npy, or synthetic:KIND:VOCAB:TOKENS:SEED; null: Datasets/NAME*.txt or .npy",
@@ -107,6 +111,22 @@ class Dataset:
     test_tokens: int | None = key(
         None, "held out as test; null: test_fraction", kind="count", at_least=1, as_before=None
     )
+    sources: list[str] = key(
+        [], "of dataset=mix: what dataset= or dataset.path= takes, for example [c4,Datasets/code.npy]"
+    )
+    weights: list[str] = key(
+        [], "of dataset=mix: shares of the sources in any prefix, for example [0.7,0.3]", as_before=[]
+    )
+    curriculum: list[str] = key(
+        [], "of dataset=mix: other weights from a token count on: [0.2+0.8@100M,0.1+0.9@1B]", as_before=[]
+    )
+    when_dry: str = key(
+        "stop",
+        "of dataset=mix, where all of a source was read: stop: the budget must end by then; repeat: it is "
+        "read again; rebalance: the others go on with their weights scaled up",
+        choices=("stop", "repeat", "rebalance"),
+        as_before="stop",
+    )
     windows: str = key(
         "plain",
         "plain; shifted: each step has labels so many tokens on; streams: rows go on from step to step",
@@ -115,8 +135,9 @@ class Dataset:
     )
     documents: str = key(
         "across",
-        "across: windows go over the borders of documents; masked: attention, positions and loss do not",
-        choices=("across", "masked"),
+        "across: windows go over their borders; masked: attention, positions and loss do not; separate: "
+        "whole documents packed into windows",
+        choices=("across", "masked", "separate"),
         as_before="across",
     )
     stride: int | None = key(

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from data_loading.batches import BatchOptions as BatchOptions
+    from data_loading.batch_options import BatchOptions as BatchOptions
     from data_loading.bigram import bigram_loss as bigram_loss
     from data_loading.data import Data as Data
     from data_loading.data import NotTokenized as NotTokenized
@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     from data_loading.loader import Loader as Loader
     from data_loading.lookup import load_tokenizer as load_tokenizer
     from data_loading.lookup import tokenizer_spec as tokenizer_spec
+    from data_loading.mixture.data import MixedData as MixedData
+    from data_loading.mixture.data import prepare_run as prepare_run
+    from data_loading.mixture.dataset import StreamingMixture as StreamingMixture
     from data_loading.open_split import open_held_out as open_held_out
     from data_loading.open_split import open_train as open_train
+    from data_loading.open_split import train_schedule as train_schedule
+    from data_loading.open_split import train_windows as train_windows
     from data_loading.opening import open_tokens as open_tokens
     from data_loading.prepare import prepare_data as prepare_data
     from data_loading.pretokenizer.job import pretokenize as pretokenize
@@ -31,11 +36,13 @@ if TYPE_CHECKING:
     from data_loading.tokens import Tokens as Tokens
 
 _PLACES = {
-    "BatchOptions": "batches",
+    "BatchOptions": "batch_options",
     "Data": "data",
     "Loader": "loader",
+    "MixedData": "mixture.data",
     "NotTokenized": "data",
     "StreamingDataset": "streaming",
+    "StreamingMixture": "mixture.dataset",
     "TokenSet": "token_set",
     "Tokenizer": "tokenizer",
     "Tokens": "tokens",
@@ -47,8 +54,11 @@ _PLACES = {
     "open_tokens": "opening",
     "open_train": "open_split",
     "prepare_data": "prepare",
+    "prepare_run": "mixture.data",
     "pretokenize": "pretokenizer.job",
     "tokenizer_spec": "lookup",
+    "train_schedule": "open_split",
+    "train_windows": "open_split",
 }
 
 __all__ = list(_PLACES)

@@ -1,31 +1,45 @@
-"""`python -m data_loading COMMAND`: what a user may do with token sets from a shell."""
+"""`python -m data_loading COMMAND`: what is done with token sets without a run."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import sys
 
 from conf import UserError
-from data_loading import mirror_command
 
-COMMANDS = {"mirror": mirror_command}
+COMMANDS = ("bench", "mirror")
+"""Each is a module data_loading/NAME_command.py with `add_parser(subparsers)` and `run(arguments) -> int`."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """What a user may type."""
+    result = argparse.ArgumentParser(
+        prog="python -m data_loading",
+        description="Token sets, without a run.",
+        epilog="exit status: 0 done, 1 our failure, 2 the input cannot be used, 130 interrupted",
+    )
+    subparsers = result.add_subparsers(metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        importlib.import_module(f"data_loading.{name}_command").add_parser(subparsers)
+    return result
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m data_loading", description="Token sets from a shell.")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS.values():
-        command.add_parser(subparsers)
-    given = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
-        return COMMANDS[given.command].run(given)
+        return int(options.run(options))
     except UserError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
-        print("interrupted: type the same command again to go on", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         return 130
 
 

@@ -2,6 +2,7 @@
 
 `plain`: inputs and labels `(batch, seq_len)`, the labels `shift` tokens on; where documents are masked, with
 `position_ids` that begin anew with each document, `cu_seqlens`, and labels of -100 across their borders.
+Where they are separate, a row is whole documents and padding instead (`packing`).
 `shifted`: for each step a shift of its own, drawn from the proper divisors of seq_len; inputs and labels
 `(batch, seq_len // shift, shift)`, the labels `shift` tokens on, and `shift`.
 `streams`: row i of a step goes on where row i of the step before it ended, for models that carry a state
@@ -16,23 +17,21 @@ import abc
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from conf import UserError
-from conf.schema import Dataset
 from data_loading.documents import DocumentStarts
-from data_loading.orders import Order, Sequential, order_of
+from data_loading.orders import Order, Sequential
 from data_loading.readers.reader import Reader
 from data_loading.spans import IGNORED_LABEL
-from data_loading.windows import Windows
+from data_loading.windows import Cut, Windows
 
 if TYPE_CHECKING:
     import torch
 
-    from data_loading.data import Data
+    from data_loading.readers.choose import ReaderOptions
 
     Batch = dict[str, torch.Tensor]
 
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("data_loading")
 
 Positions = Sequence[int] | np.ndarray
-KINDS = ("plain", "shifted", "streams")
-DOCUMENTS = ("across", "masked")
+NO_ROWS = ("cu_seqlens", "shift")
+"""What of a batch is not one value for each window."""
 
 
 class Batches(abc.ABC):
@@ -50,13 +49,13 @@ class Batches(abc.ABC):
     kind: ClassVar[str]
     name = ""
 
-    def __init__(self, windows: Windows, order: Order) -> None:
+    windows: Cut
+
+    def __init__(self, windows: Cut, order: Order) -> None:
         self.windows, self.order = windows, order
 
-    @property
-    def width(self) -> int:
-        """Tokens that are read of a window."""
-        return self.windows.width
+    def open(self, options: ReaderOptions) -> None:  # noqa: B027 - most have nothing to open
+        """Open what is read besides the tokens, as these are read; anew in each process that is spawned."""
 
     def join(self, batches: Sequence[Batch]) -> Batch:
         """One batch of several, in their order; what is one number is the same in all."""
@@ -67,12 +66,61 @@ class Batches(abc.ABC):
             for name, first in batches[0].items()
         }
 
+    def interleave(self, batches: Sequence[Batch], rows: Sequence[np.ndarray]) -> Batch:
+        """One batch of several: row k of batch i stands at rows[i][k] (int64), each row once.
+
+        In NumPy: threads of torch wait for each other where the cores have other work.
+        """
+        import torch
+
+        made = {}
+        for name, first in batches[0].items():
+            if not first.dim():
+                made[name] = first
+                continue
+            values = np.empty((sum(map(len, rows)), *first.shape[1:]), first.numpy().dtype)
+            for batch, places in zip(batches, rows, strict=True):
+                values[places] = batch[name].numpy()
+            made[name] = torch.from_numpy(values)
+        return made
+
     @abc.abstractmethod
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
         """The batch of these windows (int64), which stand at these positions of an epoch."""
 
+    @abc.abstractmethod
+    def will_need(self, reader: Reader, windows: np.ndarray) -> None:
+        """These windows (int64) are read soon: tell the kernel."""
 
-class Plain(Batches):
+
+class WindowBatches(Batches):
+    """Of windows of one width."""
+
+    windows: Windows
+
+    def will_need(self, reader: Reader, windows: np.ndarray) -> None:
+        reader.will_need(self.windows.starts(windows), self.windows.width)
+
+
+class DocumentBatches(Batches):
+    """Whose documents are told apart by position_ids and cu_seqlens."""
+
+    def join(self, batches: Sequence[Batch]) -> Batch:
+        return _with_borders(super().join([_without_borders(batch) for batch in batches]))
+
+    def interleave(self, batches: Sequence[Batch], rows: Sequence[np.ndarray]) -> Batch:
+        return _with_borders(super().interleave([_without_borders(batch) for batch in batches], rows))
+
+
+def _without_borders(batch: Batch) -> Batch:
+    return {name: values for name, values in batch.items() if name != "cu_seqlens"}
+
+
+def _with_borders(batch: Batch) -> Batch:
+    return {**batch, "cu_seqlens": cumulative_lengths((batch["position_ids"] == 0).numpy())}
+
+
+class Plain(WindowBatches):
     """One tensor read, inputs and labels are views of it."""
 
     kind = "plain"
@@ -80,11 +128,11 @@ class Plain(Batches):
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
         import torch
 
-        ids = torch.from_numpy(_gathered(reader, self.windows, windows, self.width))
+        ids = torch.from_numpy(_gathered(reader, self.windows, windows, self.windows.width))
         return {"input_ids": ids[:, : self.windows.seq_len], "labels": ids[:, self.windows.shift :]}
 
 
-class Masked(Batches):
+class Masked(WindowBatches, DocumentBatches):
     """Plain windows, with what an attention needs that does not look across the borders of documents."""
 
     kind = "masked"
@@ -98,9 +146,9 @@ class Masked(Batches):
         import torch
 
         starts, seq_len, shift = self.windows.starts(windows), self.windows.seq_len, self.windows.shift
-        rows = reader.gather(starts, self.width).astype(np.int64)
+        rows = reader.gather(starts, self.windows.width).astype(np.int64)
         marks = self._documents.marks(starts, rows)
-        at = np.arange(self.width)
+        at = np.arange(self.windows.width)
         begins = np.maximum.accumulate(np.where(marks, at, 0), axis=1)
         labels = np.where(begins[:, shift:] == begins[:, :-shift], rows[:, shift:], IGNORED_LABEL)
         ids = torch.from_numpy(rows)
@@ -111,22 +159,22 @@ class Masked(Batches):
             "cu_seqlens": cumulative_lengths(marks[:, :seq_len]),
         }
 
-    def join(self, batches: Sequence[Batch]) -> Batch:
-        joined = super().join([{k: v for k, v in batch.items() if k != "cu_seqlens"} for batch in batches])
-        return {**joined, "cu_seqlens": cumulative_lengths((joined["position_ids"] == 0).numpy())}
-
 
 def cumulative_lengths(marks: np.ndarray) -> torch.Tensor:
     """Borders of documents in the flattened batch, int32 `(documents + 1,)`, as attention of variable
     length takes them (flash_attn_varlen_func, cu_seqlens_q).
     """
+    return borders_tensor(np.flatnonzero(marks), marks.size)
+
+
+def borders_tensor(starts: np.ndarray, tokens: int) -> torch.Tensor:
+    """Where each document starts, and where the last one ends, int32."""
     import torch
 
-    borders = np.append(np.flatnonzero(marks), marks.size)
-    return torch.from_numpy(borders.astype(np.int32))
+    return torch.from_numpy(np.append(starts, tokens).astype(np.int32))
 
 
-class Shifted(Batches):
+class Shifted(WindowBatches):
     """A shift a step, the same for all that belongs to it."""
 
     kind = "shifted"
@@ -191,84 +239,6 @@ class Streams(Plain):
         before = self.windows.starts(np.maximum(windows - 1, 0)) + self.windows.stride
         begins = (np.asarray(positions) < self._rows) | (before != starts)
         return {**batch, "reset": torch.from_numpy(begins)}
-
-
-@dataclass(frozen=True)
-class BatchOptions:
-    """What a batch is: its kind, and the windows that it is made of.
-
-    stride: None: seq_len. step_windows: of all ranks and micro-batches of an optimizer step; kinds that
-    are not plain need it. documents: across or masked.
-    """
-
-    seq_len: int
-    kind: str = "plain"
-    stride: int | None = None
-    shift: int = 1
-    step_windows: int | None = None
-    documents: str = "across"
-
-    @classmethod
-    def of(cls, dataset: Dataset, seq_len: int, step_windows: int) -> BatchOptions:
-        """Those of a configuration."""
-        return cls(seq_len, dataset.windows, dataset.stride, dataset.shift, step_windows, dataset.documents)
-
-    def check(self) -> None:
-        """Raises UserError: a value out of range, or one that does not go with the kind."""
-        if self.kind not in KINDS:
-            raise UserError(f"windows {self.kind!r}: choices are {', '.join(KINDS)}")
-        if self.documents not in DOCUMENTS:
-            raise UserError(f"documents {self.documents!r}: choices are {', '.join(DOCUMENTS)}")
-        for name in ("seq_len", "stride", "shift", "step_windows"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"{name} {value}: expected at least 1")
-        if self.kind == "plain":
-            return
-        if self.step_windows is None:
-            raise UserError(f"windows={self.kind} needs step_windows, the windows of a step over all ranks")
-        if self.documents != "across":
-            raise UserError(f"documents={self.documents} goes with windows=plain, not {self.kind}")
-        if self.stride not in (None, self.seq_len) or self.shift != 1:
-            raise UserError(
-                f"windows={self.kind} has stride and shift of its own. Take stride and shift away"
-            )
-
-    def windows(self, ranges: Sequence[range]) -> Windows:
-        """All that lie in these ranges."""
-        shift = proper_divisors(self.seq_len)[-1] if self.kind == "shifted" else self.shift
-        return Windows(ranges, self.seq_len, self.stride, shift)
-
-    def count(self, ranges: Sequence[range]) -> int:
-        """Positions in an epoch."""
-        windows = len(self.windows(ranges))
-        if self.kind == "streams" and self.step_windows is not None:
-            return windows // self.step_windows * self.step_windows
-        return windows
-
-    def batches(
-        self,
-        data: Data,
-        split: str,
-        order: str,
-        seed: int,
-        block_windows: int,
-        shard_windows: int | None = None,
-    ) -> Batches:
-        """Raises UserError: windows of another number than the kind needs, or an unknown order."""
-        token_set, ranges = data.ranges_of(split)
-        windows = self.windows(ranges)
-        if self.kind == "streams":
-            if order in ("shuffled_blocks", "shuffled_shards"):
-                raise UserError(f"windows=streams are read in rows. Take order={order} away")
-            return Streams(windows, self.step_windows or 1)
-        borders = windows.before(np.array(token_set.file_borders))
-        ordered = order_of(order, len(windows), seed, block_windows, borders, shard_windows)
-        if self.kind == "shifted":
-            return Shifted(windows, ordered, self.step_windows or 1, seed)
-        if self.documents == "masked":
-            return Masked(windows, ordered, DocumentStarts(token_set, data.eot_id))
-        return Plain(windows, ordered)
 
 
 class Rows(Sequential):

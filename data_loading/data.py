@@ -90,6 +90,11 @@ class Data:
         raise UserError(f"split {split!r}: choices are train, val, test")
 
     @property
+    def parts(self) -> list[Data]:
+        """Itself: a mixture has several."""
+        return [self]
+
+    @property
     def splits(self) -> tuple[str, ...]:
         """Those that there are."""
         return ("train", "val", "test") if self.test_ranges else ("train", "val")

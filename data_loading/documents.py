@@ -9,18 +9,23 @@ from data_loading.tokens import Tokens
 from data_loading.values import Values, search, take
 
 
+def check_documents(tokens: Tokens, eot_id: int | None) -> None:
+    """Raises UserError: nothing says where documents begin."""
+    if tokens.documents is None and eot_id is None:
+        raise UserError(
+            f"{tokens.name} has neither a list of document starts nor an end-of-text id, so that nothing "
+            "says where its documents begin. Take documents=across, or tokenize again"
+        )
+
+
 class DocumentStarts:
     """Of a set with a list of them, or else with an end-of-text id behind each document."""
 
     def __init__(self, token_set: Tokens, eot_id: int | None) -> None:
         """Raises UserError: neither says where documents begin."""
+        check_documents(token_set, eot_id)
         self._starts: Values | None = token_set.documents
         self._eot_id = eot_id
-        if self._starts is None and eot_id is None:
-            raise UserError(
-                f"{token_set.name} has neither a list of document starts nor an end-of-text id, so "
-                "that nothing says where its documents begin. Take documents=across, or tokenize again"
-            )
 
     def marks(self, starts: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """`rows.shape` of bool: tokens with which a document begins; the first of a row always does.

@@ -50,6 +50,7 @@ def add_parser(subparsers: Any) -> None:
         "--part-size", type=_size, default=PART_BYTES, metavar="SIZE",
         help=f"bytes of a request (default: {PART_BYTES >> 20}MiB)",
     )  # fmt: skip
+    parser.set_defaults(run=run)
 
 
 def _size(text: str) -> int:

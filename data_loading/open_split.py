@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from conf.schema import Dataset
+from data_loading.batch_options import BatchOptions
+from data_loading.data import Data
+from data_loading.mixture.data import MixedData
+from data_loading.mixture.dataset import StreamingMixture, schedule_of
+from data_loading.mixture.schedule import Schedule
 from data_loading.streaming import StreamingDataset
 
-if TYPE_CHECKING:
-    from data_loading.data import Data
 
-
-def open_train(data: Data, dataset: Dataset, seq_len: int, seed: int, step_windows: int) -> StreamingDataset:
+def open_train(
+    data: Data | MixedData, dataset: Dataset, seq_len: int, seed: int, step_windows: int
+) -> StreamingDataset | StreamingMixture:
     """What a run trains on. step_windows: of an optimizer step, over all ranks and micro-batches.
 
     Raises:
         UserError: no such windows in the split, or they cannot be read as asked.
     """
+    if isinstance(data, MixedData):
+        sources = {
+            name: open_train_of(part, dataset, seq_len, seed, step_windows)
+            for name, part in zip(data.names, data.parts, strict=True)
+        }
+        curriculum = {tokens: shares for tokens, shares in data.shares.items() if tokens}
+        return StreamingMixture(sources, data.weights, curriculum=curriculum, when_dry=data.when_dry)
+    return open_train_of(data, dataset, seq_len, seed, step_windows)
+
+
+def open_train_of(
+    data: Data, dataset: Dataset, seq_len: int, seed: int, step_windows: int
+) -> StreamingDataset:
+    """As `open_train`, of one set."""
     return StreamingDataset(
         data,
         "train",
@@ -35,6 +51,19 @@ def open_train(data: Data, dataset: Dataset, seq_len: int, seed: int, step_windo
         verify=dataset.verify,
         ranks=dataset.ranks,
     )
+
+
+def train_windows(data: Data | MixedData, dataset: Dataset, seq_len: int, step_windows: int) -> int:
+    """Windows of an epoch of what `open_train` gives, without opening it."""
+    if isinstance(data, MixedData):
+        return train_schedule(data, dataset, seq_len, step_windows).length
+    return BatchOptions.of(dataset, seq_len, step_windows).count(data, "train")
+
+
+def train_schedule(data: MixedData, dataset: Dataset, seq_len: int, step_windows: int) -> Schedule:
+    """Which source is read when, each of which has a window."""
+    sizes = [train_windows(part, dataset, seq_len, step_windows) for part in data.parts]
+    return schedule_of(sizes, data.shares, seq_len, data.when_dry)
 
 
 def open_held_out(data: Data, split: str, dataset: Dataset, seq_len: int) -> StreamingDataset:

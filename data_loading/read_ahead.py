@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -18,13 +19,16 @@ if TYPE_CHECKING:
 
 BATCHES_AHEAD = 8
 _STAYS_COLD = 64
-"""Batches for which a cold disk is believed to stay cold; telling costs a third of reading from memory."""
+"""Batches for which a cold disk is believed to stay cold; telling costs as much as reading from memory."""
 _WARM_BYTES_PER_S = 200e6
 _WARM_WINDOW_S = 5e-6
 
 
 def read_with_ahead(dataset: Positioned, batches: Iterable[list[Span]]) -> Iterator[Batch]:
-    """Batches of these spans. A batch that took longer than memory takes makes those to come be told of."""
+    """Batches of these spans. A batch that took longer than memory takes, and waited for something, makes
+    those to come be told of. Where other processes want the processor too, many a batch is slow that did not
+    wait.
+    """
     waiting: deque[list[Span]] = deque()
     cold = _STAYS_COLD
     for spans in batches:
@@ -32,13 +36,19 @@ def read_with_ahead(dataset: Positioned, batches: Iterable[list[Span]]) -> Itera
         if cold:
             will_need_spans(dataset, spans)
         if len(waiting) > BATCHES_AHEAD:
-            started = time.perf_counter()
+            waits, started = _waits(), time.perf_counter()
             batch = read_spans(dataset, waiting.popleft())
-            is_cold = bool(batch) and time.perf_counter() - started > _warm_s(batch)
+            is_slow = bool(batch) and time.perf_counter() - started > _warm_s(batch)
+            is_cold = is_slow and _waits() > waits
             yield batch
             cold = _STAYS_COLD if is_cold else max(cold - 1, 0)
     while waiting:
         yield read_spans(dataset, waiting.popleft())
+
+
+def _waits() -> int:
+    """How often this thread gave the processor away to wait, for a disk above all (getrusage(2))."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def _warm_s(batch: Batch) -> float:

@@ -98,6 +98,11 @@ class SetFiles:
         return self.tokens.with_name(f".{self.tokens.name}.lock")
 
     @property
+    def derived(self) -> Path:
+        """What readers made of the set, and can make again."""
+        return self.tokens.with_name(f".{self.tokens.name}.derived")
+
+    @property
     def partial(self) -> Path:
         return self.tokens.with_name(f".{self.tokens.name}.partial")
 

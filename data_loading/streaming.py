@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conf import AUTO, UserError
-from data_loading.batches import BatchOptions
+from data_loading.batch_options import BatchOptions, too_short
+from data_loading.batches import NO_ROWS
 from data_loading.data import Data, open_for_reading, split_data
 from data_loading.orders import DEFAULT_BLOCK_WINDOWS
+from data_loading.packing.index import Packing
 from data_loading.readers.choose import ReaderOptions
 from data_loading.readers.plan import Plan
 from data_loading.shared_number import SharedNumber
 from data_loading.splits import Share
 from data_loading.tokens import Tokens
+from data_loading.windows import Windows
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +75,8 @@ class StreamingDataset:
         kind of batches (`batches`): plain; shifted or streams, which need step_windows, those of a step over
         all ranks and micro-batches. stride: tokens from one window to the next; None: seq_len. shift: how
         many tokens after its input a label stands. documents: across: windows go over their borders; masked:
-        with position_ids, cu_seqlens, and labels of -100 across borders.
+        with position_ids, cu_seqlens, and labels of -100 across borders; separate: so too, but each window
+        holds whole documents, packed, and padding. That needs an index on disk, which is made once.
 
         reader: mmap, pread, memory, or auto, which looks at files, disk and cluster; the bytes are the same.
         max_resident_bytes: of what mmap adds to RSS. verify: set: checksums once, when a set is first
@@ -90,10 +94,13 @@ class StreamingDataset:
         _, ranges = data.ranges_of(split)
         self.data, self.split, self.seq_len = data, split, seq_len
         self._epoch = SharedNumber(0)
-        if options.count(ranges) == 0:
-            raise UserError(_too_short(data, split, options))
-        self._batches = options.batches(data, split, order, seed, block_windows, shard_windows)
-        borders = ",".join(f"{tokens.start}-{tokens.stop}" for tokens in ranges)
+        if options.count(data, split) == 0:
+            raise UserError(too_short(data, split, options))
+        check = verify == "blocks"
+        self._batches = options.batches(
+            data, split, order, seed, block_windows, shard_windows=shard_windows, check=check
+        )
+        borders = ",".join(f"{part.start}-{part.stop}" for part in ranges)
         made_of = [self._batches.windows.name, self._batches.order.name, self._batches.name]
         if ranks not in RANKS:
             raise UserError(f"ranks {ranks!r}: choices are {', '.join(RANKS)}")
@@ -103,17 +110,25 @@ class StreamingDataset:
         self.fingerprint = ", ".join(
             [f"{data.fingerprint[:16]} {split} tokens {borders}", *filter(None, made_of)]
         )
-        plan = Plan(tuple(ranges), self._batches.windows, self._batches.order, split != "train")
+        cut = self._batches.windows if isinstance(self._batches.windows, Windows) else None
+        plan = Plan(tuple(ranges), cut, self._batches.order, split != "train")
         self._reader_options = ReaderOptions(reader, order != "sequential", max_resident_bytes, verify, plan)
         self._open_reader()
 
     def _open_reader(self) -> None:
         token_set, _ = self.data.ranges_of(self.split)
         self._reader, self.reader = token_set.open_reader(self._reader_options)
+        self._batches.open(self._reader_options)
 
     def __len__(self) -> int:
         """Windows in an epoch."""
         return self._batches.order.length
+
+    @property
+    def packing_efficiency(self) -> float | None:
+        """The share of all windows' tokens that is no padding; None where windows are not packed."""
+        windows = self._batches.windows
+        return windows.efficiency if isinstance(windows, Packing) else None
 
     @property
     def epoch(self) -> int:
@@ -127,20 +142,22 @@ class StreamingDataset:
         self._epoch.value = epoch
 
     def __getitem__(self, index: int) -> Batch:
-        """One sample, (seq_len,) each. Negative indices count from the end, as in a list."""
+        """One sample, (seq_len,) each; cu_seqlens and shift as in a batch. Negative indices count from the
+        end, as in a list.
+        """
         if index < 0:
             index += len(self)
         if not 0 <= index < len(self):
             raise IndexError(f"window {index} of {len(self)}")
         batch = self.__getitems__([index])
-        return {name: rows[0] for name, rows in batch.items()}
+        return {name: rows if name in NO_ROWS else rows[0] for name, rows in batch.items()}
 
     def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """A whole batch, (len(indices), seq_len) int64 each, read in one gather.
 
         input_ids and labels are views of one tensor: labels[:, t] is the token after input_ids[:, t].
         """
-        return self._batches.read(self._reader, self.window_at(indices, self.epoch), self.epoch, indices)
+        return self.read_at(self.epoch, indices)
 
     @staticmethod
     def collate(batch: Batch) -> Batch:
@@ -160,18 +177,37 @@ class StreamingDataset:
 
     def read(self, epoch: int, start: int, stop: int) -> Batch:
         """The batch of the positions start to stop of an epoch."""
-        positions = range(start, stop)
-        self._reader.reached(epoch, start)
+        return self.read_at(epoch, range(start, stop))
+
+    def read_at(self, epoch: int, positions: Sequence[int] | np.ndarray) -> Batch:
+        """The batch of these positions of an epoch; those of a range cost least."""
+        if len(positions):
+            self._reader.reached(epoch, int(positions[0]))
         return self._batches.read(self._reader, self.window_at(positions, epoch), epoch, positions)
 
     def will_need(self, epoch: int, start: int, stop: int) -> None:
         """The positions start to stop of an epoch are read soon: tell the kernel."""
         windows = self.window_at(range(start, stop), epoch)
-        self._reader.will_need(self._batches.windows.starts(windows), self._batches.width)
+        self._batches.will_need(self._reader, windows)
 
     def join(self, batches: Sequence[Batch]) -> Batch:
         """One batch of several, in their order."""
         return self._batches.join(batches)
+
+    def interleave(self, batches: Sequence[Batch], rows: Sequence[np.ndarray]) -> Batch:
+        """One batch of several: row k of batch i stands at rows[i][k] (int64)."""
+        return self._batches.interleave(batches, rows)
+
+    @property
+    def kind(self) -> str:
+        """Of its batches."""
+        return self._batches.kind
+
+    @property
+    def form(self) -> str:
+        """What batches have to share to be joined."""
+        shared = ", shared by all ranks" if self.ranks == "shared" else ""
+        return f"{self.kind} windows of {self.seq_len}, shift {self._batches.windows.shift}{shared}"
 
     def loader(
         self,
@@ -199,21 +235,6 @@ class StreamingDataset:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._open_reader()
-
-
-def _too_short(data: Data, split: str, options: BatchOptions) -> str:
-    token_set, ranges = data.ranges_of(split)
-    windows = options.windows(ranges)
-    if len(windows):
-        return (
-            f"the {split} split of {token_set.name} has {len(windows):,} windows of {options.seq_len:,} "
-            f"tokens, a step of {options.step_windows:,} streams needs more. Set a smaller batch or seq_len"
-        )
-    return (
-        f"the {split} split of {token_set.name} has {data.tokens(split):,} tokens, one window of "
-        f"{options.seq_len:,} needs {windows.width:,}. Set a smaller seq_len (at most "
-        f"{max(max(map(len, ranges)) - windows.shift, 0):,}) or use more text"
-    )
 
 
 def _open(source: str | Path | Tokens, val: Share | None, test: Share) -> Data:

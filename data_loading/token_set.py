@@ -102,6 +102,10 @@ class TokenSet(Tokens):
         return str(self.path)
 
     @property
+    def beside(self) -> Path:
+        return SetFiles(self.path).derived
+
+    @property
     def held_out(self) -> tuple[range, ...] | None:
         made = self.manifest.get("val") if self.manifest else None
         return tuple(range(*part) for part in made["ranges"]) if made else None

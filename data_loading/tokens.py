@@ -9,6 +9,8 @@ from conf import UserError
 from data_loading.values import Values
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
 
     from data_loading.readers.choose import ReaderOptions
@@ -85,6 +87,11 @@ class Tokens(abc.ABC):
     def overlaps(self, other: Tokens) -> bool:
         """Whether it is known of both that they hold the same tokens in part, as sets of one rule do."""
         return False
+
+    @property
+    def beside(self) -> Path | None:
+        """A hidden folder, there or not, for what is made of them and can be made again; None: nowhere."""
+        return None
 
     @property
     def extents(self) -> Extents:

@@ -7,6 +7,7 @@ A window is `seq_len` inputs and as many labels, `shift` tokens on; the next win
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -14,6 +15,23 @@ import numpy as np
 def windows_in(tokens: int, seq_len: int, stride: int | None = None, shift: int = 1) -> int:
     """Windows of a range of so many tokens; stride: None: seq_len, so that each token is read once."""
     return max(0, (tokens - seq_len - shift) // (stride or seq_len) + 1)
+
+
+class Cut(Protocol):
+    """What tokens are cut into. name: what tells it from another cut of the same tokens, for fingerprints."""
+
+    @property
+    def seq_len(self) -> int:
+        """Inputs of each."""
+
+    @property
+    def shift(self) -> int:
+        """Tokens from an input to its label."""
+
+    @property
+    def name(self) -> str: ...
+
+    def __len__(self) -> int: ...
 
 
 class Windows:

@@ -19,7 +19,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     Arguments of `apply`: hidden (tokens, d), weight (vocab, d), labels int64 (tokens,), chunk
     (tokens), ignored (a label), dtype (of the three products), with_gradients (bool: false where
-    autograd is off). Softmax, loss and the sum of the weight's gradient are in fp32.
+    autograd is off), of_tokens (fp32 (tokens,) that gets the loss of each, or None). Softmax, loss and
+    the sum of the weight's gradient are in fp32.
     """
 
     @staticmethod
@@ -32,6 +33,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         ignored: int,
         dtype: torch.dtype,
         with_gradients: bool,
+        of_tokens: Tensor | None = None,
     ) -> Tensor:
         ctx.for_hidden, ctx.for_weight = (with_gradients and needed for needed in ctx.needs_input_grad[:2])
         grad_hidden = torch.empty_like(hidden) if ctx.for_hidden else None
@@ -53,7 +55,10 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             logits.sub_(logits.amax(dim=1, keepdim=True))
             of_target = logits.gather(1, targets).squeeze(1)
             sums = logits.exp_().sum(dim=1)
-            total += (sums.log() - of_target).where(counts, 0.0).sum()
+            losses = (sums.log() - of_target).where(counts, 0.0)
+            total += losses.sum()
+            if of_tokens is not None:
+                of_tokens[part] = losses
             if not (ctx.for_hidden or ctx.for_weight):
                 continue
 
@@ -77,4 +82,4 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         # In place, so that no second copy of a (vocab, d) matrix exists; a second backward pass through
         # the same loss is refused by autograd, which sees that a saved tensor was changed.
         grads = [None if saved is None else saved.mul_(grad_total) for saved in ctx.saved_tensors]
-        return (*grads, *(None,) * 5)
+        return (*grads, *(None,) * 6)

@@ -57,7 +57,14 @@ def loss_implementation(device: str = "cpu", precision: str = "fp32") -> str:
     )
 
 
-def lm_loss(hidden: Tensor, weight: Tensor, labels: Tensor, chunk: int, reduction: str = "mean") -> Tensor:
+def lm_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    chunk: int,
+    reduction: str = "mean",
+    of_tokens: Tensor | None = None,
+) -> Tensor:
     """Cross-entropy of `softmax(hidden @ weight.T)` against labels, in nats; gradients for both.
 
     Of logits (tokens, vocab) no more than `chunk` rows exist at once.
@@ -66,6 +73,8 @@ def lm_loss(hidden: Tensor, weight: Tensor, labels: Tensor, chunk: int, reductio
         autocast the products are in its type, as those of `F.linear` would be.
     labels: int64 (...); -100 is ignored.
     reduction: mean over the labels not ignored (nan where there is none), or sum.
+    of_tokens: fp32, of the shape of labels: gets the loss of each, 0 where it is ignored. Without it the loss
+        is summed in another order, so its last bits are others.
     Returns: a scalar in fp32, whatever the inputs.
 
     Raises:
@@ -81,6 +90,8 @@ def lm_loss(hidden: Tensor, weight: Tensor, labels: Tensor, chunk: int, reductio
         )
     hidden, labels = hidden.reshape(-1, hidden.shape[-1]), labels.flatten()
     dtype = _product_dtype(hidden, weight)
+    if of_tokens is not None:
+        return _with_losses(hidden, weight, labels, chunk, reduction, dtype, of_tokens.view(-1))
     if len(labels) <= chunk:
         return _whole(hidden, weight, labels, reduction)
     if _torch_serves(hidden.device.type, dtype):
@@ -118,10 +129,33 @@ def _torchs(hidden: Tensor, weight: Tensor, labels: Tensor, chunk: int, reductio
         )
 
 
+def _with_losses(
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    chunk: int,
+    reduction: str,
+    dtype: torch.dtype,
+    of_tokens: Tensor,
+) -> Tensor:
+    """By ways that know the loss of each token, which torch's of chunks does not."""
+    if len(labels) > chunk:
+        return _ours(hidden, weight, labels, chunk, reduction, dtype, of_tokens)
+    losses = _whole(hidden, weight, labels, "none")
+    of_tokens.copy_(losses.detach())
+    return losses.sum() / (labels != IGNORED).sum() if reduction == "mean" else losses.sum()
+
+
 def _ours(
-    hidden: Tensor, weight: Tensor, labels: Tensor, chunk: int, reduction: str, dtype: torch.dtype
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    chunk: int,
+    reduction: str,
+    dtype: torch.dtype,
+    of_tokens: Tensor | None = None,
 ) -> Tensor:
     total: Tensor = ChunkedCrossEntropy.apply(
-        hidden, weight, labels, chunk, IGNORED, dtype, torch.is_grad_enabled()
+        hidden, weight, labels, chunk, IGNORED, dtype, torch.is_grad_enabled(), of_tokens
     )
     return total / (labels != IGNORED).sum() if reduction == "mean" else total

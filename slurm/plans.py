@@ -14,7 +14,7 @@ from conf.quantities import counted, format_count
 
 if TYPE_CHECKING:
     from conf.schema import Dataset, Tokenizer
-    from data_loading import Data
+    from data_loading import Data, MixedData
     from training.plan import Plan
 
 log = logging.getLogger("slurm")
@@ -29,10 +29,10 @@ def plan_all(configs: Iterable[Config], *, tokenize: bool) -> list[Plan]:
     Raises:
         UserError: the problems of all of them, each once.
     """
-    from data_loading import prepare_data
+    from data_loading import prepare_run
     from training.plan import make_plan
 
-    prepare = _once(prepare_data)
+    prepare = _once(prepare_run)
     plans: list[Plan] = []
     problems: dict[Problem, None] = {}
     for config in configs:
@@ -46,7 +46,7 @@ def plan_all(configs: Iterable[Config], *, tokenize: bool) -> list[Plan]:
     return plans
 
 
-def _begun_before(plan: Plan, config: Config, prepare: Callable[..., Data]) -> Plan | None:
+def _begun_before(plan: Plan, config: Config, prepare: Callable[..., Data | MixedData]) -> Plan | None:
     """The plan of a run of the same command, not done, that began on less of the same data."""
     from training.plan import make_plan
 
@@ -78,15 +78,15 @@ def _begun_before(plan: Plan, config: Config, prepare: Callable[..., Data]) -> P
     return None
 
 
-def _once(prepare_data: Callable[..., Data]) -> Callable[..., Data]:
+def _once(prepare_run: Callable[..., Data | MixedData]) -> Callable[..., Data | MixedData]:
     """The same, asked once for each dataset and tokenizer: the runs of a sweep mostly share theirs."""
-    asked: dict[str, Data | UserError] = {}
+    asked: dict[str, Data | MixedData | UserError] = {}
 
-    def prepare(dataset: Dataset, tokenizer: Tokenizer, **how: Any) -> Data:
+    def prepare(dataset: Dataset, tokenizer: Tokenizer, **how: Any) -> Data | MixedData:
         key = repr((dataset, tokenizer, how.get("versions")))
         if key not in asked:
             try:
-                asked[key] = prepare_data(dataset, tokenizer, **how)
+                asked[key] = prepare_run(dataset, tokenizer, **how)
             except UserError as error:
                 asked[key] = error
         answer = asked[key]

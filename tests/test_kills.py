@@ -8,10 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tiny_run import ROOT, copy_of, make_run, metrics_without_clock, outcome, run_core, tiny_config
+from tiny_run import (
+    ROOT,
+    copy_of,
+    make_run,
+    metrics_without_clock,
+    mixed_config,
+    outcome,
+    run_core,
+    tiny_config,
+)
 
 import experiment_utils
 from benchmarks.environment import save
@@ -61,7 +71,7 @@ def kill_after(folder: Path, seconds: float) -> int:
         return process.wait()
 
 
-def kill_many_times(folder: Path, kills: int, seed: int) -> dict[str, int]:
+def kill_many_times(folder: Path, kills: int, seed: int, points: Sequence[str] = POINTS) -> dict[str, int]:
     """Kill the run `kills` times, by turns at a named point and at a random moment; then let it end."""
     generator = random.Random(seed)
     counted = {"at a point": 0, "at a random moment": 0}
@@ -69,7 +79,7 @@ def kill_many_times(folder: Path, kills: int, seed: int) -> dict[str, int]:
         if experiment_utils.read_status(folder).get("state") == "done":
             break
         if generator.random() < 0.5:
-            point, count = generator.choice(POINTS), generator.randint(1, 3)
+            point, count = generator.choice(points), generator.randint(1, 3)
             counted["at a point"] += kill_at_point(folder, point, count) == -signal.SIGKILL
         else:
             seconds = generator.uniform(0.2, 6)
@@ -97,6 +107,21 @@ def test_killed_while_rows_after_the_checkpoint_are_cut_off(undisturbed: Path, t
     assert kill_at_point(folder, "metrics.csv:before_rename", 1) == -signal.SIGKILL
     assert run_core(folder, "--quiet").returncode == 0
     assert outcome(folder) == outcome(undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_mixture_killed_ten_times(tmp_path: Path) -> None:
+    """Over a milestone, and over a source that begins anew."""
+    config = mixed_config(tmp_path, {"when_dry": "repeat", "curriculum": ["0.1+0.9@1K"]}, max_steps=160)
+    undisturbed = make_run(config)
+    assert run_core(undisturbed, "--quiet").returncode == 0
+    folder = copy_of(config, tmp_path / "killed")
+    kills = kill_many_times(folder, 10, seed=5, points=[*POINTS, "sources.csv:before_rename"])
+    assert sum(kills.values()) >= 5
+    assert outcome(folder) == outcome(undisturbed)
+    passes = experiment_utils.read_run(folder)["data"]["sources"][1]["passes"]
+    assert passes > 1
 
 
 @pytest.mark.slow

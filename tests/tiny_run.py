@@ -53,6 +53,18 @@ def tiny_config(folder: Path, **training: Any) -> Config:
     )
 
 
+def mixed_config(folder: Path, dataset: dict[str, Any] | None = None, **training: Any) -> Config:
+    """`tiny_config` over two texts, one of them a sixth of the other."""
+    for name, words in (("long", 9600), ("short", 1600)):
+        if not (folder / f"{name}.txt").exists():
+            write_text(folder / f"{name}.txt", words)
+    sources = [str(folder / f"{name}.txt") for name in ("long", "short")]
+    options = {"name": "mix", "source": "mix", "sources": sources, "weights": ["0.75", "0.25"]}
+    return dataclasses.replace(
+        tiny_config(folder, **training), dataset=Dataset(**(options | (dataset or {})))
+    )
+
+
 def make_run(config: Config) -> Path:
     """The run's folder, as an entry makes it."""
     from training.plan import make_plan
@@ -95,8 +107,10 @@ def outcome(folder: Path) -> dict[str, Any]:
     """All of a finished run that must not depend on how often it was interrupted."""
     newest = max((folder / "checkpoints").glob("step-*"))
     state = json.loads((newest / "state.json").read_text())
+    sources = folder / "sources.csv"
     return {
         "metrics": metrics_without_clock(folder),
+        "sources": sources.read_text() if sources.exists() else None,
         "evaluations": evaluations_without_clock(folder),
         "weights and moments": state["sha256"],
         "checkpoints": sorted(path.name for path in (folder / "checkpoints").iterdir()),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from data_loading import StreamingDataset
+    from conf import Config
+    from data_loading import Data, MixedData, StreamingDataset
     from models import LanguageModel
     from training.device import Device
 
@@ -24,6 +26,32 @@ class Evaluation:
     @property
     def perplexity(self) -> float:
         return math.exp(self.loss) if self.loss < 700 else math.inf
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A set to measure on. source: in evals.jsonl. weight: of its loss in the mean of all of a run."""
+
+    source: str
+    weight: float
+    dataset: StreamingDataset
+
+
+def held_out(data: Data | MixedData, split: str, config: Config) -> list[HeldOut]:
+    """val or test of a run: one set, or of a mixture `SPLIT/NAME` of each source, with its first weight."""
+    from data_loading import MixedData, open_held_out
+
+    sets = [open_held_out(part, split, config.dataset, config.training.seq_len) for part in data.parts]
+    if not isinstance(data, MixedData):
+        return [HeldOut(split, 1.0, sets[0])]
+    names = [f"{split}/{name}" for name in data.names]
+    return [HeldOut(*each) for each in zip(names, map(float, data.weights), sets, strict=True)]
+
+
+def mean_of(sets: Sequence[HeldOut], found: Sequence[Evaluation]) -> Evaluation:
+    """One loss of all sets, by their weights."""
+    loss = sum(one.weight * of_one.loss for one, of_one in zip(sets, found, strict=True))
+    return Evaluation(loss, sum(one.tokens for one in found), sum(one.seconds for one in found))
 
 
 def evaluation_windows(val_windows: int, eval_tokens: int, seq_len: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +20,11 @@ from training.plan import Plan
 if TYPE_CHECKING:
     import torch
 
-    from data_loading import Data, Loader, StreamingDataset
+    from data_loading import Data, Loader, MixedData
     from models import LanguageModel
     from training.checkpoints import Checkpoints
     from training.device import Device
-    from training.evaluation import Evaluation
+    from training.evaluation import Evaluation, HeldOut
     from training.progress import Progress
     from training.step import Batch
 
@@ -128,6 +128,7 @@ def train_until(
                 grad_clip=config.optimizer.grad_clip,
                 loss_chunk=run.loss_chunk,
                 device=run.device,
+                sources=len(run.plan.sources),
             )
         run.step += 1
         run.train_seconds = seconds_before + time.monotonic() - entered
@@ -145,61 +146,85 @@ def next_boundary(run: Run) -> int:
     return min([*due, *evaluations[:1], run.plan.budget.steps])
 
 
-def test_loss(run: Run, model: LanguageModel, data: Data) -> float:
-    """Loss (nats a token) over the test split, of as many tokens as an evaluation reads at most."""
-    from data_loading import open_held_out
+def test_losses(run: Run, model: LanguageModel, data: Data | MixedData) -> dict[str, float]:
+    """Loss (nats a token) over the test split, of as many tokens as an evaluation reads at most: `test`, and
+    of a mixture, whose mean that is, `test/NAME` of each source.
+    """
+    from training.evaluation import held_out
 
-    test_set = open_held_out(data, "test", run.config.dataset, run.config.training.seq_len)
-    loss = _evaluate(run, model, test_set).loss
-    log.info("test loss %.4f", loss)
-    return loss
+    losses = {
+        source: found.loss for source, found in _evaluate(run, model, held_out(data, "test", run.config))
+    }
+    log.info("test loss %s", _in_words(losses))
+    return losses
 
 
-def _evaluate(run: Run, model: LanguageModel, dataset: StreamingDataset) -> Evaluation:
-    from training.evaluation import evaluate, evaluation_windows
+def _evaluate(run: Run, model: LanguageModel, sets: Sequence[HeldOut]) -> list[tuple[str, Evaluation]]:
+    """(source, what was measured) of each set, then of their mean where they are several."""
+    from training.evaluation import evaluate, evaluation_windows, mean_of
 
     training = run.config.training
-    return evaluate(
-        model,
-        dataset,
-        windows=evaluation_windows(len(dataset), training.eval_tokens, training.seq_len),
-        batch_size=run.plan.budget.micro_batch,
-        loss_chunk=run.loss_chunk,
-        device=run.device,
+    found = [
+        evaluate(
+            model,
+            one.dataset,
+            windows=evaluation_windows(len(one.dataset), training.eval_tokens, training.seq_len),
+            batch_size=run.plan.budget.micro_batch,
+            loss_chunk=run.loss_chunk,
+            device=run.device,
+        )
+        for one in sets
+    ]
+    named = [(one.source, of_one) for one, of_one in zip(sets, found, strict=True)]
+    return (
+        named if "/" not in named[0][0] else [*named, (named[0][0].partition("/")[0], mean_of(sets, found))]
     )
 
 
-def evaluate_run(run: Run, model: LanguageModel, val_set: StreamingDataset) -> float:
-    """Measure the validation loss (nats a token) at this step and add it to evals.jsonl."""
+def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) -> float:
+    """Measure the validation loss (nats a token) at this step, of a mixture also that of each source, and add
+    it to evals.jsonl.
+    """
     from training.metrics import append_evaluation
 
     tokens = run.step * run.plan.budget.batch_tokens
-    found = _evaluate(run, model, val_set)
+    all_found = _evaluate(run, model, val_sets)
     append_evaluation(
         run.folder / "evals.jsonl",
-        {
-            "version": experiment_utils.RUN_FOLDER_VERSION,
-            "step": run.step,
-            "tokens": tokens,
-            "source": "val",
-            "loss": found.loss,
-            "perplexity": found.perplexity,
-            "eval_tokens": found.tokens,
-            "seconds": round(found.seconds, 3),
-        },
+        *(
+            {
+                "version": experiment_utils.RUN_FOLDER_VERSION,
+                "step": run.step,
+                "tokens": tokens,
+                "source": source,
+                "loss": found.loss,
+                "perplexity": found.perplexity,
+                "eval_tokens": found.tokens,
+                "seconds": round(found.seconds, 3),
+            }
+            for source, found in all_found
+        ),
     )
+    found = all_found[-1][1]
     run.val_loss = found.loss
     is_best = run.best is None or found.loss < run.best["val_loss"]
     if is_best:
         run.best = {"step": run.step, "val_loss": found.loss}
     log.info(
-        "val loss %.4f (perplexity %.4g) after %s tokens%s",
-        found.loss,
+        "val loss %s (perplexity %.4g) after %s tokens%s",
+        _in_words({source: of_source.loss for source, of_source in all_found}),
         found.perplexity,
         format_count(tokens),
         ", the best so far" if is_best else "",
     )
     return found.loss
+
+
+def _in_words(losses: Mapping[str, float]) -> str:
+    """The mean, with those of the sources: `2.1034 (web 2.2012, code 1.9031)`."""
+    *each, mean = losses.items()
+    words = ", ".join(f"{source.partition('/')[2]} {loss:.4f}" for source, loss in each)
+    return f"{mean[1]:.4f}" + (f" ({words})" if words else "")
 
 
 def checkpoint_is_due(run: Run) -> bool:

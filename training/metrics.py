@@ -1,7 +1,7 @@
-"""metrics.csv and evals.jsonl: what a run tells of its progress, row by row, exact through resume.
+"""metrics.csv, sources.csv, evals.jsonl: what a run tells of its progress, row by row, exact through resume.
 
 A row is one write(2) to a file opened for appending: SIGKILL loses none that was written. On resume
-both files are cut back to the checkpoint's step, so that no step stands twice or is missing.
+these files are cut back to the checkpoint's step, so that no step stands twice or is missing.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import io
 import json
 import logging
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +48,31 @@ CLOCK_COLUMNS = ("seconds", "tokens_per_s", "mfu")
 COLUMNS = tuple(field.name for field in fields(Row))
 
 
-class MetricsFile:
-    """metrics.csv of a run, opened for appending behind the rows up to `step`."""
+@dataclass(frozen=True)
+class SourceRow:
+    """What one optimizer step read of one source of a mixture.
 
-    def __init__(self, path: Path, step: int) -> None:
-        _keep_rows(path, step)
+    tokens: of the source since the start of the run. train_loss: mean over its labels in this step, nats a
+    token; None where the step read nothing of it.
+    """
+
+    step: int
+    source: str
+    tokens: int
+    train_loss: float | None
+
+
+SOURCE_COLUMNS = tuple(field.name for field in fields(SourceRow))
+
+
+class RowsFile:
+    """Rows of one kind in a csv, opened for appending behind those up to `step`."""
+
+    def __init__(self, path: Path, step: int, columns: tuple[str, ...]) -> None:
+        _cut(path, ",".join(columns) + "\n", step, range(1, step + 1), partial(_step_of_row, columns))
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
 
-    def append(self, rows: list[Row]) -> None:
+    def append(self, rows: Sequence[Row | SourceRow]) -> None:
         """Write the rows. Floats are written so that they read back to the same number."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -69,11 +87,25 @@ class MetricsFile:
         os.close(self._descriptor)
 
 
-def append_evaluation(path: Path, record: dict[str, Any]) -> None:
-    """Add one evaluation (a JSON object with its `step`) to evals.jsonl."""
+class MetricsFile(RowsFile):
+    """metrics.csv of a run."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        super().__init__(path, step, COLUMNS)
+
+
+class SourcesFile(RowsFile):
+    """sources.csv of a run of a mixture: a row for each source of each step."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        super().__init__(path, step, SOURCE_COLUMNS)
+
+
+def append_evaluation(path: Path, *records: dict[str, Any]) -> None:
+    """Add evaluations (JSON objects with their `step`) to evals.jsonl, all at once."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        _write_all(descriptor, (json.dumps(record) + "\n").encode())
+        _write_all(descriptor, "".join(json.dumps(record) + "\n" for record in records).encode())
     finally:
         os.close(descriptor)
 
@@ -81,10 +113,6 @@ def append_evaluation(path: Path, record: dict[str, Any]) -> None:
 def cut_evaluations(path: Path, step: int, evaluations: Collection[int]) -> None:
     """Drop evaluations after `step`, and what is not whole; `evaluations` are the steps that have one."""
     _cut(path, "", step, {wanted for wanted in evaluations if wanted <= step}, _step_of_record)
-
-
-def _keep_rows(path: Path, step: int) -> None:
-    _cut(path, ",".join(COLUMNS) + "\n", step, range(1, step + 1), _step_of_row)
 
 
 def _cut(
@@ -108,9 +136,9 @@ def _cut(
         durable.write_text(path, text)
 
 
-def _step_of_row(line: str) -> int | None:
-    first = line.partition(",")[0]
-    return int(first) if first.isdecimal() and line.count(",") == len(COLUMNS) - 1 else None
+def _step_of_row(columns: tuple[str, ...], line: str) -> int | None:
+    cells = next(csv.reader([line]), [])
+    return int(cells[0]) if len(cells) == len(columns) and cells[0].isdecimal() else None
 
 
 def _step_of_record(line: str) -> int | None:

@@ -7,10 +7,11 @@ What would run, what it costs, what it is called. `core.train` follows the very 
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import experiment_utils
 from conf import Config, Problem, UserError
@@ -20,9 +21,18 @@ from conf.sizes import size_name
 from memory import format_bytes
 from training.device import may_have_gpu
 from training.evaluation import evaluation_windows
+from training.mixture import (
+    budget_words,
+    is_mixture,
+    mean_floor,
+    repeats,
+    source_facts,
+    source_lines,
+    with_plain_weights,
+)
 
 if TYPE_CHECKING:
-    from data_loading import Data
+    from data_loading import BatchOptions, Data, MixedData
 
 ADAM_STATE_COPIES = 3
 """A checkpoint holds the weights and two moments of each, in fp32."""
@@ -80,14 +90,19 @@ class Plan:
         return self.flops_per_token * self.budget.tokens
 
     @property
+    def sources(self) -> list[str]:
+        """Names of the sources of a mixture; none where the data are one set."""
+        return [source["name"] for source in (self.data or {}).get("sources", ())]
+
+    @property
     def eval_tokens(self) -> int:
         """Tokens read at each evaluation."""
         training = self.config.training
         if self.data is None:
             return training.eval_tokens
-        return (
-            evaluation_windows(self.data["val_windows"], training.eval_tokens, training.seq_len)
-            * training.seq_len
+        return sum(
+            evaluation_windows(part["val_windows"], training.eval_tokens, training.seq_len) * training.seq_len
+            for part in self.data.get("sources", [self.data])
         )
 
     @property
@@ -110,6 +125,7 @@ class Plan:
                 f"{self.parameters:,} parameters ({self.non_embedding:,} in the matrices of the blocks)",
             ),
             ("data", self._describe_data()),
+            *(("", line) for line in self.source_lines()),
             (
                 "budget",
                 f"{format_count(budget.tokens)} tokens = {counted(budget.steps, 'step')} of "
@@ -141,14 +157,24 @@ class Plan:
         ]
         return "\n".join(f"{label:<8}{text}" for label, text in rows)
 
+    def source_lines(self) -> list[str]:
+        """A line for each source of a mixture, and one of its milestones."""
+        if self.data is None or "sources" not in self.data:
+            return []
+        milestones = self.config.dataset.curriculum
+        curriculum = [f"other weights: {', '.join(milestones)}"] if milestones else []
+        return [*source_lines(self.data, self.config.dataset.when_dry), *curriculum]
+
     def _describe_data(self) -> str:
         if self.data is None:
             return f"{self.text} (not tokenized yet)"
         test, floor = self.data["test_tokens"], self.data["floor_loss"]
+        packed = self.data.get("packing_efficiency")
         return (
             f"{self.data['path']}: {format_count(self.data['tokens'])} tokens, "
             f"{format_count(self.data['train_tokens'])} train, {format_count(self.data['val_tokens'])} val, "
             + (f"{format_count(test)} test, " if test else "")
+            + (f"windows {packed['train']:.1%} full of documents, " if packed else "")
             + f"tokenizer {self.data['tokenizer']} of {self.vocab_size:,} ids"
             + (f", floor of the val loss {floor:.4f}" if floor is not None else "")
         )
@@ -158,6 +184,7 @@ def resolve(config: Config) -> Config:
     """Fill in every key whose value follows from others, so that the config says all that will be done."""
     from models.shape import resolve_shape
 
+    config = with_plain_weights(config)
     shape = resolve_shape(config.model, config.arch)
     seed_init, seed_data = experiment_utils.seeds(config)
     return dataclasses.replace(
@@ -180,25 +207,25 @@ def make_plan(
     *,
     tokenize: bool,
     log: Callable[[str], None] = lambda line: None,
-    prepare: Callable[..., Data] | None = None,
+    prepare: Callable[..., Data | MixedData] | None = None,
 ) -> Plan:
     """Plan a checked configuration against its data.
 
     tokenize: make missing token files first (where dataset.auto_tokenize allows it). Otherwise a
     text without token file gives a plan without identity. prepare: stands for
-    `data_loading.prepare_data`.
+    `data_loading.prepare_run`.
 
     Raises:
         UserError: whatever is wrong with the data, or with the configuration in view of the data.
     """
-    from data_loading import NotTokenized, prepare_data
+    from data_loading import NotTokenized, prepare_run
 
     config = resolve(config)
     problems = _problems_with_place(config)
     if problems:
         raise UserError(*problems)
     try:
-        data = (prepare or prepare_data)(config.dataset, config.tokenizer, tokenize=tokenize, log=log)
+        data = (prepare or prepare_run)(config.dataset, config.tokenizer, tokenize=tokenize, log=log)
     except NotTokenized as missing:
         if tokenize:
             raise
@@ -206,11 +233,11 @@ def make_plan(
     return _plan(config, data, None)
 
 
-def open_data(dataset: Dataset, tokenizer: Tokenizer, versions: Sequence[str] = ()) -> Data:
-    """The data of a run whose plan was made: nothing is tokenized here. versions: as in prepare_data."""
-    from data_loading import prepare_data
+def open_data(dataset: Dataset, tokenizer: Tokenizer, versions: Sequence[Any] = ()) -> Data | MixedData:
+    """The data of a run whose plan was made: nothing is tokenized here. versions: as in prepare_run."""
+    from data_loading import prepare_run
 
-    return prepare_data(dataset, tokenizer, tokenize=False, versions=versions)
+    return prepare_run(dataset, tokenizer, tokenize=False, versions=versions)
 
 
 def max_positions(config_arch: Arch, seq_len: int) -> int:
@@ -218,7 +245,7 @@ def max_positions(config_arch: Arch, seq_len: int) -> int:
     return config_arch.max_positions or seq_len
 
 
-def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
+def _plan(config: Config, data: Data | MixedData | None, missing: Any) -> Plan:
     """missing: the NotTokenized, where there is no data yet."""
     from models import counts
 
@@ -233,8 +260,9 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
         training,
         parameters=counted.total,
         train_windows=_train_windows(config, data) if data else 0,
-        repeat=config.dataset.repeat or data is None,
+        repeat=repeats(config) or data is None,
         default_max_tokens=config.dataset.default_max_tokens,
+        **(budget_words(config, cast("MixedData", data)) if is_mixture(config) and data else {}),
     )
     if (training.max_tokens, training.max_steps, training.tokens_per_param) == (None, None, None):
         training = dataclasses.replace(training, max_tokens=budget.tokens)
@@ -251,7 +279,7 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
         budget=budget,
         evaluations=experiment_utils.milestones(budget.steps, training.evals, training.eval_spacing),
         checkpoint_bytes=ADAM_STATE_COPIES * 4 * counted.total,
-        data=_describe(config, data) if data else None,
+        data=_describe(config, data, budget) if data else None,
         text=str(missing.text_path) if missing else None,
         identity=run_identity,
         folder=experiment_utils.run_folder(config, run_identity) if run_identity else None,
@@ -259,33 +287,47 @@ def _plan(config: Config, data: Data | None, missing: Any) -> Plan:
     )
 
 
-def _train_windows(config: Config, data: Data) -> int:
-    """Windows of an epoch."""
+def _options(config: Config, split: str) -> BatchOptions:
+    """What the batches of a split are."""
     from data_loading import BatchOptions
 
+    if split != "train":
+        return BatchOptions.held_out(config.dataset, config.training.seq_len)
     step_windows = experiment_utils.effective_batch(config.training)
-    options = BatchOptions.of(config.dataset, config.training.seq_len, step_windows)
-    return options.count(data.train_ranges)
+    return BatchOptions.of(config.dataset, config.training.seq_len, step_windows)
 
 
-def _describe(config: Config, data: Data) -> dict[str, Any]:
-    from data_loading import floor_loss
+def _train_windows(config: Config, data: Data | MixedData) -> int:
+    """Windows of an epoch."""
+    from data_loading import train_windows
 
-    seq_len, shift = config.training.seq_len, config.dataset.shift
-    windows = {split: data.windows(split, seq_len, shift) for split in data.splits}
-    windows["train"] = _train_windows(config, data)
-    floor = floor_loss(
-        data,
-        eval_tokens=config.training.eval_tokens,
-        seq_len=seq_len,
-        shift=shift,
-        masked=config.dataset.documents == "masked",
-    )
-    return {
-        **data.describe(),
-        **{f"{split}_windows": count for split, count in windows.items()},
-        "floor_loss": floor,
-    }
+    batch = experiment_utils.effective_batch(config.training)
+    return train_windows(data, config.dataset, config.training.seq_len, batch)
+
+
+def _describe(config: Config, data: Data | MixedData, budget: experiment_utils.Budget) -> dict[str, Any]:
+    facts = {**data.describe(), **_windows(config, data.parts), "floor_loss": mean_floor(config, data)}
+    if isinstance(facts.get("sources"), list):
+        read = source_facts(config, cast("MixedData", data), budget)
+        each = zip(facts["sources"], data.parts, read, strict=True)
+        facts["sources"] = [{**one, **_windows(config, [part]), **more} for one, part, more in each]
+        facts["train_windows"] = _train_windows(config, data)
+    return facts
+
+
+def _windows(config: Config, parts: Sequence[Data]) -> dict[str, Any]:
+    """Windows of each split, and where they hold whole documents how full they are, over all parts."""
+    facts: dict[str, Any] = {}
+    full = {}
+    for split in parts[0].splits:
+        options = _options(config, split)
+        counts = [options.count(part, split) for part in parts]
+        packings = [options.packing(part, split) for part in parts]
+        facts[f"{split}_windows"] = sum(counts)
+        known = [packing.efficiency for packing in packings if packing is not None]
+        if known:
+            full[split] = sum(map(operator.mul, known, counts)) / sum(counts)
+    return {**facts, **({"packing_efficiency": full} if full else {})}
 
 
 def _needs(config: Config, missing: Any) -> Iterator[str]:
@@ -309,8 +351,21 @@ def _problems_with_place(config: Config) -> list[Problem]:
     ]
 
 
-def _problems_with_data(config: Config, data: Data) -> list[Problem]:
+def _problems_with_data(config: Config, data: Data | MixedData) -> list[Problem]:
+    return [problem for part in data.parts for problem in _problems_with_part(config, part)]
+
+
+def _problems_with_part(config: Config, data: Data) -> list[Problem]:
     seq_len, shift = config.training.seq_len, config.dataset.shift
+    if config.dataset.documents == "separate":
+        from data_loading.batch_options import too_short
+
+        options = {split: _options(config, split) for split in data.splits}
+        return [
+            Problem("dataset.documents", too_short(data, split, of_split))
+            for split, of_split in options.items()
+            if not of_split.count(data, split)
+        ]
     problems = [
         Problem(
             "training.seq_len",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from conf.quantities import format_count, format_duration
-from training.metrics import MetricsFile, Row
+from training.metrics import MetricsFile, Row, SourceRow, SourcesFile
 from training.plan import Plan
 from training.step import StepResult
 
@@ -33,10 +34,23 @@ class Progress:
     Scalars stay on the device until `flush`, so that a GPU is not made to wait at every step.
     """
 
-    def __init__(self, plan: Plan, metrics: MetricsFile, *, seconds: float, peak_flops: float | None) -> None:
-        """seconds: of training already behind the first row. peak_flops: of the device in FLOP/s, or None."""
+    def __init__(
+        self,
+        plan: Plan,
+        metrics: MetricsFile,
+        *,
+        seconds: float,
+        peak_flops: float | None,
+        sources: SourcesFile | None = None,
+        read: Callable[[int], Sequence[int]] | None = None,
+    ) -> None:
+        """seconds: of training already behind the first row. peak_flops: of the device in FLOP/s, or None.
+
+        sources: of a mixture; then `read` tells the tokens of each of them that the first so many steps read.
+        """
         self._plan = plan
         self._metrics = metrics
+        self._sources, self._read = sources, read
         self._peak_flops = peak_flops
         self._pending: list[_Pending] = []
         self._first_step: int | None = None
@@ -57,8 +71,10 @@ class Progress:
             NonFinite: at the first step whose loss or gradient norm is not finite; its row is written.
         """
         rows: list[Row] = []
+        of_sources: list[SourceRow] = []
         for pending in self._pending:
             rows.append(self._row(pending))
+            of_sources += self._source_rows(pending)
             if not (math.isfinite(rows[-1].train_loss) and math.isfinite(rows[-1].grad_norm)):
                 break
         self._pending.clear()
@@ -66,6 +82,8 @@ class Progress:
             return
         rows[-1] = replace(rows[-1], val_loss=val_loss)
         self._metrics.append(rows)
+        if self._sources is not None:
+            self._sources.append(of_sources)
         self.last = row = rows[-1]
         if not (math.isfinite(row.train_loss) and math.isfinite(row.grad_norm)):
             what = "gradient" if math.isfinite(row.train_loss) else "loss"
@@ -101,6 +119,13 @@ class Progress:
             f"step {row.step:>6,}/{budget.steps:,} | loss {row.train_loss:.4f} | lr {row.lr:.2e} | "
             f"grad {row.grad_norm:.2f} | {format_count(round(speed))} tok/s | {left} to go"
         )
+
+    def _source_rows(self, pending: _Pending) -> Iterator[SourceRow]:
+        if pending.result.by_source is None or self._read is None:
+            return
+        read, sums, counts = self._read(pending.step), *pending.result.by_source.tolist()
+        for name, tokens, total, count in zip(self._plan.sources, read, sums, counts, strict=True):
+            yield SourceRow(pending.step, name, tokens, total / count if count else None)
 
     def _row(self, pending: _Pending) -> Row:
         batch_tokens = self._plan.budget.batch_tokens

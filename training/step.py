@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 class StepResult:
     """Scalars still on the device: reading them waits for it.
 
-    loss: mean of the step, nats a token. grad_norm: of all parameters, before clipping.
+    loss: mean of the step, nats a token. grad_norm: of all parameters, before clipping. by_source: of a
+    mixture, fp64 (2, sources): sum of the losses of each source's labels, and how many they are.
     """
 
     loss: torch.Tensor
     grad_norm: torch.Tensor
+    by_source: torch.Tensor | None = None
 
     def is_finite(self) -> bool:
         return bool(self.loss.isfinite() & self.grad_norm.isfinite())
@@ -41,38 +43,58 @@ def train_step(
     grad_clip: float | None,
     loss_chunk: int,
     device: Device,
+    sources: int = 0,
 ) -> StepResult:
     """Read `accumulation` micro-batches of equal size, each (micro_batch, seq_len), and take one step.
 
     The gradient is that of the mean loss over all labels of the step, so the accumulation changes memory,
-    not the mathematics.
+    not the mathematics. sources: of a mixture, whose batches have `source`; 0: the data are one set.
     """
     import torch
 
     from models import lm_loss
 
     total = torch.zeros((), device=device.torch_device)
+    by_source = (
+        torch.zeros((2, sources), dtype=torch.float64, device=device.torch_device) if sources else None
+    )
     for batch, divisor in _with_divisors(batches, accumulation):
         # Shifted windows come as (micro_batch, seq_len // shift, shift); these models read them flat.
         input_ids, labels = (device.put(batch[name].flatten(1)) for name in ("input_ids", "labels"))
         with device.autocast():
             hidden = model.hidden(input_ids, positions_of(batch, device))
-            loss = lm_loss(hidden, model.output_weight, labels, chunk=loss_chunk) / divisor
+            of_tokens = None if by_source is None else torch.empty(labels.shape, device=labels.device)
+            loss = lm_loss(hidden, model.output_weight, labels, loss_chunk, of_tokens=of_tokens) / divisor
         loss.backward()
         total += loss.detach()
+        if by_source is not None and of_tokens is not None:
+            by_source += _sums_by_source(of_tokens, labels, device.put(batch["source"]), sources)
     limit = float("inf") if grad_clip is None else grad_clip
     grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return StepResult(total, grad_norm)
+    return StepResult(total, grad_norm, by_source)
 
 
 def positions_of(batch: Batch, device: Device) -> torch.Tensor | None:
     """Those that begin anew with each document, where documents are masked."""
     found = batch.get("position_ids")
     return None if found is None else device.put(found)
+
+
+def _sums_by_source(
+    of_tokens: torch.Tensor, labels: torch.Tensor, source: torch.Tensor, sources: int
+) -> torch.Tensor:
+    """Losses (batch, seq) and labels that count, summed for each source: fp64 (2, sources).
+
+    By a product and not by adding at indices, which on a GPU happens in any order.
+    """
+    import torch
+
+    rows = torch.stack([of_tokens.double().sum(1), (labels != IGNORED_LABEL).double().sum(1)])
+    return rows @ torch.nn.functional.one_hot(source, sources).double()
 
 
 def _with_divisors(batches: Iterator[Batch], accumulation: int) -> Iterator[tuple[Batch, float]]:

@@ -13,10 +13,14 @@ REQUIREMENTS = Path(__file__).resolve().parent.parent / "peers.txt"
 FOLDER = REQUIREMENTS.parent / ".peers-venv"
 
 
-def peers_python(folder: Path = FOLDER) -> Path:
-    """The interpreter that has the peers of peers.txt; installs them where they are not there."""
+def peers_python(folder: Path = FOLDER, requirements: Path = REQUIREMENTS) -> Path:
+    """The interpreter that has the peers of a list; installs them where they are not there.
+
+    Raises:
+        subprocess.CalledProcessError: pip could not.
+    """
     python = folder / "bin" / "python"
-    wanted = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
+    wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
     mark = folder / "installed"
     if not mark.exists() or mark.read_text() != wanted:
         venv.create(folder, with_pip=True, clear=True)
@@ -24,7 +28,7 @@ def peers_python(folder: Path = FOLDER) -> Path:
         site = next((folder / "lib").glob("python*/site-packages"))
         (site / "project.pth").write_text(sysconfig.get_path("purelib") + "\n")
         subprocess.run(
-            [python, "-m", "pip", "install", "--quiet", "--no-deps", "-r", REQUIREMENTS],
+            [python, "-m", "pip", "install", "--quiet", "--no-deps", "-r", requirements],
             check=True, stdout=sys.stderr,
         )  # fmt: skip
         mark.write_text(wanted)

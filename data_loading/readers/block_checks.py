@@ -38,11 +38,17 @@ class CheckedReader(Reader):
             self._check(starts, width)
         return self._reader.gather(starts, width)
 
+    def gather_spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """As `gather`."""
+        if not self._checked.all():
+            self._check(starts, lengths)
+        return self._reader.gather_spans(starts, lengths)
+
     def will_need(self, starts: np.ndarray, width: int) -> None:
         self._reader.will_need(starts, width)
 
-    def _check(self, starts: np.ndarray, width: int) -> None:
-        ends = starts + width - 1
+    def _check(self, starts: np.ndarray, lengths: int | np.ndarray) -> None:
+        ends = starts + lengths - 1
         for first, last in np.unique(np.stack([self._block_of(starts), self._block_of(ends)]).T, axis=0):
             for block in range(int(first), int(last) + 1):
                 if not self._checked[block]:

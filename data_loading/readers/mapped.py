@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from data_loading.readers.extents import Extents
-from data_loading.readers.reader import Reader
+from data_loading.readers.reader import Reader, elements
 from data_loading.readers.residency import Residency
 from data_loading.readers.unchanged import Unchanged
 
@@ -43,6 +43,31 @@ class MappedReader(Reader):
             self.release()
         return found
 
+    def gather_spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        size = self.extents.dtype.itemsize
+        buffers, offsets, counts = self._cut_at_runs(starts, lengths)
+        if (offsets % size).any():
+            return super().gather_spans(starts, lengths)
+        read = np.unique(buffers).tolist()
+        if len(read) == 1:
+            found = self._tokens(read[0])[elements(offsets // size, counts)]
+        else:
+            found = np.empty(lengths.sum(), self.extents.dtype)
+            places = np.cumsum(counts) - counts
+            for buffer in read:
+                here = np.flatnonzero(buffers == buffer)
+                tokens = self._tokens(buffer)[elements(offsets[here] // size, counts[here])]
+                found[elements(places[here], counts[here])] = tokens
+        if self._residency is not None and self._residency.is_exceeded(len(starts), found.nbytes):
+            self.release()
+        return found
+
+    def _tokens(self, buffer: int) -> np.ndarray:
+        """A buffer as tokens; what is behind the last whole one is left out."""
+        self._unchanged.check(buffer)
+        data = self.extents.buffers[buffer]
+        return data[: len(data) - len(data) % self.extents.dtype.itemsize].view(self.extents.dtype)
+
     def release(self) -> None:
         """Unmap the pages that were read; the next read maps them again from the page cache."""
         for mapped in filter(None, self._maps):
@@ -54,8 +79,8 @@ class MappedReader(Reader):
             mapped = self._maps[buffer]
             if mapped is not None:
                 # A map begins at a page of its file, the buffer somewhere in that page.
-                first = (offset + self.extents.file_offset_bytes[buffer] % _PAGE) // _PAGE * _PAGE
-                mapped.madvise(mmap.MADV_WILLNEED, first, min(width * size + _PAGE, len(mapped) - first))
+                at = offset + self.extents.file_offset_bytes[buffer] % _PAGE
+                mapped.madvise(mmap.MADV_WILLNEED, at // _PAGE * _PAGE, at % _PAGE + width * size)
 
     def _read(self, buffer: int, offsets_bytes: np.ndarray, length_bytes: int) -> np.ndarray:
         self._unchanged.check(buffer)

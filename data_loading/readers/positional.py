@@ -58,6 +58,27 @@ class PositionalReader(Reader):
             found[order[first:last]] = spans(data, length_bytes)[offsets[first:last] - start]
         return found
 
+    def gather_spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        size = self.extents.dtype.itemsize
+        buffers, offsets, counts = self._cut_at_runs(starts, lengths)
+        found = np.empty(lengths.sum(), self.extents.dtype)
+        if len(offsets) == 0:
+            return found
+        # Spans that touch, in the file as in the order asked for, are one read.
+        ends = offsets + counts * size
+        begins = np.append(True, (offsets[1:] != ends[:-1]) | (buffers[1:] != buffers[:-1]))
+        first = np.flatnonzero(begins)
+        buffers, offsets, nbytes = buffers[first], offsets[first], np.add.reduceat(counts, first) * size
+        for buffer in np.unique(buffers).tolist():
+            self._unchanged.check(buffer)
+        places = np.cumsum(nbytes) - nbytes
+        order = np.lexsort((offsets, buffers))
+        data = memoryview(found.view(np.uint8).data)
+        spans_in_order = (column[order].tolist() for column in (buffers, offsets, places, nbytes))
+        for buffer, offset, place, length in zip(*spans_in_order, strict=True):
+            self._fill(buffer, data[place : place + length], offset)
+        return found
+
     def _fill(self, buffer: int, data: memoryview, start: int) -> None:
         file, at, done = self._file(buffer), start + self.extents.file_offset_bytes[buffer], 0
         while done < len(data):

@@ -10,6 +10,13 @@ import numpy as np
 from data_loading.readers.extents import Extents
 
 
+def elements(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The numbers from each start on, as many as its length says, one behind the other: `(sum(lengths),)`."""
+    found: np.ndarray = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    found += np.arange(len(found))
+    return found
+
+
 class Reader(abc.ABC):
     """Reads spans of a set's tokens. Kinds differ in where the bytes come from, never in what they are."""
 
@@ -37,6 +44,42 @@ class Reader(abc.ABC):
         else:
             found = self._from_runs(starts, width)
         return found.view(self.extents.dtype).reshape(len(starts), width)
+
+    def gather_spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """`(sum(lengths),)` of the tokens' own dtype: from each start (int64) on so many (int64, at least 1),
+        one span behind the other.
+
+        Raises:
+            IndexError: a span that is not inside the set.
+        """
+        found = np.empty(lengths.sum(), self.extents.dtype)
+        places = np.cumsum(lengths) - lengths
+        for length in np.unique(lengths).tolist():
+            here = np.flatnonzero(lengths == length)
+            found[places[here, None] + np.arange(length)] = self.gather(starts[here], length)
+        return found
+
+    def _cut_at_runs(self, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, ...]:
+        """(buffer, byte offset, tokens) of the parts of spans that lie in one run each, in their order.
+
+        Raises:
+            IndexError: a span that is not inside the set.
+        """
+        extents, ends = self.extents, starts + lengths
+        if len(starts) and (starts.min() < 0 or ends.max() > extents.tokens):
+            raise IndexError(f"tokens {starts.min()} to {ends.max()} of {extents.tokens:,} were asked for")
+        size = extents.dtype.itemsize
+        if self._only is not None:
+            return np.zeros(len(starts), np.int64), starts * size + self._only, lengths
+        first = np.searchsorted(extents.first, starts, side="right") - 1
+        parts = np.searchsorted(extents.first, ends, side="left") - first
+        if parts.max(initial=1) > 1:
+            starts, ends = np.repeat(starts, parts), np.repeat(ends, parts)
+            first = elements(first, parts)
+            starts = np.maximum(starts, extents.first[first])
+            ends = np.minimum(ends, extents.first[first + 1])
+        offsets = extents.offset_bytes[first] + (starts - extents.first[first]) * size
+        return extents.buffer[first], offsets, ends - starts
 
     def _from_runs(self, starts: np.ndarray, width: int) -> np.ndarray:
         """`(len(starts),)` of void: spans inside a run by one read for each buffer, others put together."""

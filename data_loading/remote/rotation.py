@@ -40,6 +40,8 @@ class RotatingReader(Reader):
 
     def __init__(self, of: RemoteSet, plan: Plan, options: ReaderOptions) -> None:
         super().__init__(nowhere(of))
+        assert plan.windows is not None, "windows that hold tokens from anywhere"
+        self._windows = plan.windows
         self._set, self._plan, self._options = of, plan, replace(options, plan=None)
         self._owner, self._fetcher = of.rotate(self), of.fetcher(options.verify)
         self._at = (0, 0)
@@ -115,7 +117,7 @@ class RotatingReader(Reader):
 
     def _tail(self, shard: int) -> int:
         """Tokens behind the shard's last that windows which begin in it read."""
-        windows, end = self._plan.windows, self.extents.first[shard + 1]
+        windows, end = self._windows, self.extents.first[shard + 1]
         last = int(windows.before(np.array([end]))[0]) - 1
         if last < 0:
             return 0
@@ -134,7 +136,7 @@ class RotatingReader(Reader):
     def _coming(self) -> Iterator[int]:
         """Shards in the order of their reading, from where the stream stands."""
         for tokens in self._plan.coming(*self._at):
-            last = tokens.stop - self._plan.windows.width
+            last = tokens.stop - self._windows.width
             first, stop = np.searchsorted(self.extents.first, [tokens.start, last], side="right") - 1
             yield from range(int(first), int(stop) + 1)
 

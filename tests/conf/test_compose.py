@@ -151,7 +151,10 @@ def test_every_option_of_every_group_keeps_to_the_schema(group: str, composer: C
         file.stem for file in sorted((CONF / group).glob("*.yaml"), key=lambda f: options.index(f.stem))
     ]
     for option in options:
-        needs = ["tokenizer.path=somewhere"] if option == "custom" else []
+        needs = {
+            "custom": ["tokenizer.path=somewhere"],
+            "mix": ["dataset.sources=[a,b]", "dataset.weights=[0.5,0.5]"],
+        }.get(option, [])
         request = read_request([f"{group}={option}", *needs], composer, multirun=True)
         for run in request.runs:
             section = getattr(run.config, group)
@@ -174,9 +177,11 @@ def test_files_name_only_what_they_change(composer: Composer) -> None:
 def test_every_dataset_brings_its_tokenizer_and_the_command_line_wins(composer: Composer) -> None:
     expected = {"stdlib": "bytes", "text": "gpt2", "c4": "gpt2", "openwebtext": "gpt2", "wikitext103": "gpt2"}
     expected |= {"synthetic": "ids", "dummy": "ids", "distributed_dummy": "ids"}
+    expected["mix"] = "gpt2"
     assert composer.options("dataset") == sorted(expected)
     for dataset, tokenizer in expected.items():
-        assert read_run([f"dataset={dataset}"], composer).tokenizer.name == tokenizer
+        needs = ["dataset.sources=[a]", "dataset.weights=[1]"] if dataset == "mix" else []
+        assert read_run([f"dataset={dataset}", *needs], composer).tokenizer.name == tokenizer
     for order in (["dataset=c4", "tokenizer=bytes"], ["tokenizer=bytes", "dataset=c4"]):
         assert read_run(order, composer).tokenizer.name == "bytes"
 

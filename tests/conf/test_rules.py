@@ -130,7 +130,10 @@ def test_each_split_is_given_once(given: dict[str, Any], wrong: list[str]) -> No
     ("given", "wrong"),
     [({"windows": "shifted", "stride": 5, "shift": 2}, ["dataset.stride", "dataset.shift"]),
      ({"stride": 5, "shift": 2, "order": "shuffled_blocks"}, []), ({"windows": "streams"}, []),
-     ({"windows": "streams", "order": "shuffled_blocks"}, ["dataset.order"])],
+     ({"windows": "streams", "order": "shuffled_blocks"}, ["dataset.order"]),
+     ({"windows": "streams", "documents": "separate"}, ["dataset.documents"]),
+     ({"documents": "separate", "stride": 5}, ["dataset.stride"]),
+     ({"documents": "separate", "shift": 2, "order": "shuffled_blocks"}, [])],
 )  # fmt: skip
 def test_windows_are_of_one_kind(given: dict[str, Any], wrong: list[str]) -> None:
     assert list(problems(dataset=given)) == wrong
@@ -159,3 +162,40 @@ def test_a_warmup_is_not_ignored() -> None:
 
 def test_the_schedules_without_warmup_are_those_of_training() -> None:
     assert {name for name, shape in SCHEDULES.items() if not shape.warms_up} == set(SCHEDULES_WITHOUT_WARMUP)
+
+
+MIX = {"source": "mix", "sources": ["a", "b"], "weights": ["0.7", "0.3"]}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "told"),
+    [
+        ({}, {}),
+        ({"curriculum": ["0.2+0.8@1M", "0+1@1B"]}, {}),
+        ({"weights": ["1", "0"], "curriculum": ["0.2+0.8@1M"]}, {}),
+        ({"source": "text"}, {"sources": "goes with dataset=mix", "weights": "goes with dataset=mix"}),
+        ({"sources": []}, {"sources": "give them: dataset.sources=[Datasets/one.npy"}),
+        ({"sources": ["a", "a"]}, {"sources": "a twice: give it once, with the sum of its weights"}),
+        (
+            {"sources": ["a", "b", "c"]},
+            {"weights": "2 weights for 3 sources (a, b, c): expected one for each"},
+        ),
+        ({"weights": ["0.7", "0.4"]}, {"weights": "sum to 1.1, expected 1. As shares: [7/11,4/11]"}),
+        ({"weights": []}, {"weights": "expected a weight above 0"}),
+        ({"curriculum": ["1@1M"]}, {"curriculum": "1@1M: 1 weight for 2 sources (a, b)"}),
+        ({"curriculum": ["0.5+0.5@0"]}, {"curriculum": "0.5+0.5@0: expected more than 0 tokens"}),
+        ({"curriculum": ["0.5+0.5@2M", "0.2+0.8@1M"]}, {"curriculum": "expected more than 2,000,000 tokens"}),
+        ({"weights": ["1", "0"], "curriculum": ["1+0@1M"]}, {"weights": "b has weight 0 from the start to"}),
+        ({"repeat": True}, {"repeat": "dataset.when_dry=repeat reads them more than once"}),
+        ({"windows": "streams"}, {"windows": "read in plain windows"}),
+        (
+            {"path": "x", "val_path": "y"},
+            {"path": "give it in dataset.sources", "val_path": "holds a part out"},
+        ),
+    ],
+)
+def test_a_mixture_is_whole(dataset: dict[str, Any], told: dict[str, str]) -> None:
+    found = problems(dataset={**MIX, **dataset})
+    assert set(found) == {f"dataset.{name}" for name in told}
+    for name, text in told.items():
+        assert text in found[f"dataset.{name}"]

@@ -103,6 +103,8 @@ class TestShifted:
         batch = dataset.__getitems__([30, 2, 17, 9])
         shift = int(batch["shift"])
         assert batch["input_ids"].shape == (4, 12 // shift, shift)
+        assert dataset[30]["input_ids"].shape == (12 // shift, shift)
+        assert int(dataset[30]["shift"]) == shift
 
 
 class TestStreams:

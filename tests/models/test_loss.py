@@ -281,3 +281,20 @@ def test_every_bit_is_the_same_run_to_run_on_two_threads(root: Path) -> None:
     for way in ("torch", "ours", "bf16"):
         assert len({*first[way], *second[way]}) == 1, way
     assert len({first[way][0] for way in ("torch", "ours", "bf16")}) == 3
+
+
+@ways
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("chunk", [1, 7, 50])
+def test_the_losses_of_tokens_beside_the_same_loss_and_gradients(
+    has_torchs: bool, chunk: int, reduction: str
+) -> None:
+    hidden, weight, labels = make()
+    of_tokens = torch.full((5, 10), torch.nan)
+    shaped = hidden.view(5, 10, WIDTH), weight, labels.view(5, 10)
+    value = lm_loss(*shaped, chunk=chunk, reduction=reduction, of_tokens=of_tokens)
+    got = [value.detach(), *torch.autograd.grad(value, (hidden, weight))]
+    for one, expected in zip(got, reference(*make(), reduction=reduction), strict=True):
+        torch.testing.assert_close(one.double(), expected, rtol=1e-5, atol=1e-6)
+    each = F.cross_entropy(hidden @ weight.T, labels, reduction="none")
+    torch.testing.assert_close(of_tokens.flatten(), each.detach())

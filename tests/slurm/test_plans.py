@@ -82,7 +82,7 @@ def test_data_that_runs_share_are_looked_at_once(
         asked.append(dataset.path)
         return prepare_data(dataset, *rest, **how)
 
-    monkeypatch.setattr(data_loading, "prepare_data", prepare_and_count)
+    monkeypatch.setattr(data_loading, "prepare_run", prepare_and_count)
     for name in "ab":
         (tmp_path / name).mkdir()
     first, second = tiny_config(tmp_path / "a"), tiny_config(tmp_path / "b")

@@ -13,7 +13,8 @@ from tiny_run import ROOT, tiny_config
 import experiment_utils
 import training.device
 from conf import Config, UserError
-from conf.schema import Study, Training
+from conf.schema import Dataset, Study, Training
+from data_loading import open_held_out, open_train, prepare_data
 from training.plan import make_plan, resolve
 
 
@@ -110,6 +111,44 @@ def test_a_budget_beyond_the_data_is_refused(tmp_path: Path) -> None:
         make_plan(config, tokenize=True)
     repeated = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, repeat=True))
     assert make_plan(repeated, tokenize=True).budget.epochs > 1
+
+
+def with_documents(folder: Path, lengths: list[int], **dataset: object) -> Config:
+    """A text of documents of so many tokens each, the line feed and the end-of-text id counted."""
+    text = folder / "documents.txt"
+    text.write_text("".join("x" * (n - 2) + "\n---\n" for n in lengths))
+    made = Dataset(name="text", path=str(text), document_separator="---", documents="separate")
+    return dataclasses.replace(tiny_config(folder), dataset=dataclasses.replace(made, **dataset))
+
+
+def test_the_plan_of_packed_documents_counts_rows(tmp_path: Path) -> None:
+    """Each row of 16 has a document of 10 and one of 6."""
+    config = with_documents(tmp_path, [10, 6] * 200, val_fraction=0.25, test_fraction=0.1)
+    config = with_training(config, max_steps=None, effective_batch=10)
+    plan = make_plan(config, tokenize=True)
+    assert plan.data is not None
+    counted = {split: plan.data[f"{split}_windows"] for split in ("train", "val", "test")}
+    data = prepare_data(config.dataset, config.tokenizer, tokenize=False)
+    assert counted == {
+        "train": len(open_train(data, config.dataset, 16, 0, 10)),
+        "val": len(open_held_out(data, "val", config.dataset, 16)),
+        "test": len(open_held_out(data, "test", config.dataset, 16)),
+    }
+    assert counted["train"] == data.tokens("train") // 16
+    assert plan.budget.steps == counted["train"] // 10
+    assert plan.data["packing_efficiency"]["train"] == 1
+    assert "windows 100.0% full of documents" in plan.render()
+    assert plan.to_json()["data"]["packing_efficiency"].keys() == counted.keys()
+    with pytest.raises(UserError, match=f"train split has {counted['train']} windows of 16"):
+        make_plan(with_training(config, max_steps=counted["train"] // 10 + 1), tokenize=False)
+
+
+def test_documents_without_a_label_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as raised:
+        make_plan(with_documents(tmp_path, [4] * 300, shift=4), tokenize=True)
+    messages = [str(problem) for problem in raised.value.problems]
+    assert len(messages) == 2
+    assert all("has no document of 5 tokens" in message for message in messages)
 
 
 def test_planning_loads_no_torch(tmp_path: Path) -> None:

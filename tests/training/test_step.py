@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from pathlib import Path
 
@@ -172,3 +173,26 @@ def test_evaluation_counts_the_labels_that_count(val_set: StreamingDataset) -> N
         )
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten()).item()
     assert found.loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_documents_in_one_row_are_learned_as_if_each_stood_alone(val_set: StreamingDataset) -> None:
+    """The loss over packed rows is that over the documents, one by one: all labels, no other's tokens."""
+    torch.manual_seed(0)
+    model = build_model(Model(d_model=16, n_layers=2, n_heads=1), Arch(), 257, 32)
+    (val,), tokens = val_set.data.val_ranges, val_set.data.val.tokens
+    starts = np.array([0, *range(val.start + 5, val.stop, 23), val.stop - 1], np.uint64)
+    whole = dataclasses.replace(val_set.data.val, documents=starts)
+    data = dataclasses.replace(val_set.data, train=whole, val=whole)
+    rows = StreamingDataset(data, "val", 32, order="sequential", documents="separate")
+    found = evaluate(model, rows, windows=len(rows), batch_size=7, loss_chunk=256, device=CPU)
+    total, labels = 0.0, 0
+    with torch.no_grad():
+        for start, stop in itertools.pairwise([val.start, *starts[1:].tolist(), val.stop]):
+            ids = torch.from_numpy(np.asarray(tokens[start:stop]).astype(np.int64))
+            if len(ids) < 2:
+                continue
+            logits = model.hidden(ids[None, :-1])[0] @ model.output_weight.T
+            total += torch.nn.functional.cross_entropy(logits, ids[1:], reduction="sum").item()
+            labels += len(ids) - 1
+    assert found.tokens == labels
+    assert found.loss == pytest.approx(total / labels, rel=1e-5)

@@ -73,6 +73,25 @@ def test_a_window_that_goes_on_in_a_damaged_block_is_found(tokens: Path) -> None
         checked[border // 100]
 
 
+def test_documents_are_read_from_blocks_that_were_checked(tokens: Path) -> None:
+    """One document of 100,001 tokens is packed as windows of it."""
+    path = tokens if tokens.parent.name != "set" else tokens.parent
+    checked = StreamingDataset(path, seq_len=100, order="sequential", verify="blocks", documents="separate")
+    trusting = StreamingDataset(path, seq_len=100, order="sequential", documents="separate")
+    assert checked[600]["input_ids"].tolist() == trusting[600]["input_ids"].tolist()
+    checked = StreamingDataset(path, seq_len=100, order="sequential", verify="blocks", documents="separate")
+    state = tokens.stat()
+    with open(tokens, "r+b") as file:
+        file.seek(128 + 2 * (60_050 if tokens.name == "a.npy" else 50))
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+    os.utime(tokens, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert checked[0]["input_ids"].shape == (100,), "other blocks are well"
+    with pytest.raises(UserError, match=rf"{tokens.name}: bytes .* of its tokens do not match"):
+        checked[600]
+
+
 def test_every_window_of_a_good_set_is_read(tokens: Path) -> None:
     checked, trusting = open_again(tokens, "blocks"), open_again(tokens, "set")
     everything = range(len(checked))

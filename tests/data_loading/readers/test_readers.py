@@ -53,6 +53,48 @@ def test_spans_are_slices(
         assert found.tolist() == [whole[start : start + width].tolist() for start in inside]
 
 
+class Plain(MappedReader):
+    """What a reader has that only gathers spans of one length."""
+
+    gather_spans = Reader.gather_spans
+
+
+@pytest.mark.parametrize("kind", [*READERS, Plain])
+@settings(max_examples=100)
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=8),
+    dtype=st.sampled_from(["<u2", "<u4", "<i8"]),
+    seed=st.integers(0, 9),
+    touching=st.booleans(),
+    data=st.data(),
+)
+def test_spans_of_different_lengths_are_slices(
+    kind: type[Reader],
+    lengths: list[int],
+    dtype: str,
+    seed: int,
+    touching: bool,
+    data: st.DataObject,
+    tmp_path: Path,
+) -> None:
+    """Over several files, in any order, some going on where the one before ended."""
+    whole = np.random.default_rng(seed).integers(0, 60_000, sum(lengths)).astype(dtype)
+    parts = []
+    for number, (a, b) in enumerate(itertools.pairwise(np.cumsum([0, *lengths]))):
+        np.save(tmp_path / f"{number}.npy", whole[a:b])
+        parts.append(np.load(tmp_path / f"{number}.npy", mmap_mode="r"))
+    place = st.integers(0, len(whole) - 1)
+    asked = data.draw(st.lists(st.tuples(place, place).map(sorted), max_size=20))
+    if touching:
+        borders = sorted({0, len(whole), *(place for span in asked for place in span)})
+        asked = [[a, b - 1] for a, b in itertools.pairwise(borders)]
+    spans = np.array(asked, np.int64).reshape(-1, 2)
+    reader = kind(extents_of(Shards(parts) if len(parts) > 1 else parts[0]))
+    found = reader.gather_spans(spans[:, 0], spans[:, 1] - spans[:, 0] + 1)
+    assert found.dtype == np.dtype(dtype)
+    assert found.tolist() == [token for a, b in asked for token in whole[a : b + 1].tolist()]
+
+
 @pytest.mark.parametrize("kind", READERS)
 def test_runs_may_lie_anywhere_in_a_file(kind: type[Reader], tmp_path: Path) -> None:
     """Samples of three tokens, each behind a header of five bytes: nothing is aligned."""
@@ -73,6 +115,9 @@ def test_runs_may_lie_anywhere_in_a_file(kind: type[Reader], tmp_path: Path) -> 
     for width in (1, 2, 3, 4, 7, 30):
         starts = np.arange(30 - width + 1)
         assert reader.gather(starts, width).tolist() == [ids[s : s + width].tolist() for s in starts]
+    spans = np.array([[3, 4], [0, 30], [29, 1], [8, 2], [3, 3]])
+    expected = [token for start, length in spans for token in ids[start : start + length].tolist()]
+    assert reader.gather_spans(spans[:, 0], spans[:, 1]).tolist() == expected
 
 
 @pytest.mark.parametrize("kind", READERS)
@@ -82,6 +127,8 @@ def test_what_is_outside_is_refused(kind: type[Reader], tmp_path: Path) -> None:
     for start in (-1, 7, 10):
         with pytest.raises(IndexError, match="of 10 were asked for"):
             reader.gather(np.array([0, start]), 4)
+        with pytest.raises(IndexError, match="of 10 were asked for"):
+            reader.gather_spans(np.array([0, start]), np.array([2, 4]))
     assert reader.gather(np.array([6]), 4).tolist() == [[6, 7, 8, 9]]
     assert reader.gather(np.array([], np.int64), 4).shape == (0, 4)
 
@@ -124,6 +171,9 @@ def test_a_file_that_changes_is_an_error_and_no_signal(
             file.write(b"other")
     with pytest.raises(UserError, match=rf"a\.npy was {change} while it was read: it had 200,128 bytes"):
         reader.gather(np.array([90_000]), 5)
+    time.sleep(0.02)
+    with pytest.raises(UserError, match=rf"a\.npy was {change} while it was read: it had 200,128 bytes"):
+        reader.gather_spans(np.array([90_000]), np.array([5]))
 
 
 @pytest.mark.parametrize("kind", READERS)
@@ -168,7 +218,10 @@ reader.gather(order.integers(0, 1000, 32), 129)
 before = rss_file()
 for _ in range(2000):
     starts = order.integers(0, len(tokens) - 129, 32)
-    rows = reader.gather(starts, 129)
+    if sys.argv[4] == "spans":
+        rows = reader.gather_spans(starts, np.full(32, 129)).reshape(32, 129)
+    else:
+        rows = reader.gather(starts, 129)
     assert rows[5, 7] == (starts[5] + 7) % 65536
     most = max(most, rss_file() - before)
 print(most)
@@ -176,16 +229,17 @@ print(most)
 
 
 @pytest.mark.parametrize(
-    ("kind", "bound_mb", "at_most_kb"),
-    [("mmap", 0, None), ("mmap", 8, 9000), ("mmap", 24, 25_000), ("pread", 0, 500)],
-)
+    ("kind", "bound_mb", "how", "at_most_kb"),
+    [("mmap", 0, "rows", None), ("mmap", 8, "rows", 9000), ("mmap", 24, "rows", 25_000),
+     ("pread", 0, "rows", 500), ("mmap", 8, "spans", 9000), ("pread", 0, "spans", 500)],
+)  # fmt: skip
 def test_what_maps_add_to_rss_can_be_bounded(
-    kind: str, bound_mb: int, at_most_kb: int | None, big: np.memmap
+    kind: str, bound_mb: int, how: str, at_most_kb: int | None, big: np.memmap
 ) -> None:
     """All 64 MB are in the page cache and get mapped, but for a bound, or where nothing is."""
     assert big.filename is not None
     done = subprocess.run(
-        [sys.executable, "-c", ON_ITS_OWN, str(big.filename), kind, str(bound_mb << 20)],
+        [sys.executable, "-c", ON_ITS_OWN, str(big.filename), kind, str(bound_mb << 20), how],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     grown_kb = int(done.stdout)

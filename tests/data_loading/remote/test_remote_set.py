@@ -78,6 +78,7 @@ def least(remote: RemoteSet) -> int:
                 {"order": "shuffled"},
                 {"order": "shuffled_shards", "stride": 7, "shift": 3},
                 {"order": "shuffled_shards", "documents": "masked"},
+                {"order": "shuffled", "documents": "separate"},
                 {"order": "shuffled_shards", "windows": "shifted", "step_windows": 64},
                 {"order": "sequential", "windows": "streams", "step_windows": 64},
                 {"order": "shuffled_shards", "split": "val"},

@@ -1,0 +1,160 @@
+"""What a batch is, as a user says it: options that are checked, counted and made into a kind of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from conf import UserError
+from conf.schema import Dataset
+from data_loading.batches import Batches, Masked, Plain, Shifted, Streams, proper_divisors
+from data_loading.documents import DocumentStarts
+from data_loading.orders import order_of
+from data_loading.packing.index import Packing, packing_of
+from data_loading.packing.packed import Packed
+from data_loading.windows import Windows
+
+if TYPE_CHECKING:
+    from data_loading.data import Data
+    from data_loading.tokens import Tokens
+
+KINDS = ("plain", "shifted", "streams")
+DOCUMENTS = ("across", "masked", "separate")
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """What a batch is: its kind, and the windows that it is made of.
+
+    stride: None: seq_len. step_windows: of all ranks and micro-batches of an optimizer step; kinds that
+    are not plain need it. documents: across, masked or separate.
+    """
+
+    seq_len: int
+    kind: str = "plain"
+    stride: int | None = None
+    shift: int = 1
+    step_windows: int | None = None
+    documents: str = "across"
+
+    @classmethod
+    def of(cls, dataset: Dataset, seq_len: int, step_windows: int) -> BatchOptions:
+        """Those of a configuration."""
+        return cls(seq_len, dataset.windows, dataset.stride, dataset.shift, step_windows, dataset.documents)
+
+    @classmethod
+    def held_out(cls, dataset: Dataset, seq_len: int) -> BatchOptions:
+        """Those of val and test of a configuration: plain windows with the labels of the run."""
+        return cls(seq_len, shift=dataset.shift, documents=dataset.documents)
+
+    def check(self) -> None:
+        """Raises UserError: a value out of range, or one that does not go with the kind."""
+        if self.kind not in KINDS:
+            raise UserError(f"windows {self.kind!r}: choices are {', '.join(KINDS)}")
+        if self.documents not in DOCUMENTS:
+            raise UserError(f"documents {self.documents!r}: choices are {', '.join(DOCUMENTS)}")
+        for name in ("seq_len", "stride", "shift", "step_windows"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"{name} {value}: expected at least 1")
+        if self.documents == "separate" and self.stride is not None:
+            raise UserError("documents=separate are cut where they end, and have no stride. Take stride away")
+        if self.kind == "plain":
+            return
+        if self.step_windows is None:
+            raise UserError(f"windows={self.kind} needs step_windows, the windows of a step over all ranks")
+        if self.documents != "across":
+            raise UserError(f"documents={self.documents} goes with windows=plain, not {self.kind}")
+        if self.stride not in (None, self.seq_len) or self.shift != 1:
+            raise UserError(
+                f"windows={self.kind} has stride and shift of its own. Take stride and shift away"
+            )
+
+    def windows(self, ranges: Sequence[range]) -> Windows:
+        """All that lie in these ranges."""
+        shift = proper_divisors(self.seq_len)[-1] if self.kind == "shifted" else self.shift
+        return Windows(ranges, self.seq_len, self.stride, shift)
+
+    def packing(self, data: Data, split: str, *, check: bool = False) -> Packing | None:
+        """Of documents that are separate: its index is made here, where there is none. check: as packing_of.
+
+        Raises:
+            UserError: nothing says where documents begin, or the index can be kept nowhere.
+        """
+        if self.documents != "separate":
+            return None
+        tokens, ranges = data.ranges_of(split)
+        return packing_of(tokens, ranges, self.seq_len, self.shift, data.eot_id, check=check)
+
+    def count(self, data: Data, split: str) -> int:
+        """Positions in an epoch."""
+        packing = self.packing(data, split)
+        if packing is not None:
+            return len(packing)
+        windows = len(self.windows(data.ranges_of(split)[1]))
+        if self.kind == "streams" and self.step_windows is not None:
+            return windows // self.step_windows * self.step_windows
+        return windows
+
+    def batches(
+        self,
+        data: Data,
+        split: str,
+        order: str,
+        seed: int,
+        block_windows: int,
+        *,
+        shard_windows: int | None = None,
+        check: bool = False,
+    ) -> Batches:
+        """check: as packing_of.
+
+        Raises:
+            UserError: windows of another number than the kind needs, or an unknown order.
+        """
+        token_set, ranges = data.ranges_of(split)
+        packing = self.packing(data, split, check=check)
+        if packing is not None:
+            ordered = order_of(order, len(packing), seed, block_windows)
+            return Packed(packing, ordered, _pad_id(token_set, data.eot_id))
+        windows = self.windows(ranges)
+        if self.kind == "streams":
+            if order in ("shuffled_blocks", "shuffled_shards"):
+                raise UserError(f"windows=streams are read in rows. Take order={order} away")
+            return Streams(windows, self.step_windows or 1)
+        borders = windows.before(np.array(token_set.file_borders))
+        ordered = order_of(order, len(windows), seed, block_windows, borders, shard_windows)
+        if self.kind == "shifted":
+            return Shifted(windows, ordered, self.step_windows or 1, seed)
+        if self.documents == "masked":
+            return Masked(windows, ordered, DocumentStarts(token_set, data.eot_id))
+        return Plain(windows, ordered)
+
+
+def _pad_id(tokens: Tokens, eot_id: int | None) -> int:
+    """What stands where no document does: an id that is always valid."""
+    return eot_id if eot_id is not None and eot_id <= np.iinfo(tokens.tokens.dtype).max else 0
+
+
+def too_short(data: Data, split: str, options: BatchOptions) -> str:
+    """Why a split has not one window."""
+    token_set, ranges = data.ranges_of(split)
+    if options.documents == "separate":
+        return (
+            f"the {split} split of {token_set.name} has no document of {options.shift + 1} tokens, so that "
+            "with documents=separate there is no label in it. Take documents=across"
+        )
+    windows = options.windows(ranges)
+    if len(windows):
+        return (
+            f"the {split} split of {token_set.name} has {len(windows):,} windows of {options.seq_len:,} "
+            f"tokens, a step of {options.step_windows:,} streams needs more. Set a smaller batch or seq_len"
+        )
+    return (
+        f"the {split} split of {token_set.name} has {data.tokens(split):,} tokens, one window of "
+        f"{options.seq_len:,} needs {windows.width:,}. Set a smaller seq_len (at most "
+        f"{max(max(map(len, ranges)) - windows.shift, 0):,}) or use more text"
+    )

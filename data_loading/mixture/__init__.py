@@ -1,0 +1,1 @@
+"""Several datasets read as one, in exact proportions: weights -> pattern -> schedule -> dataset."""

@@ -1,0 +1,105 @@
+"""Documents of a split cut into pieces that fit a window, as a stream of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from conf import UserError
+from data_loading.values import Values, search
+
+PIECES_OF_A_BLOCK = 1 << 17
+_READ_STARTS = 1 << 18
+_READ_TOKENS = 1 << 22
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Neighbouring tokens of one document each, in the order of the set.
+
+    starts `(n,)` int64: token of the set. tokens `(n,)` int64: how many of the document are read from there:
+    the first seq_len of them are inputs, and up to `shift` more are labels only.
+    """
+
+    starts: np.ndarray
+    tokens: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def pieces_of(documents: Iterator[np.ndarray], seq_len: int, shift: int) -> Iterator[Pieces]:
+    """All pieces that have a label, in blocks of PIECES_OF_A_BLOCK; the last one has what is left.
+
+    documents: borders of them, as `borders_of` gives them. A document of n tokens has n - shift labels; a
+    piece of it begins every seq_len tokens, as long as labels are left. The last one goes to its end.
+    """
+    parts: list[Pieces] = []
+    room = PIECES_OF_A_BLOCK
+    for borders in documents:
+        lengths = np.diff(borders)
+        counts = np.maximum(-((shift - lengths) // seq_len), 0)
+        first = np.append(0, np.cumsum(counts))
+        begin = 0
+        while begin < first[-1]:
+            end = min(begin + room, int(first[-1]))
+            parts.append(_cut(borders, first, begin, end, seq_len, shift))
+            room -= end - begin
+            begin = end
+            if room == 0:
+                yield _joined(parts)
+                parts, room = [], PIECES_OF_A_BLOCK
+    if parts:
+        yield _joined(parts)
+
+
+def _cut(borders: np.ndarray, first: np.ndarray, begin: int, end: int, seq_len: int, shift: int) -> Pieces:
+    """The pieces begin to end of these documents. first: number of the first piece of each, and of all."""
+    numbers = np.arange(begin, end)
+    document = np.searchsorted(first, numbers, side="right") - 1
+    starts = borders[document] + (numbers - first[document]) * seq_len
+    return Pieces(starts, np.minimum(borders[document + 1] - starts, seq_len + shift))
+
+
+def _joined(parts: list[Pieces]) -> Pieces:
+    return Pieces(
+        np.concatenate([part.starts for part in parts]), np.concatenate([part.tokens for part in parts])
+    )
+
+
+def borders_of(
+    ranges: Sequence[range], tokens: Values, documents: Values | None, eot_id: int | None
+) -> Iterator[np.ndarray]:
+    """Borders (int64, ascending) of the documents of each range, in chunks: the last one of a chunk is the
+    first one of the next, or the end of the range. What a range has of a document is a document.
+
+    documents: starts; None: documents end with the end-of-text id.
+
+    Raises:
+        UserError: neither says where documents begin, or the list of starts does not ascend.
+    """
+    for part in ranges:
+        last = np.array([part.start])
+        for starts in _starts_in(part, tokens, documents, eot_id):
+            borders = np.concatenate([last, starts])
+            if np.any(borders[1:] < borders[:-1]):
+                raise UserError("the list of document starts does not ascend: it is damaged")
+            yield borders
+            last = borders[-1:]
+        yield np.array([last[0], part.stop])
+
+
+def _starts_in(
+    part: range, tokens: Values, documents: Values | None, eot_id: int | None
+) -> Iterator[np.ndarray]:
+    """Starts of documents inside a range, in chunks."""
+    if documents is None:
+        for begin in range(part.start, part.stop, _READ_TOKENS):
+            block = tokens[begin : min(begin + _READ_TOKENS, part.stop)]
+            yield np.flatnonzero(np.asarray(block) == eot_id) + (begin + 1)
+        return
+    first, last = (int(n) for n in search(documents, np.array([part.start, part.stop])))
+    for begin in range(first, last, _READ_STARTS):
+        yield np.asarray(documents[begin : min(begin + _READ_STARTS, last)]).astype(np.int64)

@@ -1,0 +1,131 @@
+"""`python -m data_loading bench`, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_loading import bench_command
+from data_loading.__main__ import main
+from data_loading.data import open_for_reading
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    np.save(tmp_path / "ids.npy", np.random.default_rng(0).integers(0, 257, 50_000, np.uint16))
+    return tmp_path / "ids.npy"
+
+
+def test_a_set_is_measured_by_each_reader_beside_the_floor(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bench", str(path), "--seq-len", "32", "--batch-size", "8", "--seconds", "1", "--json"]
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["reader"], row["state"].replace("not cold", "cold")) for row in found["rows"]] == [
+        ("mmap", "mapped"), ("mmap", "cached"), ("mmap", "cold"), ("pread", "cached"), ("pread", "cold"),
+        ("memory", "cached"),
+    ]  # fmt: skip
+    for row in found["rows"]:
+        assert row["ours_tokens_s"] > 1000
+        assert row["floor_tokens_s"] > 1000
+        assert row["share_of_floor"] > 0
+    assert found["files"] == 1
+    assert "mmap" in found["auto"]
+    page = bench_command.page(found)
+    assert "windows of 32, batches of 8" in page
+    assert f"auto: {found['auto']}" in page
+    assert page.count("\nmmap ") == 3
+
+
+def test_a_large_set_is_not_copied_into_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_command, "_LARGEST_COPY_BYTES", 100_000)
+    data = open_for_reading(str(path), None)
+    readers, left_out = bench_command._readers(data)
+    assert readers == ["mmap", "pread"]
+    assert left_out["memory"].startswith("not measured: it copies the set")
+    monkeypatch.setattr(bench_command, "_LARGEST_COPY_BYTES", 101_000)
+    assert bench_command._readers(data) == (["mmap", "pread", "memory"], {})
+
+
+def test_the_page_says_what_was_not_cold_and_what_was_left_out() -> None:
+    row = {
+        "reader": "mmap", "state": "not cold", "rounds": 1, "batches": 1, "ours_tokens_s": 2e6,
+        "floor_tokens_s": None, "share_of_floor": None, "ours_read_over_useful": 0.0,
+        "floor_read_over_useful": None,
+    }  # fmt: skip
+    cold = row | {
+        "state": "cold",
+        "floor_tokens_s": 1e6,
+        "share_of_floor": 2.0,
+        "ours_read_over_useful": 3.04,
+    }
+    page = bench_command.page(
+        {
+            "source": "s3://x/c4",
+            "tokens": 10,
+            "dtype": "uint16",
+            "file_bytes": 20,
+            "files": 2,
+            "windows": 1,
+            "seq_len": 8,
+            "batch_size": 1,
+            "auto": "mmap",
+            "no_floor": "the tokens are in no file",
+            "left_out": {"memory": "not measured: too large"},
+            "rows": [row, cold],
+        }
+    )
+    assert "nothing was read from a disk" in page
+    assert "memory: not measured: too large" in page
+    assert "no floor: the tokens are in no file" in page
+    assert "cold           2.0      1.0    200%            3.0" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nowhere"], "nowhere"),
+        (["{path}", "--seq-len", "60000"], "smaller seq_len"),
+        (["{path}", "--batch-size", "0"], "--batch-size 0: expected at least 1"),
+        (["{path}", "--seconds", "0.5"], "--seconds 0.5: expected 1 to 600"),
+        (["{path}", "--seconds", "nan"], "--seconds nan: expected 1 to 600"),
+        (["gopher://x"], "gopher"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line_and_exit_2(
+    path: Path, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *(one.format(path=path) for one in arguments)]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert told in error
+
+
+def test_a_text_that_is_not_tokenized_is_told_with_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.txt").write_text("some text")
+    assert main(["bench", str(tmp_path / "a.txt")]) == 2
+    assert "pretokenize_dataset.py" in capsys.readouterr().err
+
+
+def test_help_is_instant_and_true() -> None:
+    started = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "data_loading", "bench", "--help"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    for word in ("--seq-len", "--batch-size", "--seconds", "--json", "Exit status"):
+        assert word in done.stdout
+    assert time.perf_counter() - started < 5
+    code = "import sys; from data_loading.__main__ import parser; parser(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

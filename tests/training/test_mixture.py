@@ -1,0 +1,163 @@
+"""A run of a mixture: planned to the window, told by source; plain runs know nothing of it."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_run import make_run, mixed_config, run_here, tiny_config
+
+import experiment_utils
+from conf import Config, UserError
+from conf.schema import Arch, Dataset, Model, Optimizer, Tokenizer
+from models import build_model
+from training.device import Device
+from training.optimizers import build_optimizer
+from training.plan import make_plan
+from training.step import train_step
+
+
+def planned(config: Config) -> Any:
+    return make_plan(config, tokenize=True)
+
+
+class TestPlan:
+    def test_it_tells_what_is_read_of_each_source(self, tmp_path: Path) -> None:
+        plan = planned(mixed_config(tmp_path, max_steps=40))
+        sources = plan.data["sources"]
+        assert [source["read_tokens"] for source in sources] == [40 * 64 * 3 // 4, 40 * 64 // 4]
+        for source in sources:
+            assert source["passes"] == source["read_tokens"] / 16 / source["train_windows"]
+            assert source["dry_after_tokens"] is None
+        assert plan.eval_tokens == 2 * 512
+        page = plan.render()
+        assert "long: weight 0.75, 1,920 tokens = " in page
+        assert "short: weight 0.25, 640 tokens = " in page
+        assert plan.to_json()["data"]["sources"] == sources
+
+    def test_a_dry_source_ends_it_or_is_told(self, tmp_path: Path) -> None:
+        steps = 40_000 // 64
+        with pytest.raises(UserError) as error:
+            planned(mixed_config(tmp_path, max_steps=steps))
+        assert "the mixture, which ends where short is dry (dataset.when_dry=stop), has" in str(error.value)
+        most = int(str(error.value).partition("training.max_steps=")[2].partition(",")[0])
+        assert planned(mixed_config(tmp_path, max_steps=most)).budget.steps == most
+        with pytest.raises(UserError):
+            planned(mixed_config(tmp_path, max_steps=most + 1))
+        again = planned(mixed_config(tmp_path, {"when_dry": "repeat"}, max_steps=2 * steps))
+        short = again.data["sources"][1]
+        assert short["passes"] == 2 * steps * 4 / 4 / short["train_windows"] > 1
+        assert f"all read after {short['dry_after_tokens']:,}, then again" in again.render()
+        alone = planned(mixed_config(tmp_path, {"when_dry": "rebalance"}, max_steps=steps))
+        assert alone.data["sources"][1]["passes"] == 1
+        assert ", then the others alone" in alone.render()
+        with pytest.raises(UserError, match="which ends where every source was read once"):
+            planned(mixed_config(tmp_path, {"when_dry": "rebalance"}, max_steps=2 * steps))
+
+    def test_seq_len_longer_than_a_source_names_the_source(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match=r"one window of 5000 .* the val split of .*short\.npy has"):
+            planned(mixed_config(tmp_path, seq_len=5000))
+
+    def test_its_identity_is_that_of_sources_weights_milestones_and_policy(self, tmp_path: Path) -> None:
+        same = planned(mixed_config(tmp_path))
+        spelled = planned(mixed_config(tmp_path, {"weights": ["3/4", "2.5e-1"]}))
+        assert spelled.identity == same.identity
+        assert spelled.config == same.config
+        others = [
+            {"weights": ["0.7", "0.3"]},
+            {"curriculum": ["0.5+0.5@1000"]},
+            {"when_dry": "repeat"},
+            {"sources": [str(tmp_path / "short.txt"), str(tmp_path / "long.txt")]},
+        ]
+        identities = [planned(mixed_config(tmp_path, other)).identity for other in others]
+        assert len({same.identity, *identities}) == 5
+
+    def test_the_floor_of_computed_sources_is_their_mean(self, tmp_path: Path) -> None:
+        kinds = {"sources": ["synthetic:uniform:64:20K", "synthetic:copy:64:20K:3"]}
+        config = dataclasses.replace(mixed_config(tmp_path, kinds), tokenizer=Tokenizer(name="ids"))
+        floors = []
+        for source in kinds["sources"]:
+            alone = dataclasses.replace(config, dataset=Dataset(name="text", path=source))
+            floors.append(planned(alone).data["floor_loss"])
+        assert planned(config).data["floor_loss"] == pytest.approx(0.75 * floors[0] + 0.25 * floors[1])
+        with_text = mixed_config(tmp_path, {"sources": [kinds["sources"][0], str(tmp_path / "short.txt")]})
+        assert planned(with_text).data["floor_loss"] is None
+
+
+class TestRun:
+    def test_losses_and_tokens_are_told_by_source(self, tmp_path: Path) -> None:
+        options = {"test_fraction": 0.1, "curriculum": ["0+1@1280"]}
+        folder = make_run(mixed_config(tmp_path, options, max_steps=30, evals=3))
+        done = run_here(folder, "--quiet")
+        assert done.returncode == 0, done.stderr
+        with open(folder / "metrics.csv", newline="") as file:
+            steps = list(csv.DictReader(file))
+        with open(folder / "sources.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [(row["step"], row["source"]) for row in rows] == [
+            (str(step), name) for step in range(1, 31) for name in ("long", "short")
+        ]
+        for step, long, short in zip(steps, rows[::2], rows[1::2], strict=True):
+            assert int(long["tokens"]) + int(short["tokens"]) == int(step["tokens"])
+            if int(step["step"]) <= 20:
+                mean = 0.75 * float(long["train_loss"]) + 0.25 * float(short["train_loss"])
+            else:
+                assert long["train_loss"] == ""
+                mean = float(short["train_loss"])
+            assert mean == pytest.approx(float(step["train_loss"]), rel=1e-5)
+        evaluations = [json.loads(line) for line in (folder / "evals.jsonl").read_text().splitlines()]
+        assert [one["source"] for one in evaluations] == ["val/long", "val/short", "val"] * 3
+        *_, long_val, short_val, val = evaluations
+        assert val["loss"] == pytest.approx(0.75 * long_val["loss"] + 0.25 * short_val["loss"])
+        results = experiment_utils.read_run(folder)["results"]
+        assert results["val_loss"] == val["loss"]
+        assert set(results["test_losses"]) == {"test/long", "test/short"}
+        from analysis.run_folder import read_run_folder
+        from analysis.summary import render_run
+
+        assert [one["source"] for one in read_run_folder(folder).evals] == ["val"] * 3
+        page = render_run(folder, color=False)
+        of_short = rf"short +0\.25 +{int(rows[-1]['tokens']):,} +[\d.]+ +{short_val['loss']:.4f}"
+        assert re.search(of_short, page), page
+
+    def test_a_plain_run_has_no_such_file(self, tmp_path: Path) -> None:
+        folder = make_run(tiny_config(tmp_path, max_steps=2, evals=1))
+        assert run_here(folder, "--quiet").returncode == 0
+        assert not (folder / "sources.csv").exists()
+        assert "sources" not in experiment_utils.read_run(folder)["data"]
+
+
+@pytest.mark.parametrize("micro", [2, 8])
+@pytest.mark.parametrize("chunk", [5, 256])
+def test_a_step_sums_the_losses_of_each_source(micro: int, chunk: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, 50, (8, 9), generator=generator)
+    source = torch.tensor([0, 2, 2, 0, 2, 0, 0, 2])
+    labels = ids[:, 1:].where(ids[:, 1:] > 9, -100)
+    step = {"input_ids": ids[:, :-1].contiguous(), "labels": labels, "source": source}
+    step["position_ids"] = torch.arange(8).repeat(8, 1)
+    found = {}
+    for sources in (0, 3):
+        torch.manual_seed(0)
+        model = build_model(Model(d_model=16, n_layers=1, n_heads=1), Arch(), 50, 8)
+        with torch.no_grad():
+            logits = model(step["input_ids"])
+        parts = [{name: rows[i : i + micro] for name, rows in step.items()} for i in range(0, 8, micro)]
+        found[sources] = train_step(
+            model, build_optimizer(model, Optimizer(), "cpu"), iter(parts), accumulation=8 // micro, lr=0.01,
+            grad_clip=None, loss_chunk=chunk, device=Device("cpu", "fp32", 1), sources=sources,
+        )  # fmt: skip
+    assert found[0].by_source is None
+    assert found[3].loss.item() == pytest.approx(found[0].loss.item(), rel=1e-5)
+    assert found[3].grad_norm.item() == pytest.approx(found[0].grad_norm.item(), rel=1e-4)
+    each = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
+    sums, counts = found[3].by_source.tolist()
+    for i in range(3):
+        assert sums[i] == pytest.approx(each[source == i].sum().item(), rel=1e-5)
+        assert counts[i] == (labels[source == i] != -100).sum()
