@@ -13,7 +13,7 @@ from data_loading.windows import Windows
 
 @dataclass(frozen=True)
 class Plan:
-    """ranges: of the split. windows: None: they hold tokens from anywhere in it. is_held_out: it is read again
+    """ranges: of the split. windows: None: with tokens from anywhere in it. is_held_out: it is read again
     and again between steps, and never waited for.
     """
 
