@@ -46,7 +46,7 @@ Losses are bit for bit the same while they stay the same.
 """
 
 REPLACED_BY_FINGERPRINT = (
-    "dataset.name", "dataset.source", "dataset.sources", "dataset.path", "dataset.val_path",
+    "dataset.name", "dataset.source", "dataset.sources", "dataset.path", "dataset.val_path", "dataset.dtype",
     "dataset.document_separator", "dataset.encoding", "dataset.errors", "dataset.default_max_tokens",
     "tokenizer",
 )  # fmt: skip

@@ -97,10 +97,17 @@ class Dataset:
     )
     path: str | None = key(
         None,
-        ".txt or .npy, or synthetic:KIND:VOCAB:TOKENS:SEED; null: Datasets/NAME*.txt or .npy",
+        ".txt, .npy, tokens of another program, or synthetic:KIND:VOCAB:TOKENS:SEED; null: "
+        "Datasets/NAME*.txt or .npy",
         kind="path",
     )
     val_path: str | None = key(None, ".txt or .npy held out as val; null: a part of path", kind="path")
+    dtype: str = key(
+        AUTO,
+        "of raw ids from another program that nothing else tells of",
+        choices=(AUTO, "uint16", "uint32", "int32", "int64"),
+        as_before=AUTO,
+    )
     val_fraction: float = key(0.1, "share of the tokens held out as val", above=0, below=1)
     val_tokens: int | None = key(
         None, "held out as val; null: val_fraction", kind="count", at_least=1, as_before=None

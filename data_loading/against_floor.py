@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +34,15 @@ _COLD_BATCHES_AT_LEAST = 4
 
 @dataclass(frozen=True)
 class Pair:
-    """One round: seconds, and bytes read from the disk, for the same batches. floor: None where it has
-    none.
+    """One round: seconds, of them on a processor, and bytes read from the disk, for the same batches. floor:
+    None where it has none.
     """
 
     batches: int
     ours_s: float
     floor_s: float | None
+    ours_cpu_s: float
+    floor_cpu_s: float | None
     ours_read_bytes: int | None
     floor_read_bytes: int | None
 
@@ -48,6 +50,11 @@ class Pair:
     def share(self) -> float | None:
         """How much of the floor's speed ours reaches."""
         return None if self.floor_s is None else self.floor_s / self.ours_s
+
+    @property
+    def share_by_cpu(self) -> float | None:
+        """The same by time on a processor, which other programs do not take."""
+        return None if self.floor_cpu_s is None else self.floor_cpu_s / self.ours_cpu_s
 
 
 class AgainstFloor:
@@ -103,7 +110,7 @@ class AgainstFloor:
             first = self._done
             self._ours(batches)
             self._settle(first)
-        found: dict[str, tuple[float, int | None]] = {}
+        found: dict[str, _Taken] = {}
         for who in ("ours", "floor") if ours_first else ("floor", "ours"):
             if state == "cached":
                 self._release()
@@ -122,7 +129,8 @@ class AgainstFloor:
     def _cold(self, batches: int) -> Pair:
         assert self._extents is not None
         paths = [path for path in self._extents.paths if path is not None]
-        starts, found = self._starts(batches), {}
+        found: dict[str, _Taken] = {}
+        starts = self._starts(batches)
         if self._floor:
             self._release()
             drop_from_cache(paths)
@@ -195,6 +203,7 @@ def median(pairs: list[Pair]) -> dict[str, float | None]:
         "ours_s": middle([pair.ours_s / pair.batches for pair in pairs]),
         "floor_s": middle([each(pair.floor_s, pair) for pair in pairs]),
         "share": middle([pair.share for pair in pairs]),
+        "share_by_cpu": middle([pair.share_by_cpu for pair in pairs]),
         "ours_read_bytes": middle([each(pair.ours_read_bytes, pair) for pair in pairs]),
         "floor_read_bytes": middle([each(pair.floor_read_bytes, pair) for pair in pairs]),
     }
@@ -208,14 +217,30 @@ def _extents(tokens: Any) -> Extents | None:
     return found
 
 
-def _timed(do: Any) -> tuple[float, int | None]:
-    before, started = bytes_read(), time.perf_counter()
+@dataclass(frozen=True)
+class _Taken:
+    """What one of the two took."""
+
+    seconds: float
+    cpu_s: float
+    read_bytes: int | None
+
+
+def _timed(do: Callable[[], None]) -> _Taken:
+    before, cpu, started = bytes_read(), time.thread_time(), time.perf_counter()
     do()
-    seconds, after = time.perf_counter() - started, bytes_read()
-    return seconds, None if before is None or after is None else after - before
+    seconds, cpu_s, after = time.perf_counter() - started, time.thread_time() - cpu, bytes_read()
+    return _Taken(seconds, cpu_s, None if before is None or after is None else after - before)
 
 
-def _pair(batches: int, found: dict[str, tuple[float, int | None]]) -> Pair:
-    floor_s, floor_bytes = found.get("floor", (None, None))
-    ours_s, ours_bytes = found["ours"]
-    return Pair(batches, ours_s, floor_s, ours_bytes, floor_bytes)
+def _pair(batches: int, found: dict[str, _Taken]) -> Pair:
+    ours, floor = found["ours"], found.get("floor")
+    return Pair(
+        batches,
+        ours.seconds,
+        floor.seconds if floor else None,
+        ours.cpu_s,
+        floor.cpu_s if floor else None,
+        ours.read_bytes,
+        floor.read_bytes if floor else None,
+    )

@@ -26,6 +26,8 @@ The floor is `view[starts]` of a strided view of the file and astype(int64), on 
 order: what NumPy must do at least. mapped: the pages of the windows are mapped already, as in a second epoch
 that fits in memory. cached: they are in the page cache, as after a copy. cold: on the disk alone; for that,
 the set's files are taken out of the page cache (nothing is written, other programs only read them again).
+share: of the floor's speed, as rounds of both alternate; by CPU: by processor time, which other programs on
+the machine do not take.
 
 Exit status: 0 measured, 2 there is no set, or none that makes one batch.
 """
@@ -130,12 +132,13 @@ def _measured(against: AgainstFloor, reader: str, states: list[str], seconds: fl
         rows.append(
             {
                 "reader": reader,
-                "state": state if was_cold else "not cold",
+                "state": (state if was_cold else "not cold") if against.has_files else "no file",
                 "rounds": len(pairs),
                 "batches": pairs[0].batches,
                 "ours_tokens_s": _rate(tokens, middle["ours_s"]),
                 "floor_tokens_s": _rate(tokens, middle["floor_s"]),
                 "share_of_floor": middle["share"],
+                "share_of_floor_by_cpu": middle["share_by_cpu"],
                 "ours_read_over_useful": None if read["ours"] is None else read["ours"] / useful,
                 "floor_read_over_useful": None if read["floor"] is None else read["floor"] / useful,
             }
@@ -179,15 +182,15 @@ def page(found: dict[str, Any]) -> str:
         f"{found['batch_size']:,}",
         f"auto: {found['auto']}",
         "",
-        f"{'reader':8} {'pages':9} {'Mtok/s':>8} {'floor':>8} {'share':>7} {'read / useful':>14} "
-        f"{'the floor':>10}",
+        f"{'reader':8} {'pages':9} {'Mtok/s':>8} {'floor':>8} {'share':>7} {'by CPU':>7} "
+        f"{'read / useful':>14} {'the floor':>10}",
     ]
     for row in found["rows"]:
-        share = "" if row["share_of_floor"] is None else f"{row['share_of_floor']:.0%}"
+        share, by_cpu = (_percent(row[name]) for name in ("share_of_floor", "share_of_floor_by_cpu"))
         ours, floor = _mtok(row["ours_tokens_s"]), _mtok(row["floor_tokens_s"])
         lines.append(
-            f"{row['reader']:8} {row['state']:9} {ours:>8} {floor:>8} {share:>7} {_times(row, 'ours'):>14} "
-            f"{_times(row, 'floor'):>10}"
+            f"{row['reader']:8} {row['state']:9} {ours:>8} {floor:>8} {share:>7} {by_cpu:>7} "
+            f"{_times(row, 'ours'):>14} {_times(row, 'floor'):>10}"
         )
     lines += [f"{name}: {why}" for name, why in found["left_out"].items()]
     if found["no_floor"]:
@@ -202,6 +205,10 @@ def page(found: dict[str, Any]) -> str:
 
 def _mtok(rate: float | None) -> str:
     return "" if rate is None else f"{rate / 1e6:,.1f}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
 
 
 def _times(row: dict[str, Any], who: str) -> str:

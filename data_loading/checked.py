@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import durable
 from data_loading.pretokenizer.byte_files import content_hash_of
@@ -14,11 +14,22 @@ from data_loading.set_files import SetFiles
 
 log = logging.getLogger("data_loading")
 
+CHECKED = "highwater.checked.json"
+"""Its name in the folder of a set that another program wrote."""
+
+
+class Kept(Protocol):
+    """Something whose findings have a place."""
+
+    @property
+    def checked(self) -> Path: ...
+
+
 _known_here: dict[Path, dict[str, Any]] = {}
 """For folders that cannot be written: known for the life of this process."""
 
 
-def read_checked(files: SetFiles) -> dict[str, Any]:
+def read_checked(files: Kept) -> dict[str, Any]:
     """What an earlier reading found out; empty where nothing did."""
     try:
         facts = json.loads(files.checked.read_text())
@@ -27,7 +38,7 @@ def read_checked(files: SetFiles) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else _known_here.get(files.checked.absolute(), {})
 
 
-def write_checked(files: SetFiles, facts: dict[str, Any]) -> None:
+def write_checked(files: Kept, facts: dict[str, Any]) -> None:
     """Keep the facts on disk, or at least in this process."""
     _known_here[files.checked.absolute()] = facts
     try:

@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 
 import durable
-from conf import UserError, schema
+from conf import AUTO, UserError, schema
+from data_loading.foreign.foreign_set import open_foreign
+from data_loading.foreign.layout import Asked
+from data_loading.foreign.sides import foreign_paths, open_sides, refuse_dtype
 from data_loading.ids_alone import ids_of, open_ids_alone
 from data_loading.ids_tokenizer import IDS
-from data_loading.locate import DEFAULT_FOLDER, Place, locate
+from data_loading.locate import DEFAULT_FOLDER, Place, foreign_at, locate
 from data_loading.lookup import KNOWN, load_tokenizer, name_of
 from data_loading.opening import open_uri, scheme_of
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
@@ -148,29 +151,50 @@ def prepare_data(
         NotTokenized: there is only text, and it is not to be tokenized now.
         UserError: nothing found, or what was found does not fit the text, the tokenizer or itself.
     """
-    sets: Sequence[Tokens]
-    loaded = None
+    loaded, has_uri = None, dataset.path is not None and scheme_of(dataset.path) is not None
+    foreign = (None, None) if has_uri and dataset.dtype == AUTO else foreign_paths(dataset)
     if dataset.path is not None and is_remote(dataset.path):
-        sets, loaded = open_for_run(dataset, tokenizer)
-    elif dataset.path is not None and scheme_of(dataset.path) is not None:
-        loaded = None if tokenizer.name == IDS else load_tokenizer(tokenizer)
-        known = loaded.vocab_size if loaded else None
-        sets = _of_uris(dataset.path, dataset.val_path, known)
+        fetched, spoken = open_for_run(dataset, tokenizer)
+        val = fetched[1] if len(fetched) > 1 else None
+        return split_data(fetched[0], val, spoken or ids_of(fetched), *shares(dataset))
+    if tokenizer.name != IDS and (has_uri or any(foreign)):
+        loaded = load_tokenizer(tokenizer)
+    known = loaded.vocab_size if loaded else None
+    if has_uri:
+        assert dataset.path is not None
+        sets: Sequence[Tokens] = _of_uris(dataset.path, dataset.val_path, known)
+    elif any(foreign):
+
+        def of_paths(side: schema.Dataset) -> Sequence[Tokens]:
+            return _of_places(locate(side), side, tokenizer, loaded, tokenize=tokenize, log=log)
+
+        sets = open_sides(dataset, foreign, known, of_paths)
     else:
         if dataset.source == "stdlib":
             places: tuple[Place, Place | None] = _stdlib_place(dataset, tokenizer), None
         else:
             places = locate(dataset)
         places = _at_versions(places, versions)
-        there = [place for place in places if place]
-        if tokenizer.name == IDS:
-            sets = open_ids_alone(there, dataset)
-        else:
+        if tokenizer.name != IDS:
             loaded = tokenizer_for(tokenizer, places[0])
-            sets = [
-                _token_set(dataset, place, loaded, tokenizer, tokenize=tokenize, log=log) for place in there
-            ]
+        sets = _of_places(places, dataset, tokenizer, loaded, tokenize=tokenize, log=log)
     return split_data(sets[0], sets[1] if len(sets) > 1 else None, loaded or ids_of(sets), *shares(dataset))
+
+
+def _of_places(
+    places: Sequence[Place | None],
+    dataset: schema.Dataset,
+    spec: schema.Tokenizer,
+    loaded: Tokenizer | None,
+    *,
+    tokenize: bool,
+    log: Callable[[str], None],
+) -> Sequence[Tokens]:
+    """The sets of ours at these places. loaded: None: only their ids are wanted."""
+    there = [place for place in places if place]
+    if loaded is None:
+        return open_ids_alone(there, dataset)
+    return [_token_set(dataset, place, loaded, spec, tokenize=tokenize, log=log) for place in there]
 
 
 def _of_uris(train: str, val: str | None, vocab_size: int | None) -> list[Tokens]:
@@ -213,17 +237,22 @@ def open_for_reading(source: str, val: Share | None, test: Share = 0) -> Data:
     return split_data(sets[0], sets[1] if len(sets) > 1 else None, None, val, test)
 
 
-def open_sets(path: str, vocab_size: int | None = None) -> list[TokenSet]:
-    """The token sets of a path: one, or train and val.
+def open_sets(path: str, vocab_size: int | None = None, dtype: str = AUTO) -> list[Tokens]:
+    """The tokens of a path: one set, or train and val.
 
-    vocab_size: of the tokenizer of a lone file; None: one more than its largest id.
+    vocab_size: of the tokenizer of a lone file; None: one more than its largest id. dtype: of raw ids.
 
     Raises:
         NotTokenized: there is only a text.
         UserError: nothing there, or it does not fit its text.
     """
+    foreign = foreign_at(path, dtype)
+    if foreign is not None:
+        return [*open_foreign(foreign, Asked(dtype, vocab_size))]
+    if dtype != AUTO:
+        refuse_dtype(f"dtype {dtype}", path)
     dataset = schema.Dataset(source="text", path=path)
-    sets = []
+    sets: list[Tokens] = []
     for place in locate(dataset):
         if place is None:
             continue

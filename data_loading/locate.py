@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from conf import UserError
+from conf import AUTO, UserError
 from conf.schema import Dataset
+from data_loading.foreign.recognize import is_foreign, known_formats
+from data_loading.npy import is_npy
 from data_loading.set_files import SetFiles, settle
 
 DEFAULT_FOLDER = Path("Datasets")
@@ -58,6 +60,25 @@ def locate(dataset: Dataset) -> tuple[Place, Place | None]:
     return train, val
 
 
+def foreign_at(given: str, dtype: str = AUTO) -> Path | None:
+    """The path, where it holds tokens in the format of another program and neither a set of ours nor a text.
+
+    dtype: other than auto: as a user says of a file of raw ids, whatever it is called.
+
+    Raises:
+        UserError: it shows signs of several formats.
+    """
+    path = Path(given).expanduser()
+    if path.is_file():
+        is_ours = path.name.endswith(".npy") and (is_npy(path) or SetFiles(path).manifest.exists())
+        is_ours |= path.name.endswith(".txt") and dtype == AUTO
+    elif path.is_dir():
+        is_ours = _place(path) is not None or _pair(f"{path}/") is not None or any(path.glob("*.docs.npy"))
+    else:
+        is_ours = _place(_stem(path)) is not None
+    return path if not is_ours and is_foreign(path, dtype) else None
+
+
 def tokens_beside(text: Path) -> Path:
     """X.npy for X.txt, X.jsonl.zst ...; for a text of another name, that name with .npy added."""
     name = bare_name(text.name)
@@ -106,8 +127,9 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
         return pair
     if path.is_dir():
         raise UserError(
-            f"{key}={given} is a folder without a manifest.json; expected a token set, or token sets train "
-            "and val (or validation) in it, a .txt or .npy file, or the stem that both share"
+            f"{key}={given} is a folder without a manifest.json, and nothing in it shows tokens of another "
+            f"program ({', '.join(known_formats())}); expected a token set, or token sets train and val (or "
+            "validation) in it, a .txt or .npy file, or the stem that both share"
         )
     looked = f"{_stem(path)}.npy, {_stem(path)}.txt" + (
         f", {path}" if path.suffix not in (".npy", ".txt") else ""

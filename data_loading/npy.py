@@ -25,6 +25,9 @@ def header(dtype: np.dtype, length: int) -> bytes:
     return text
 
 
+_TOLD_APART = (npy_format.MAGIC_PREFIX, b"PK", b"\x80")
+
+
 class NpyWriter:
     """Appends to a 1-D array on disk whose length is known at the end.
 
@@ -47,6 +50,15 @@ class NpyWriter:
         """Write the true header; the caller flushes and syncs."""
         self._file.seek(0)
         self._file.write(header(self._dtype, self.length))
+
+
+def is_npy(path: Path) -> bool:
+    """Whether a file begins as an .npy does, or as something that `open_npy` has a word for."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(npy_format.MAGIC_PREFIX)).startswith(_TOLD_APART)
+    except OSError:
+        return True
 
 
 def open_npy(path: Path, *, may_be_empty: bool = False) -> np.ndarray:

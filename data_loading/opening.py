@@ -6,7 +6,7 @@ import importlib
 import re
 from pathlib import Path
 
-from conf import UserError
+from conf import AUTO, UserError
 from data_loading.tokens import Tokens
 
 SCHEMES: dict[str, str] = {
@@ -43,10 +43,12 @@ def open_uri(uri: str, vocab_size: int | None = None) -> Tokens:
     return opened
 
 
-def open_tokens(source: str | Path, vocab_size: int | None = None) -> Tokens:
-    """The tokens of one source: X.npy or a folder X of shards, `.txt` beside them or not, or a URI.
+def open_tokens(source: str | Path, vocab_size: int | None = None, dtype: str = AUTO) -> Tokens:
+    """The tokens of one source: X.npy or a folder X of shards, `.txt` beside them or not, files of another
+    program (docs/data.md), or a URI.
 
     vocab_size: of the tokenizer, where the source itself does not say; None: one more than the largest id.
+    dtype: of raw ids that nothing else tells of: uint16, uint32, int32, int64.
 
     Raises:
         UserError: nothing there, or it is broken.
@@ -56,8 +58,11 @@ def open_tokens(source: str | Path, vocab_size: int | None = None) -> Tokens:
         return open_uri(source, vocab_size)
     from data_loading.data import open_sets
 
-    opened = open_sets(str(source), vocab_size)
+    opened = open_sets(str(source), vocab_size, dtype)
     if len(opened) > 1:
         names = " and ".join(one.name for one in opened)
-        raise UserError(f"{source} is a pair of train and val, {names}. Open one of them")
+        raise UserError(
+            f"{source} is a pair of train and val, {names}. Open one of them, or both: "
+            f"StreamingDataset({str(source)!r})"
+        )
     return opened[0]

@@ -191,6 +191,7 @@ def test_ratios_are_of_one_round_and_goals_of_the_best_peer(monkeypatch: pytest.
         {
             "seq_len": seq_len, "batch_size": batch_size, "reader": "mmap", "pages": pages, "batches": 5,
             "ours_us": {"median": 10.0}, "floor_us": {"median": 8.0}, "share_of_floor": {"median": 0.75},
+            "share_of_floor_by_cpu": {"median": 0.9},
             "ours_read_over_useful": 3.0, "floor_read_over_useful": 70.0,
         }
         for seq_len, batch_size in SHAPES
@@ -218,7 +219,8 @@ def test_ratios_are_of_one_round_and_goals_of_the_best_peer(monkeypatch: pytest.
     monkeypatch.setattr(figures, "read", lambda name: json.loads(json.dumps({**found, **said})))
     page = figures.speed()
     assert "| templar | 180.0 | 60.0 to 300.0 | 1.7 | 180.0 |" in page
-    assert "| mmap | cold | 1024 x 32 | 10 | 8 | 75% | 3.0 | 70.0 |" in page
+    assert "| mmap | cold | 1024 x 32 | 10 | 8 | 75% |  | 3.0 | 70.0 |" in page
+    assert "| mmap | mapped | 1024 x 32 | 10 | 8 | 75% | 90% |  |  |" in page
     assert "Left out: Grain (no pip)." in page
     assert "| templar | 1.0 | 1.0 | 1.0 | 70.0 |" in figures.memory()
 

@@ -162,13 +162,14 @@ def _pairs_table(pairs: list[dict[str, Any]]) -> str:
         (row["reader"], row["pages"], f"{row['seq_len']} x {row['batch_size']}",
          f"{row['ours_us']['median']:,.0f}", f"{row['floor_us']['median']:,.0f}",
          f"{row['share_of_floor']['median']:.0%}",
+         f"{row['share_of_floor_by_cpu']['median']:.0%}" if row["pages"] != "cold" else "",
          f"{row['ours_read_over_useful']:.1f}" if row["pages"] == "cold" else "",
          f"{row['floor_read_over_useful']:.1f}" if row["pages"] == "cold" else "")
         for row in pairs
     ]  # fmt: skip
     return table(
-        ("reader", "pages", "window x batch", "us a batch", "the floor", "share of it", "read / useful",
-         "the floor's"),
+        ("reader", "pages", "window x batch", "us a batch", "the floor", "share of it", "by CPU time",
+         "read / useful", "the floor's"),
         rows,
     )  # fmt: skip
 

@@ -44,6 +44,7 @@ def measure(path: Path, seq_len: int, batch_size: int, rounds: int, seconds: flo
                 "ours_us": summary([pair.ours_s / pair.batches * 1e6 for pair in pairs]),
                 "floor_us": summary([(pair.floor_s or 0) / pair.batches * 1e6 for pair in pairs]),
                 "share_of_floor": summary([pair.share or 0 for pair in pairs]),
+                "share_of_floor_by_cpu": summary([pair.share_by_cpu or 0 for pair in pairs]),
                 "ours_read_over_useful": _ratio(pairs[0].ours_read_bytes, pairs[0].batches * useful),
                 "floor_read_over_useful": _ratio(pairs[0].floor_read_bytes, pairs[0].batches * useful),
             }

@@ -12,6 +12,7 @@ from typing import Any
 
 import durable
 from conf import UserError
+from data_loading.checked import CHECKED
 from data_loading.formats.contents import Contents, Split, val_border
 from data_loading.formats.files import ExportWriter
 from data_loading.formats.format import Format
@@ -190,7 +191,7 @@ def _has_its_files(folder: Path, record: Record) -> bool:
 
 def _refuse_others_files(folder: Path, record: Record) -> None:
     """An export that is out of date is replaced, but never with what somebody else put into it."""
-    own = {RECORD, *record.files}
+    own = {RECORD, CHECKED, *record.files}
     others = sorted(
         str(path.relative_to(folder))
         for path in folder.rglob("*")

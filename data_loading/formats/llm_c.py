@@ -109,7 +109,7 @@ class LlmC(Format):
             paths = sorted(folder.glob(f"*_{name}_*.bin"))
             if not paths:
                 raise NotThisFormat(f"there is no file *_{name}_*.bin")
-            kinds, lengths = zip(*map(_header, paths), strict=True)
+            kinds, lengths = zip(*map(read_header, paths), strict=True)
             if len(set(kinds)) > 1:
                 raise NotThisFormat(f"the files *_{name}_*.bin are of both kinds, GPT-2's and Llama 3's")
             found[name] = Joined(lengths, kinds[0].dtype, partial(_open, paths, kinds[0].dtype))
@@ -129,7 +129,7 @@ def _moved(split: Split) -> tuple[np.ndarray, int]:
     return np.array(first, np.uint32), split.stop - split.ends_document
 
 
-def _header(path: Path) -> tuple[Kind, int]:
+def read_header(path: Path) -> tuple[Kind, int]:
     """(kind, tokens) of a file whose header and length are right."""
     header = np.fromfile(path, INT, HEADER_INTS)
     if len(header) < HEADER_INTS:

@@ -4,7 +4,8 @@ Source: github.com/NVIDIA/Megatron-LM, megatron/core/datasets/indexed_dataset.py
 tools/preprocess_data.py (names, one sequence a document, with --append-eod the end-of-text id behind
 each). The .idx: b"MMIDIDX\\0\\0", uint64 version 1, uint8 code of the dtype, uint64 sequences, uint64
 document indices (documents + 1), then int32 length of each sequence, int64 byte offset of each, int64
-indices: the first sequence of each document and their number. uint16 below 65,500 ids, else int32.
+indices: the first sequence of each document and their number; multimodal sets then have an int8 for each
+sequence. uint16 below 65,500 ids, else int32.
 """
 
 from __future__ import annotations
@@ -12,20 +13,26 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from data_loading.formats.contents import SLICE_TOKENS, ArrayLike, Contents, document_lengths
 from data_loading.formats.files import ExportWriter, write_parts
-from data_loading.formats.format import Format, NotThisFormat, Reading, mapped
+from data_loading.formats.format import Format, NotThisFormat, Reading, count, mapped
 from data_loading.splits import DOCUMENTS_FOR_A_BORDER
 from data_loading.token_set import TokenSet
 from data_loading.tokenizer import Tokenizer
+from data_loading.values import LazyValues
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
-CODES: dict[int, np.dtype] = {4: np.dtype("<i4"), 8: np.dtype("<u2")}
+CODES: dict[int, np.dtype] = {
+    code: np.dtype(name)
+    for code, name in enumerate(("u1", "i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"), 1)
+}
+"""All that an index may name; 4 and 8 are written."""
 IDS_FOR_UINT16 = 65_500
 LONGEST_SEQUENCE = 2**31 - 1
 """Lengths are int32: a longer document is written as several sequences of one document."""
@@ -88,7 +95,27 @@ def _sequences(token_set: TokenSet) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield sequences, counts
 
 
-def _read(path: Path) -> Reading:
+@dataclass(frozen=True)
+class Index:
+    """What an .idx says, mapped. dtype: of the tokens.
+
+    lengths: tokens of each sequence, int32. pointers: byte of each in the .bin, int64. borders: first
+    sequence of each document, int64, then their number.
+    """
+
+    path: Path
+    dtype: np.dtype
+    lengths: np.ndarray
+    pointers: np.ndarray
+    borders: np.ndarray
+
+    @property
+    def bin_path(self) -> Path:
+        return self.path.with_suffix(".bin")
+
+
+def read_index(path: Path) -> Index:
+    """An index that fits itself and its .bin. Raises NotThisFormat, OSError."""
     with open(path, "rb") as file:
         header = file.read(HEADER.size)
         size = file.seek(0, os.SEEK_END)
@@ -97,61 +124,90 @@ def _read(path: Path) -> Reading:
     _, version, code, sequences, indices = HEADER.unpack(header)
     if version != 1 or code not in CODES:
         raise NotThisFormat(
-            f"{path.name} is of version {version} with dtype code {code}; known are 1 with 4 or 8"
+            f"{path.name} is of version {version} with dtype code {code}; known are 1 with 1 to {max(CODES)}"
         )
+    if CODES[code].kind == "f":
+        raise NotThisFormat(f"{path.name} has dtype code {code}, {CODES[code].name}, which are no ids")
     expected = HEADER.size + sequences * 12 + indices * 8
-    if size != expected:
+    if size not in (expected, expected + sequences):
         raise NotThisFormat(
             f"{path.name} has {size:,} bytes, its {sequences:,} sequences and {indices:,} indices make "
             f"{expected:,}"
         )
-    lengths = np.memmap(path, "<i4", "r", HEADER.size, (sequences,))
-    pointers = np.memmap(path, "<i8", "r", HEADER.size + sequences * 4, (sequences,))
-    borders = np.memmap(path, "<i8", "r", HEADER.size + sequences * 12, (indices,))
-    tokens = mapped(path.with_suffix(".bin"), CODES[code])
-    _check(path, lengths, pointers, borders, tokens)
-    return Reading({"all": tokens}, _Starts(pointers, borders, CODES[code].itemsize))
+    index = Index(
+        path,
+        CODES[code],
+        _mapped(path, "<i4", HEADER.size, sequences),
+        _mapped(path, "<i8", HEADER.size + sequences * 4, sequences),
+        _mapped(path, "<i8", HEADER.size + sequences * 12, indices),
+    )
+    _check(index)
+    return index
 
 
-def _check(
-    path: Path, lengths: np.ndarray, pointers: np.ndarray, borders: np.ndarray, tokens: np.ndarray
-) -> None:
+def _mapped(path: Path, dtype: str, offset_bytes: int, length: int) -> np.ndarray:
+    if length == 0:
+        return np.empty(0, dtype)
+    return np.memmap(path, dtype, "r", offset_bytes, (length,))
+
+
+def _read(path: Path) -> Reading:
+    index = read_index(path)
+    return Reading({"all": mapped(index.bin_path, index.dtype)}, DocumentStarts(index))
+
+
+def _check(index: Index) -> None:
     """The sequences lie one behind the other and fill the .bin; documents are runs of them."""
-    total = 0
-    for at in range(0, len(lengths), SLICE_TOKENS):
-        part = np.asarray(lengths[at : at + SLICE_TOKENS]).astype(np.int64)
+    name, total = index.path.name, 0
+    tokens = count(index.bin_path, index.dtype)
+    for at in range(0, len(index.lengths), SLICE_TOKENS):
+        part = np.asarray(index.lengths[at : at + SLICE_TOKENS]).astype(np.int64)
         ends = np.cumsum(part) + total
-        if (part <= 0).any() or (pointers[at : at + SLICE_TOKENS] != (ends - part) * tokens.itemsize).any():
-            raise NotThisFormat(f"{path.name}: its sequences do not lie one behind the other")
+        pointers = index.pointers[at : at + SLICE_TOKENS]
+        if (part < 0).any() or (pointers != (ends - part) * index.dtype.itemsize).any():
+            raise NotThisFormat(f"{name}: its sequences do not lie one behind the other")
         total = int(ends[-1])
-    if total != len(tokens):
-        raise NotThisFormat(f"{path.name} tells of {total:,} tokens, the .bin has {len(tokens):,}")
-    previous = -1
-    for at in range(0, len(borders), SLICE_TOKENS):
-        steps = np.diff(borders[at : at + SLICE_TOKENS], prepend=previous)
-        if (steps <= 0).any() or (at == 0 and borders[0] != 0):
-            raise NotThisFormat(f"{path.name}: its document indices do not ascend from 0")
-        previous = int(borders[min(at + SLICE_TOKENS, len(borders)) - 1])
-    if previous != len(lengths):
+    if total != tokens:
+        raise NotThisFormat(f"{name} tells of {total:,} tokens, the .bin has {tokens:,}")
+    previous = 0
+    for at in range(0, len(index.borders), SLICE_TOKENS):
+        steps = np.diff(index.borders[at : at + SLICE_TOKENS], prepend=previous)
+        if (steps < 0).any() or (at == 0 and index.borders[0] != 0):
+            raise NotThisFormat(f"{name}: its document indices do not ascend from 0")
+        previous = int(index.borders[min(at + SLICE_TOKENS, len(index.borders)) - 1])
+    if previous != len(index.lengths):
         raise NotThisFormat(
-            f"{path.name}: its last document index is {previous:,} of {len(lengths):,} sequences"
+            f"{name}: its last document index is {previous:,} of {len(index.lengths):,} sequences"
         )
 
 
-class _Starts:
-    """Document starts in tokens, uint64, from the index."""
+class DocumentStarts(LazyValues):
+    """Document starts in tokens, uint64, from the index. One without sequences starts where the next does."""
 
     dtype = np.dtype("<u8")
 
-    def __init__(self, pointers: np.ndarray, borders: np.ndarray, itemsize: int) -> None:
-        self._pointers, self._borders, self._itemsize = pointers, borders, itemsize
+    def __init__(self, index: Index) -> None:
+        self._index = index
 
     def __len__(self) -> int:
-        return len(self._borders) - 1
+        return max(len(self._index.borders) - 1, 0)
 
-    def __getitem__(self, part: slice) -> np.ndarray:
-        return (self._pointers[self._borders[:-1][part]] // self._itemsize).astype(self.dtype)
+    def _slice(self, start: int, stop: int) -> np.ndarray:
+        return self._starts(self._index.borders[start:stop])
+
+    def take(self, places: np.ndarray) -> np.ndarray:
+        return self._starts(self._index.borders[places])
+
+    def _starts(self, sequences: np.ndarray) -> np.ndarray:
+        """The first token of each of these sequences; behind the last, of none: the end of all."""
+        index, last = self._index, len(self._index.lengths) - 1
+        found = np.full(len(sequences), 0, self.dtype)
+        if last >= 0:
+            read = np.minimum(sequences, last)
+            found[:] = index.pointers[read] // index.dtype.itemsize
+            found[sequences > last] += int(index.lengths[last])
+        return found
 
 
-_: type[ArrayLike] = _Starts
+_: type[ArrayLike] = DocumentStarts
 FORMAT = Megatron()

@@ -106,6 +106,7 @@ def packing_of(
         "ranges": [[part.start, part.stop] for part in ranges],
         "seq_len": seq_len,
         "shift": shift,
+        "documents": None if tokens.documents is None else len(tokens.documents),
         "eot_id": eot_id if tokens.documents is None else None,
     }
     key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]

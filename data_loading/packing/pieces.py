@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from conf import UserError
+from data_loading.readers.mapped import map_of
+from data_loading.shards import Shards
 from data_loading.values import Values, search
 
 PIECES_OF_A_BLOCK = 1 << 17
@@ -99,7 +102,16 @@ def _starts_in(
         for begin in range(part.start, part.stop, _READ_TOKENS):
             block = tokens[begin : min(begin + _READ_TOKENS, part.stop)]
             yield np.flatnonzero(np.asarray(block) == eot_id) + (begin + 1)
+            _let_go(tokens)
         return
     first, last = (int(n) for n in search(documents, np.array([part.start, part.stop])))
     for begin in range(first, last, _READ_STARTS):
         yield np.asarray(documents[begin : min(begin + _READ_STARTS, last)]).astype(np.int64)
+        _let_go(documents)
+
+
+def _let_go(values: Values) -> None:
+    """Unmap what was read of files: it stays in the page cache, and leaves RSS."""
+    parts = values.parts if isinstance(values, Shards) else [values] if isinstance(values, np.ndarray) else []
+    for mapped in filter(None, map(map_of, parts)):
+        mapped.madvise(mmap.MADV_DONTNEED)

@@ -30,7 +30,7 @@ class MappedReader(Reader):
         self, extents: Extents, *, at_random: bool = False, max_resident_bytes: int | None = None
     ) -> None:
         super().__init__(extents)
-        self._maps = [_map_of(buffer) for buffer in extents.buffers]
+        self._maps = [map_of(buffer) for buffer in extents.buffers]
         self._unchanged = Unchanged(extents.paths)
         if at_random:
             for mapped in filter(None, self._maps):
@@ -86,6 +86,10 @@ class MappedReader(Reader):
         self._unchanged.check(buffer)
         return spans(self.extents.buffers[buffer], length_bytes)[offsets_bytes]
 
+    def _copy(self, buffer: int, offset_bytes: int, into: np.ndarray) -> None:
+        self._unchanged.check(buffer)
+        into[:] = self.extents.buffers[buffer][offset_bytes : offset_bytes + len(into)]
+
 
 def spans(data: np.ndarray, length_bytes: int) -> np.ndarray:
     """A span at every byte, overlapping, not copied. An opaque element each: NumPy takes it by memcpy."""
@@ -97,8 +101,8 @@ def spans(data: np.ndarray, length_bytes: int) -> np.ndarray:
     )
 
 
-def _map_of(buffer: np.ndarray) -> mmap.mmap | None:
-    """What a buffer is a view of; None where it lies in memory."""
+def map_of(buffer: np.ndarray) -> mmap.mmap | None:
+    """The memory map that an array is a view of; None where it lies in memory."""
     base: Any = buffer
     while isinstance(base, np.ndarray):
         base = base.base

@@ -58,6 +58,10 @@ class PositionalReader(Reader):
             found[order[first:last]] = spans(data, length_bytes)[offsets[first:last] - start]
         return found
 
+    def _copy(self, buffer: int, offset_bytes: int, into: np.ndarray) -> None:
+        self._unchanged.check(buffer)
+        self._fill(buffer, into.data, offset_bytes)
+
     def gather_spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         size = self.extents.dtype.itemsize
         buffers, offsets, counts = self._cut_at_runs(starts, lengths)

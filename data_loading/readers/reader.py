@@ -92,23 +92,21 @@ class Reader(abc.ABC):
             here = inside & (buffers == buffer)
             at = extents.offset_bytes[runs[here]] + (starts[here] - extents.first[runs[here]]) * size
             found[here] = self._read(int(buffer), at, width * size)
+        rows = found.view(np.uint8).reshape(len(starts), width * size)
         for place in np.flatnonzero(~inside):
-            found[place] = self._across(int(starts[place]), width, int(runs[place]))
+            self._across(rows[place], int(starts[place]), int(runs[place]))
         return found
 
-    def _across(self, start: int, width: int, run: int) -> np.void:
-        """One span that goes on in the next runs."""
+    def _across(self, row: np.ndarray, start: int, run: int) -> None:
+        """One span that goes on in the next runs, into a row of its bytes."""
         extents, size = self.extents, self.extents.dtype.itemsize
-        parts, stop = [], start + width
-        while start < stop:
-            end = min(stop, int(extents.first[run + 1]))
-            if end > start:
-                at = extents.offset_bytes[run] + (start - extents.first[run]) * size
-                part = self._read(int(extents.buffer[run]), np.array([at]), (end - start) * size)
-                parts.append(part.view(np.uint8))
-            start, run = end, run + 1
-        joined: np.void = np.concatenate(parts).view((np.void, width * size))[0]
-        return joined
+        done = 0
+        while done < len(row):
+            end = min(done + (int(extents.first[run + 1]) - start) * size, len(row))
+            if end > done:
+                at = int(extents.offset_bytes[run]) + (start - int(extents.first[run])) * size
+                self._copy(int(extents.buffer[run]), at, row[done:end])
+            start, run, done = start + (end - done) // size, run + 1, end
 
     @abc.abstractmethod
     def will_need(self, starts: np.ndarray, width: int) -> None:
@@ -127,3 +125,7 @@ class Reader(abc.ABC):
     @abc.abstractmethod
     def _read(self, buffer: int, offsets_bytes: np.ndarray, length_bytes: int) -> np.ndarray:
         """`(len(offsets_bytes),)` of void, `length_bytes` each, from these places of one buffer."""
+
+    def _copy(self, buffer: int, offset_bytes: int, into: np.ndarray) -> None:
+        """Fill `into`, 1-D uint8, from this place of one buffer."""
+        into[:] = self._read(buffer, np.array([offset_bytes]), len(into)).view(np.uint8)

@@ -131,7 +131,12 @@ def test_tokens_of_no_file_have_no_floor_and_are_measured(
 
 
 def test_medians_are_of_one_round_each() -> None:
-    pairs = [Pair(10, 2.0, 1.0, 100, None), Pair(10, 1.0, 3.0, 300, None), Pair(10, 4.0, 2.0, 200, None)]
+    pairs = [
+        Pair(10, 2.0, 1.0, 1.0, 0.9, 100, None),
+        Pair(10, 1.0, 3.0, 0.5, 0.2, 300, None),
+        Pair(10, 4.0, 2.0, 1.0, 0.7, 200, None),
+    ]
     assert median(pairs) == {
-        "ours_s": 0.2, "floor_s": 0.2, "share": 0.5, "ours_read_bytes": 20.0, "floor_read_bytes": None,
+        "ours_s": 0.2, "floor_s": 0.2, "share": 0.5, "share_by_cpu": 0.7, "ours_read_bytes": 20.0,
+        "floor_read_bytes": None,
     }  # fmt: skip

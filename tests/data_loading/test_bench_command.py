@@ -46,6 +46,13 @@ def test_a_set_is_measured_by_each_reader_beside_the_floor(
     assert page.count("\nmmap ") == 3
 
 
+def test_tokens_without_a_file_have_no_floor(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "synthetic:uniform:257:100K", "--seq-len", "32", "--seconds", "1"]) == 0
+    page = capsys.readouterr().out
+    assert "\nauto     no file" in page
+    assert "no floor: the tokens are in no file" in page
+
+
 def test_a_large_set_is_not_copied_into_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_command, "_LARGEST_COPY_BYTES", 100_000)
     data = open_for_reading(str(path), None)
@@ -59,13 +66,14 @@ def test_a_large_set_is_not_copied_into_memory(path: Path, monkeypatch: pytest.M
 def test_the_page_says_what_was_not_cold_and_what_was_left_out() -> None:
     row = {
         "reader": "mmap", "state": "not cold", "rounds": 1, "batches": 1, "ours_tokens_s": 2e6,
-        "floor_tokens_s": None, "share_of_floor": None, "ours_read_over_useful": 0.0,
-        "floor_read_over_useful": None,
+        "floor_tokens_s": None, "share_of_floor": None, "share_of_floor_by_cpu": None,
+        "ours_read_over_useful": 0.0, "floor_read_over_useful": None,
     }  # fmt: skip
     cold = row | {
         "state": "cold",
         "floor_tokens_s": 1e6,
         "share_of_floor": 2.0,
+        "share_of_floor_by_cpu": 0.5,
         "ours_read_over_useful": 3.04,
     }
     page = bench_command.page(
@@ -87,7 +95,7 @@ def test_the_page_says_what_was_not_cold_and_what_was_left_out() -> None:
     assert "nothing was read from a disk" in page
     assert "memory: not measured: too large" in page
     assert "no floor: the tokens are in no file" in page
-    assert "cold           2.0      1.0    200%            3.0" in page
+    assert "cold           2.0      1.0    200%     50%            3.0" in page
 
 
 @pytest.mark.parametrize(

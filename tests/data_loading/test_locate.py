@@ -194,7 +194,9 @@ class TestByPath:
 
     def test_a_folder_and_a_list_of_documents(self, here: Path) -> None:
         put("d/x", "a.npy", "a.docs.npy")
-        with pytest.raises(UserError, match=r"is a folder without a manifest\.json; expected"):
+        with pytest.raises(
+            UserError, match=r"is a folder without a manifest\.json, and nothing in it .*; expected"
+        ):
             found(path="d")
         with pytest.raises(UserError, match=r"list of document starts; give a\.npy"):
             found(path="a.docs.npy")

@@ -136,6 +136,18 @@ class TestMoreWasAppended:
         assert plan.data is not None
         assert new.data["tokens"] > plan.data["tokens"]
 
+    def test_a_mixture_with_a_grown_source_goes_on(self, config: Config, tmp_path: Path) -> None:
+        write_text(tmp_path / "other.txt", 4000)
+        options = {"name": "mix", "source": "mix", "path": None, "repeat": False, "when_dry": "repeat"}
+        sources = [str(config.dataset.path), str(tmp_path / "other.txt")]
+        mixed = dataclasses.replace(
+            config, dataset=Dataset(**options, sources=sources, weights=["0.5", "0.5"])
+        )
+        begun = self.begin(mixed, "cancelled")
+        self.append(config)
+        (plan,) = plan_all([mixed], tokenize=True)
+        assert (plan.folder, plan.state) == (begun, "cancelled")
+
     def test_what_is_done_stays(self, config: Config) -> None:
         done = self.begin(config, "done")
         self.append(config)

@@ -69,6 +69,11 @@ class TestPlan:
         spelled = planned(mixed_config(tmp_path, {"weights": ["3/4", "2.5e-1"]}))
         assert spelled.identity == same.identity
         assert spelled.config == same.config
+        (tmp_path / "elsewhere").mkdir()
+        for name in ("long.txt", "short.txt"):
+            (tmp_path / "elsewhere" / name).write_text((tmp_path / name).read_text())
+        moved = [str(tmp_path / "elsewhere" / name) for name in ("long.txt", "short.txt")]
+        assert planned(mixed_config(tmp_path, {"sources": moved})).identity == same.identity
         others = [
             {"weights": ["0.7", "0.3"]},
             {"curriculum": ["0.5+0.5@1000"]},

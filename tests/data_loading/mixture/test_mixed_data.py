@@ -12,6 +12,10 @@ from conf import UserError
 from conf.schema import Dataset, Tokenizer
 from data_loading import MixedData, NotTokenized, StreamingMixture, open_train, prepare_run, train_windows
 from data_loading.mixture.data import names_of
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.texts import TextFile
+from data_loading.tokenizer import BytesTokenizer
 
 BYTES = Tokenizer(name="bytes")
 
@@ -63,9 +67,15 @@ def test_the_fingerprint_is_that_of_the_sources_in_their_order(here: Path) -> No
 
 
 def test_a_run_goes_on_with_the_sets_it_began_with(here: Path) -> None:
-    data = prepared(mix(["web", "code"]))
-    again = prepared(mix(["web", "code"]), tokenize=False, versions=data.describe()["sets"])
-    assert again.fingerprint == data.fingerprint
+    """More is appended to one of the sources since."""
+    tokenizer, grown = BytesTokenizer(), Path("Datasets/grown")
+    pretokenize(TextFile(Path("Datasets/code.txt")), tokenizer, grown, Options(shard_tokens=1000))
+    sources = mix(["web", "Datasets/grown"])
+    data = prepared(sources)
+    pretokenize(TextFile(Path("other.txt")), tokenizer, grown, Options(append=True))
+    assert prepared(sources).fingerprint != data.fingerprint
+    again = prepared(sources, versions=data.describe()["sets"])
+    assert (again.fingerprint, again.tokens("train")) == (data.fingerprint, data.tokens("train"))
 
 
 def test_each_source_with_a_problem_is_told_by_its_name(here: Path) -> None:

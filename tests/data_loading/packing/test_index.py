@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ def tokens(tmp_path: Path) -> TokenSet:
 
 
 def opened(tokens: TokenSet, seq_len: int = 64, *, check: bool = False) -> Packing:
-    return packing_of(tokens, [range(tokens.n_tokens)], seq_len, 1, None, check=check)
+    return packing_of(tokens, [range(tokens.n_tokens)], seq_len, 1, 6, check=check)
 
 
 def content(packing: Packing) -> tuple[bytes, bytes]:
@@ -71,8 +72,10 @@ def test_it_is_made_once_beside_the_tokens(tokens: TokenSet, caplog: pytest.LogC
         opened(tokens, 65),
         packing_of(tokens, [range(100)], 64, 1, None),
         packing_of(tokens, [range(tokens.n_tokens)], 64, 2, None),
+        *(opened(replace(tokens, documents=documents)) for documents in (tokens.documents[:-1], None)),
+        packing_of(replace(tokens, documents=None), [range(tokens.n_tokens)], 64, 1, 5),
     ]
-    assert len({packing.folder for packing in [made, *others]}) == 4
+    assert len({packing.folder for packing in [made, *others]}) == 7
 
 
 @contextmanager
@@ -299,3 +302,31 @@ def test_memory_does_not_grow_with_the_documents(tmp_path: Path) -> None:
     assert int(made) >= 4_000_000
     assert float(efficiency) > 0.99
     assert int(grown_kb) < 8000, "a list of the starts alone would be 24 MB more"
+
+
+UNMAPS = """
+import sys
+from pathlib import Path
+import numpy as np
+from data_loading.packing.index import packing_of
+from data_loading.token_set import TokenSet
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+path = Path(sys.argv[1], "lone.npy")
+lone = TokenSet(path, np.load(path, mmap_mode="r"), None, None, 100, "lone")
+packing_of(lone, [range(1 << 22)], 1024, 1, 1)
+before = peak()
+packing_of(lone, [range(1 << 26)], 1024, 1, 1)
+print(peak() - before)
+"""
+
+
+def test_pages_that_were_read_for_the_ends_of_documents_leave_rss(tmp_path: Path) -> None:
+    """128 MB of tokens are looked through."""
+    tokens = np.zeros(1 << 26, "<u2")
+    tokens[::300] = 1
+    np.save(tmp_path / "lone.npy", tokens)
+    done = subprocess.run(
+        [sys.executable, "-c", UNMAPS, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 30_000

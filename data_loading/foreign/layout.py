@@ -1,0 +1,92 @@
+"""What every kind of foreign file can say: that it is one, and where its tokens lie."""
+
+from __future__ import annotations
+
+import abc
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conf import AUTO, UserError
+from data_loading.foreign.runs import Runs
+from data_loading.values import Values
+
+DTYPES = ("uint16", "uint32", "int32", "int64")
+"""What a user may say of files that do not say it themselves."""
+_SELF_TOLD = ("uint8", "int8", "int16", "uint64")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is known beside the files.
+
+    dtype: auto, or of `DTYPES`. vocab_size: of the run's tokenizer, or None. is_checked: the files are as
+    they were when they were last opened with success.
+    """
+
+    dtype: str = AUTO
+    vocab_size: int | None = None
+    is_checked: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dtype not in (AUTO, *DTYPES, *_SELF_TOLD):
+            raise UserError(f"dtype {self.dtype!r}: choices are {', '.join((AUTO, *DTYPES))}")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Tokens of one split.
+
+    documents: starts, where the format keeps items apart. files: all that decide tokens and documents, in
+    order. vocab_size, tokenizer: as the files name them. told: how the dtype was decided, where it was.
+    """
+
+    tokens: Runs
+    documents: Values | None
+    files: tuple[Path, ...]
+    vocab_size: int | None = None
+    tokenizer: str | None = None
+    told: str | None = None
+
+
+class Kind(abc.ABC):
+    """One format. name: as messages call it."""
+
+    name: str
+
+    @abc.abstractmethod
+    def sign(self, path: Path) -> str | None:
+        """What in a file or folder shows that it is of this kind; None: nothing does. Reads a few bytes."""
+
+    @abc.abstractmethod
+    def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
+        """`all`, or `train` and `val`. Looks at indices and sizes, not at all tokens.
+
+        Raises:
+            UserError: it is of this kind, but damaged, or not to be read as it lies; says what mends it.
+        """
+
+    def damaged(self, path: Path, what: str) -> UserError:
+        return UserError(
+            f"{path} holds tokens as {self.name} has them, but {what}. Copy it again, or make it again with "
+            f"{self.name}"
+        )
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """A JSON object; None where there is none, or something else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def begins(path: Path, count: int) -> bytes:
+    """The first bytes of a file; none where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(count)
+    except OSError:
+        return b""

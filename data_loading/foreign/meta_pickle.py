@@ -1,0 +1,44 @@
+"""nanoGPT's meta.pkl, read without running anything that is in it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any, NoReturn
+
+from conf import UserError
+
+_MOST_BYTES = 64 << 20
+
+
+class _Plain(pickle.Unpickler):
+    """Numbers, texts, lists and dicts need no import; whatever does is refused."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, and nothing in it is run")
+
+
+def read_vocab_size(path: Path) -> int | None:
+    """`vocab_size` of a meta.pkl; None where there is no such file.
+
+    Raises:
+        UserError: it is damaged, or holds more than plain values.
+    """
+    mend = "Write it again with plain numbers and texts, or take it away"
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise UserError(f"{path} has {path.stat().st_size:,} bytes, which is no meta.pkl. {mend}")
+        with open(path, "rb") as file:
+            meta: Any = _Plain(file).load()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except UserError:
+        raise
+    except Exception as error:  # a damaged pickle may raise anything
+        raise UserError(f"{path} cannot be read: {error}. {mend}") from None
+    found = meta.get("vocab_size") if isinstance(meta, dict) else None
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise UserError(f"{path} says no vocab_size. {mend}")
+    return found

@@ -1,0 +1,95 @@
+"""Which format a path holds, by its content."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from conf import AUTO, UserError
+from data_loading.foreign.layout import Asked, Kind, Layout
+
+_VAL = ("val", "validation", "eval")
+
+
+@cache
+def _kinds() -> tuple[list[Kind], list[Kind]]:
+    """(those that content shows surely, those that are tried when none of these is there)."""
+    from data_loading.foreign.hugging_face import HuggingFace
+    from data_loading.foreign.litdata import LitData
+    from data_loading.foreign.llm_c import LlmC
+    from data_loading.foreign.megatron import Megatron
+    from data_loading.foreign.mosaic import Mosaic
+    from data_loading.foreign.mypt import MyPT
+    from data_loading.foreign.numpy_shards import NumpyShards, Templar
+    from data_loading.foreign.raw import NanoGPT, Raw
+
+    sure: list[Kind] = [LlmC(), Megatron(), MyPT(), LitData(), Mosaic(), HuggingFace(), Templar()]
+    return sure, [NanoGPT(), NumpyShards(), Raw()]
+
+
+def known_formats() -> list[str]:
+    """Their names."""
+    return [kind.name for kinds in _kinds() for kind in kinds]
+
+
+def kind_of(path: Path, dtype: str = AUTO) -> Kind | None:
+    """The one format that shows; None where none does. dtype: other than auto: the file may be raw ids.
+
+    Raises:
+        UserError: several do.
+    """
+    for kinds in _kinds():
+        signs = {kind: sign for kind in kinds if (sign := kind.sign(path)) is not None}
+        if len(signs) > 1:
+            told = ", and ".join(f"{sign} ({kind.name})" for kind, sign in signs.items())
+            raise UserError(
+                f"{path} holds {told}: it is not clear which is meant. Put each into its own folder"
+            )
+        if signs:
+            return next(iter(signs))
+    if dtype != AUTO and path.is_file():
+        return _kinds()[1][-1]
+    return None
+
+
+def is_foreign(path: Path, dtype: str = AUTO) -> bool:
+    """Whether something here knows the format of this path, or of the folders train and val in it."""
+    return kind_of(path, dtype) is not None or bool(_folders(path))
+
+
+def open_layouts(path: Path, asked: Asked) -> dict[str, tuple[Kind, Layout]]:
+    """`all`, or `train` and `val`, each with the format it is of.
+
+    Raises:
+        UserError: none is known, or what is there is damaged.
+    """
+    kind = kind_of(path, asked.dtype)
+    if kind is not None:
+        return {split: (kind, layout) for split, layout in kind.open(path, asked).items()}
+    folders = _folders(path)
+    if not folders:
+        raise UserError(f"{path} holds no tokens in a format that is known here (docs/data.md lists them)")
+    found = {}
+    for split, folder in folders.items():
+        inner = kind_of(folder)
+        assert inner is not None
+        parts = inner.open(folder, asked)
+        if set(parts) != {"all"}:
+            raise UserError(f"{folder} holds {' and '.join(parts)} itself. Give it as dataset.path")
+        found[split] = (inner, parts["all"])
+    return found
+
+
+def _folders(path: Path) -> dict[str, Path]:
+    """Folders train and val (or validation, eval) of a folder, each of a known format; `all`: only train.
+
+    A test part is left alone.
+    """
+    there = {
+        name: path / name
+        for name in ("train", *_VAL)
+        if (path / name).is_dir() and kind_of(path / name) is not None
+    }
+    if "train" not in there or len(there) > 2:
+        return {}
+    return dict(zip(("train", "val") if len(there) == 2 else ("all",), there.values(), strict=True))
