@@ -56,8 +56,11 @@ class RotatingReader(Reader):
         first = self.extents.first
         if len(starts) and (starts.min() < 0 or starts.max() + width > self.extents.tokens):
             raise IndexError(f"tokens {starts.min()} to {starts.max() + width} of {self.extents.tokens:,}")
-        found = np.empty((len(starts), width), self.extents.dtype)
         shards = np.searchsorted(first, starts, side="right") - 1
+        if len(starts) and shards.min() == (shard := int(shards.max())):
+            goes_on = int(starts.max()) + width > first[shard + 1]
+            return self._opened(shard, goes_on).gather(starts - first[shard], width)
+        found = np.empty((len(starts), width), self.extents.dtype)
         for shard in self._in_order(shards):
             here = shards == shard
             goes_on = bool((starts[here] + width > first[shard + 1]).any())

@@ -297,6 +297,7 @@ def test_two_processes_fetch_each_shard_once(
     opened()
     both = [reading(root, tmp_path / "cache") for _ in range(2)]
     told = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
     assert told[0][0] == told[1][0]
     asked = [(r.path, r.range) for r in proxy.gets(".npy") if r.range not in FIRST_BLOCK]
     assert len(asked) > 40
