@@ -228,7 +228,7 @@ def windows_of_one_kind(config: Config) -> list[Problem]:
             problems.append(
                 Problem(f"dataset.{name}", f"dataset.windows={dataset.windows} has its own. Take it away")
             )
-    if dataset.windows == "streams" and dataset.order == "shuffled_blocks":
+    if dataset.windows == "streams" and dataset.order in ("shuffled_blocks", "shuffled_shards"):
         problems.append(Problem("dataset.order", "dataset.windows=streams is read in rows. Take it away"))
     return problems
 

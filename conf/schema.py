@@ -154,11 +154,18 @@ class Dataset:
     shift: int = key(1, "tokens from an input to its label", at_least=1, as_before=1)
     order: str = key(
         "shuffled",
-        "of the windows of an epoch; shuffled_blocks: of block_windows neighbours, read in one place",
-        choices=("shuffled", "sequential", "shuffled_blocks"),
+        "of the windows of an epoch; shuffled_blocks: of block_windows neighbours; shuffled_shards: by files",
+        choices=("shuffled", "sequential", "shuffled_blocks", "shuffled_shards"),
         as_before="shuffled",
     )
     block_windows: int = key(256, "windows in a block of order=shuffled_blocks", at_least=1, as_before=256)
+    shard_windows: int | None = key(
+        None,
+        "order=shuffled_shards: windows of a file before the next; null: all it has",
+        kind="count",
+        at_least=1,
+        as_before=None,
+    )
     reader: str = key(AUTO, "how tokens are read", choices=(AUTO, "mmap", "pread", "memory"), as_before=AUTO)
     max_resident: int | None = key(
         None, "of RSS that reader=mmap may add; null: no bound", kind="size", at_least=1, as_before=None
@@ -180,6 +187,19 @@ class Dataset:
     )
     materialize_tokens: int | None = key(
         None, "how many of it; null: all", kind="count", at_least=1, as_before=None
+    )
+    cache: str | None = key(
+        None,
+        "folder for what is fetched from s3://, r2://, https://; null: ~/.cache/highwater",
+        kind="path",
+        as_before=None,
+    )
+    disk_budget: int | None = key(
+        None, "of dataset.cache; null: all that was fetched is kept", kind="size", at_least=1, as_before=None
+    )
+    download_workers: int = key(8, "requests at a time to a store", at_least=1, as_before=8)
+    part_size: int = key(
+        8 << 20, "bytes of a request to a store", kind="size", at_least=1024, as_before=8 << 20
     )
     ranks: str = key(
         "distinct",

@@ -1,4 +1,4 @@
-"""`python -m data_loading COMMAND`: what there is, what is in it, and how fast it is read."""
+"""`python -m data_loading COMMAND`: what there is, what is in it, how fast it is read, copies of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 from conf import UserError
 
-COMMANDS = ("list", "show", "materialize", "bench")
+COMMANDS = ("list", "show", "materialize", "bench", "mirror")
 """Each is a module data_loading/NAME_command.py with `add_parser(subparsers)` and `run(arguments) -> int`."""
 
 

@@ -100,7 +100,15 @@ class BatchOptions:
         return windows
 
     def batches(
-        self, data: Data, split: str, order: str, seed: int, block_windows: int, *, check: bool = False
+        self,
+        data: Data,
+        split: str,
+        order: str,
+        seed: int,
+        block_windows: int,
+        *,
+        shard_windows: int | None = None,
+        check: bool = False,
     ) -> Batches:
         """check: as packing_of.
 
@@ -114,10 +122,11 @@ class BatchOptions:
             return Packed(packing, ordered, _pad_id(token_set, data.eot_id))
         windows = self.windows(ranges)
         if self.kind == "streams":
-            if order == "shuffled_blocks":
-                raise UserError("windows=streams are read in rows. Take order=shuffled_blocks away")
+            if order in ("shuffled_blocks", "shuffled_shards"):
+                raise UserError(f"windows=streams are read in rows. Take order={order} away")
             return Streams(windows, self.step_windows or 1)
-        ordered = order_of(order, len(windows), seed, block_windows)
+        borders = windows.before(np.array(token_set.file_borders))
+        ordered = order_of(order, len(windows), seed, block_windows, borders, shard_windows)
         if self.kind == "shifted":
             return Shifted(windows, ordered, self.step_windows or 1, seed)
         if self.documents == "masked":

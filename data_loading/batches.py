@@ -16,7 +16,7 @@ from __future__ import annotations
 import abc
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -254,6 +254,9 @@ class Rows(Sequential):
         self.rows, self._steps = rows, n // rows
 
     name = "in rows"
+
+    def coming(self, position: int, epoch: int) -> Iterator[range]:
+        yield range(self.n)
 
     @property
     def length(self) -> int:

@@ -28,6 +28,8 @@ from data_loading.pretokenizer.job import command_for, pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.stdlib_source import StdlibSource, default_name
+from data_loading.remote.address import is_remote
+from data_loading.remote.for_run import open_for_run
 from data_loading.set_files import SetFiles
 from data_loading.splits import Share, Splits, hold_out, other_ranges, split_set, tokens_of
 from data_loading.token_set import TokenSet, open_token_set
@@ -163,6 +165,10 @@ def prepare_data(
         dataset = found
     loaded, has_uri = None, dataset.path is not None and scheme_of(dataset.path) is not None
     foreign = (None, None) if has_uri and dataset.dtype == AUTO else foreign_paths(dataset)
+    if dataset.path is not None and is_remote(dataset.path):
+        fetched, spoken = open_for_run(dataset, tokenizer)
+        val = fetched[1] if len(fetched) > 1 else None
+        return split_data(fetched[0], val, spoken or ids_of(fetched), *shares(dataset))
     if tokenizer.name != IDS and (has_uri or any(foreign)):
         loaded = load_tokenizer(tokenizer)
     known = loaded.vocab_size if loaded else None

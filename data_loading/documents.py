@@ -6,7 +6,7 @@ import numpy as np
 
 from conf import UserError
 from data_loading.tokens import Tokens
-from data_loading.values import Values, search, take
+from data_loading.values import search, take
 
 
 def check_documents(tokens: Tokens, eot_id: int | None) -> None:
@@ -24,8 +24,7 @@ class DocumentStarts:
     def __init__(self, token_set: Tokens, eot_id: int | None) -> None:
         """Raises UserError: neither says where documents begin."""
         check_documents(token_set, eot_id)
-        self._starts: Values | None = token_set.documents
-        self._eot_id = eot_id
+        self._tokens, self._eot_id = token_set, eot_id  # the starts themselves would be pickled whole
 
     def marks(self, starts: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """`rows.shape` of bool: tokens with which a document begins; the first of a row always does.
@@ -34,13 +33,14 @@ class DocumentStarts:
         """
         marks = np.zeros(rows.shape, bool)
         marks[:, 0] = True
-        if self._starts is None:
+        documents = self._tokens.documents
+        if documents is None:
             marks[:, 1:] |= rows[:, :-1] == self._eot_id
             return marks
         width = rows.shape[1]
-        first, last = search(self._starts, starts), search(self._starts, starts + width)
+        first, last = search(documents, starts), search(documents, starts + width)
         counts = last - first
         row = np.repeat(np.arange(len(starts)), counts)
         place = np.arange(counts.sum()) + np.repeat(first - (np.cumsum(counts) - counts), counts)
-        marks[row, take(self._starts, place).astype(np.int64) - starts[row]] = True
+        marks[row, take(documents, place).astype(np.int64) - starts[row]] = True
         return marks

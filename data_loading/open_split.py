@@ -46,6 +46,7 @@ def open_train_of(
         seed,
         order=dataset.order,
         block_windows=dataset.block_windows,
+        shard_windows=dataset.shard_windows,
         windows=dataset.windows,
         stride=dataset.stride,
         shift=dataset.shift,

@@ -12,6 +12,10 @@ from data_loading.tokens import Tokens
 SCHEMES: dict[str, str] = {
     "hf": "data_loading.open_hub",
     "synthetic": "data_loading.synthetic.synthetic_set",
+    "s3": "data_loading.remote.remote_set",
+    "r2": "data_loading.remote.remote_set",
+    "https": "data_loading.remote.remote_set",
+    "http": "data_loading.remote.remote_set",
 }
 """Scheme of a URI to the module that opens such: `open_uri(uri, vocab_size) -> Tokens`."""
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):")

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import abc
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 
 from conf import UserError
 from data_loading.order import Permutation
 
-ORDERS = ("shuffled", "sequential", "shuffled_blocks")
+ORDERS = ("shuffled", "sequential", "shuffled_blocks", "shuffled_shards")
 DEFAULT_BLOCK_WINDOWS = 256
 _AHEAD = 1 << 14
 """Positions whose windows are computed at once: 128 KB, and the fastest size."""
@@ -44,6 +45,12 @@ class Order(abc.ABC):
         """Windows at the positions start to stop."""
         return self.at(np.arange(start, stop), epoch)
 
+    def coming(self, position: int, epoch: int) -> Iterator[range]:
+        """Ranges of windows, one after the other, in which those from this position to the end of the epoch
+        lie; one of all windows where they come from everywhere.
+        """
+        yield range(self.n)
+
 
 class Sequential(Order):
     """As they lie, in every epoch."""
@@ -52,6 +59,9 @@ class Sequential(Order):
 
     def at(self, positions: np.ndarray, epoch: int) -> np.ndarray:
         return positions
+
+    def coming(self, position: int, epoch: int) -> Iterator[range]:
+        yield range(position, self.n)
 
 
 class Shuffled(Order):
@@ -128,17 +138,92 @@ class ShuffledBlocks(Shuffled):
         return windows
 
 
+class ShuffledShards(Shuffled):
+    """The windows of one file after those of another: files in a shuffled order, windows within each as well.
+
+    For sets of which only a few files lie here at a time. borders: `(files + 1,)` int64: number of the first
+    window that begins in each file, and of all. serve: windows that a file gives before the next takes its
+    place; what is left of it comes in a later round over the files. None: all that it has.
+    """
+
+    def __init__(self, n: int, seed: int, borders: np.ndarray, serve: int | None = None) -> None:
+        if serve is not None and serve < 1:
+            raise UserError(f"{serve} windows of a shard: expected at least 1")
+        super().__init__(n, seed)
+        self._borders = np.asarray(borders, np.int64)
+        self._counts = np.diff(self._borders)
+        self._serve = serve or int(self._counts.max(initial=1))
+        self._turns: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+
+    @property
+    def name(self) -> str:
+        cut = hashlib.sha256(self._borders.astype("<i8").tobytes()).hexdigest()[:8]
+        serve = f", {self._serve} at a time" if self._serve < self._counts.max(initial=1) else ""
+        return f"shuffled_shards {cut}{serve}, seed {self._seed}"
+
+    def turns(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(file, first of its windows in its own order, first position) of each turn of a file, int64; the
+        positions have one more, the number of all.
+        """
+        if epoch not in self._turns:
+            if len(self._turns) > 1:
+                del self._turns[next(iter(self._turns))]
+            files, inside = [], []
+            for number in range(-(-int(self._counts.max(initial=0)) // self._serve)):
+                left = np.flatnonzero(self._counts > number * self._serve)
+                key = _hashed(self._seed, epoch, 1 << 62)
+                files.append(left[Permutation(len(left), key, number)(np.arange(len(left)))])
+                inside.append(np.full(len(left), number * self._serve))
+            file, first = np.concatenate(files), np.concatenate(inside)
+            served = np.minimum(self._counts[file] - first, self._serve)
+            self._turns[epoch] = file, first, np.cumsum([0, *served])
+        return self._turns[epoch]
+
+    def at(self, positions: np.ndarray, epoch: int) -> np.ndarray:
+        files, inside, first = self.turns(epoch)
+        turns = np.searchsorted(first, positions, side="right") - 1
+        windows = np.empty(len(positions), np.int64)
+        for turn in np.unique(turns):
+            here, file = turns == turn, int(files[turn])
+            among = positions[here] - first[turn] + inside[turn]
+            tweaks = np.full(len(among), file * _ODD % 2**32, np.uint32)
+            shuffled = Permutation(int(self._counts[file]), self._seed, epoch)(among, tweaks)
+            windows[here] = self._borders[file] + shuffled
+        return windows
+
+    def coming(self, position: int, epoch: int) -> Iterator[range]:
+        files, _, first = self.turns(epoch)
+        for file in files[int(np.searchsorted(first, position, side="right")) - 1 :]:
+            yield range(int(self._borders[file]), int(self._borders[file + 1]))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "_turns": {}}
+
+
 def _hashed(seed: int, epoch: int, below: int) -> int:
     digest = hashlib.sha256(f"{seed} {epoch} slot".encode()).digest()
     return int.from_bytes(digest[:8], "little") % below
 
 
-def order_of(name: str, n: int, seed: int, block_windows: int = DEFAULT_BLOCK_WINDOWS) -> Order:
-    """The order of this name. Raises UserError for another, with the choices."""
+def order_of(
+    name: str,
+    n: int,
+    seed: int,
+    block_windows: int = DEFAULT_BLOCK_WINDOWS,
+    borders: np.ndarray | None = None,
+    shard_windows: int | None = None,
+) -> Order:
+    """The order of this name. borders, shard_windows: of `ShuffledShards`; None: one shard, all of it.
+
+    Raises:
+        UserError: there is no such order; tells the choices.
+    """
     if name == "shuffled":
         return Shuffled(n, seed)
     if name == "sequential":
         return Sequential(n)
     if name == "shuffled_blocks":
         return ShuffledBlocks(n, seed, block_windows)
+    if name == "shuffled_shards":
+        return ShuffledShards(n, seed, np.array([0, n]) if borders is None else borders, shard_windows)
     raise UserError(f"order {name!r}: choices are {', '.join(ORDERS)}")

@@ -20,9 +20,11 @@ from data_loading.hub_name import PREFIX as HUB
 from data_loading.orders import DEFAULT_BLOCK_WINDOWS
 from data_loading.packing.index import Packing
 from data_loading.readers.choose import ReaderOptions
+from data_loading.readers.plan import Plan
 from data_loading.shared_number import SharedNumber
 from data_loading.splits import Share
 from data_loading.tokens import Tokens
+from data_loading.windows import Windows
 
 if TYPE_CHECKING:
     import torch
@@ -65,6 +67,7 @@ class StreamingDataset:
         test: Share = 0,
         order: str = "shuffled",
         block_windows: int = DEFAULT_BLOCK_WINDOWS,
+        shard_windows: int | None = None,
         windows: str = "plain",
         stride: int | None = None,
         shift: int = 1,
@@ -80,7 +83,8 @@ class StreamingDataset:
         which are split already. val, test: what is held out of a set, as a fraction (float) or in tokens
         (int); val: None: as the set was made, or a tenth.
 
-        order: shuffled, sequential, or shuffled_blocks of `block_windows` neighbouring windows. windows: the
+        order: shuffled, sequential, shuffled_blocks of `block_windows` neighbouring windows, or
+        shuffled_shards, one file after the other, of each `shard_windows` at a time (None: all). windows: the
         kind of batches (`batches`): plain; shifted or streams, which need step_windows, those of a step over
         all ranks and micro-batches. stride: tokens from one window to the next; None: seq_len. shift: how
         many tokens after its input a label stands. documents: across: windows go over their borders; masked:
@@ -107,7 +111,9 @@ class StreamingDataset:
         if options.count(data, split) == 0:
             raise UserError(too_short(data, split, options))
         check = verify == "blocks"
-        self._batches = options.batches(data, split, order, seed, block_windows, check=check)
+        self._batches = options.batches(
+            data, split, order, seed, block_windows, shard_windows=shard_windows, check=check
+        )
         borders = ",".join(f"{part.start}-{part.stop}" for part in ranges)
         made_of = [self._batches.windows.name, self._batches.order.name, self._batches.name]
         if ranks not in RANKS:
@@ -118,7 +124,9 @@ class StreamingDataset:
         self.fingerprint = ", ".join(
             [f"{data.fingerprint[:16]} {split} tokens {borders}", *filter(None, made_of)]
         )
-        self._reader_options = ReaderOptions(reader, order != "sequential", max_resident_bytes, verify)
+        cut = self._batches.windows if isinstance(self._batches.windows, Windows) else None
+        plan = Plan(tuple(ranges), cut, self._batches.order, split != "train")
+        self._reader_options = ReaderOptions(reader, order != "sequential", max_resident_bytes, verify, plan)
         self._open_reader()
 
     def _open_reader(self) -> None:
@@ -187,6 +195,8 @@ class StreamingDataset:
 
     def read_at(self, epoch: int, positions: Sequence[int] | np.ndarray) -> Batch:
         """The batch of these positions of an epoch; those of a range cost least."""
+        if len(positions):
+            self._reader.reached(epoch, int(positions[0]))
         return self._batches.read(self._reader, self.window_at(positions, epoch), epoch, positions)
 
     def will_need(self, epoch: int, start: int, stop: int) -> None:

@@ -17,7 +17,7 @@ from data_loading.checked import read_checked, write_checked
 from data_loading.content import verify_content
 from data_loading.npy import open_npy
 from data_loading.set_files import SetFiles, settle
-from data_loading.shards import Part, map_part, open_parts, parts_of
+from data_loading.shards import Part, Shards, map_part, open_parts, parts_of
 from data_loading.tokens import Tokens
 from data_loading.values import Values
 
@@ -118,6 +118,10 @@ class TokenSet(Tokens):
         return [(source["tokens"], source["documents"]) for source in sources]
 
     @property
+    def file_borders(self) -> list[int]:
+        return self.tokens.first.tolist() if isinstance(self.tokens, Shards) else super().file_borders
+
+    @property
     def checksums(self) -> tuple[list[Part], int]:
         if self.manifest is None:
             return super().checksums
@@ -150,29 +154,36 @@ def read_manifest(path: Path, version: str | None = None) -> dict[str, Any] | No
     """
     manifest_path = SetFiles(path, version).manifest
     try:
-        manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
+        data = manifest_path.read_bytes()
     except FileNotFoundError:
         return None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{manifest_path} is no whole manifest ({error}). Tokenize again with --overwrite"
-        ) from None
     except OSError as error:
         raise UserError(f"{manifest_path} cannot be read: {error.strerror}") from error
+    return parse_manifest(data, str(manifest_path), is_folder=SetFiles(path).is_folder)
+
+
+def parse_manifest(data: bytes, name: str, *, is_folder: bool) -> dict[str, Any]:
+    """The manifest in these bytes. name: where they are from. is_folder: of a set in shards.
+
+    Raises:
+        UserError: it is none, damaged, or of a version that this program does not know.
+    """
+    try:
+        manifest = json.loads(data.decode("utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{name} is no whole manifest ({error}). Tokenize again with --overwrite") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise UserError(f"{manifest_path} is no manifest of a token set. Tokenize again with --overwrite")
+        raise UserError(f"{name} is no manifest of a token set. Tokenize again with --overwrite")
     version = manifest.get("version")
     if isinstance(version, int) and version > SHARDS_VERSION:
         raise LaterVersion(
-            f"{manifest_path} is of version {version}, this program reads up to "
+            f"{name} is of version {version}, this program reads up to "
             f"{SHARDS_VERSION}. Update it, or tokenize again with --overwrite"
         )
-    layout = _SHARDS_SHAPE if SetFiles(path).is_folder else _ONE_FILE_SHAPE
+    layout = _SHARDS_SHAPE if is_folder else _ONE_FILE_SHAPE
     wrong = _first_difference(manifest, {**_SHAPE, **layout}, "") or _contradiction(manifest)
     if wrong is not None:
-        raise UserError(
-            f"{manifest_path} is damaged: {wrong}. Copy it again, or tokenize again with --overwrite"
-        )
+        raise UserError(f"{name} is damaged: {wrong}. Copy it again, or tokenize again with --overwrite")
     return manifest
 
 

@@ -65,6 +65,11 @@ class Tokens(abc.ABC):
         return []
 
     @property
+    def file_borders(self) -> list[int]:
+        """The first token of each file that they lie in, and the number of all."""
+        return [0, self.n_tokens]
+
+    @property
     def checksums(self) -> tuple[list[Part], int]:
         """The token files with the checksums of their blocks, and bytes of a block.
 

@@ -66,3 +66,11 @@ class Windows:
         parts = np.searchsorted(self._first, windows, side="right") - 1
         starts: np.ndarray = (windows - self._first[parts]) * self.stride + self._start[parts]
         return starts
+
+    def before(self, tokens: np.ndarray) -> np.ndarray:
+        """How many windows begin before each of these tokens (int64), int64."""
+        counts = np.diff(self._first)
+        found = np.zeros(len(tokens), np.int64)
+        for start, count in zip(self._start.tolist(), counts.tolist(), strict=True):
+            found += np.clip(-(-(tokens - start) // self.stride), 0, count)
+        return found

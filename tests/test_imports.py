@@ -26,7 +26,7 @@ MAY_IMPORT["pretokenize_dataset"] = {*MAY_IMPORT["core"], "core", "slurm", "anal
 
 LOADED_WHERE_NEEDED = {
     "torch", "transformers", "tokenizers", "fastokens", "splintr", "tiktoken", "datasets", "matplotlib",
-    "hydra", "submitit", "rich",
+    "hydra", "submitit", "rich", "obstore",
 }  # fmt: skip
 FILES_OF_TORCH = {"models", "training/optimizers.py", "training/state.py"}
 """Where torch may be imported at the top: files that only a training process loads."""

@@ -14,6 +14,7 @@ from conf import AUTO, UserError
 from data_loading.readers.extents import Extents
 from data_loading.readers.in_memory import InMemoryReader
 from data_loading.readers.mapped import MappedReader
+from data_loading.readers.plan import Plan
 from data_loading.readers.positional import PositionalReader
 from data_loading.readers.reader import Reader
 from memory.kernel_files import read_long_file
@@ -34,13 +35,15 @@ class ReaderOptions:
 
     reader: mmap, pread, memory or auto. at_random: in an order that is not the file's.
     max_resident_bytes: what mmap may add to RSS; None: whatever the page cache holds. verify: set: checksums
-    were held when the set was opened; blocks: each block again before its first use in this process.
+    were held when the set was opened; blocks: each block again before its first use in this process. plan:
+    what is read, for tokens that are fetched before their use.
     """
 
     reader: str = AUTO
     at_random: bool = True
     max_resident_bytes: int | None = None
     verify: str = "set"
+    plan: Plan | None = None
 
     def __post_init__(self) -> None:
         if self.verify not in VERIFY:

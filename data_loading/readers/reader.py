@@ -112,6 +112,9 @@ class Reader(abc.ABC):
     def will_need(self, starts: np.ndarray, width: int) -> None:
         """Spans that are read soon: the kernel may begin to read them from disk."""
 
+    def reached(self, epoch: int, position: int) -> None:  # noqa: B027  most have nothing to do
+        """The stream stands there; for readers that fetch what comes next."""
+
     def _places(self, starts: np.ndarray) -> Iterator[tuple[int, int]]:
         """(buffer, byte offset) at which each span begins."""
         extents = self.extents

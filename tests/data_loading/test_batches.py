@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,12 @@ from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.batches import proper_divisors
 from data_loading.data import split_data
+from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.shards import Shards
 from data_loading.token_set import TokenSet
+from data_loading.tokenizer import BytesTokenizer
 
 DIVIDED = st.sampled_from([(1, 1), (2, 1), (1, 2), (3, 2), (6, 1), (2, 3)])
 """(ranks, micro-batches) of a step of 6 windows."""
@@ -207,6 +212,16 @@ class TestMasked:
                     borders.append(row * seq_len + t)
         assert batch["cu_seqlens"].tolist() == [*borders, len(dataset) * seq_len]
         assert batch["cu_seqlens"].dtype == torch.int32
+
+    @pytest.mark.parametrize("kind", ["masked", "separate"])
+    def test_the_list_of_documents_goes_to_another_process_as_a_path(self, kind: str, tmp_path: Path) -> None:
+        (tmp_path / "x.jsonl").write_text("\n".join('{"text": "some words"}' for _ in range(3000)))
+        source = open_inputs([str(tmp_path / "x.jsonl")], InputOptions())
+        pretokenize(source, BytesTokenizer(), tmp_path / "x.npy", Options(workers=0))
+        dataset = StreamingDataset(tmp_path / "x.npy", seq_len=16, documents=kind)
+        sent = pickle.dumps(dataset)
+        assert len(sent) < 8 * 3000 / 2
+        assert torch.equal(pickle.loads(sent)[5]["labels"], dataset[5]["labels"])
 
     def test_a_set_that_tells_no_documents_is_refused(self, tmp_path: Path) -> None:
         data = split_data(documents_set(tmp_path, [50, 60], listed=False), None, None, 1)

@@ -60,6 +60,50 @@ def test_blocks_and_what_is_in_them_are_mixed() -> None:
     assert abs(deviations(np.bincount(steps.ravel(), minlength=size)[1:])) < 5
 
 
+@settings(max_examples=100)
+@given(
+    counts=st.lists(st.integers(0, 90), min_size=1, max_size=12).filter(any),
+    serve=st.none() | st.integers(1, 100),
+    epoch=st.integers(0, 3),
+)
+def test_shards_are_read_one_after_the_other(counts: list[int], serve: int | None, epoch: int) -> None:
+    borders = np.cumsum([0, *counts])
+    n = int(borders[-1])
+    order = order_of("shuffled_shards", n, 7, borders=borders, shard_windows=serve)
+    windows = order.span(0, n, epoch)
+    assert sorted(windows.tolist()) == list(range(n))
+    shards = np.searchsorted(borders, windows, side="right") - 1
+    turns = np.split(shards, np.flatnonzero(np.diff(shards)) + 1)
+    most = sum(-(-count // serve) if serve else count > 0 for count in counts)
+    assert len(turns) <= most
+    at = n // 2
+    coming = list(order.coming(at, epoch))
+    inside = [[i for i, some in enumerate(coming) if window in some] for window in windows[at:].tolist()]
+    assert all(inside)
+
+
+def test_shards_and_what_is_in_them_are_mixed() -> None:
+    n, files, epochs = 16 * 40, 16, 3000
+    order = order_of("shuffled_shards", n, 1, borders=np.arange(0, n + 1, 40))
+    places = np.stack([order.at(np.arange(n), epoch) for epoch in range(epochs)])
+    assert abs(deviations(np.bincount(places[:, 0] // 40, minlength=files))) < 5, "which file comes first"
+    assert abs(deviations(np.bincount(places[:, 0] % 40, minlength=40))) < 5, "which window of it"
+    after = (places[:, 40] // 40 - places[:, 0] // 40) % files
+    assert abs(deviations(np.bincount(after, minlength=files)[1:])) < 5, "which file comes second"
+    inner = {tuple(places[0][i * 40 : (i + 1) * 40] % 40) for i in range(files)}
+    assert len(inner) == files, "no two files share an order"
+
+
+def test_another_cut_into_files_is_another_order() -> None:
+    one, other = (
+        order_of("shuffled_shards", 9, 0, borders=np.array(borders)) for borders in ([0, 4, 9], [0, 5, 9])
+    )
+    assert one.name != other.name
+    assert one.name != order_of("shuffled_shards", 9, 0, borders=np.array([0, 4, 9]), shard_windows=2).name
+    with pytest.raises(UserError, match="0 windows of a shard"):
+        order_of("shuffled_shards", 9, 0, shard_windows=0)
+
+
 def test_names_tell_orders_apart() -> None:
     names = {order_of(*made).name for made in (
         ("shuffled", 9, 0), ("shuffled", 9, 1), ("sequential", 9, 0), ("sequential", 9, 1),

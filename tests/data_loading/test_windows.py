@@ -50,3 +50,16 @@ def test_what_is_not_held_out_is_trained_on(borders: list[int], n_tokens: int) -
     train = other_ranges(n_tokens, val)
     assert sorted(t for part in [*train, *val] for t in part) == list(range(n_tokens))
     assert all(len(part) for part in train)
+
+
+@given(
+    borders=st.lists(st.integers(0, 300), min_size=2, max_size=6, unique=True),
+    seq_len=st.integers(1, 20),
+    stride=st.none() | st.integers(1, 30),
+    token=st.integers(-5, 320),
+)
+def test_windows_before_a_token(borders: list[int], seq_len: int, stride: int | None, token: int) -> None:
+    ends = sorted(borders)[: len(borders) // 2 * 2]
+    windows = Windows([range(a, b) for a, b in zip(ends[::2], ends[1::2], strict=True)], seq_len, stride)
+    starts = windows.starts(np.arange(len(windows)))
+    assert windows.before(np.array([token])).tolist() == [int((starts < token).sum())]

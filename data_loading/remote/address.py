@@ -1,0 +1,81 @@
+"""Where a token set lies: the folder that holds it, and what it is called there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from conf import UserError
+from data_loading.remote.credentials import R2_BUCKET, R2_PATH
+from data_loading.set_files import SetFiles
+
+SCHEMES = ("s3", "r2", "https", "http")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Address:
+    """scheme: empty for a folder on a disk. root: bucket, host with port, or that folder. path: of the folder
+    below the root that holds the set. files: of the set, relative to that folder.
+    """
+
+    scheme: str
+    root: str
+    path: str
+    files: SetFiles
+
+    @property
+    def uri(self) -> str:
+        """Of the set, without anything secret."""
+        if not self.scheme:
+            return str(Path(self.root) / self.files.tokens)
+        return f"{self.scheme}://" + "/".join(filter(None, [self.root, self.path, _name(self.files)]))
+
+    def of(self, name: str) -> str:
+        """Of a file beside the set's, for messages."""
+        if not self.scheme:
+            return str(Path(self.root) / name)
+        return f"{self.scheme}://" + "/".join(filter(None, [self.root, self.path, name]))
+
+
+def is_remote(source: str) -> bool:
+    """Whether this names a set in a store or on a server, by its scheme."""
+    return source.partition("://")[0] in SCHEMES and "://" in source
+
+
+def parse(source: str, environ: Mapping[str, str] = os.environ) -> Address:
+    """The address of a set: s3://BUCKET/PATH, r2://BUCKET/PATH, r2:// (all from the environment),
+    https://HOST/PATH, or a path on a disk; PATH is a folder of shards, or ends in .npy.
+
+    Raises:
+        UserError: no such scheme, no bucket, or a part that does not belong there.
+    """
+    if not is_remote(source):
+        if "://" in source:
+            raise UserError(f"{source}: choices are s3://, r2://, https:// and a path on a disk")
+        path = Path(source).expanduser()
+        return Address("", str(path.parent), "", SetFiles(Path(path.name)))
+    parts = urlsplit(source)
+    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    if "@" in parts.netloc:
+        raise UserError(f"{shown}: a name or key before the host would be written into run.json. Take it out")
+    if parts.query or parts.fragment:
+        raise UserError(f"{shown}: what stands behind ? or # is not used. Give the address without it")
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        raise UserError(f"{shown}: http:// is for this machine alone (127.0.0.1). Give https://")
+    bucket, path_below = parts.netloc, parts.path.strip("/")
+    if parts.scheme == "r2":
+        bucket = bucket or environ.get(R2_BUCKET, "")
+        path_below = path_below or environ.get(R2_PATH, "").strip("/")
+    if not bucket:
+        more = f", or set {R2_BUCKET}" if parts.scheme == "r2" else ""
+        raise UserError(f"{shown}: a bucket or host is missing. Give {parts.scheme}://NAME/PATH{more}")
+    folder, _, name = unquote(path_below).rpartition("/")
+    return Address(parts.scheme, bucket, folder, SetFiles(Path(name or ".")))
+
+
+def _name(files: SetFiles) -> str:
+    return "" if files.tokens == Path() else files.tokens.as_posix()

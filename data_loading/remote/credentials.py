@@ -1,0 +1,61 @@
+"""Keys of stores, from the environment, and how they are kept out of every line that is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from conf import UserError
+
+R2_ACCOUNT, R2_BUCKET = "R2_DATASET_ACCOUNT_ID", "R2_DATASET_BUCKET_NAME"
+R2_KEY, R2_SECRET = "R2_DATASET_READ_ACCESS_KEY_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY"
+R2_ENDPOINT = "R2_DATASET_ENDPOINT_URL"
+R2_PATH = "DATASET_BINS_PATH"
+_SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", R2_ACCOUNT, R2_KEY, R2_SECRET)
+_SHORTEST = 4
+"""Of a value that is looked for in texts: a shorter one would be found in words."""
+
+S3_VARIABLES = (
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_SKIP_SIGNATURE=true for a public bucket), AWS_REGION, "
+    "and AWS_ENDPOINT_URL for a store that is not Amazon's"
+)
+R2_VARIABLES = f"{R2_ACCOUNT}, {R2_KEY} and {R2_SECRET} ({R2_ENDPOINT} for an endpoint of a jurisdiction)"
+
+
+def s3_options(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """What obstore's S3Store is given besides what it takes from the usual AWS names itself."""
+    endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
+    options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+    if not any(name in environ for name in ("AWS_REGION", "AWS_DEFAULT_REGION")):
+        options["region"] = "us-east-1"  # what Amazon's own tools take
+    return options
+
+
+def r2_options(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """What obstore's S3Store is given for Cloudflare R2.
+
+    Raises:
+        UserError: variables are missing; names them.
+    """
+    needed = (R2_KEY, R2_SECRET) if environ.get(R2_ENDPOINT) else (R2_ACCOUNT, R2_KEY, R2_SECRET)
+    missing = [name for name in needed if not environ.get(name)]
+    if missing:
+        raise UserError(f"r2:// needs {', '.join(missing)} in the environment. Set them, and try again")
+    endpoint = environ.get(R2_ENDPOINT) or f"https://{environ[R2_ACCOUNT]}.r2.cloudflarestorage.com"
+    return {
+        "endpoint": endpoint,
+        "region": "auto",
+        "access_key_id": environ[R2_KEY],
+        "secret_access_key": environ[R2_SECRET],
+        "virtual_hosted_style_request": False,
+    }
+
+
+def redacted(text: str, environ: Mapping[str, str] = os.environ) -> str:
+    """The text without the value of any variable that holds a key."""
+    for name in _SECRETS:
+        value = environ.get(name, "")
+        if len(value) >= _SHORTEST:
+            text = text.replace(value, f"${name}")
+    return text

@@ -1,0 +1,58 @@
+"""The sets in stores that a run's configuration names, and the tokenizer that goes with them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from conf import UserError, schema
+from data_loading.ids_tokenizer import IDS
+from data_loading.lookup import load_tokenizer
+from data_loading.remote.address import is_remote
+from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
+from data_loading.tokenizer import Tokenizer, TokenizerNotFound
+from data_loading.tokenizer_files import holds_tokenizer, read_tokenizer
+
+log = logging.getLogger("data_loading")
+
+
+def open_for_run(dataset: schema.Dataset, spec: schema.Tokenizer) -> tuple[list[RemoteSet], Tokenizer | None]:
+    """The set of train, and that of val where it is one of its own; and the tokenizer, None for ids alone.
+
+    Raises:
+        UserError: nothing there, or made with another tokenizer than the run's.
+    """
+    assert dataset.path is not None
+    if dataset.val_path is not None and not is_remote(dataset.val_path):
+        raise UserError(
+            f"dataset.val_path={dataset.val_path} is no address in a store, and dataset.path={dataset.path} "
+            "is one. Give both as addresses, or leave val_path out: then a part of the training tokens is "
+            "held out"
+        )
+    cache = Path(dataset.cache) if dataset.cache else None
+    options = RemoteOptions(cache, dataset.disk_budget, dataset.download_workers, dataset.part_size)
+    sets = [open_remote(uri, options) for uri in (dataset.path, dataset.val_path) if uri is not None]
+    if spec.name == IDS:
+        return sets, None
+    tokenizer = _tokenizer(spec, sets[0])
+    for one in sets:
+        there = one.manifest["tokenizer"]
+        if there["content_hash"] != tokenizer.content_hash:
+            raise UserError(
+                f"{one.name} was made with tokenizer {there['name']} (content {there['content_hash'][:12]}), "
+                f"this run asks for {tokenizer.name} (content {tokenizer.content_hash[:12]}). Ask for "
+                f"tokenizer=custom tokenizer.path={one.folder / 'tokenizer'}"
+            )
+    return sets, tokenizer
+
+
+def _tokenizer(spec: schema.Tokenizer, of: RemoteSet) -> Tokenizer:
+    """The configured one; where it is found nowhere, that of the set, if it has its name."""
+    try:
+        return load_tokenizer(spec)
+    except TokenizerNotFound:
+        copy, name = of.folder / "tokenizer", of.tokenizer_name
+        if spec.path is not None or name not in (spec.name, spec.repo) or not holds_tokenizer(copy):
+            raise
+        log.info("tokenizer %s: taken from %s, found nowhere else", name, of.name)
+        return read_tokenizer(copy, name)

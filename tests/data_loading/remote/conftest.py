@@ -1,0 +1,80 @@
+"""A real S3-speaking server on loopback, and sets in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_loading.pretokenizer import manifest, writer
+from data_loading.pretokenizer.job import pretokenize
+from data_loading.pretokenizer.options import Options
+from data_loading.pretokenizer.texts import TextFile
+from data_loading.tokenizer import BytesTokenizer
+
+KEY, SECRET = "AKIAVERYSECRETKEY", "a-secret-that-nobody-may-read"
+
+
+@pytest.fixture(scope="session")
+def s3_port() -> Iterator[int]:
+    moto = pytest.importorskip("moto.server")
+    logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield server.get_host_and_port()[1]
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client of an empty bucket `sets` there; the environment has its endpoint and keys."""
+    import boto3
+
+    url = f"http://127.0.0.1:{s3_port}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    client = boto3.client("s3", endpoint_url=url)
+    client.create_bucket(Bucket="sets")
+    yield client
+    for found in client.list_objects_v2(Bucket="sets").get("Contents", []):
+        client.delete_object(Bucket="sets", Key=found["Key"])
+    client.delete_bucket(Bucket="sets")
+
+
+def upload(bucket: Any, folder: Path, prefix: str) -> None:
+    """All files of a folder as objects."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            bucket.put_object(
+                Bucket="sets", Key=f"{prefix}/{path.relative_to(folder)}", Body=path.read_bytes()
+            )
+
+
+@pytest.fixture(scope="session")
+def make_set(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A set of about so many tokens, in shards or one file, with documents of 20 to 180 and checksums of each
+    `block_bytes`.
+    """
+
+    def make(tokens: int, shard_tokens: int | None = None, name: str = "c4", block_bytes: int = 4096) -> Path:
+        folder = tmp_path_factory.mktemp("set")
+        random = np.random.default_rng(tokens)
+        documents = []
+        while sum(map(len, documents)) < tokens:
+            documents.append(random.integers(97, 123, random.integers(20, 180), np.uint8).tobytes().decode())
+        (folder / "text.txt").write_text("\n---\n".join(documents))
+        path = folder / (name if shard_tokens else f"{name}.npy")
+        source = TextFile(folder / "text.txt", document_separator="---")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(writer, "CHECKSUM_BYTES", block_bytes)
+            patch.setattr(manifest, "CHECKSUM_BYTES", block_bytes)
+            pretokenize(source, BytesTokenizer(), path, Options(shard_tokens=shard_tokens, workers=1))
+        return path
+
+    return make

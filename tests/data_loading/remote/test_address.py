@@ -1,0 +1,75 @@
+"""Addresses of sets, and what may be told of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from conf import UserError
+from data_loading.opening import open_tokens
+from data_loading.remote.address import parse
+from data_loading.remote.credentials import r2_options, redacted, s3_options
+
+R2 = {"R2_DATASET_BUCKET_NAME": "mine", "DATASET_BINS_PATH": "/bins/c4/"}
+
+
+@pytest.mark.parametrize(
+    ("source", "uri", "manifest"),
+    [
+        ("s3://bucket/a/c4", "s3://bucket/a/c4", "c4/manifest.json"),
+        ("s3://bucket/a/c4/", "s3://bucket/a/c4", "c4/manifest.json"),
+        ("s3://bucket", "s3://bucket", "manifest.json"),
+        ("s3://bucket/a/x.npy", "s3://bucket/a/x.npy", "x.npy.json"),
+        ("r2://", "r2://mine/bins/c4", "c4/manifest.json"),
+        ("r2://other/set", "r2://other/set", "set/manifest.json"),
+        ("https://host:8443/a%20b/c4", "https://host:8443/a b/c4", "c4/manifest.json"),
+        ("http://127.0.0.1:9000/c4", "http://127.0.0.1:9000/c4", "c4/manifest.json"),
+        ("Datasets/c4", "Datasets/c4", "c4/manifest.json"),
+    ],
+)
+def test_what_an_address_says(source: str, uri: str, manifest: str) -> None:
+    found = parse(source, R2)
+    assert found.uri == uri
+    assert found.files.manifest.as_posix() == manifest
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("https://user:password@host/c4", "https://host/c4: a name or key before the host"),
+        ("https://host/c4?sig=password", "https://host/c4: what stands behind"),
+        ("http://host/c4", "http:// is for this machine alone"),
+        ("s3:///c4", "a bucket or host is missing"),
+        ("ftp://host/c4", "choices are s3://, r2://, https://"),
+    ],
+)
+def test_what_is_refused(source: str, told: str) -> None:
+    with pytest.raises(UserError) as refused:
+        parse(source, {})
+    assert told in str(refused.value)
+    assert "password" not in str(refused.value)
+
+
+def test_variables_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("R2_DATASET_ACCOUNT_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("R2_DATASET_READ_ACCESS_KEY_ID", "key-of-mine")
+    with pytest.raises(UserError) as refused:
+        open_tokens("r2://bucket/c4")
+    told = str(refused.value)
+    assert "R2_DATASET_ACCOUNT_ID, R2_DATASET_READ_SECRET_ACCESS_KEY" in told
+    assert "key-of-mine" not in told
+
+
+def test_where_requests_go() -> None:
+    keys = {"R2_DATASET_READ_ACCESS_KEY_ID": "k", "R2_DATASET_READ_SECRET_ACCESS_KEY": "s"}
+    options = r2_options({**keys, "R2_DATASET_ACCOUNT_ID": "abc"})
+    assert options["endpoint"] == "https://abc.r2.cloudflarestorage.com"
+    assert r2_options({**keys, "R2_DATASET_ENDPOINT_URL": "https://eu"})["endpoint"] == "https://eu"
+    assert s3_options({"AWS_ENDPOINT_URL": "https://e", "AWS_REGION": "x"}) == {"endpoint": "https://e"}
+    assert s3_options({}) == {"region": "us-east-1"}
+
+
+def test_keys_are_struck_out() -> None:
+    environ = {"AWS_SECRET_ACCESS_KEY": "abcdefgh", "R2_DATASET_ACCOUNT_ID": "0123456789"}
+    told = redacted("<Key>abcdefgh</Key> at https://0123456789.r2", environ)
+    assert told == "<Key>$AWS_SECRET_ACCESS_KEY</Key> at https://$R2_DATASET_ACCOUNT_ID.r2"

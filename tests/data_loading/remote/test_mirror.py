@@ -1,0 +1,233 @@
+"""`python -m data_loading mirror`: between disks, an S3-speaking server and a web server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_loading.__main__ import main
+from data_loading.token_set import open_token_set
+from tests.data_loading.remote.conftest import KEY, SECRET, upload
+from tests.data_loading.remote.faulty_proxy import FaultyProxy, Request
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "checked.json"
+    }
+
+
+@pytest.fixture(scope="session")
+def shards(make_set: Callable[..., Path]) -> Path:
+    return make_set(40_000, 9_000)
+
+
+def test_from_a_disk_to_a_store_and_back(
+    shards: Path, bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mirror", str(shards), "s3://sets/all/c4"]) == 0
+    keys = [found["Key"] for found in bucket.list_objects_v2(Bucket="sets")["Contents"]]
+    assert "all/c4/manifest.json" in keys
+    assert main(["mirror", "s3://sets/all/c4", str(tmp_path / "back")]) == 0
+    assert contents(tmp_path / "back") == contents(shards)
+    assert open_token_set(tmp_path / "back").fingerprint == open_token_set(shards).fingerprint
+    capsys.readouterr()
+    assert main(["mirror", str(shards), "s3://sets/all/c4"]) == 0
+    assert "s3://sets/all/c4 has the whole set" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_set_in_one_file(make_set: Callable[..., Path], bucket: Any, tmp_path: Path) -> None:
+    path = make_set(20_000)
+    assert main(["mirror", str(path), "s3://sets/one.npy"]) == 0
+    assert main(["mirror", "s3://sets/one.npy", str(tmp_path / "two.npy")]) == 0
+    assert (tmp_path / "two.npy").read_bytes() == path.read_bytes()
+    assert len(open_token_set(tmp_path / "two.npy").tokens) == len(open_token_set(path).tokens)
+
+
+def test_from_r2(
+    shards: Path, bucket: Any, s3_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(bucket, shards, "bins/c4")
+    for name, value in {
+        "R2_DATASET_ENDPOINT_URL": f"http://127.0.0.1:{s3_port}",
+        "R2_DATASET_READ_ACCESS_KEY_ID": KEY,
+        "R2_DATASET_READ_SECRET_ACCESS_KEY": SECRET,
+        "R2_DATASET_BUCKET_NAME": "sets",
+        "DATASET_BINS_PATH": "bins/c4",
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name)
+    assert main(["mirror", "r2://", str(tmp_path / "c4")]) == 0
+    assert contents(tmp_path / "c4") == contents(shards)
+
+
+def test_only_what_is_missing_or_wrong_is_copied_again(
+    shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "copy"
+    assert main(["mirror", str(shards), str(target)]) == 0
+    (target / "manifest.json").unlink()
+    (target / "shard_00001.npy").unlink()
+    data = bytearray((target / "shard_00002.npy").read_bytes())
+    data[5000] ^= 1
+    (target / "shard_00002.npy").write_bytes(data)
+    capsys.readouterr()
+    assert main(["mirror", str(shards), str(target), "--dry-run"]) == 0
+    assert "2 files" in capsys.readouterr().out
+    assert not (target / "shard_00001.npy").exists()
+    assert main(["mirror", str(shards), str(target)]) == 0
+    assert "2 files" in capsys.readouterr().out
+    assert contents(target) == contents(shards)
+
+
+def test_another_object_in_a_store_is_replaced(shards: Path, bucket: Any, tmp_path: Path) -> None:
+    """Of the same size: one that a copy of another set has left, and one from elsewhere."""
+    assert main(["mirror", str(shards), "s3://sets/c4"]) == 0
+    bucket.delete_object(Bucket="sets", Key="c4/manifest.json")
+    for number, marks in ((1, {"highwater-checksum": "another"}), (2, {})):
+        size = (shards / f"shard_0000{number}.npy").stat().st_size
+        key = f"c4/shard_0000{number}.npy"
+        bucket.put_object(Bucket="sets", Key=key, Body=b"x" * size, Metadata=marks)
+    assert main(["mirror", str(shards), "s3://sets/c4"]) == 0
+    for number in (1, 2):
+        found = bucket.get_object(Bucket="sets", Key=f"c4/shard_0000{number}.npy")["Body"].read()
+        assert found == (shards / f"shard_0000{number}.npy").read_bytes()
+
+
+def test_the_manifest_comes_last(shards: Path, bucket: Any, tmp_path: Path) -> None:
+    copied = tmp_path / "damaged"
+    shutil.copytree(shards, copied)
+    data = bytearray((copied / "shard_00003.npy").read_bytes())
+    data[6000] ^= 1
+    (copied / "shard_00003.npy").write_bytes(data)
+    assert main(["mirror", str(copied), "s3://sets/half"]) == 2
+    keys = [found["Key"] for found in bucket.list_objects_v2(Bucket="sets")["Contents"]]
+    assert "half/shard_00002.npy" in keys
+    assert "half/shard_00003.npy" not in keys
+    assert "half/manifest.json" not in keys
+    assert main(["mirror", "s3://sets/half", str(tmp_path / "none")]) == 2
+    assert not (tmp_path / "none").exists()
+
+
+def test_another_set_at_the_target_is_left_alone(
+    shards: Path, make_set: Callable[..., Path], bucket: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mirror", str(shards), "s3://sets/c4"]) == 0
+    before = bucket.get_object(Bucket="sets", Key="c4/manifest.json")["Body"].read()
+    assert main(["mirror", str(make_set(15_000, 9_000)), "s3://sets/c4"]) == 2
+    assert "holds another set already" in capsys.readouterr().err
+    assert bucket.get_object(Bucket="sets", Key="c4/manifest.json")["Body"].read() == before
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "500",
+        *(pytest.param(f, marks=pytest.mark.slow) for f in ("reset", "truncated", "short", "wrong", "slow")),
+    ],
+)
+def test_what_goes_wrong_once_is_fetched_again(
+    shards: Path, bucket: Any, s3_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    upload(bucket, shards, "c4")
+
+    def once(request: Request) -> str | None:
+        spoils = request.method == "GET" and "shard" in request.path and request.attempt == 1
+        return fault if spoils and "docs" not in request.path else None
+
+    with FaultyProxy(s3_port, once) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        assert main(["mirror", "s3://sets/c4", str(tmp_path / "c4"), "--part-size", "3000"]) == 0
+        assert proxy.gets("shard_00000.npy")
+    assert contents(tmp_path / "c4") == contents(shards)
+
+
+def test_damage_in_the_store_names_the_block(
+    shards: Path, bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upload(bucket, shards, "c4")
+    data = bytearray((shards / "shard_00001.npy").read_bytes())
+    data[128 + 4096 + 17] ^= 1
+    bucket.put_object(Bucket="sets", Key="c4/shard_00001.npy", Body=bytes(data))
+    assert main(["mirror", "s3://sets/c4", str(tmp_path / "c4")]) == 2
+    told = capsys.readouterr().err
+    assert "s3://sets/c4/shard_00001.npy: bytes 4,224 to 8,320 do not match the checksum" in told
+    assert not (tmp_path / "c4" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("how", ["vanished", "truncated"])
+def test_an_object_that_is_not_as_the_manifest_says(
+    shards: Path, bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    upload(bucket, shards, "c4")
+    key = "c4/shard_00002.npy"
+    if how == "vanished":
+        bucket.delete_object(Bucket="sets", Key=key)
+    else:
+        bucket.put_object(Bucket="sets", Key=key, Body=(shards / "shard_00002.npy").read_bytes()[:5000])
+    assert main(["mirror", "s3://sets/c4", str(tmp_path / "c4")]) == 2
+    expected = {"vanished": "there is no such object", "truncated": "has 5,000 bytes, its manifest says"}
+    assert f"s3://sets/{key}" in (told := capsys.readouterr().err)
+    assert expected[how] in told
+
+
+def test_an_unreachable_endpoint_is_told_in_seconds(
+    shards: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setattr("data_loading.remote.mirror.FIRST_PATIENCE_S", 1.0)
+    assert main(["mirror", "s3://sets/c4", str(tmp_path / "c4")]) == 2
+    told = capsys.readouterr().err
+    assert "s3://sets/c4/manifest.json: no whole answer" in told
+    assert "attempts in" in told
+    assert "AWS_ENDPOINT_URL" in told
+    assert KEY not in told
+    assert SECRET not in told
+
+
+@pytest.mark.slow
+def test_from_a_web_server(shards: Path, bucket: Any, s3_port: int, tmp_path: Path) -> None:
+    upload(bucket, shards, "c4")
+    bucket.put_bucket_acl(Bucket="sets", ACL="public-read")
+    for found in bucket.list_objects_v2(Bucket="sets")["Contents"]:
+        bucket.put_object_acl(Bucket="sets", Key=found["Key"], ACL="public-read")
+    assert main(["mirror", f"http://127.0.0.1:{s3_port}/sets/c4", str(tmp_path / "c4")]) == 0
+    assert contents(tmp_path / "c4") == contents(shards)
+
+
+@pytest.mark.slow
+def test_a_copy_that_was_killed_goes_on(
+    make_set: Callable[..., Path], bucket: Any, s3_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    root: Path,
+) -> None:  # fmt: skip
+    one = make_set(600_000, 500_000, block_bytes=200_000)
+    upload(bucket, one, "c4")
+    with FaultyProxy(s3_port, lambda request: "slow" if request.range else None) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        arguments = ["mirror", "s3://sets/c4", str(tmp_path / "c4"), "--part-size", "20000", "--workers", "2"]
+        command = [sys.executable, "-m", "data_loading", *arguments]
+        running = subprocess.Popen(command, cwd=root, env=os.environ)
+        journal = tmp_path / "c4" / ".shard_00000.npy.parts"
+        while not (journal.exists() and len(journal.read_text().splitlines()) > 10):
+            assert running.poll() is None
+        running.kill()
+        running.wait()
+        before = len(proxy.gets("shard_00000.npy"))
+        proxy.fault = lambda request: None
+        assert main(arguments) == 0
+        again = len(proxy.gets("shard_00000.npy")) - before
+    assert contents(tmp_path / "c4") == contents(one)
+    assert again <= 1_000_000 // 20_000 + 1 - 10

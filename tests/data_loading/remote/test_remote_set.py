@@ -1,0 +1,404 @@
+"""A set in a store reads as the same set lying here, whatever the store does, and never over its budget."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conf import UserError
+from data_loading import StreamingDataset
+from data_loading.remote.cache import Cache
+from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
+from tests.data_loading.remote.conftest import KEY, SECRET, upload
+from tests.data_loading.remote.faulty_proxy import FaultyProxy, Request
+
+Open = Callable[..., RemoteSet]
+SHARD_BYTES = 14_128
+
+
+@pytest.fixture(scope="session")
+def shards(make_set: Callable[..., Path]) -> Path:
+    """Nine of 7,000 tokens of two bytes, the last one shorter."""
+    return make_set(60_000, 7_000)
+
+
+@pytest.fixture
+def opened(bucket: Any, shards: Path, tmp_path: Path) -> Iterator[Open]:
+    upload(bucket, shards, "c4")
+    there: list[RemoteSet] = []
+
+    def open_(budget: int | None = None, **options: Any) -> RemoteSet:
+        there.append(open_remote("s3://sets/c4", RemoteOptions(tmp_path / "cache", budget, **options)))
+        return there[-1]
+
+    yield open_
+    for one in there:
+        one.close()
+
+
+@pytest.fixture
+def proxy(s3_port: int, bucket: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
+    with FaultyProxy(s3_port) as running:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
+        yield running
+
+
+def rows(dataset: StreamingDataset, epochs: int = 1, batch: int = 64, **options: Any) -> np.ndarray:
+    loader = dataset.loader(batch, **options)
+    return np.concatenate([b["input_ids"].numpy() for _ in range(epochs) for b in loader])
+
+
+def least(remote: RemoteSet) -> int:
+    """The smallest budget with which it is opened."""
+    with pytest.raises(UserError) as refused:
+        open_remote(remote.name, RemoteOptions(remote.options.cache, 10_000 + remote.small_bytes))
+    return int(str(refused.value).rpartition("=")[2].partition("K")[0]) * 1024
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"order": "sequential"},
+        {"order": "shuffled_shards", "shard_windows": 50},
+        *(
+            pytest.param(options, marks=pytest.mark.slow)
+            for options in (
+                {"order": "shuffled"},
+                {"order": "shuffled_shards", "stride": 7, "shift": 3},
+                {"order": "shuffled_shards", "documents": "masked"},
+                {"order": "shuffled", "documents": "separate"},
+                {"order": "shuffled_shards", "windows": "shifted", "step_windows": 64},
+                {"order": "sequential", "windows": "streams", "step_windows": 64},
+                {"order": "shuffled_shards", "split": "val"},
+            )
+        ),
+    ],
+)
+def test_the_stream_is_that_of_the_set_lying_here(
+    opened: Open, shards: Path, options: dict[str, Any]
+) -> None:
+    one = StreamingDataset(opened(), seq_len=32, **options)
+    other = StreamingDataset(shards, seq_len=32, **options)
+    assert one.fingerprint == other.fingerprint
+    for here, there in zip(one.loader(64), other.loader(64), strict=True):
+        assert here.keys() == there.keys()
+        assert all((here[name] == there[name]).all() for name in here)
+
+
+@pytest.mark.slow
+def test_windows_over_several_shards(make_set: Callable[..., Path], bucket: Any, tmp_path: Path) -> None:
+    """Shards that are shorter than a window."""
+    tiny = make_set(3_000, 300)
+    upload(bucket, tiny, "tiny")
+    remote = open_remote("s3://sets/tiny", RemoteOptions(tmp_path / "cache"))
+    try:
+        for order in ("sequential", "shuffled_shards"):
+            one = StreamingDataset(remote, seq_len=700, stride=100, order=order)
+            assert np.array_equal(
+                rows(one), rows(StreamingDataset(tiny, seq_len=700, stride=100, order=order))
+            )
+    finally:
+        remote.close()
+
+
+def test_the_budget_is_never_exceeded(opened: Open, shards: Path, tmp_path: Path) -> None:
+    budget = least(opened())
+    remote = opened(budget)
+    dataset = StreamingDataset(remote, seq_len=32, order="shuffled_shards")
+    cache, most, done = Cache(tmp_path / "cache", None), [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.02):
+            most[0] = max(most[0], cache.held_bytes())
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        found = rows(dataset, epochs=2)
+    finally:
+        done.set()
+        watching.join()
+    local = StreamingDataset(shards, seq_len=32, order="shuffled_shards")
+    assert np.array_equal(found, rows(local, epochs=2))
+    assert 2 * SHARD_BYTES < most[0] <= budget
+    assert budget < 9 * SHARD_BYTES  # or nothing had to go
+
+
+@pytest.mark.slow
+def test_without_a_budget_everything_is_kept(opened: Open, proxy: FaultyProxy) -> None:
+    dataset = StreamingDataset(opened(), seq_len=32, order="shuffled_shards")
+    once = rows(dataset)
+    count = len(proxy.requests)
+    rows(dataset)  # another epoch
+    assert len(proxy.requests) == count
+    assert len(once) == len(dataset)
+
+
+def test_a_budget_that_is_too_small_is_refused(opened: Open) -> None:
+    budget = least(opened())
+    with pytest.raises(UserError, match=rf"disk_budget={budget - 1024:,} bytes is too small .* 2 shards of"):
+        opened(budget - 1024)
+    with pytest.raises(UserError, match=r"Ask for dataset.order=shuffled_shards"):
+        StreamingDataset(opened(budget), seq_len=32, order="shuffled")
+    train = StreamingDataset(remote := opened(budget), seq_len=32, order="shuffled_shards")
+    with pytest.raises(UserError, match=r"for 2 shards of up to .* that stay \(val, test\)"):
+        StreamingDataset(remote, split="val", seq_len=32, order="sequential")
+    assert len(train)
+
+
+@pytest.mark.slow
+def test_val_stays(opened: Open, proxy: FaultyProxy) -> None:
+    """Not one request for it after its first reading, however many shards have come and gone."""
+    remote = opened(least(opened()) + 24_000)
+    train = StreamingDataset(remote, seq_len=32, order="shuffled_shards")
+    val = StreamingDataset(remote, split="val", seq_len=32, order="sequential")
+    first = rows(val)
+    size = remote.block_tokens
+    borders = [r.start for r in val.data.val_ranges]
+    assert len(borders) == 1
+    rows(train)
+    before = len(proxy.requests)
+    assert np.array_equal(rows(val), first)
+    assert len(proxy.requests) == before
+    part = max(p.first_token for p in remote.parts if p.first_token <= borders[0])
+    begun = (borders[0] - part) // size
+    assert list(remote.folder.glob(f"*.blocks{begun}-*.npy"))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "wrong",
+        *(pytest.param(f, marks=pytest.mark.slow) for f in ("500", "reset", "slow", "truncated", "short")),
+    ],
+)
+def test_every_window_once_whatever_goes_wrong(
+    opened: Open, shards: Path, proxy: FaultyProxy, fault: str
+) -> None:
+    def spoils(request: Request) -> str | None:
+        return (
+            fault if request.method == "GET" and request.attempt == 1 and "/shard_" in request.path else None
+        )
+
+    proxy.fault = spoils
+    remote = opened(least(opened()), part_bytes=3000)
+    dataset = StreamingDataset(remote, seq_len=32, order="shuffled_shards")
+    assert np.array_equal(rows(dataset), rows(StreamingDataset(shards, seq_len=32, order="shuffled_shards")))
+    assert {request.attempt for request in proxy.gets(".npy")} >= {1, 2}
+
+
+@pytest.mark.slow
+def test_only_the_first_shard_is_waited_for(opened: Open, proxy: FaultyProxy) -> None:
+    dataset = StreamingDataset(opened(), seq_len=32, order="sequential")
+    proxy.fault = lambda request: "500" if "shard_00001" in request.path else None
+    assert len(next(iter(dataset.loader(4)))["input_ids"]) == 4
+
+
+def test_the_next_shards_are_fetched_while_this_one_is_read(opened: Open, proxy: FaultyProxy) -> None:
+    remote = opened()
+    dataset = StreamingDataset(remote, seq_len=32, order="sequential")
+    batches = iter(dataset.loader(4))
+    next(batches)
+    wanted = [remote.folder / f"shard_0000{number}.npy" for number in (1, 2, 3, 4)]
+    deadline = time.monotonic() + 30
+    while not all(path.exists() for path in wanted):
+        assert time.monotonic() < deadline, "nothing is fetched ahead"
+        time.sleep(0.02)
+    assert not (remote.folder / "shard_00006.npy").exists()
+
+
+def test_going_on_in_the_middle_fetches_only_what_is_needed(
+    opened: Open, shards: Path, proxy: FaultyProxy
+) -> None:
+    local = StreamingDataset(shards, seq_len=32, order="sequential")
+    loader = local.loader(50)
+    whole = [batch["input_ids"] for batch in loader]
+    dataset = StreamingDataset(opened(), seq_len=32, order="sequential")
+    loader = dataset.loader(50)
+    loader.load_state_dict({"epoch": 0, "samples": 1500, "fingerprint": local.fingerprint})
+    rest = [batch["input_ids"] for batch in loader]
+    assert all((a == b).all() for a, b in zip(rest, whole[30:], strict=True))
+    asked = {r.path.partition("?")[0][-15:] for r in proxy.gets(".npy") if "docs" not in r.path}
+    assert "shard_00000.npy" not in asked
+    assert "shard_00005.npy" not in asked
+    assert "shard_00007.npy" in asked
+
+
+@pytest.mark.slow
+def test_workers_read_the_same(opened: Open, shards: Path) -> None:
+    remote = opened(least(opened()))
+    dataset = StreamingDataset(remote, seq_len=32, order="shuffled_shards")
+    found = rows(dataset, num_workers=2)
+    assert np.array_equal(found, rows(StreamingDataset(shards, seq_len=32, order="shuffled_shards")))
+
+
+def test_a_vanished_object_is_named(opened: Open, bucket: Any) -> None:
+    dataset = StreamingDataset(opened(), seq_len=32, order="sequential")
+    bucket.delete_object(Bucket="sets", Key="c4/shard_00003.npy")
+    with pytest.raises(UserError, match=r"s3://sets/c4/shard_00003.npy: there is no such object"):
+        rows(dataset)
+
+
+@pytest.mark.slow
+def test_a_damaged_file_in_the_cache_is_fetched_again(opened: Open, shards: Path) -> None:
+    remote = opened()
+    rows(StreamingDataset(remote, seq_len=32, order="sequential"))
+    path = remote.folder / "shard_00002.npy"
+    data = bytearray(path.read_bytes())
+    data[5000] ^= 1
+    path.write_bytes(data)
+    again = StreamingDataset(opened(), seq_len=32, order="sequential", verify="blocks")
+    assert np.array_equal(rows(again), rows(StreamingDataset(shards, seq_len=32, order="sequential")))
+    assert path.read_bytes() == (shards / "shard_00002.npy").read_bytes()
+
+
+READ = """
+import sys, hashlib
+from pathlib import Path
+from data_loading import StreamingDataset
+from data_loading.remote.remote_set import RemoteOptions, open_remote
+options = RemoteOptions(Path(sys.argv[1]), int(sys.argv[2]) or None, part_bytes=2000)
+remote = open_remote("s3://sets/c4", options)
+dataset = StreamingDataset(remote, seq_len=32, order="shuffled_shards")
+told = hashlib.sha256()
+for batch in dataset.loader(64):
+    told.update(batch["input_ids"].numpy().tobytes())
+    print("batch", flush=True)
+print(told.hexdigest())
+remote.close()
+"""
+
+
+FIRST_BLOCK = ("bytes=128-2127", "bytes=2128-4127", "bytes=4128-4223")
+"""Ranges of `READ` that are also asked for where a head is cut from them."""
+
+
+def reading(root: Path, cache: Path, budget: int = 0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", READ, str(cache), str(budget)]
+    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_two_processes_fetch_each_shard_once(
+    opened: Open, shards: Path, proxy: FaultyProxy, tmp_path: Path, root: Path
+) -> None:
+    opened()
+    both = [reading(root, tmp_path / "cache") for _ in range(2)]
+    told = [process.communicate(timeout=120) for process in both]
+    assert told[0][0] == told[1][0]
+    asked = [(r.path, r.range) for r in proxy.gets(".npy") if r.range not in FIRST_BLOCK]
+    assert len(asked) > 40
+    assert len(set(asked)) == len(asked)
+    assert not any(KEY in text or SECRET in text for pair in told for text in pair)
+
+
+@pytest.mark.slow
+def test_a_killed_reader_leaves_no_process_and_the_next_one_goes_on(
+    opened: Open, shards: Path, proxy: FaultyProxy, tmp_path: Path, root: Path
+) -> None:
+    budget = least(opened())
+    proxy.fault = lambda request: "slow" if "/shard_" in request.path else None
+    first = reading(root, tmp_path / "cache", budget)
+    journals = tmp_path / "cache"
+    while not (found := [p for p in journals.glob("*/.shard_*.npy.parts") if len(p.read_text().split()) > 5]):
+        assert first.poll() is None
+        time.sleep(0.01)
+    helpers = [
+        p for p in processes() if b"data_loading.remote.helper" in command_of(p) and parent_of(p) == first.pid
+    ]
+    assert helpers
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    deadline = time.monotonic() + 10
+    while any(b"data_loading.remote.helper" in command_of(p) for p in helpers):
+        assert time.monotonic() < deadline, "the helper outlives its process"
+        time.sleep(0.05)
+    proxy.fault = lambda request: None
+    done = {int(start) for start in found[0].read_text().split()[2:]} - {128, 2128, 4128}
+    name, count = found[0].name[1 : -len(".parts")], len(proxy.requests)
+    told, _ = reading(root, tmp_path / "cache", budget).communicate(timeout=120)
+    again = {
+        r.range.partition("=")[2].partition("-")[0]
+        for r in proxy.requests[count:]
+        if r.range and name in r.path
+    }
+    assert done
+    assert again
+    assert not {str(start) for start in done} & again
+    expected = hashlib.sha256()
+    for batch in StreamingDataset(shards, seq_len=32, order="shuffled_shards").loader(64):
+        expected.update(batch["input_ids"].numpy().tobytes())
+    assert told.splitlines()[-1] == expected.hexdigest()
+
+
+def test_a_full_disk_is_told(opened: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from data_loading.remote.download import DownloadOptions, download
+    from data_loading.remote.pieces import tokens_piece
+    from data_loading.remote.store import open_store
+
+    remote = opened()
+    cache = Cache(tmp_path / "cache", None)
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    piece = tokens_piece(remote.parts[0], remote.manifest)
+    with pytest.raises(UserError, match=r"the disk is full: 14,128 bytes are needed .*dataset.cache=FOLDER"):
+        download(
+            open_store(remote.address), piece, remote.folder / piece.name, DownloadOptions(), cache.reserve
+        )
+
+
+@pytest.mark.privileged
+def test_a_disk_that_fills_up_gives_way_to_what_is_needed(bucket: Any, shards: Path, tmp_path: Path) -> None:
+    """On a real small disk: what is in nobody's use goes, as with a budget."""
+    upload(bucket, shards, "c4")
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=120k", "tmpfs", str(place)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no mount here: {mounted.stderr.decode().strip()}")
+    try:
+        remote = open_remote("s3://sets/c4", RemoteOptions(place / "cache"))
+        try:
+            dataset = StreamingDataset(remote, seq_len=32, order="shuffled_shards")
+            assert np.array_equal(
+                rows(dataset), rows(StreamingDataset(shards, seq_len=32, order="shuffled_shards"))
+            )
+        finally:
+            remote.close()
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
