@@ -18,7 +18,16 @@ import experiment_utils
 from conf import Config, UserError
 from conf.rules import only_of_the_hub
 from conf.schema import Dataset, Tokenizer
-from data_loading import NotTokenized, data, hub_stream, materialize, open_held_out, open_train, prepare_data
+from data_loading import (
+    NotTokenized,
+    data,
+    hub_stream,
+    materialize,
+    open_held_out,
+    open_train,
+    prepare_data,
+    prepare_run,
+)
 from data_loading.hub import Hub
 from data_loading.hub_data import StreamData
 from slurm.plans import plan_all
@@ -126,6 +135,13 @@ class TestWhichData:
         assert [problem.where for problem in caught.value.problems] == [
             "dataset.windows", "dataset.val_fraction", "dataset.order",
         ]  # fmt: skip
+
+
+def test_a_stream_is_no_source_of_a_mixture(folder: Path) -> None:
+    dataset = Dataset(name="mix", source="mix", sources=[f"hf://{folder}", "words.txt"], weights=["1", "1"])
+    with pytest.raises(UserError, match=r"a stream's are not known. Make a token set of it") as caught:
+        prepare_run(dataset, BYTES, tokenize=True)
+    assert caught.value.problems[0].where == f"dataset.sources: hf://{folder}"
 
 
 class TestMaterialized:
