@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).parent))
-from peer import Job, blocks, forever, main
+from peer import Job, forever, ids_of, main
+
+_BLOCK = 1 << 22
 
 
-def _block(number: int, tokens: Path) -> Iterator:
-    import itertools
-
+def _block(start: int, tokens: Path) -> Iterator:
     import torch
 
-    yield torch.from_numpy(next(itertools.islice(blocks(tokens), number, None)))
+    yield torch.from_numpy(np.array(ids_of(tokens)[start : start + _BLOCK]))
 
 
 def prepare(tokens: Path, folder: Path, seq_len: int) -> None:
@@ -24,7 +26,7 @@ def prepare(tokens: Path, folder: Path, seq_len: int) -> None:
 
     litdata.optimize(
         fn=partial(_block, tokens=tokens),
-        inputs=list(range(sum(1 for _ in blocks(tokens)))),
+        inputs=list(range(0, len(ids_of(tokens)), _BLOCK)),
         output_dir=str(folder / "data"),
         chunk_bytes="64MB",
         num_workers=1,
