@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from data_loading.data import Data as Data
     from data_loading.data import NotTokenized as NotTokenized
     from data_loading.floor import floor_loss as floor_loss
-    from data_loading.hub_loader import StreamLoader as StreamLoader
-    from data_loading.hub_stream import HubStream as HubStream
+    from data_loading.hub.loader import StreamLoader as StreamLoader
+    from data_loading.hub.materializing import materialize as materialize
+    from data_loading.hub.stream import HubStream as HubStream
     from data_loading.loader import Loader as Loader
     from data_loading.lookup import load_tokenizer as load_tokenizer
     from data_loading.lookup import tokenizer_spec as tokenizer_spec
-    from data_loading.materializing import materialize as materialize
     from data_loading.mixture.data import MixedData as MixedData
     from data_loading.mixture.data import prepare_run as prepare_run
     from data_loading.mixture.dataset import StreamingMixture as StreamingMixture
@@ -44,11 +44,11 @@ _PLACES = {
     "BatchOptions": "batch_options",
     "Data": "data",
     "Description": "catalogue",
-    "HubStream": "hub_stream",
+    "HubStream": "hub.stream",
     "Loader": "loader",
     "MixedData": "mixture.data",
     "NotTokenized": "data",
-    "StreamLoader": "hub_loader",
+    "StreamLoader": "hub.loader",
     "StreamingDataset": "streaming",
     "StreamingMixture": "mixture.dataset",
     "TokenSet": "token_set",
@@ -58,7 +58,7 @@ _PLACES = {
     "list_datasets": "catalogue",
     "floor_loss": "floor",
     "load_tokenizer": "lookup",
-    "materialize": "materializing",
+    "materialize": "hub.materializing",
     "open_held_out": "open_split",
     "open_token_set": "token_set",
     "open_tokens": "opening",

@@ -10,7 +10,7 @@ import sys
 from conf import UserError
 
 COMMANDS = ("list", "show", "materialize", "bench", "mirror")
-"""Each is a module data_loading/NAME_command.py with `add_parser(subparsers)` and `run(arguments) -> int`."""
+"""Each is a module of data_loading/commands with `add_parser(subparsers)` and `run(arguments) -> int`."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
     )
     subparsers = result.add_subparsers(metavar="COMMAND", required=True)
     for name in COMMANDS:
-        importlib.import_module(f"data_loading.{name}_command").add_parser(subparsers)
+        importlib.import_module(f"data_loading.commands.{name}").add_parser(subparsers)
     return result
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from conf import UserError, schema
+from data_loading.hub.registry import REGISTRY
 from data_loading.locate import DEFAULT_FOLDER, Place, locate
-from data_loading.registry import REGISTRY
 from data_loading.set_files import SetFiles
 from data_loading.token_set import read_manifest
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from conf import AUTO, UserError
 from conf.schema import Dataset
 from data_loading.foreign.recognize import is_foreign, known_formats
+from data_loading.hub.registry import REGISTRY
 from data_loading.npy import is_npy
-from data_loading.registry import REGISTRY
 from data_loading.set_files import SetFiles, settle
 
 DEFAULT_FOLDER = Path("Datasets")

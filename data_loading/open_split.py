@@ -5,7 +5,7 @@ from __future__ import annotations
 from conf.schema import Dataset
 from data_loading.batch_options import BatchOptions
 from data_loading.data import Data
-from data_loading.hub_stream import HubStream
+from data_loading.hub.stream import HubStream
 from data_loading.mixture.data import MixedData
 from data_loading.mixture.dataset import StreamingMixture, schedule_of
 from data_loading.mixture.schedule import Schedule
@@ -28,7 +28,7 @@ def open_train(
         curriculum = {tokens: shares for tokens, shares in data.shares.items() if tokens}
         return StreamingMixture(sources, data.weights, curriculum=curriculum, when_dry=data.when_dry)
     if not data.is_counted:
-        from data_loading.hub_data import StreamData
+        from data_loading.hub.data import StreamData
 
         assert isinstance(data, StreamData)
         return data.train_stream(dataset, seq_len, seed)

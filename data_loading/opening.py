@@ -6,11 +6,20 @@ import importlib
 import re
 from pathlib import Path
 
-from conf import AUTO, UserError
+from conf import AUTO, UserError, schema
+from data_loading.data import Data, NotTokenized, split_data
+from data_loading.foreign.foreign_set import open_foreign
+from data_loading.foreign.layout import Asked
+from data_loading.foreign.sides import refuse_dtype
+from data_loading.locate import foreign_at, locate
+from data_loading.pretokenizer.job import command_for
+from data_loading.splits import Share
+from data_loading.token_set import open_token_set
 from data_loading.tokens import Tokens
+from data_loading.verify import verify_text
 
 SCHEMES: dict[str, str] = {
-    "hf": "data_loading.open_hub",
+    "hf": "data_loading.hub.open",
     "synthetic": "data_loading.synthetic.synthetic_set",
     "s3": "data_loading.remote.remote_set",
     "r2": "data_loading.remote.remote_set",
@@ -57,8 +66,6 @@ def open_tokens(source: str | Path, vocab_size: int | None = None, dtype: str = 
     """
     if isinstance(source, str) and scheme_of(source) is not None:
         return open_uri(source, vocab_size)
-    from data_loading.data import open_sets
-
     opened = open_sets(str(source), vocab_size, dtype)
     if len(opened) > 1:
         names = " and ".join(one.name for one in opened)
@@ -67,3 +74,47 @@ def open_tokens(source: str | Path, vocab_size: int | None = None, dtype: str = 
             f"StreamingDataset({str(source)!r})"
         )
     return opened[0]
+
+
+def open_for_reading(source: str, val: Share | None, test: Share = 0) -> Data:
+    """The tokens of a path or URI, whichever tokenizer they were made with; nothing is tokenized.
+
+    val, test: as in `split_data`.
+
+    Raises:
+        NotTokenized: there is only a text.
+        UserError: nothing there, or it does not fit its text.
+    """
+    if scheme_of(source) is not None:
+        return split_data(open_uri(source), None, None, val, test)
+    sets = open_sets(source)
+    return split_data(sets[0], sets[1] if len(sets) > 1 else None, None, val, test)
+
+
+def open_sets(path: str, vocab_size: int | None = None, dtype: str = AUTO) -> list[Tokens]:
+    """The tokens of a path: one set, or train and val.
+
+    vocab_size: of the tokenizer of a lone file; None: one more than its largest id. dtype: of raw ids.
+
+    Raises:
+        NotTokenized: there is only a text.
+        UserError: nothing there, or it does not fit its text.
+    """
+    foreign = foreign_at(path, dtype)
+    if foreign is not None:
+        return [*open_foreign(foreign, Asked(dtype, vocab_size))]
+    if dtype != AUTO:
+        refuse_dtype(f"dtype {dtype}", path)
+    dataset = schema.Dataset(source="text", path=path)
+    sets: list[Tokens] = []
+    for place in locate(dataset):
+        if place is None:
+            continue
+        if not place.is_tokenized:
+            assert place.text is not None
+            command = command_for(str(place.text), "NAME_OR_FOLDER")
+            raise NotTokenized(place.text, place.text.stat().st_size, command)
+        found = open_token_set(place.tokens, vocab_size, place.version)
+        verify_text(found, place, command_for(str(place.text), "NAME_OR_FOLDER"))
+        sets.append(found)
+    return sets

@@ -15,8 +15,9 @@ import numpy as np
 from conf import AUTO, UserError
 from data_loading.batch_options import BatchOptions, too_short
 from data_loading.batches import NO_ROWS
-from data_loading.data import Data, open_for_reading, split_data
-from data_loading.hub_name import PREFIX as HUB
+from data_loading.data import Data, split_data
+from data_loading.hub.name import PREFIX as HUB
+from data_loading.opening import open_for_reading
 from data_loading.orders import DEFAULT_BLOCK_WINDOWS
 from data_loading.packing.index import Packing
 from data_loading.readers.choose import ReaderOptions
@@ -51,7 +52,7 @@ class StreamingDataset:
     def __new__(cls, source: Any = None, *args: Any, **options: Any) -> Any:
         split = args[0] if args else options.get("split", "train")
         if split == "train" and isinstance(source, str) and source.startswith(HUB):
-            from data_loading.open_hub import open_stream
+            from data_loading.hub.open import open_stream
 
             return open_stream(source, *args, **options)
         return super().__new__(cls)
@@ -255,7 +256,7 @@ def _open(
     source: str | Path | Tokens, val: Share | None, test: Share, tokenizer: str | Tokenizer | None
 ) -> Data:
     if isinstance(source, str) and source.startswith(HUB):
-        from data_loading.open_hub import held_out_data, open_stream
+        from data_loading.hub.open import held_out_data, open_stream
 
         return held_out_data(open_stream(source, "val", val=val, test=test, tokenizer=tokenizer))
     if tokenizer is not None:

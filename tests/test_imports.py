@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,11 @@ def test_every_name_of_a_rooms_face_is_there(room: str) -> None:
     face = importlib.import_module(room)
     for name in getattr(face, "__all__", ()):
         assert getattr(face, name) is not None
+
+
+def test_every_package_is_installed(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    named = project["tool"]["setuptools"]["packages"]
+    there = {path.parent.relative_to(root) for path in root.glob("*/**/__init__.py")}
+    ours = {".".join(path.parts) for path in there if path.parts[0] not in ("tests", "benchmarks", ".venv")}
+    assert sorted(named) == sorted([*ours, "hydra_plugins"]), "Hydra's is a namespace package"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_loading.reading_floor import drop_from_cache
+from data_loading.commands.reading_floor import drop_from_cache
 
 VOCABULARY = 50_257
 _BLOCK = 1 << 24

@@ -24,7 +24,7 @@ def measure(path: Path, seq_len: int, batch_size: int, rounds: int, seconds: flo
     import torch
 
     from data_loading import StreamingDataset
-    from data_loading.against_floor import AgainstFloor
+    from data_loading.commands.against_floor import AgainstFloor
 
     torch.set_num_threads(1)
     rows = []

@@ -20,9 +20,9 @@ _AHEAD = 500
 def batches(folder: Path, job: Job) -> Iterator:
     import torch
 
+    from data_loading.commands.reading_floor import Floor
     from data_loading.order import Permutation
     from data_loading.readers.extents import extents_of
-    from data_loading.reading_floor import Floor
 
     ids, width = ids_of(folder / TOKENS), job.seq_len + 1
     floor, windows = Floor(extents_of(ids), width), (len(ids) - 1) // job.seq_len

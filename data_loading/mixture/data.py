@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 
 from conf import Problem, UserError, schema
 from conf.proportions import parse_milestone, parse_weights, weight_text
-from data_loading.data import Data, NotTokenized, prepare_data
+from data_loading.data import Data, NotTokenized
 from data_loading.locate import locate
 from data_loading.opening import scheme_of
+from data_loading.prepare import prepare_data
 from data_loading.token_set import read_manifest
 
 _log = logging.getLogger("data_loading")

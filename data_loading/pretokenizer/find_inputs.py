@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conf import UserError
-from data_loading.hub_name import PREFIX
+from data_loading.hub.name import PREFIX
 from data_loading.locate import JSON_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, bare_name, has_known_suffix
 from data_loading.pretokenizer.byte_files import ByteFile, ByteStream
 from data_loading.pretokenizer.cleaned import Cleaned, check_choice, is_code

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from conf import UserError
-from data_loading.hub import HUB, Hub, asked, check_package
-from data_loading.hub_name import PREFIX, parse
+from data_loading.hub.name import PREFIX, parse
+from data_loading.hub.reach import HUB, Hub, asked, check_package
 from data_loading.pretokenizer.blocks import Chunk, Mark
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES
 from data_loading.pretokenizer.json_lines import BadLine, Tolerance, text_of

@@ -196,7 +196,7 @@ def _default_output(files: Sequence[str], tokenizer_name: str, given: argparse.N
         return DEFAULT_FOLDER / default_name(tokenizer_name)
     path = Path(files[0]).expanduser()
     if len(files) == 1 and files[0].startswith("hf://"):
-        from data_loading.hub_name import parse
+        from data_loading.hub.name import parse
 
         parts = (parse(files[0], given.subset).short, given.split)
         return DEFAULT_FOLDER / f"{'-'.join(filter(None, parts))}.npy"

@@ -12,11 +12,11 @@ import data_loading
 from conf import UserError, schema
 from data_loading import __main__ as command
 from data_loading.catalogue import found_sets, list_datasets
+from data_loading.hub.registry import REGISTRY
 from data_loading.locate import locate
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
-from data_loading.registry import REGISTRY
 from data_loading.tokenizer import BytesTokenizer
 
 ASKED_FOR = (

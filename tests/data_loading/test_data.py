@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 import durable
 from conf import UserError
 from conf.schema import Dataset, Tokenizer
-from data_loading import data as module
-from data_loading.data import Data, NotTokenized, prepare_data
+from data_loading import tokenized as module
+from data_loading.data import Data, NotTokenized
+from data_loading.prepare import prepare_data
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.stdlib_source import StdlibSource

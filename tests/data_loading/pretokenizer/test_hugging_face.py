@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conf import UserError
-from data_loading.hub import Hub
+from data_loading.hub.reach import Hub
 from data_loading.pretokenizer import hugging_face
 from data_loading.pretokenizer.bytes_engine import BytesEngine
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs

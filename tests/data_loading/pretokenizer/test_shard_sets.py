@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.audit import audit
-from data_loading.data import open_for_reading, split_data
+from data_loading.data import split_data
+from data_loading.opening import open_for_reading
 from data_loading.pretokenizer import making
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import Result, pretokenize

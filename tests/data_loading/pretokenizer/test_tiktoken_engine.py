@@ -19,9 +19,9 @@ from conf import UserError
 from conf.schema import Dataset
 from conf.schema import Tokenizer as Spec
 from data_loading.audit import audit
-from data_loading.data import prepare_data
 from data_loading.inspection import inspect
 from data_loading.lookup import load_tokenizer, tokenizer_spec
+from data_loading.prepare import prepare_data
 from data_loading.pretokenizer import tiktoken_cuts
 from data_loading.pretokenizer.engine import Unsupported
 from data_loading.pretokenizer.engines import choose_engine, make_engine

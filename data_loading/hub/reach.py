@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from conf import UserError
-from data_loading.hub_name import HubName
+from data_loading.hub.name import HubName
 from data_loading.lookup import HUB_TIMEOUT_S, unreachable
 
 _LISTED_BYTES = 1 << 16

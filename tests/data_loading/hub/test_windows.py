@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conf import UserError
-from data_loading.hub_windows import Cut, WindowStream
+from data_loading.hub.windows import Cut, WindowStream
 from data_loading.tokenizer import BytesTokenizer
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from data_loading.commands.reading_floor import Floor, bytes_read, drop_from_cache, why_no_floor
 from data_loading.readers.mapped import MappedReader
-from data_loading.reading_floor import Floor, bytes_read, drop_from_cache, why_no_floor
 from data_loading.windows import Windows
 
 if TYPE_CHECKING:

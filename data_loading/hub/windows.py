@@ -10,15 +10,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from conf import UserError
-from data_loading.hub_documents import digest
-from data_loading.hub_encode import Encode
+from data_loading.hub.documents import digest
+from data_loading.hub.encode import Encode
 from data_loading.tokenizer import Tokenizer
 
 _DRAWS = 4096
 
 
 class Texts(Protocol):
-    """Documents one after another; see `hub_documents.Documents`."""
+    """Documents one after another; see `documents.Documents`."""
 
     place: dict[str, Any] | None
 

@@ -15,11 +15,11 @@ import pytest
 from conf import UserError
 from data_loading import __main__ as command
 from data_loading import materialize
-from data_loading.hub import listing_of
-from tests.data_loading.hub_server import COMMIT, hub_server
+from data_loading.hub.reach import listing_of
+from tests.data_loading.hub.hub_server import COMMIT, hub_server
 
 pytest.importorskip("datasets")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def write_dataset(folder: Path, files: int = 3, rows: int = 5, split: str = "train") -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conf import UserError
-from data_loading.hub import asked
+from data_loading.hub.reach import asked
 from data_loading.pretokenizer.json_lines import BadLine, text_of
 from data_loading.pretokenizer.longest import LONGEST_BYTES
 

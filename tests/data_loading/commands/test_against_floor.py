@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from data_loading import StreamingDataset
-from data_loading.against_floor import AgainstFloor, Pair, median
+from data_loading.commands.against_floor import AgainstFloor, Pair, median
+from data_loading.commands.reading_floor import Floor, bytes_read, drop_from_cache, why_no_floor
 from data_loading.readers.choose import file_system_of
 from data_loading.readers.extents import extents_of
 from data_loading.readers.residency import _file_pages_bytes
-from data_loading.reading_floor import Floor, bytes_read, drop_from_cache, why_no_floor
 from data_loading.shards import Shards
 
 TOKENS = 100_000

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_loading import bench_command
 from data_loading.__main__ import main
-from data_loading.data import open_for_reading
+from data_loading.commands import bench
+from data_loading.opening import open_for_reading
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_set_is_measured_by_each_reader_beside_the_floor(
         assert row["share_of_floor"] > 0
     assert found["files"] == 1
     assert "mmap" in found["auto"]
-    page = bench_command.page(found)
+    page = bench.page(found)
     assert "windows of 32, batches of 8" in page
     assert f"auto: {found['auto']}" in page
     assert page.count("\nmmap ") == 3
@@ -54,13 +54,13 @@ def test_tokens_without_a_file_have_no_floor(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_large_set_is_not_copied_into_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_command, "_LARGEST_COPY_BYTES", 100_000)
+    monkeypatch.setattr(bench, "_LARGEST_COPY_BYTES", 100_000)
     data = open_for_reading(str(path), None)
-    readers, left_out = bench_command._readers(data)
+    readers, left_out = bench._readers(data)
     assert readers == ["mmap", "pread"]
     assert left_out["memory"].startswith("not measured: it copies the set")
-    monkeypatch.setattr(bench_command, "_LARGEST_COPY_BYTES", 101_000)
-    assert bench_command._readers(data) == (["mmap", "pread", "memory"], {})
+    monkeypatch.setattr(bench, "_LARGEST_COPY_BYTES", 101_000)
+    assert bench._readers(data) == (["mmap", "pread", "memory"], {})
 
 
 def test_the_page_says_what_was_not_cold_and_what_was_left_out() -> None:
@@ -76,7 +76,7 @@ def test_the_page_says_what_was_not_cold_and_what_was_left_out() -> None:
         "share_of_floor_by_cpu": 0.5,
         "ours_read_over_useful": 3.04,
     }
-    page = bench_command.page(
+    page = bench.page(
         {
             "source": "s3://x/c4",
             "tokens": 10,

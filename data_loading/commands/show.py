@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     for name in ("seq_len", "batch_size", "rows", "val_tokens"):
         if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: expected 1 or more")
-    from data_loading.hub_name import PREFIX
+    from data_loading.hub.name import PREFIX
     from data_loading.streaming import StreamingDataset
 
     if arguments.source.startswith(PREFIX) and arguments.split == "train":
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _show_stream(arguments: argparse.Namespace) -> int:
     """What a run would read of hf://..., as far as it is known before its end."""
-    from data_loading.hub_stream import HubStream
+    from data_loading.hub.stream import HubStream
 
     if arguments.batch < 0:
         raise UserError(f"--batch {arguments.batch}: batches are counted from 0")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from conf import UserError
 
 if TYPE_CHECKING:
-    from data_loading.against_floor import AgainstFloor, Pair
+    from data_loading.commands.against_floor import AgainstFloor, Pair
     from data_loading.data import Data
 
 log = logging.getLogger("data_loading")
@@ -77,8 +77,8 @@ def bench(source: str, seq_len: int, batch_size: int, seconds: float) -> dict[st
     """
     import torch
 
-    from data_loading.against_floor import AgainstFloor
-    from data_loading.data import open_for_reading
+    from data_loading.commands.against_floor import AgainstFloor
+    from data_loading.opening import open_for_reading
     from data_loading.streaming import StreamingDataset
 
     data = open_for_reading(source, None)
@@ -114,7 +114,7 @@ def bench(source: str, seq_len: int, batch_size: int, seconds: float) -> dict[st
 
 
 def _measured(against: AgainstFloor, reader: str, states: list[str], seconds: float) -> list[dict[str, Any]]:
-    from data_loading.against_floor import median
+    from data_loading.commands.against_floor import median
 
     rows = []
     block_s = seconds / len(states) / (_STEPS * 3)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conf import UserError
-from data_loading.hub_stream import HubStream
+from data_loading.hub.stream import HubStream
 from data_loading.storages import pinned
 
 if TYPE_CHECKING:
     import torch
 
-    from data_loading.hub_windows import WindowStream
+    from data_loading.hub.windows import WindowStream
 
     Batch = dict[str, torch.Tensor]
 

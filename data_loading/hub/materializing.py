@@ -9,13 +9,13 @@ from pathlib import Path
 
 import durable
 from conf import UserError
-from data_loading.hub_name import PREFIX, HubName, parse
+from data_loading.hub.name import PREFIX, HubName, parse
+from data_loading.hub.registry import REGISTRY
 from data_loading.locate import DEFAULT_FOLDER
 from data_loading.lookup import load_tokenizer, tokenizer_spec
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.job import Result, pretokenize
 from data_loading.pretokenizer.options import Options
-from data_loading.registry import REGISTRY
 from data_loading.set_files import SetFiles
 from data_loading.tokenizer import Tokenizer
 

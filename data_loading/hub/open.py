@@ -7,9 +7,9 @@ from typing import Any
 
 from conf import AUTO, UserError
 from data_loading.data import Data
-from data_loading.hub_name import parse
-from data_loading.hub_stream import BUFFER_WINDOWS, HubStream
-from data_loading.materializing import usual_place
+from data_loading.hub.materializing import usual_place
+from data_loading.hub.name import parse
+from data_loading.hub.stream import BUFFER_WINDOWS, HubStream
 from data_loading.set_files import SetFiles
 from data_loading.token_set import open_token_set
 from data_loading.tokenizer import Tokenizer

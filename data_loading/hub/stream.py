@@ -10,17 +10,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from conf import UserError
-from data_loading.hub import HUB, asked, check_package, check_reachable, revision_of, splits_of
-from data_loading.hub_documents import Documents, Part
-from data_loading.hub_encode import SAMPLE_BYTES, Encode, encoder_of
-from data_loading.hub_held_out import HELD_OUT_TOKENS, HeldOut, read_held_out
-from data_loading.hub_name import parse
-from data_loading.hub_windows import Cut, WindowStream
+from data_loading.hub.documents import Documents, Part
+from data_loading.hub.encode import SAMPLE_BYTES, Encode, encoder_of
+from data_loading.hub.held_out import HELD_OUT_TOKENS, HeldOut, read_held_out
+from data_loading.hub.name import parse
+from data_loading.hub.reach import HUB, asked, check_package, check_reachable, revision_of, splits_of
+from data_loading.hub.windows import Cut, WindowStream
 from data_loading.lookup import load_tokenizer, tokenizer_spec
 from data_loading.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from data_loading.hub_loader import StreamLoader
+    from data_loading.hub.loader import StreamLoader
 
 log = logging.getLogger("data_loading")
 
@@ -173,7 +173,7 @@ class HubStream:
         pin_memory: bool = False,
     ) -> StreamLoader:
         """Batches of this rank, resumable; see `StreamLoader`."""
-        from data_loading.hub_loader import StreamLoader
+        from data_loading.hub.loader import StreamLoader
 
         return StreamLoader(
             self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail, pin_memory

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from conf import UserError
-from data_loading.registry import REGISTRY, known_repository
+from data_loading.hub.registry import REGISTRY, known_repository
 
 PREFIX = "hf://"
 EXPECTED = (

@@ -20,18 +20,19 @@ from conf.rules import only_of_the_hub
 from conf.schema import Dataset, Tokenizer
 from data_loading import (
     NotTokenized,
-    data,
-    hub_stream,
     materialize,
     open_held_out,
     open_train,
+    prepare,
     prepare_data,
     prepare_run,
 )
-from data_loading.hub import Hub
-from data_loading.hub_data import StreamData
+from data_loading.hub import stream as stream_module
+from data_loading.hub.data import StreamData
+from data_loading.hub.reach import Hub
+from data_loading.hub.stream import HubStream
 from slurm.plans import plan_all
-from tests.data_loading.test_hub import write_dataset
+from tests.data_loading.hub.test_reach import write_dataset
 from training.plan import make_plan
 
 pytest.importorskip("datasets")
@@ -78,7 +79,7 @@ class TestWhichData:
         dataset = dataset_of(folder, shift=2, order="sequential", buffer_windows=9, val_tokens=77)
         found = prepare_data(dataset, BYTES, tokenize=False)
         stream = open_train(found, dataset, 16, 5, 4)
-        assert isinstance(stream, hub_stream.HubStream)
+        assert isinstance(stream, HubStream)
         assert (stream.seq_len, stream.seed, stream.shift) == (16, 5, 2)
         assert (stream.order, stream.buffer_windows, stream.val_tokens) == ("sequential", 9, 77)
 
@@ -97,10 +98,10 @@ class TestWhichData:
 
     def test_a_run_keeps_the_commit_it_began_with(self, monkeypatch: pytest.MonkeyPatch) -> None:
         asked = list[Any]()
-        monkeypatch.setattr(hub_stream, "check_reachable", lambda what: None)
-        monkeypatch.setattr(hub_stream, "revision_of", lambda name: "new")
+        monkeypatch.setattr(stream_module, "check_reachable", lambda what: None)
+        monkeypatch.setattr(stream_module, "revision_of", lambda name: "new")
         monkeypatch.setattr(
-            hub_stream, "splits_of", lambda name, revision: asked.append(revision) or ["train"]
+            stream_module, "splits_of", lambda name, revision: asked.append(revision) or ["train"]
         )
         dataset = Dataset(source="hf", path="hf://org/name")
         before = prepare_data(dataset, BYTES, tokenize=False, versions=["old"])
@@ -119,8 +120,8 @@ class TestWhichData:
 
     def test_by_name_else_the_hub(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         names = list[str]()
-        monkeypatch.setattr(hub_stream, "revision_of", lambda name: names.append(str(name)) or "commit")
-        monkeypatch.setattr(hub_stream, "splits_of", lambda name, revision: ["train", "test"])
+        monkeypatch.setattr(stream_module, "revision_of", lambda name: names.append(str(name)) or "commit")
+        monkeypatch.setattr(stream_module, "splits_of", lambda name, revision: ["train", "test"])
         found = prepare_data(Dataset(name="c4", source="hf"), BYTES, tokenize=False)
         assert (names, found.describe()["path"]) == (["hf://allenai/c4:en"], "hf://allenai/c4:en")
         with pytest.raises(UserError, match=r"dataset=hf: say which with dataset.path=hf://ORG/NAME"):
@@ -160,7 +161,7 @@ class TestMaterialized:
         def forbidden(*question: Any) -> Any:
             raise AssertionError("the hub is asked no more")
 
-        monkeypatch.setattr("data_loading.hub.HUB", Hub(forbidden, forbidden))
+        monkeypatch.setattr("data_loading.hub.reach.HUB", Hub(forbidden, forbidden))
         again = prepare_data(dataset, BYTES, tokenize=False)
         assert again.fingerprint == made.fingerprint
         with pytest.raises(UserError, match=r"made with max_tokens 5,000, and this run says null \(all\)"):
@@ -198,9 +199,9 @@ class TestRuns:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         commit = "a" * 40
-        monkeypatch.setattr(hub_stream, "check_reachable", lambda what: None)
-        monkeypatch.setattr(hub_stream, "revision_of", lambda name: commit)
-        monkeypatch.setattr(hub_stream, "splits_of", lambda name, revision: ["train"])
+        monkeypatch.setattr(stream_module, "check_reachable", lambda what: None)
+        monkeypatch.setattr(stream_module, "revision_of", lambda name: commit)
+        monkeypatch.setattr(stream_module, "splits_of", lambda name, revision: ["train"])
         dataset = Dataset(name="hf", source="hf", path="hf://org/name")
         config = dataclasses.replace(tiny_config(tmp_path), dataset=dataset)
         begun = make_run(config)
@@ -264,7 +265,7 @@ class TestRuns:
 
 
 def test_a_set_of_many_files_is_no_stream(folder: Path) -> None:
-    assert not data.is_of_hub(Dataset(name="c4"))
-    assert data.is_of_hub(Dataset(path=f"hf://{folder}"))
+    assert not prepare.is_of_hub(Dataset(name="c4"))
+    assert prepare.is_of_hub(Dataset(path=f"hf://{folder}"))
     write_dataset(folder / "other")
     assert isinstance(prepare_data(Dataset(path=f"hf://{folder}/other"), BYTES, tokenize=False), StreamData)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from conf import UserError
-from data_loading.hub_documents import Documents, digest
+from data_loading.hub.documents import Documents, digest
 from data_loading.tokens import Tokens
 
 if TYPE_CHECKING:
-    from data_loading.hub_stream import HubStream
+    from data_loading.hub.stream import HubStream
 
 HELD_OUT_TOKENS = 1_000_000
 

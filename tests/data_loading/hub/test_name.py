@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from conf import UserError
-from data_loading.hub_name import HubName, parse
-from data_loading.registry import REGISTRY
+from data_loading.hub.name import HubName, parse
+from data_loading.hub.registry import REGISTRY
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ import numpy as np
 
 from conf import Problem, UserError, schema
 from data_loading.data import Data, NotTokenized
-from data_loading.hub_name import PREFIX, parse
-from data_loading.hub_stream import HubStream
+from data_loading.hub.materializing import materialize, usual_place
+from data_loading.hub.name import PREFIX, parse
+from data_loading.hub.registry import REGISTRY
+from data_loading.hub.stream import HubStream
 from data_loading.locate import NothingThere, locate
 from data_loading.lookup import load_tokenizer, name_of
-from data_loading.materializing import materialize, usual_place
-from data_loading.registry import REGISTRY
 from data_loading.set_files import SetFiles
 from data_loading.token_set import read_manifest
 from data_loading.tokens import Tokens

@@ -1,0 +1,1 @@
+"""`python -m data_loading COMMAND`: a module for each."""
