@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,16 @@ BASE = [
 ]  # fmt: skip
 NEEDS = {
     ("dataset", "text"): ["dataset.path=Datasets/own.txt"],
+    ("dataset", "hf"): ["dataset.path=hf://./hub", "dataset.val_tokens=400"],
+    ("dataset", "mix"): ["dataset.sources=[Datasets/own.txt,c4]", "dataset.weights=[0.7,0.3]"],
     ("tokenizer", "ids"): ["dataset=synthetic"],
     ("tokenizer", "custom"): ["tokenizer.path=gpt2_tokenizer"],
     ("schedule", "constant"): ["schedule.warmup_fraction=0"],
     ("schedule", "cosine"): ["schedule.warmup_fraction=0"],
 }
+
+FROM_THE_HUB = ("dclm", "fineweb", "fineweb-edu", "pile", "shakespeare", "tiny_shakespeare")
+"""Where they are not in Datasets/."""
 
 
 def options(group: str) -> list[str]:
@@ -51,8 +57,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("home")
     (folder / "Datasets").mkdir()
     text = write_text(folder / "Datasets" / "own.txt", words=4000)
-    for name in ("c4", "openwebtext", "wikitext103_train", "wikitext103_validation"):
+    for name in ("c4", "openwebtext", "wikitext103_train", "wikitext103_validation", *FROM_THE_HUB):
         (folder / "Datasets" / f"{name}.txt").write_text(f"{text.read_text()}{name}\n")
+    (folder / "hub").mkdir()
+    lines = [json.dumps({"text": line}) for line in text.read_text().splitlines()]
+    (folder / "hub" / "train.jsonl").write_text("\n".join(lines))
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -174,7 +174,7 @@ def test_reading_a_mapped_file_grows_file_and_not_anon(small_file) -> None:
         after = snapshot()
     assert after.main.file_bytes - before.main.file_bytes == pytest.approx(64 * MB, abs=2 * MB)
     assert after.main.rss_bytes - before.main.rss_bytes == pytest.approx(64 * MB, abs=4 * MB)
-    assert abs(after.main.anon_bytes - before.main.anon_bytes) < 2 * MB
+    assert abs(after.main.anon_bytes - before.main.anon_bytes) < 8 * MB
 
 
 @needs_proc
@@ -195,7 +195,7 @@ def test_shared_memory_is_neither() -> None:
         shared[:] = b"\x01" * len(shared)
         after = snapshot()
     assert after.main.shmem_bytes - before.main.shmem_bytes == pytest.approx(32 * MB, abs=MB)
-    assert abs(after.main.anon_bytes - before.main.anon_bytes) < 2 * MB
+    assert abs(after.main.anon_bytes - before.main.anon_bytes) < 8 * MB
 
 
 @needs_proc
@@ -203,10 +203,11 @@ def test_pages_shared_with_forked_workers_count_once_where_the_cgroup_tells() ->
     if snapshot().scope != "job":
         pytest.skip("no readable memory cgroup")
     held = bytearray(b"\x01") * (96 * MB)
-    with forked(), forked(), forked(lambda: bytearray(b"\x01") * (32 * MB)) as writer:
+    with forked() as one, forked() as other, forked(lambda: bytearray(b"\x01") * (32 * MB)) as writer:
         found = snapshot()
     assert len(held) == 96 * MB
-    listed = {worker.pid: worker.anon_bytes for worker in found.workers}
+    ours = (one, other, writer)  # other tests may have left a helper of a library
+    listed = {worker.pid: worker.anon_bytes for worker in found.workers if worker.pid in ours}
     assert min(listed.values()) > 90 * MB, "the kernel lists the shared pages in each process"
     assert listed[writer] > 120 * MB
     assert found.job.anon_bytes >= found.anon_bytes

@@ -135,7 +135,7 @@ def test_a_snapshot_costs_a_fraction_of_what_psutil_takes_for_less() -> None:
             full = [process.memory_full_info() for process in (me, *me.children(recursive=True))]
             theirs.append(time.perf_counter() - middle)
             ours.append(middle - started)
-        assert len(full) == 1 + len(found.workers) == 9
+        assert len(full) == 1 + len(found.workers) >= 9
         assert statistics.median(ours) < 0.5 * statistics.median(theirs)
     finally:
         for child in children:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from conf import UserError
@@ -19,6 +19,7 @@ from data_loading.pretokenizer import cleaned as cleaned_module
 from data_loading.pretokenizer.blocks import make_blocks
 from data_loading.pretokenizer.cleaned import Cleaned, is_code
 from data_loading.pretokenizer.cleaner import Cleaner
+from data_loading.pretokenizer.compression import compression_of
 from data_loading.pretokenizer.cuts import CutRule
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.pretokenizer.job import Options, pretokenize
@@ -178,6 +179,7 @@ class TestSource:
     ) -> None:
         path = tmp_path / "a.txt"
         path.write_bytes(b"\nSEP\n".join(data) or b" ")
+        assume(compression_of(path.read_bytes()) is None)
         separator = "SEP" if separated else None
         raw = documents(list(TextFile(path, "utf-8", errors, separator).chunks()))
         with pytest.MonkeyPatch.context() as patch:

@@ -231,9 +231,8 @@ def test_going_on_in_the_middle_fetches_only_what_is_needed(
     rest = [batch["input_ids"] for batch in loader]
     assert all((a == b).all() for a, b in zip(rest, whole[30:], strict=True))
     asked = {r.path.partition("?")[0][-15:] for r in proxy.gets(".npy") if "docs" not in r.path}
-    assert "shard_00000.npy" not in asked
-    assert "shard_00005.npy" not in asked
-    assert "shard_00007.npy" in asked
+    # The next epoch begins with shard 0, which may be fetched ahead at the end of this one.
+    assert asked - {"shard_00000.npy"} == {"shard_00006.npy", "shard_00007.npy"}
 
 
 @pytest.mark.slow
