@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from conf.errors import Problem
 from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
-from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config
+from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config, Dataset
 
 BUDGETS = ("max_tokens", "max_steps", "tokens_per_param")
 SCHEDULES_WITHOUT_WARMUP = ("constant", "cosine")
@@ -160,12 +160,42 @@ def one_held_out_share(config: Config) -> list[Problem]:
                 f"val is all of dataset.val_path={dataset.val_path}. Take one of the two away (=null)",
             )
         )
+    if dataset.val_tokens is not None and dataset.val_fraction != Dataset().val_fraction:
+        problems.append(
+            Problem(
+                "dataset.val_tokens",
+                f"dataset.val_fraction={dataset.val_fraction} is given too: each says how much is held out. "
+                "Take one away",
+            )
+        )
     if dataset.test_tokens is not None and dataset.test_fraction:
         problems.append(
             Problem(
                 "dataset.test_tokens",
                 f"dataset.test_fraction={dataset.test_fraction} is given too: each says how much is held "
                 "out. Take one away (test_tokens=null or test_fraction=0)",
+            )
+        )
+    return problems
+
+
+def options_of_an_order(config: Config) -> list[Problem]:
+    """What an order needs to be told, and that packed rows have no files."""
+    dataset, problems, plain = config.dataset, [], Dataset()
+    for name, order in (("block_windows", "shuffled_blocks"), ("shard_windows", "shuffled_shards")):
+        if getattr(dataset, name) != getattr(plain, name) and dataset.order != order:
+            problems.append(
+                Problem(
+                    f"dataset.{name}",
+                    f"it is of dataset.order={order}, and the order is {dataset.order}. Take one away",
+                )
+            )
+    if dataset.documents == "separate" and dataset.order == "shuffled_shards":
+        problems.append(
+            Problem(
+                "dataset.order",
+                "documents=separate are packed over the whole split, so that no file is read by itself. Take "
+                "dataset.order=shuffled, or dataset.documents=masked",
             )
         )
     return problems
@@ -305,8 +335,15 @@ RULES = (
     Rule(("training.seq_len", "arch.max_positions"), window_within_positions),
     Rule(("tokenizer",), findable_tokenizer),
     Rule(
-        tuple(f"dataset.{name}" for name in ("val_path", "val_tokens", "test_tokens", "test_fraction")),
+        tuple(
+            f"dataset.{name}"
+            for name in ("val_path", "val_tokens", "val_fraction", "test_tokens", "test_fraction")
+        ),
         one_held_out_share,
+    ),
+    Rule(
+        tuple(f"dataset.{name}" for name in ("order", "block_windows", "shard_windows", "documents")),
+        options_of_an_order,
     ),
     Rule(
         tuple(f"dataset.{name}" for name in ("windows", "documents", "stride", "shift", "order")),

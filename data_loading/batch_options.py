@@ -58,8 +58,8 @@ class BatchOptions:
             raise UserError(f"documents {self.documents!r}: choices are {', '.join(DOCUMENTS)}")
         for name in ("seq_len", "stride", "shift", "step_windows"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"{name} {value}: expected at least 1")
+            if value is not None and (type(value) is not int or value < 1):
+                raise UserError(f"{name} {value}: expected a whole number, at least 1")
         if self.documents == "separate" and self.stride is not None:
             raise UserError("documents=separate are cut where they end, and have no stride. Take stride away")
         if self.kind == "plain":
@@ -95,7 +95,7 @@ class BatchOptions:
         if packing is not None:
             return len(packing)
         windows = len(self.windows(data.ranges_of(split)[1]))
-        if self.kind == "streams" and self.step_windows is not None:
+        if self.kind != "plain" and self.step_windows is not None:
             return windows // self.step_windows * self.step_windows
         return windows
 
@@ -118,6 +118,11 @@ class BatchOptions:
         token_set, ranges = data.ranges_of(split)
         packing = self.packing(data, split, check=check)
         if packing is not None:
+            if order == "shuffled_shards":
+                raise UserError(
+                    "documents=separate are packed over the whole split, so that no file is read by itself. "
+                    "Take order=shuffled, or documents=masked"
+                )
             ordered = order_of(order, len(packing), seed, block_windows)
             return Packed(packing, ordered, _pad_id(token_set, data.eot_id))
         windows = self.windows(ranges)
@@ -151,7 +156,8 @@ def too_short(data: Data, split: str, options: BatchOptions) -> str:
     if len(windows):
         return (
             f"the {split} split of {token_set.name} has {len(windows):,} windows of {options.seq_len:,} "
-            f"tokens, a step of {options.step_windows:,} streams needs more. Set a smaller batch or seq_len"
+            f"tokens, and windows={options.kind} are read in whole steps of {options.step_windows:,}. Set a "
+            "smaller batch or seq_len"
         )
     return (
         f"the {split} split of {token_set.name} has {data.tokens(split):,} tokens, one window of "

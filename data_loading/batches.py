@@ -48,6 +48,8 @@ class Batches(abc.ABC):
 
     kind: ClassVar[str]
     name = ""
+    step_windows: int | None = None
+    """Those of an optimizer step, which batches of all ranks must divide; None: they need not."""
 
     windows: Cut
 
@@ -180,10 +182,12 @@ class Shifted(WindowBatches):
     kind = "shifted"
 
     def __init__(self, windows: Windows, order: Order, step_windows: int, seed: int) -> None:
-        super().__init__(windows, order)
-        self.step_windows, self._seed = step_windows, seed
+        """Windows at the end of an epoch that make no step are not read in it: each step is of one epoch."""
+        super().__init__(windows, WholeSteps(order, step_windows))
+        self.step_windows, self._step, self._seed = step_windows, step_windows, seed
         self.divisors = proper_divisors(windows.seq_len)
         self.name = f"shifted, steps of {step_windows}, seed {seed}"
+        _tell_unread(len(windows), self.order.length, f"make no step of {step_windows:,}")
 
     def shift_of(self, step: int) -> int:
         """Drawn for a step, counted from the start of the stream over all epochs."""
@@ -191,20 +195,11 @@ class Shifted(WindowBatches):
         return self.divisors[int.from_bytes(digest[:8], "little") % len(self.divisors)]
 
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
-        """The shift is that of the step of the first position.
-
-        Raises:
-            UserError: a range of positions goes on in the next step.
-        """
+        """The shift is that of the step of the first position."""
         import torch
 
         at = epoch * self.order.length + (int(positions[0]) if len(windows) else 0)
-        step, last = at // self.step_windows, (at + max(len(windows) - 1, 0)) // self.step_windows
-        if last != step and isinstance(positions, range):
-            raise UserError(
-                f"windows {at:,} to {at + len(windows):,} of the stream belong to the steps {step:,} and "
-                f"{last:,} of {self.step_windows:,} windows: batches of all ranks must divide a step"
-            )
+        step = at // self._step
         shift, seq_len = self.shift_of(step), self.windows.seq_len
         ids = torch.from_numpy(_gathered(reader, self.windows, windows, seq_len + shift))
         shape = (len(windows), seq_len // shift, shift)
@@ -221,15 +216,10 @@ class Streams(Plain):
     kind = "streams"
 
     def __init__(self, windows: Windows, rows: int) -> None:
-        self._rows = rows
+        self.step_windows = rows
         super().__init__(windows, Rows(len(windows), rows))
         self.name = f"{rows} streams"
-        unread = len(windows) - self.order.length
-        if unread:
-            log.info(
-                "%s of %s windows fill no row of %s streams and are not read",
-                f"{unread:,}", f"{len(windows):,}", f"{rows:,}",
-            )  # fmt: skip
+        _tell_unread(len(windows), self.order.length, f"fill no row of {rows:,} streams")
 
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
         import torch
@@ -237,8 +227,34 @@ class Streams(Plain):
         batch = super().read(reader, windows, epoch, positions)
         starts = self.windows.starts(windows)
         before = self.windows.starts(np.maximum(windows - 1, 0)) + self.windows.stride
-        begins = (np.asarray(positions) < self._rows) | (before != starts)
+        begins = (np.asarray(positions) < self.step_windows) | (before != starts)
         return {**batch, "reset": torch.from_numpy(begins)}
+
+
+class WholeSteps(Order):
+    """Another order, of which an epoch has whole steps only."""
+
+    def __init__(self, order: Order, step_windows: int) -> None:
+        super().__init__(order.n)
+        self._order = order
+        self._length = order.n // step_windows * step_windows
+
+    @property
+    def name(self) -> str:
+        return self._order.name
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    def at(self, positions: np.ndarray, epoch: int) -> np.ndarray:
+        return self._order.at(positions, epoch)
+
+    def span(self, start: int, stop: int, epoch: int) -> np.ndarray:
+        return self._order.span(start, stop, epoch)
+
+    def coming(self, position: int, epoch: int) -> Iterator[range]:
+        return self._order.coming(position, epoch)
 
 
 class Rows(Sequential):
@@ -271,6 +287,11 @@ class Rows(Sequential):
 def proper_divisors(number: int) -> list[int]:
     """Ascending, without the number itself; [1] for 1, which has none."""
     return [d for d in range(1, number) if number % d == 0] or [1]
+
+
+def _tell_unread(windows: int, read: int, why: str) -> None:
+    if read < windows:
+        log.info("%s of %s windows %s and are not read", f"{windows - read:,}", f"{windows:,}", why)
 
 
 def _gathered(reader: Reader, windows: Windows, numbers: np.ndarray, width: int) -> np.ndarray:

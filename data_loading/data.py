@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from conf import UserError, schema
-from data_loading.splits import Share, Splits, hold_out, other_ranges, split_set, tokens_of
+from data_loading.splits import Share, Splits, check_share, hold_out, other_ranges, split_set, tokens_of
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokens import Tokens
 from data_loading.values import Values
@@ -128,6 +128,8 @@ def split_data(
     Raises:
         UserError: not enough tokens for what is to be held out, or the two sets are the same.
     """
+    check_share("val", val, may_be_none=False)
+    check_share("test", test, may_be_none=True)
     if val_set is not None and (
         train.fingerprint == val_set.fingerprint
         or train.overlaps(val_set)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from conf import UserError
 from data_loading.read_ahead import read_with_ahead
 from data_loading.spans import Span
-from data_loading.storages import pinned
+from data_loading.storages import check_pinnable, pinned
 from data_loading.workers import read_with_workers
 
 if TYPE_CHECKING:
@@ -60,35 +60,38 @@ class Loader:
         pin_memory: bool = False,
         shared: bool = False,
     ) -> None:
-        if tail not in TAILS:
-            raise UserError(f"tail {tail!r}: choices are {', '.join(TAILS)}")
-        if batch_size < 1:
-            raise UserError(f"batch_size {batch_size}: expected at least 1")
-        if num_workers < 0:
-            raise UserError(f"num_workers {num_workers}: expected at least 0")
-        if not 0 <= rank < world_size:
-            raise UserError(f"rank {rank} of {world_size}: ranks count from 0")
+        _check(batch_size, rank, world_size, num_workers, num_batches, tail)
+        if pin_memory:
+            check_pinnable()
         self.dataset, self.batch_size = dataset, batch_size
         self.rank, self.world_size = (0, 1) if shared else (rank, world_size)
         self.num_workers, self.num_batches, self.repeat = num_workers, num_batches, repeat
         self.tail, self.pin_memory = tail, pin_memory
         self._epoch, self._samples = dataset.epoch, 0
         self._epoch_seen = dataset.epoch
-        left = len(dataset) % self.global_batch
-        if tail == "drop" and left == len(dataset):
+        self._check_size()
+
+    def _check_size(self) -> None:
+        """Whether batches of all ranks go with the windows of an epoch; tells what is not read."""
+        windows, step = len(self.dataset), self.dataset.step_windows
+        left = windows % self.global_batch
+        if step is not None and step % self.global_batch:
+            raise UserError(
+                f"batches of {self.global_batch:,} windows over all ranks do not divide a step of {step:,}. "
+                "Take a batch_size that does, or step_windows that are a multiple of it"
+            )
+        if self.tail == "drop" and left == windows:
             raise UserError(
                 f"tail 'drop': the {left:,} windows of an epoch make no batch of {self.global_batch:,}. Take "
                 "a smaller batch, or tail 'keep' or 'pad'"
             )
-        if world_size > len(dataset) and tail == "keep" and not repeat:
+        if self.world_size > windows and self.tail == "keep" and not self.repeat:
             raise UserError(
-                f"{world_size:,} ranks share {len(dataset):,} windows: some would read nothing. Use fewer "
+                f"{self.world_size:,} ranks share {windows:,} windows: some would read nothing. Use fewer "
                 "ranks, a smaller seq_len or more text, or tail 'pad'"
             )
-        if tail == "drop" and left:
-            log.info(
-                "%s of %s windows are dropped at the end of each epoch", f"{left:,}", f"{len(dataset):,}"
-            )
+        if self.tail == "drop" and left:
+            log.info("%s of %s windows are dropped at the end of each epoch", f"{left:,}", f"{windows:,}")
 
     @property
     def global_batch(self) -> int:
@@ -96,12 +99,13 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches of a whole iteration from the start of an epoch."""
-        if self.num_batches is not None:
-            return self.num_batches
         if self.repeat:
-            raise TypeError("a repeating loader has no length")
+            if self.num_batches is None:
+                raise TypeError("a repeating loader has no length")
+            return self.num_batches
         whole, left = divmod(len(self.dataset), self.global_batch)
-        return whole + (left > 0 and self.tail != "drop")
+        batches = whole + (left > 0 and self.tail != "drop")
+        return batches if self.num_batches is None else min(batches, self.num_batches)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the stream stands: samples counts windows of all ranks read in this epoch."""
@@ -111,15 +115,32 @@ class Loader:
         """Go on from there; ranks, batch size and workers may be others than they were.
 
         Raises:
-            UserError: the state is of another set, split, window length, order or seed.
+            UserError: the state is of another set, split, window length, order or seed, or it is none.
         """
+        if {"epoch", "samples", "fingerprint"} - state.keys():
+            raise UserError(
+                f"{dict(state)!r} is no state of a loader: expected epoch, samples and fingerprint, as "
+                "state_dict() gives them"
+            )
         if state["fingerprint"] != self.dataset.fingerprint:
             raise UserError(
                 f"the checkpoint read other data: it is at [{state['fingerprint']}], this run reads "
                 f"[{self.dataset.fingerprint}]. Bring the same token files and options back, or start a "
                 "new run"
             )
-        self._epoch, self._samples = int(state["epoch"]), int(state["samples"])
+        epoch, samples = int(state["epoch"]), int(state["samples"])
+        if epoch < 0 or not 0 <= samples <= len(self.dataset):
+            raise UserError(
+                f"the state is damaged: epoch {epoch:,}, {samples:,} windows read of {len(self.dataset):,}. "
+                "Go on from another checkpoint"
+            )
+        if self.dataset.step_windows is not None and samples % self.global_batch:
+            raise UserError(
+                f"the state stands after {samples:,} windows, inside a step: batches of "
+                f"{self.global_batch:,} over all ranks do not go on from there. Take the batch that it was "
+                "read with"
+            )
+        self._epoch, self._samples = epoch, samples
         self._epoch_seen = self.dataset.epoch
 
     def __iter__(self) -> Iterator[Batch]:
@@ -185,3 +206,19 @@ class Loader:
         if self.num_workers == 0:
             return read_with_ahead(self.dataset, parts)
         return read_with_workers(self.dataset, parts, self.num_workers)
+
+
+def _check(
+    batch_size: int, rank: int, world_size: int, num_workers: int, num_batches: int | None, tail: str
+) -> None:
+    """Raises UserError: a value out of range."""
+    if tail not in TAILS:
+        raise UserError(f"tail {tail!r}: choices are {', '.join(TAILS)}")
+    if batch_size < 1:
+        raise UserError(f"batch_size {batch_size}: expected at least 1")
+    if num_workers < 0:
+        raise UserError(f"num_workers {num_workers}: expected at least 0")
+    if num_batches is not None and num_batches < 0:
+        raise UserError(f"num_batches {num_batches}: expected at least 0")
+    if not 0 <= rank < world_size:
+        raise UserError(f"rank {rank} of {world_size}: ranks count from 0")

@@ -73,7 +73,7 @@ def foreign_at(given: str, dtype: str = AUTO) -> Path | None:
     Raises:
         UserError: it shows signs of several formats.
     """
-    path = Path(given).expanduser()
+    path = _path(given)
     if path.is_file():
         is_ours = path.name.endswith(".npy") and (is_npy(path) or SetFiles(path).manifest.exists())
         is_ours |= path.name.endswith(".txt") and dtype == AUTO
@@ -105,9 +105,20 @@ def has_known_suffix(name: str) -> bool:
     return bare.endswith((*TEXT_SUFFIXES, *JSON_SUFFIXES))
 
 
+def _path(given: str) -> Path:
+    """Raises UserError: it has no name, as `` and `/`."""
+    path = Path(given).expanduser()
+    named = path if path.name or not given.strip() else path.resolve()
+    if not named.name:
+        raise UserError(f"{given!r}: expected the path of a text, a token file or a folder of shards")
+    return named
+
+
 def _at(given: str, key: str) -> tuple[Place, Place | None]:
     """What a path names: a text, a token file, or the stem that both share."""
-    path = Path(given).expanduser()
+    path = _path(given)
+    if path.name.endswith(".npy.json"):
+        raise UserError(f"{key}={given} is the manifest of a token file; give {given[:-5]}")
     if path.name.endswith(".docs.npy"):
         raise UserError(f"{key}={given} is a list of document starts; give {given[:-9]}.npy")
     earlier = _EARLIER_MANIFEST.fullmatch(path.name)

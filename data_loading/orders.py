@@ -218,6 +218,8 @@ def order_of(
     Raises:
         UserError: there is no such order; tells the choices.
     """
+    if shard_windows is not None and name != "shuffled_shards":
+        raise UserError(f"shard_windows is of order=shuffled_shards, and the order is {name}. Take it away")
     if name == "shuffled":
         return Shuffled(n, seed)
     if name == "sequential":

@@ -20,6 +20,10 @@ class Positioned(Protocol):
     def epoch(self) -> int:
         """The one that a new stream begins with."""
 
+    @property
+    def step_windows(self) -> int | None:
+        """Of an optimizer step, which batches of all ranks must divide; None: they need not."""
+
     def __len__(self) -> int:
         """Positions in an epoch."""
 

@@ -74,6 +74,17 @@ def split_set(
     return Splits(_joined(kept), _joined(held_out), _joined(tested))
 
 
+def check_share(name: str, share: Share | None, *, may_be_none: bool) -> None:
+    """Raises UserError: it is no share. may_be_none: nothing may be held out (0)."""
+    is_count = type(share) is int and share >= (0 if may_be_none else 1)
+    is_fraction = isinstance(share, float) and (0 < share < 1 or (share == 0 and may_be_none))
+    if share is not None and not is_count and not is_fraction:
+        raise UserError(
+            f"{name}={share}: expected a share of the tokens as a fraction between 0 and 1 (0.05), or their "
+            "number as a whole one (1_000_000)"
+        )
+
+
 def tokens_of(share: Share, n_tokens: int) -> int:
     """A share as a number of tokens; a fraction is at least one, and leaves one."""
     return share if isinstance(share, int) else min(max(round(n_tokens * share), 1), n_tokens - 1)

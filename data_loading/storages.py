@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from conf import UserError
+
 if TYPE_CHECKING:
     import torch
 
@@ -55,6 +57,14 @@ def unpacked(found: Packed) -> Batch:
     import torch
 
     return _batch(found, [torch.from_numpy(storage) for storage in found.storages])
+
+
+def check_pinnable() -> None:
+    """Raises UserError: memory is locked for a GPU, and torch sees none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError("pin_memory is for a GPU, and torch sees none here. Take pin_memory away")
 
 
 def pinned(batch: Batch) -> Batch:

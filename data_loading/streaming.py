@@ -39,6 +39,18 @@ if TYPE_CHECKING:
 RANKS = ("distinct", "shared")
 
 
+class WholeBatch(dict[str, Any]):
+    """A batch, which torch's own collate function, made for lists of samples, would ask for sample 0."""
+
+    def __missing__(self, key: Any) -> Any:
+        if isinstance(key, int):
+            raise UserError(
+                "a DataLoader needs collate_fn=StreamingDataset.collate: the dataset reads whole batches at "
+                "once, and torch's own collate function takes samples one by one"
+            )
+        raise KeyError(key)
+
+
 class StreamingDataset:
     """Map-style dataset over a split.
 
@@ -105,6 +117,8 @@ class StreamingDataset:
         """
         options = BatchOptions(seq_len, windows, stride, shift, step_windows, documents)
         options.check()
+        if type(seed) is not int:
+            raise UserError(f"seed {seed!r}: expected a whole number")
         data = source if isinstance(source, Data) else _open(source, val, test, tokenizer)
         _, ranges = data.ranges_of(split)
         self.data, self.split, self.seq_len = data, split, seq_len
@@ -134,6 +148,11 @@ class StreamingDataset:
         token_set, _ = self.data.ranges_of(self.split)
         self._reader, self.reader = token_set.open_reader(self._reader_options)
         self._batches.open(self._reader_options)
+
+    @property
+    def step_windows(self) -> int | None:
+        """Of an optimizer step, which batches of all ranks must divide; None: they need not."""
+        return self._batches.step_windows
 
     def __len__(self) -> int:
         """Windows in an epoch."""
@@ -172,7 +191,7 @@ class StreamingDataset:
 
         input_ids and labels are views of one tensor: labels[:, t] is the token after input_ids[:, t].
         """
-        return self.read_at(self.epoch, indices)
+        return WholeBatch(self.read_at(self.epoch, indices))
 
     @staticmethod
     def collate(batch: Batch) -> Batch:

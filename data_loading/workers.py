@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -84,12 +85,17 @@ def _next(under_way: deque[tuple[Child, list[Span]]], kills: int | None) -> Batc
     except (EOFError, OSError):
         raise WorkerDied(
             f"a worker process of the loader died: {how_it_died(child, kills)}. It was to read "
-            f"{' and '.join(map(_told, spans)) or 'nothing'}. Read without workers (num_workers=0), which is "
-            "faster on few cores, or give the job more memory"
+            f"{' and '.join(map(_told, spans)) or 'nothing'}. {_advice(child)}"
         ) from None
     if isinstance(answer, Exception):
         raise answer
     return unpacked(answer)
+
+
+def _advice(child: Child) -> str:
+    if child.exit_status() == -signal.SIGBUS:
+        return "See whether the token files are whole: pretokenize_dataset.py verify"
+    return "Read without workers (num_workers=0), which is faster on few cores, or give the job more memory"
 
 
 def _told(span: Span) -> str:

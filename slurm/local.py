@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("slurm")
 
+_WHY = {
+    "SIGBUS": (
+        ", most likely because a token file was truncated in the moment in which it was read. See whether it is "
+        "whole (pretokenize_dataset.py verify), and type the same command again to go on from the last checkpoint"
+    )
+}
+"""What is known of a signal, behind its name."""
+
 Command = Callable[..., list[str]]
 """`slurm.processes.run_command`, or what stands for it in a test."""
 
@@ -88,7 +96,7 @@ def outcome_of(folder: Path, child: Child, before: dict[str, Any]) -> Outcome:
         return Outcome(folder, 0, "done", known, None, child.seconds)
     status = experiment_utils.read_status(folder)
     if child.killed_by is not None:
-        state, reason = "failed", f"killed by {child.killed_by}"
+        state, reason = "failed", f"killed by {child.killed_by}{_WHY.get(child.killed_by, '')}"
     elif status != before and status.get("state") in ("failed", "cancelled"):
         state, reason = status["state"], status.get("reason") or "see its log.txt"
     else:  # it ended before it could say anything there

@@ -82,6 +82,11 @@ class StreamingMixture:
             ]
         )
 
+    @property
+    def step_windows(self) -> int | None:
+        """None: kinds of batches that belong to a step are not mixed."""
+        return None
+
     def __len__(self) -> int:
         """Windows in an epoch; where sources repeat, as many as it takes until each was read whole."""
         return self.schedule.length

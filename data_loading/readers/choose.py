@@ -48,6 +48,8 @@ class ReaderOptions:
     def __post_init__(self) -> None:
         if self.verify not in VERIFY:
             raise UserError(f"verify {self.verify!r}: choices are {', '.join(VERIFY)}")
+        if self.max_resident_bytes is not None and self.max_resident_bytes < 1:
+            raise UserError(f"max_resident {self.max_resident_bytes}: expected a number of bytes, at least 1")
 
 
 def open_reader(extents: Extents, options: ReaderOptions) -> tuple[Reader, str]:

@@ -199,3 +199,18 @@ def test_a_mixture_is_whole(dataset: dict[str, Any], told: dict[str, str]) -> No
     assert set(found) == {f"dataset.{name}" for name in told}
     for name, text in told.items():
         assert text in found[f"dataset.{name}"]
+
+
+def test_options_of_an_order() -> None:
+    for name, order in (("block_windows", "shuffled_blocks"), ("shard_windows", "shuffled_shards")):
+        assert problems(dataset={name: 7, "order": order}) == {}
+        found = problems(dataset={name: 7})
+        assert f"dataset.order={order}, and the order is shuffled" in found[f"dataset.{name}"]
+    separate = {"documents": "separate", "order": "shuffled_shards"}
+    assert "packed over the whole split" in problems(dataset=separate)["dataset.order"]
+
+
+def test_val_is_given_once() -> None:
+    assert problems(dataset={"val_tokens": 100}) == {}
+    both = problems(dataset={"val_tokens": 100, "val_fraction": 0.2})
+    assert "dataset.val_fraction=0.2 is given too" in both["dataset.val_tokens"]

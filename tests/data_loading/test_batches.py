@@ -7,6 +7,7 @@ import itertools
 import math
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,9 +100,31 @@ class TestShifted:
         assert len(dataset_of(tmp_path, 36 + 5, "shifted", step=1)) == 2
 
     def test_batches_that_do_not_divide_a_step_are_refused(self, tmp_path: Path) -> None:
-        loader = dataset_of(tmp_path, 500, "shifted").loader(4, repeat=True)
-        with pytest.raises(UserError, match="belong to the steps 0 and 1 of 6 windows"):
-            list(zip(range(3), loader, strict=False))
+        for kind in ("shifted", "streams"):
+            dataset = dataset_of(tmp_path, 500, kind)
+            for batch_size, ranks in ((4, 1), (12, 1), (2, 2)):
+                with pytest.raises(UserError, match=r"do not divide a step of 6"):
+                    dataset.loader(batch_size, world_size=ranks)
+            state = dataset.loader(1).state_dict()
+            with pytest.raises(UserError, match=r"after 2 windows, inside a step: batches of 3"):
+                dataset.loader(3).load_state_dict({**state, "samples": 2})
+
+    @pytest.mark.parametrize("how", [{}, {"tail": "drop"}, {"tail": "pad"}, {"repeat": True}])
+    def test_each_epoch_has_whole_steps_however_it_ends(
+        self, how: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO")
+        dataset = dataset_of(tmp_path, 12 * 20 + 7, "shifted")
+        assert "2 of 20 windows make no step of 6 and are not read" in caplog.text
+        assert len(dataset) == 18
+        loader = dataset.loader(6, **how, num_batches=None if not how.get("repeat") else 3)
+        shifts = []
+        for _ in range(3):
+            batches = list(loader)
+            assert len(batches) == 3
+            assert all(len(batch["input_ids"]) == 6 for batch in batches)
+            shifts += [int(batch["shift"]) for batch in batches]
+        assert shifts == [dataset._batches.shift_of(step) for step in range(9)]  # type: ignore[attr-defined]
 
     def test_a_sampler_of_torch_gets_one_shift_a_batch(self, tmp_path: Path) -> None:
         dataset = dataset_of(tmp_path, 500, "shifted")
@@ -236,7 +259,7 @@ class TestMasked:
      ({"kind": "streams", "step": None}, "needs step_windows"),
      ({"kind": "shifted", "stride": 3}, "stride and shift of its own"),
      ({"kind": "streams", "shift": 2}, "stride and shift of its own"),
-     ({"kind": "streams", "step": 60}, "has 41 windows of 12 tokens, a step of 60 streams needs more"),
+     ({"kind": "streams", "step": 60}, "has 41 windows of 12 tokens, and windows=streams are read in whole steps of 60"),
      ({"kind": "shifted", "order": "mixed"}, "choices are shuffled"),
      ({"kind": "streams", "order": "shuffled_blocks"}, "are read in rows")],
 )  # fmt: skip

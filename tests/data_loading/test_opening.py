@@ -10,6 +10,7 @@ import pytest
 
 from conf import UserError
 from data_loading import NotTokenized, StreamingDataset, Tokens, open_tokens, pretokenize
+from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
 
@@ -59,3 +60,27 @@ def test_a_pair(text: Path) -> None:
 def test_an_unknown_scheme() -> None:
     with pytest.raises(UserError, match=r"gopher://there: nothing here reads gopher://"):
         open_tokens("gopher://there")
+
+
+@pytest.mark.parametrize("share", [-0.1, True, 1.5, 1.0, float("nan"), "0.1", 0, -3])
+def test_no_share(text: Path, share: object) -> None:
+    with pytest.raises(UserError, match=rf"val={share}: expected a share of the tokens as a fraction"):
+        StreamingDataset(text, seq_len=16, val=share)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", ["", "/"])
+def test_no_path(path: str) -> None:
+    with pytest.raises(UserError, match=r"expected the path of a text, a token file or a folder"):
+        open_tokens(path)
+
+
+def test_a_manifest_is_not_the_tokens(text: Path) -> None:
+    with pytest.raises(UserError, match=r"is the manifest of a token file; give .*x\.npy$"):
+        open_tokens(text.with_name("x.npy.json"))
+
+
+def test_a_set_from_inside_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.txt").write_text("some words and more of them " * 40)
+    pretokenize(TextFile(tmp_path / "x.txt"), BytesTokenizer(), tmp_path / "set", Options(shard_tokens=500))
+    monkeypatch.chdir(tmp_path / "set")
+    assert open_tokens(".").fingerprint == open_tokens(tmp_path / "set").fingerprint

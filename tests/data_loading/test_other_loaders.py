@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
+from conf import UserError
 from data_loading import StreamingDataset
 
 SEQ_LEN, BATCH = 16, 8
@@ -49,6 +50,13 @@ def test_torch(dataset: StreamingDataset, sampler: str, workers: int) -> None:
             assert batch["input_ids"].shape[1:] == batch["labels"].shape[1:] == (SEQ_LEN,)
             found += first_ids([batch])
     assert sorted(found) == list(range(len(dataset)))
+
+
+def test_torch_with_its_own_collate_function_is_told(dataset: StreamingDataset) -> None:
+    with pytest.raises(UserError, match=r"needs collate_fn=StreamingDataset\.collate"):
+        next(iter(DataLoader(dataset, BATCH)))
+    with pytest.raises(KeyError, match="nothing"):
+        dataset.__getitems__([0])["nothing"]
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])

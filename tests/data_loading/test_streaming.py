@@ -157,9 +157,13 @@ class TestMapStyle:
 
     @pytest.mark.parametrize(
         ("options", "message"),
-        [({"order": "random"}, "choices are shuffled, sequential"), ({"seq_len": 0}, "expected at least 1"),
+        [({"order": "random"}, "choices are shuffled, sequential"), ({"seq_len": 0}, "expected a whole number, at least 1"),
          ({"split": "valid"}, "choices are train, val, test"), ({"split": "test"}, "no test split"),
-         ({"stride": 0}, "stride 0"), ({"shift": 0}, "shift 0")],
+         ({"stride": 0}, "stride 0"), ({"shift": 0}, "shift 0"), ({"seq_len": 1.5}, "seq_len 1.5"),
+         ({"seq_len": True}, "seq_len True"), ({"seed": "a"}, "seed 'a': expected a whole number"),
+         ({"seed": None}, "seed None"), ({"max_resident_bytes": 0}, "max_resident 0"),
+         ({"shard_windows": 5}, "shard_windows is of order=shuffled_shards"),
+         ({"documents": "separate", "order": "shuffled_shards"}, "neither|packed over the whole split")],
     )  # fmt: skip
     def test_wrong_options(self, options: dict[str, Any], message: str, tmp_path: Path) -> None:
         arguments: dict[str, Any] = {"split": "train", "seq_len": 4, "seed": 0, **options}
@@ -350,6 +354,21 @@ class TestLoader:
         for rank, world_size in ((2, 2), (-1, 1), (0, 0)):
             with pytest.raises(UserError, match="ranks count from 0"):
                 dataset.loader(1, rank=rank, world_size=world_size)
+        with pytest.raises(UserError, match="num_batches -1: expected at least 0"):
+            dataset.loader(1, num_batches=-1)
+        assert len(dataset.loader(4, num_batches=500)) == len(list(dataset.loader(4, num_batches=500))) == 3
+        assert len(dataset.loader(4, num_batches=500, repeat=True)) == 500
+        if not torch.cuda.is_available():
+            with pytest.raises(UserError, match="pin_memory is for a GPU"):
+                dataset.loader(1, pin_memory=True)
+
+    @pytest.mark.parametrize(
+        "state", [{}, {"epoch": -1}, {"samples": -5}, {"samples": 31}, {"samples": 10**9}]
+    )
+    def test_a_state_that_cannot_be(self, state: dict[str, int], tmp_path: Path) -> None:
+        loader = dataset_of(tmp_path, 30).loader(4)
+        with pytest.raises(UserError, match=r"no state of a loader|the state is damaged: epoch"):
+            loader.load_state_dict({**loader.state_dict(), **state} if state else {})
 
     def test_a_dataset_goes_to_a_spawned_worker_without_its_map(self, tmp_path: Path) -> None:
         dataset = dataset_of(tmp_path, 3000)
