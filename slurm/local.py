@@ -30,8 +30,9 @@ log = logging.getLogger("slurm")
 
 _WHY = {
     "SIGBUS": (
-        ", most likely because a token file was truncated in the moment in which it was read. See whether it is "
-        "whole (pretokenize_dataset.py verify), and type the same command again to go on from the last checkpoint"
+        ", most likely because a token file was truncated in the moment in which it was read. See whether it "
+        "is whole (pretokenize_dataset.py verify), and type the same command again to go on from the last "
+        "checkpoint"
     )
 }
 """What is known of a signal, behind its name."""

@@ -13,7 +13,8 @@ _EVERY_S = 0.0005
 
 
 class Unchanged:
-    """Sizes and modification times of files, compared before each read, of several files at most every 0.5 ms.
+    """Sizes and modification times of files, compared before each read; of several files at most every
+    0.5 ms for each.
 
     A file that is replaced by rename is no change: what is open or mapped stays the old one.
     """

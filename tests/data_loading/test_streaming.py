@@ -157,7 +157,7 @@ class TestMapStyle:
 
     @pytest.mark.parametrize(
         ("options", "message"),
-        [({"order": "random"}, "choices are shuffled, sequential"), ({"seq_len": 0}, "expected a whole number, at least 1"),
+        [({"order": "random"}, "choices are shuffled, sequential"), ({"seq_len": 0}, "number, at least 1"),
          ({"split": "valid"}, "choices are train, val, test"), ({"split": "test"}, "no test split"),
          ({"stride": 0}, "stride 0"), ({"shift": 0}, "shift 0"), ({"seq_len": 1.5}, "seq_len 1.5"),
          ({"seq_len": True}, "seq_len True"), ({"seed": "a"}, "seed 'a': expected a whole number"),
