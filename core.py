@@ -66,20 +66,19 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
     config, plan, device = run.config, run.plan, run.device
 
     with run.stage("load_tokenizer"):
-        from data_loading import load_tokenizer
+        from training.plan import open_data
 
-        tokenizer = load_tokenizer(config.tokenizer, plan.vocab_size)
-        log.info("tokenizer %s, %s ids", tokenizer.name, f"{tokenizer.vocab_size:,}")
+        assert plan.data is not None
+        # With its data: where it is found nowhere else, it is the copy in their set.
+        data = open_data(config.dataset, config.tokenizer, plan.data["sets"])
+        log.info("tokenizer %s, %s ids", data.tokenizer_name, f"{data.vocab_size:,}")
 
     with run.stage("open_dataset"):
         from data_loading import open_train
         from training.evaluation import held_out
-        from training.plan import open_data
 
         seq_len = config.training.seq_len
         seed_init, seed_data = experiment_utils.seeds(config)
-        assert plan.data is not None
-        data = open_data(config.dataset, config.tokenizer, plan.data["sets"])
         train_set = open_train(data, config.dataset, seq_len, seed_data, plan.budget.effective_batch)
         val_sets = held_out(data, "val", config)
         _tell_data(plan, train_set, val_sets)

@@ -490,3 +490,33 @@ def test_a_run_goes_on_with_the_shards_it_began_with(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert outcome(folder)["metrics"] == outcome(undisturbed)["metrics"]
     assert outcome(folder)["weights and moments"] == outcome(undisturbed)["weights and moments"]
+
+
+def test_a_tokenizer_that_is_only_in_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a node to which only the token set was copied."""
+    from tokenizers import Tokenizer as Trained
+    from tokenizers import models, pre_tokenizers, trainers
+
+    from conf.schema import Dataset, Tokenizer
+    from data_loading import load_tokenizer, pretokenize
+    from data_loading.pretokenizer.texts import TextFile
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    text, trained = write_text(tmp_path / "tiny.txt"), Trained(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trained.train(
+        [str(text)], trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    )
+    (tmp_path / "toy").mkdir()
+    trained.save(str(tmp_path / "toy" / "tokenizer.json"))
+    spec = Tokenizer(name="toy", local_folder="toy", repo="org/toy")
+    pretokenize(TextFile(text), load_tokenizer(spec), tmp_path / "only.npy")
+    for path in (text, tmp_path / "toy" / "tokenizer.json"):
+        path.unlink()
+    dataset = Dataset(name="text", path="only.npy")
+    config = dataclasses.replace(tiny_config(tmp_path, max_steps=2), dataset=dataset, tokenizer=spec)
+    folder = make_run(config)
+    assert core.run_attempt(folder, terminal=False) == 0
+    assert "tokenizer toy: taken from only.npy" in (folder / "log.txt").read_text()
