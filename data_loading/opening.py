@@ -88,6 +88,8 @@ def open_for_reading(source: str, val: Share | None, test: Share = 0) -> Data:
     if scheme_of(source) is not None:
         return split_data(open_uri(source), None, None, val, test)
     sets = open_sets(source)
+    if len(sets) > 1 and val is not None:
+        raise UserError(f"val={val}: {source} has a val of its own, {sets[1].name}. Take val away")
     return split_data(sets[0], sets[1] if len(sets) > 1 else None, None, val, test)
 
 

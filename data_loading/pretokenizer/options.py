@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import IO
 
+from conf import UserError
 from data_loading.pretokenizer.blocks import RUN_LIMIT_BYTES
 
 
@@ -31,3 +32,7 @@ class Options:
     run_limit_bytes: int = RUN_LIMIT_BYTES
     command: tuple[str, ...] = ()
     terminal: IO[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 0:
+            raise UserError(f"workers {self.workers}: expected at least 0 (none: in this process)")

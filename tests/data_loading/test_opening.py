@@ -84,3 +84,19 @@ def test_a_set_from_inside_its_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     pretokenize(TextFile(tmp_path / "x.txt"), BytesTokenizer(), tmp_path / "set", Options(shard_tokens=500))
     monkeypatch.chdir(tmp_path / "set")
     assert open_tokens(".").fingerprint == open_tokens(tmp_path / "set").fingerprint
+
+
+def test_fewer_workers_than_none() -> None:
+    with pytest.raises(UserError, match=r"workers -1: expected at least 0"):
+        Options(workers=-1)
+
+
+def test_a_share_of_a_set_that_has_a_val_of_its_own(text: Path) -> None:
+    for part in ("x_train", "x_val"):
+        (text.parent / f"{part}.txt").write_text(f"{part} words " * 60)
+        pretokenize(TextFile(text.parent / f"{part}.txt"), BytesTokenizer(), text.parent / f"{part}.npy")
+    for path in text.parent.glob("x.*"):
+        path.unlink()
+    assert len(StreamingDataset(text.with_name("x"), "val", seq_len=16)) > 10
+    with pytest.raises(UserError, match=r"val=0\.5: .*x has a val of its own, .*x_val\.npy"):
+        StreamingDataset(text.with_name("x"), "val", seq_len=16, val=0.5)
