@@ -95,7 +95,7 @@ def test_a_share_of_a_set_that_has_a_val_of_its_own(text: Path) -> None:
     for part in ("x_train", "x_val"):
         (text.parent / f"{part}.txt").write_text(f"{part} words " * 60)
         pretokenize(TextFile(text.parent / f"{part}.txt"), BytesTokenizer(), text.parent / f"{part}.npy")
-    for path in text.parent.glob("x.*"):
+    for path in (text, *text.parent.glob("x.*npy*")):
         path.unlink()
     assert len(StreamingDataset(text.with_name("x"), "val", seq_len=16)) > 10
     with pytest.raises(UserError, match=r"val=0\.5: .*x has a val of its own, .*x_val\.npy"):
