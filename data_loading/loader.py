@@ -85,10 +85,12 @@ class Loader:
                 f"tail 'drop': the {left:,} windows of an epoch make no batch of {self.global_batch:,}. Take "
                 "a smaller batch, or tail 'keep' or 'pad'"
             )
-        if self.world_size > windows and self.tail == "keep" and not self.repeat:
+        reading = -(-windows // self.batch_size)
+        if reading < self.world_size and self.tail == "keep" and not self.repeat:
             raise UserError(
-                f"{self.world_size:,} ranks share {windows:,} windows: some would read nothing. Use fewer "
-                "ranks, a smaller seq_len or more text, or tail 'pad'"
+                f"{windows:,} windows in batches of {self.batch_size:,} are read by {reading:,} of "
+                f"{self.world_size:,} ranks, the others would read nothing. Use fewer ranks, a smaller batch "
+                "or seq_len, more text, or tail 'pad'"
             )
         if self.tail == "drop" and left:
             log.info("%s of %s windows are dropped at the end of each epoch", f"{left:,}", f"{windows:,}")

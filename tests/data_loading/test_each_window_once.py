@@ -87,7 +87,9 @@ def test_more_ranks_than_windows(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(100, dtype="<u2"))
     dataset = StreamingDataset(tmp_path / "x.npy", seq_len=16, val=50)
     assert len(dataset) == 3
-    with pytest.raises(UserError, match=r"4 ranks share 3 windows: .* Use fewer ranks"):
-        dataset.loader(1, rank=0, world_size=4)
+    for batch_size, ranks, reading in ((1, 4, 3), (2, 3, 2), (3, 2, 1)):
+        said = rf"3 windows in batches of {batch_size} are read by {reading} of {ranks} ranks"
+        with pytest.raises(UserError, match=said):
+            dataset.loader(batch_size, rank=0, world_size=ranks)
     for how in ({"repeat": True, "num_batches": 1}, {"tail": "pad"}):
         assert len([*dataset.loader(1, rank=3, world_size=4, **how)]) == 1  # type: ignore[arg-type]
