@@ -268,8 +268,8 @@ def _check_vocabulary(names: Sequence[str], sources: Sequence[StreamingDataset])
         raise UserError(
             f"the sources of a mixture share one vocabulary: {names[first]} has {one}, {name} has {other}. "
             + (
-                "Where nothing says the tokenizer, the vocabulary is taken to end at the largest id; if it is "
-                f"the same, give its size: StreamingDataset(open_tokens(PATH, vocab_size={ids}))"
+                "Where nothing says the tokenizer, the vocabulary is taken to end at the largest id; if it "
+                f"is the same, give its size: StreamingDataset(open_tokens(PATH, vocab_size={ids}))"
                 if may_be_one
                 else "Tokenize one of them anew with the tokenizer of the other"
             )
