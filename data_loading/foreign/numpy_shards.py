@@ -80,6 +80,19 @@ class Templar(Kind):
         return length // count
 
 
+class NumpyFile(Kind):
+    """One array, whatever the file is called; one that is called .npy is a set of ours."""
+
+    name = "NumPy"
+
+    def sign(self, path: Path) -> str | None:
+        is_one = path.suffix != ".npy" and path.is_file() and begins(path, len(_NPY)) == _NPY
+        return f"{path.name} begins with {_NPY!r}" if is_one else None
+
+    def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
+        return {"all": _layout(path, [path], asked)}
+
+
 class NumpyShards(Kind):
     """A weak sign: only names of files, and that some begin as NumPy's do or none does."""
 
