@@ -50,14 +50,19 @@ def whole_mixture(config: Config) -> list[Problem]:
 
 
 def _wrong_weights(dataset: Dataset) -> list[Problem]:
+    n = len(dataset.sources)
+    if not dataset.weights:
+        equal = ",".join([f"1/{n}" if n > 1 else "1"] * n)
+        told = f"{counted(n, 'source')} without weights: give one for each: dataset.weights=[{equal}]"
+        return [Problem("dataset.weights", told)]
     problems: list[Problem] = []
     weights: list[tuple[Fraction, ...]] = []
+    other = [*_other_number("dataset.weights", "", dataset.weights, dataset.sources)]
     try:
         weights.append(parse_weights(dataset.weights, zero=bool(dataset.curriculum)))
     except ValueError as error:
-        problems.append(Problem("dataset.weights", str(error)))
-    else:
-        problems += _other_number("dataset.weights", "", weights[0], dataset.sources)
+        problems += [] if other else [Problem("dataset.weights", str(error))]
+    problems += other
     last = 0
     for text in dataset.curriculum:
         try:
@@ -83,7 +88,7 @@ def _wrong_weights(dataset: Dataset) -> list[Problem]:
 
 
 def _other_number(
-    where: str, which: str, weights: Sequence[Fraction], sources: Sequence[str]
+    where: str, which: str, weights: Sequence[Fraction | str], sources: Sequence[str]
 ) -> Iterator[Problem]:
     if len(weights) != len(sources):
         what = f"{which}{counted(len(weights), 'weight')} for {counted(len(sources), 'source')}"

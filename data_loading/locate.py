@@ -8,6 +8,7 @@ from pathlib import Path
 
 from conf import AUTO, UserError
 from conf.schema import Dataset
+from data_loading.foreign.layout import begins_as_text
 from data_loading.foreign.recognize import is_foreign, known_formats
 from data_loading.hub.registry import REGISTRY
 from data_loading.npy import is_npy
@@ -76,7 +77,7 @@ def foreign_at(given: str, dtype: str = AUTO) -> Path | None:
     path = _path(given)
     if path.is_file():
         is_ours = path.name.endswith(".npy") and (is_npy(path) or SetFiles(path).manifest.exists())
-        is_ours |= path.name.endswith(".txt") and dtype == AUTO
+        is_ours |= path.name.endswith(".txt") and dtype == AUTO and begins_as_text(path)
     elif path.is_dir():
         is_ours = _place(path) is not None or _pair(f"{path}/") is not None or any(path.glob("*.docs.npy"))
     else:

@@ -44,8 +44,8 @@ def tokenizer_spec(name_or_folder: str) -> schema.Tokenizer:
         return schema.Tokenizer(name=folder.resolve().name, path=str(folder))
     if folder.is_file():
         raise UserError(
-            f"--tokenizer {shlex.quote(name_or_folder)} is a file; give the folder that it lies in: "
-            f"--tokenizer {shlex.quote(str(folder.parent))}"
+            f"tokenizer {shlex.quote(name_or_folder)} is a file; give the folder that it lies in: "
+            f"{shlex.quote(str(folder.parent))}"
         )
     of_tiktoken = full_name(name_or_folder)
     if of_tiktoken is not None:
@@ -53,7 +53,7 @@ def tokenizer_spec(name_or_folder: str) -> schema.Tokenizer:
     if name_or_folder.count("/") == 1 and not name_or_folder.startswith((".", "~", "/")):
         return schema.Tokenizer(name=name_or_folder, repo=name_or_folder)
     raise UserError(
-        f"--tokenizer {shlex.quote(name_or_folder)}: no such folder. Choices: {', '.join(KNOWN)}, a folder "
+        f"tokenizer {shlex.quote(name_or_folder)}: no such folder. Choices: {', '.join(KNOWN)}, a folder "
         "with tokenizer.json or with vocab.json and merges.txt, an encoding of tiktoken (tiktoken:NAME, such "
         "as cl100k_base), or a repository org/name of the Hugging Face hub"
     )

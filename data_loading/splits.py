@@ -86,7 +86,16 @@ def check_share(name: str, share: Share | None, *, may_be_none: bool) -> None:
 
 
 def tokens_of(share: Share, n_tokens: int) -> int:
-    """A share as a number of tokens; a fraction is at least one, and leaves one."""
+    """A share as a number of tokens; a fraction is at least one, and leaves one.
+
+    Raises:
+        UserError: a fraction that is none.
+    """
+    if not isinstance(share, int) and not 0 < share < 1:
+        raise UserError(
+            f"{share} cannot be held out: expected a share above 0 and below 1, such as 0.1, or a whole "
+            "number of tokens, such as 1000"
+        )
     return share if isinstance(share, int) else min(max(round(n_tokens * share), 1), n_tokens - 1)
 
 

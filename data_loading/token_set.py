@@ -18,7 +18,7 @@ from data_loading.content import verify_content
 from data_loading.npy import open_npy
 from data_loading.set_files import SetFiles, settle
 from data_loading.shards import Part, Shards, map_part, open_parts, parts_of
-from data_loading.tokens import Tokens
+from data_loading.tokens import UNKNOWN, Tokens
 from data_loading.values import Values
 
 log = logging.getLogger("data_loading")
@@ -133,7 +133,7 @@ class TokenSet(Tokens):
 
     @property
     def tokenizer_name(self) -> str:
-        return self.manifest["tokenizer"]["name"] if self.manifest else "unknown"
+        return self.manifest["tokenizer"]["name"] if self.manifest else UNKNOWN
 
 
 def fingerprint_of(sources: list[dict[str, Any]], tokenizer_hash: str, options: dict[str, Any]) -> str:

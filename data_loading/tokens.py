@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from data_loading.readers.reader import Reader
     from data_loading.shards import Part
 
+UNKNOWN = "unknown"
+"""The name of a tokenizer that nothing says."""
+
 
 class Tokens(abc.ABC):
     """Ids in one order.
@@ -47,7 +50,7 @@ class Tokens(abc.ABC):
 
     @property
     def tokenizer_name(self) -> str:
-        return "unknown"
+        return UNKNOWN
 
     @property
     def file_bytes(self) -> int:

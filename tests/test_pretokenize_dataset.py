@@ -439,11 +439,11 @@ class TestBadInput:
             (["Datasets/my.txt", "--run-limit", "0"], "--run-limit 0: expected a size above 0"),
             (
                 ["Datasets/my.txt", "--tokenizer", "Datasets/my.txt"],
-                "my.txt is a file; give the folder that it lies in: --tokenizer Datasets",
+                "my.txt is a file; give the folder that it lies in: Datasets",
             ),
             (
                 ["Datasets/my.txt", "--tokenizer", "gpt5"],
-                "--tokenizer gpt5: no such folder. Choices: bytes, gpt2",
+                "error: tokenizer gpt5: no such folder. Choices: bytes, gpt2",
             ),
             (["Datasets/my.txt", "--tokenizer", "gpt2"], "tokenizer gpt2 was found in none of four places"),
             (["Datasets/my.txt", "--tokenizer", "Datasets"], "holds neither tokenizer.json nor"),

@@ -17,7 +17,7 @@ from data_loading.foreign.layout import Asked, Kind, Layout
 from data_loading.foreign.recognize import open_layouts
 from data_loading.foreign.runs import Runs
 from data_loading.readers.extents import Extents
-from data_loading.tokens import Tokens
+from data_loading.tokens import UNKNOWN, Tokens
 from data_loading.values import Values
 
 log = logging.getLogger("data_loading")
@@ -63,7 +63,7 @@ class ForeignSet(Tokens):
 
     @property
     def tokenizer_name(self) -> str:
-        return self.tokenizer or "unknown"
+        return self.tokenizer or UNKNOWN
 
     @property
     def file_bytes(self) -> int:

@@ -44,7 +44,7 @@ class HuggingFace(Kind):
 
     def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
         chunks = _chunks(path)
-        gap = missing_numbers([folder.name.removeprefix("chunk_") for folder in chunks])
+        gap = missing_numbers([folder.name.removeprefix("chunk_") for folder in chunks], first=0)
         if gap is not None:
             raise self.damaged(path, f"the folder chunk_{gap} is missing")
         files = [file for folder in chunks or [path] for file in self._files(folder)]

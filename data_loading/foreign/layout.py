@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import codecs
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ from data_loading.values import Values
 DTYPES = ("uint16", "uint32", "int32", "int64")
 """What a user may say of files that do not say it themselves."""
 _SELF_TOLD = ("uint8", "int8", "int16", "uint64")
+
+_LOOKED_AT_BYTES = 1 << 16
+_NOT_IN_TEXT = bytes(sorted({*range(32)} - set(b"\t\n\f\r")))
 
 
 @dataclass(frozen=True)
@@ -90,3 +94,15 @@ def begins(path: Path, count: int) -> bytes:
             return file.read(count)
     except OSError:
         return b""
+
+
+def begins_as_text(path: Path) -> bool:
+    """Whether its first bytes are UTF-8 without control characters, which ids hardly ever are."""
+    head = begins(path, _LOOKED_AT_BYTES)
+    if head.translate(None, _NOT_IN_TEXT) != head:
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True

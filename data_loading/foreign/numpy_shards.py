@@ -39,28 +39,58 @@ class Templar(Kind):
     def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
         shards = _tokens(path)
         told = "train" if "train" in shards else min(shards)
-        for number, file in _numbered(shards[told]).items():
-            self._check_ids(path / f"sample_ids_{number}.bin", file)
+        numbered = _numbered(shards[told])
+        for number, file in numbered.items():
+            if not (path / f"sample_ids_{number}.bin").is_file():
+                raise self.damaged(path, f"sample_ids_{number}.bin, which belongs to {file.name}, is missing")
         for file in path.glob("sample_ids_*.bin"):
             found = _IDS.fullmatch(file.name)
-            if found and found[1] not in _numbered(shards[told]):
+            if found and found[1] not in numbered:
                 raise self.damaged(path, f"there is {file.name}, but no {told}_{found[1]}.npy")
-        return _layouts(self, path, shards, asked)
+        layouts = _layouts(self, path, shards, asked)
+        self._check_slices(path, numbered, (layouts.get(told) or layouts["all"]).tokens.dtype)
+        return layouts
 
-    def _check_ids(self, ids: Path, tokens: Path) -> None:
-        """One for each slice: they divide the tokens evenly."""
-        if not ids.is_file():
-            raise self.damaged(ids.parent, f"{ids.name}, which belongs to {tokens.name}, is missing")
+    def _check_slices(self, path: Path, numbered: dict[str, Path], dtype: np.dtype) -> None:
+        """All shards have slices of one length, and no more tokens than these."""
+        first: tuple[int, Path] | None = None
+        for number, file in numbered.items():
+            tokens = self._slice_tokens(path / f"sample_ids_{number}.bin", file, dtype)
+            first = first or (tokens, file)
+            if tokens != first[0]:
+                raise self.damaged(
+                    path,
+                    f"{first[1].name} has {first[0]:,} tokens for each of its sample ids, {file.name} has "
+                    f"{tokens:,}: one of them was cut short, or has the sample ids of another shard",
+                )
+
+    def _slice_tokens(self, ids: Path, tokens: Path, dtype: np.dtype) -> int:
+        """One id for each slice: they divide the tokens evenly."""
         size = ids.stat().st_size
         count = len(open_npy(ids)) if begins(ids, len(_NPY)) == _NPY else size // _ID.itemsize
-        length = len(open_npy(tokens)) if begins(tokens, len(_NPY)) == _NPY else 0
-        if size % _ID.itemsize or count == 0 or (length and length % count):
+        has_header = begins(tokens, len(_NPY)) == _NPY
+        length = len(open_npy(tokens)) if has_header else tokens.stat().st_size // dtype.itemsize
+        if size % _ID.itemsize or count == 0 or length % count:
             raise self.damaged(
                 ids.parent,
                 f"the {count:,} sample ids of {ids.name} ({size:,} bytes) do not divide the {length:,} "
                 f"tokens of {tokens.name} into slices of one length: one of them was cut short or is of "
                 "another shard (move the sample ids away to read the tokens without them)",
             )
+        return length // count
+
+
+class NumpyFile(Kind):
+    """One array, whatever the file is called; one that is called .npy is a set of ours."""
+
+    name = "NumPy"
+
+    def sign(self, path: Path) -> str | None:
+        is_one = path.suffix != ".npy" and path.is_file() and begins(path, len(_NPY)) == _NPY
+        return f"{path.name} begins with {_NPY!r}" if is_one else None
+
+    def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
+        return {"all": _layout(path, [path], asked)}
 
 
 class NumpyShards(Kind):

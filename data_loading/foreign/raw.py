@@ -7,11 +7,10 @@ uint32, without the header of NumPy).
 
 from __future__ import annotations
 
-import codecs
 from pathlib import Path
 
 from conf import AUTO, UserError
-from data_loading.foreign.layout import Asked, Kind, Layout, begins
+from data_loading.foreign.layout import Asked, Kind, Layout, begins, begins_as_text
 from data_loading.foreign.meta_pickle import read_vocab_size
 from data_loading.foreign.raw_dtype import dtype_of
 from data_loading.foreign.runs import Runs
@@ -21,9 +20,6 @@ from data_loading.npy import is_npy
 GPT2_ROWS = 50_304
 """nanoGPT's vocabulary where there is no meta.pkl: GPT-2's, rounded up."""
 OTHER_FILES = (b"\x93NUMPY", b"PK\x03\x04", b"MMIDIDX", b"ARROW1", b"PAR1", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-
-_LOOKED_AT_BYTES = 1 << 16
-_NOT_IN_TEXT = bytes(sorted({*range(32)} - set(b"\t\n\f\r")))
 
 
 class NanoGPT(Kind):
@@ -59,8 +55,8 @@ class Raw(Kind):
             return None
         if path.suffix == ".npy" and is_npy(path):
             return None
-        head = begins(path, _LOOKED_AT_BYTES)
-        return None if head.startswith(OTHER_FILES) or _is_text(head) else f"a {path.suffix} without a header"
+        is_other = begins(path, 8).startswith(OTHER_FILES) or begins_as_text(path)
+        return None if is_other else f"a {path.suffix} without a header"
 
     def open(self, path: Path, asked: Asked) -> dict[str, Layout]:
         said = read_vocab_size(path.parent / "meta.pkl") if path.suffix == ".bin" else None
@@ -76,14 +72,3 @@ class Raw(Kind):
             raise
         layout = Layout(Runs.of_files(dtype, [path]), None, (path,), said, "meta.pkl" if said else None, told)
         return {"all": layout}
-
-
-def _is_text(head: bytes) -> bool:
-    """Whether these first bytes are UTF-8 without control characters, which ids hardly ever are."""
-    if head.translate(None, _NOT_IN_TEXT) != head:
-        return False
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -20,10 +20,12 @@ def _kinds() -> tuple[list[Kind], list[Kind]]:
     from data_loading.foreign.megatron import Megatron
     from data_loading.foreign.mosaic import Mosaic
     from data_loading.foreign.mypt import MyPT
-    from data_loading.foreign.numpy_shards import NumpyShards, Templar
+    from data_loading.foreign.numpy_shards import NumpyFile, NumpyShards, Templar
     from data_loading.foreign.raw import NanoGPT, Raw
 
-    sure: list[Kind] = [LlmC(), Megatron(), MyPT(), LitData(), Mosaic(), HuggingFace(), Templar()]
+    sure: list[Kind] = [
+        LlmC(), Megatron(), MyPT(), LitData(), Mosaic(), HuggingFace(), Templar(), NumpyFile(),
+    ]  # fmt: skip
     return sure, [NanoGPT(), NumpyShards(), Raw()]
 
 

@@ -17,6 +17,7 @@ from data_loading.batches import NO_ROWS
 from data_loading.mixture.schedule import WHEN_DRY, Schedule, Stage
 from data_loading.shared_number import SharedNumber
 from data_loading.streaming import StreamingDataset
+from data_loading.tokens import UNKNOWN
 
 if TYPE_CHECKING:
     import torch
@@ -238,6 +239,7 @@ def _check_sources(names: Sequence[str], sources: Sequence[StreamingDataset]) ->
     if not sources:
         raise UserError("a mixture of no sources: expected at least one")
     first = sources[0]
+    _check_vocabulary(names, sources)
     seen: dict[tuple[str, str], str] = {}
     for name, source in zip(names, sources, strict=True):
         tokens = source.data.fingerprint, source.split
@@ -247,12 +249,6 @@ def _check_sources(names: Sequence[str], sources: Sequence[StreamingDataset]) ->
                 "weights"
             )
         seen[tokens] = name
-        ours, theirs = (f"{d.tokenizer_name} of {d.vocab_size:,} ids" for d in (first.data, source.data))
-        if ours != theirs:
-            raise UserError(
-                f"the sources of a mixture share one vocabulary: {names[0]} has {ours}, {name} has {theirs}. "
-                "Tokenize one of them anew with the tokenizer of the other"
-            )
         if source.kind in ("shifted", "streams"):
             raise UserError(f"{name}: windows={source.kind} belong to one set: a mixture takes plain windows")
         if source.form != first.form:
@@ -260,6 +256,29 @@ def _check_sources(names: Sequence[str], sources: Sequence[StreamingDataset]) ->
                 f"the sources of a mixture have windows of one form: {names[0]} has {first.form}, {name} "
                 f"{source.form}"
             )
+
+
+def _check_vocabulary(names: Sequence[str], sources: Sequence[StreamingDataset]) -> None:
+    """Of a set that says no tokenizer, nothing but the number of its ids can be compared."""
+    said = [number for number, source in enumerate(sources) if source.data.tokenizer_name != UNKNOWN]
+    first = said[0] if said else 0
+    ours = sources[first].data
+    for name, source in zip(names, sources, strict=True):
+        theirs = source.data
+        if ours.vocab_size == theirs.vocab_size and theirs.tokenizer_name in (ours.tokenizer_name, UNKNOWN):
+            continue
+        one, other = (f"{data.tokenizer_name} of {data.vocab_size:,} ids" for data in (ours, theirs))
+        may_be_one = theirs.tokenizer_name == UNKNOWN and (not said or theirs.vocab_size < ours.vocab_size)
+        ids = max(ours.vocab_size, theirs.vocab_size)
+        raise UserError(
+            f"the sources of a mixture share one vocabulary: {names[first]} has {one}, {name} has {other}. "
+            + (
+                "Where nothing says the tokenizer, the vocabulary is taken to end at the largest id; if it "
+                f"is the same, give its size: StreamingDataset(open_tokens(PATH, vocab_size={ids}))"
+                if may_be_one
+                else "Tokenize one of them anew with the tokenizer of the other"
+            )
+        )
 
 
 def _without_source(batch: Batch) -> Batch:

@@ -181,7 +181,12 @@ MIX = {"source": "mix", "sources": ["a", "b"], "weights": ["0.7", "0.3"]}
             {"weights": "2 weights for 3 sources (a, b, c): expected one for each"},
         ),
         ({"weights": ["0.7", "0.4"]}, {"weights": "sum to 1.1, expected 1. As shares: [7/11,4/11]"}),
-        ({"weights": []}, {"weights": "expected a weight above 0"}),
+        (
+            {"weights": []},
+            {"weights": "2 sources without weights: give one for each: dataset.weights=[1/2,1/2]"},
+        ),
+        ({"weights": ["0.7"]}, {"weights": "1 weight for 2 sources (a, b): expected one for each"}),
+        ({"weights": ["0", "0"], "curriculum": ["0.2+0.8@1M"]}, {"weights": "expected a weight above 0"}),
         ({"curriculum": ["1@1M"]}, {"curriculum": "1@1M: 1 weight for 2 sources (a, b)"}),
         ({"curriculum": ["0.5+0.5@0"]}, {"curriculum": "0.5+0.5@0: expected more than 0 tokens"}),
         ({"curriculum": ["0.5+0.5@2M", "0.2+0.8@1M"]}, {"curriculum": "expected more than 2,000,000 tokens"}),

@@ -223,5 +223,5 @@ class TestNameOrFolder:
 
 def test_a_file_in_place_of_its_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(UserError, match=rf"is a file; give the folder .*: --tokenizer {tmp_path}$"):
+    with pytest.raises(UserError, match=rf"is a file; give the folder .*: {tmp_path}$"):
         tokenizer_spec(str(tmp_path / "tokenizer.json"))

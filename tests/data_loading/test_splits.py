@@ -106,5 +106,16 @@ def test_more_than_there_is_cannot_be_held_out(val: Share, test: Share, message:
         split_set(1000, None, val, test)
 
 
+@pytest.mark.parametrize(
+    ("val", "test"), [(2.0, 0), (1.0, 0), (-0.5, 0), (0.0, 0), (float("nan"), 0), (0.1, 1.5)]
+)
+def test_a_share_that_is_none(val: Share, test: Share) -> None:
+    """No 2 tokens: those are 2, without a point."""
+    with pytest.raises(
+        UserError, match=r"expected a share above 0 and below 1, such as 0\.1, or a whole number"
+    ):
+        split_set(1000, None, val, test)
+
+
 def test_one_source_is_one_part() -> None:
     assert split_set(1000, None, 0.1) == Splits((range(900),), (range(900, 1000),))

@@ -87,6 +87,14 @@ def llm_c_of_three(folder: Path) -> None:
         (folder / f"a_train_{number:06d}.bin").write_bytes(train)
 
 
+def raw_templar(folder: Path) -> None:
+    """As its reader takes them: uint16 without a header."""
+    write_templar(folder, np.arange(20_000, dtype="<u2") % 257, 100, header=False)
+    for path in folder.glob("train_*.npy"):
+        ids = np.load(path)
+        path.write_bytes(ids.tobytes())
+
+
 MAKERS: dict[str, Callable[[Path], object]] = {
     "llm.c": llm_c_of_three,
     "MyPT": exported("mypt"),
@@ -95,6 +103,7 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "mosaicml-streaming": lambda folder: write_mds(folder, some_items()),
     "Hugging Face save_to_disk": lambda folder: write_save_to_disk(folder, some_items(), 2),
     "templar": lambda folder: write_templar(folder, np.arange(2000, dtype="<u4"), 100),
+    "templar, raw": raw_templar,
 }
 LLM_C, MEGATRON = "a_train_000001.bin", "a_text_document"
 ARROW = "data-00000-of-00002.arrow"
@@ -193,6 +202,16 @@ DAMAGES: list[tuple[str, Change, str]] = [
         lambda folder: np.save(folder / "train_000000.npy", np.arange(999, dtype="<u4")),
         r"10 sample ids of sample_ids_000000\.bin .* do not divide the 999 tokens",
     ),
+    (
+        "templar, raw",
+        cut("train_000001.npy", 2),
+        r"100 sample ids of sample_ids_000001\.bin .* do not divide the 9,999 tokens",
+    ),
+    (
+        "templar, raw",
+        cut("train_000001.npy", 5000),
+        r"train_000000\.npy has 100 tokens for each of its sample ids, train_000001\.npy has 75",
+    ),
 ]
 
 
@@ -210,8 +229,9 @@ def test_a_damaged_set(name: str, damage: Change, told: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_whole_set_is_none_of_these(name: str, tmp_path: Path) -> None:
     MAKERS[name](tmp_path / "s")
-    assert name in known_formats()
-    assert sum(one.n_tokens for one in open_foreign(tmp_path / "s", Asked())) > 1000
+    assert name.removesuffix(", raw") in known_formats()
+    asked = Asked("uint16") if name.endswith("raw") else Asked()
+    assert sum(one.n_tokens for one in open_foreign(tmp_path / "s", asked)) > 1000
 
 
 def test_a_shape_that_does_not_fit_its_sample(tmp_path: Path) -> None:

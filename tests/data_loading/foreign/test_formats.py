@@ -127,6 +127,29 @@ def test_chunk_folders(tmp_path: Path) -> None:
     assert opened.documents[:].tolist() == np.cumsum([0, *map(len, items)])[:-1].tolist()
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_chunk_folder_is_missing(number: int, tmp_path: Path) -> None:
+    """The first too: chunks count from 0."""
+    for there in {0, 1, 2} - {number}:
+        write_save_to_disk(tmp_path / f"s/chunk_{there:06d}", some_items(seed=there))
+    with pytest.raises(UserError, match=f"the folder chunk_00000{number} is missing"):
+        open_foreign(tmp_path / "s", Asked())
+
+
+@pytest.mark.parametrize("name", ["z.bin", "z.txt", "z", "z.dat"])
+def test_an_array_of_numpy_by_any_name(name: str, tmp_path: Path) -> None:
+    ids = np.arange(300, dtype="<u4")
+    with open(tmp_path / name, "wb") as file:
+        np.save(file, ids)
+    opened = open_tokens(tmp_path / name)
+    assert opened.tokens[:].tolist() == ids.tolist()
+    assert open_tokens(tmp_path / name).fingerprint == opened.fingerprint, "also when it was read once"
+    with open(tmp_path / name, "r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(UserError, match=f"{name} is truncated"):
+        open_tokens(tmp_path / name)
+
+
 @pytest.mark.parametrize("write", [write_litdata, write_mds, write_save_to_disk])
 @pytest.mark.parametrize("held_out", ["val", "validation"])
 def test_folders_of_train_and_val(write: Callable[..., Path], held_out: str, tmp_path: Path) -> None:
@@ -207,6 +230,8 @@ def test_llm_c_by_other_names(tmp_path: Path) -> None:
         (tmp_path / f"s/{old}.bin").rename(tmp_path / f"s/{new}.bin")
     train, val = open_foreign(tmp_path / "s", Asked())
     assert (train.split, len(train.tokens), val.split, len(val.tokens)) == ("train", 2700, "val", 300)
+    (tmp_path / "words.txt").write_bytes((tmp_path / "s/val.bin").read_bytes())
+    assert len(open_tokens(tmp_path / "words.txt").tokens) == 300, "not a text, whatever it is called"
     assert open_tokens(tmp_path / "s/val.bin").tokens[:].tolist() == val.tokens[:].tolist()
 
 

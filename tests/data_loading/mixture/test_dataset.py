@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conf import UserError
-from data_loading import StreamingDataset, StreamingMixture
+from data_loading import StreamingDataset, StreamingMixture, open_tokens, prepare_data
 from data_loading.data import split_data
 from data_loading.token_set import TokenSet
 
@@ -198,6 +198,33 @@ class TestBadInput:
         parts = {"one": source(tmp_path, 0, 9), "two": source(tmp_path, 1, 9, vocab=50_000)}
         with pytest.raises(UserError, match=r"one has .* of 60,000 ids, two has .* of 50,000 ids"):
             StreamingMixture(parts, [0.5, 0.5])
+
+    def test_the_way_out_of_an_unknown_vocabulary_works(self, tmp_path: Path) -> None:
+        """Lone files of one tokenizer whose largest ids differ, as they nearly always do."""
+        for name, n in (("one", 200), ("two", 400)):
+            np.save(tmp_path / f"{name}.npy", np.arange(n, dtype="<u2"))
+        alone = [StreamingDataset(tmp_path / f"{name}.npy", seq_len=SEQ) for name in ("one", "two")]
+        with pytest.raises(UserError, match=r"open_tokens\(PATH, vocab_size=400\)"):
+            StreamingMixture(alone, [0.5, 0.5])
+        named = [
+            StreamingDataset(open_tokens(tmp_path / f"{name}.npy", vocab_size=400), seq_len=SEQ)
+            for name in ("one", "two")
+        ]
+        assert len(StreamingMixture(named, [0.5, 0.5])) > 0
+
+    def test_a_set_that_says_its_tokenizer_beside_one_that_does_not(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "one.npy", np.arange(257, dtype="<u2"))
+        np.save(tmp_path / "few.npy", np.arange(200, dtype="<u2"))
+        np.save(tmp_path / "many.npy", np.arange(300, dtype="<u2"))
+        said = StreamingDataset(prepare_data("a text of some length " * 9), seq_len=SEQ)
+        one, few, many = (
+            StreamingDataset(tmp_path / f"{name}.npy", seq_len=SEQ) for name in ("one", "few", "many")
+        )
+        assert len(StreamingMixture([one, said], [0.5, 0.5])) > 0
+        with pytest.raises(UserError, match=r"vocab_size=257\)"):
+            StreamingMixture([few, said], [0.5, 0.5])
+        with pytest.raises(UserError, match=r"Tokenize one of them anew"):
+            StreamingMixture([many, said], [0.5, 0.5])
 
     @pytest.mark.parametrize("options", [{"seq_len": 8}, {"shift": 2}, {"documents": "masked", "starts": 3}])
     def test_windows_of_another_form(self, options: dict[str, Any], tmp_path: Path) -> None:
