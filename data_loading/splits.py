@@ -65,6 +65,8 @@ def split_set(
     Raises:
         UserError: not enough tokens for what is to be held out.
     """
+    check_share("val", val, may_be_none=False)
+    check_share("test", test, may_be_none=True)
     if n_tokens < 2:
         raise UserError(f"{n_tokens} tokens cannot be divided into train and val")
     kept, held_out = hold_out(_strata(n_tokens, documents, sources), documents, tokens_of(val, n_tokens))
@@ -86,16 +88,7 @@ def check_share(name: str, share: Share | None, *, may_be_none: bool) -> None:
 
 
 def tokens_of(share: Share, n_tokens: int) -> int:
-    """A share as a number of tokens; a fraction is at least one, and leaves one.
-
-    Raises:
-        UserError: a fraction that is none.
-    """
-    if not isinstance(share, int) and not 0 < share < 1:
-        raise UserError(
-            f"{share} cannot be held out: expected a share above 0 and below 1, such as 0.1, or a whole "
-            "number of tokens, such as 1000"
-        )
+    """A share as a number of tokens; a fraction is at least one, and leaves one."""
     return share if isinstance(share, int) else min(max(round(n_tokens * share), 1), n_tokens - 1)
 
 
