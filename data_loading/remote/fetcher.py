@@ -21,11 +21,12 @@ from data_loading.remote.items import Item
 log = logging.getLogger("data_loading")
 
 _TOLD_AFTER_S = 1.0
+_ENDS_WITHIN_S = 5.0
 _here: weakref.WeakSet[Fetcher] = weakref.WeakSet()
 
 
 class Fetcher:
-    """Starts the helper when something is first wanted; a fork starts one of its own.
+    """Starts the helper when something is first wanted; a fork starts one of its own. It ends with this.
 
     setup: what the helper is told first: uri, folder, budget_bytes, workers, part_bytes, verify.
     """
@@ -88,10 +89,8 @@ class Fetcher:
     def close(self) -> None:
         """End the helper; what it has fetched stays."""
         process, self._process = self._process, None
-        if process is not None and process.stdin is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-            process.wait()
+        if process is not None:
+            _end(process, os.getpid())
 
     def _send(self) -> None:
         self._number += 1
@@ -125,7 +124,11 @@ class Fetcher:
         )
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(self._setup) + "\n")
-        threading.Thread(target=_listen, args=(self, self._process), name="fetcher", daemon=True).start()
+        weakref.finalize(self, _end, self._process, os.getpid())
+        listener = threading.Thread(
+            target=_listen, args=(weakref.ref(self), self._process), name="fetcher", daemon=True
+        )
+        listener.start()
 
     def _heard(self, message: dict[str, Any]) -> None:
         if "log" in message:
@@ -164,11 +167,25 @@ class Fetcher:
         self._wanted, self._since, self._ready, self._error = {}, {}, {}, {}
 
 
-def _listen(fetcher: Fetcher, process: subprocess.Popen[str]) -> None:
+def _listen(to: weakref.ref[Fetcher], process: subprocess.Popen[str]) -> None:
+    """Without holding the fetcher: it goes when nobody else does, and the helper with it."""
     assert process.stdout is not None
     for line in process.stdout:
-        fetcher._heard(json.loads(line))
-    fetcher._ended(process)
+        if (fetcher := to()) is not None:
+            fetcher._heard(json.loads(line))
+        del fetcher
+    if (fetcher := to()) is not None:
+        fetcher._ended(process)
+
+
+def _end(process: subprocess.Popen[str], of_process: int) -> None:
+    """Close the helper's input, at which it ends. of_process: that started it; in a fork it is left alone."""
+    if process.stdin is None or os.getpid() != of_process:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        process.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_ENDS_WITHIN_S)
 
 
 def _without_doubles(items: Any) -> list[Item]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import errno
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import durable
 from conf import UserError
 from data_loading.remote.address import Address
-from data_loading.remote.credentials import R2_VARIABLES, S3_VARIABLES, r2_options, s3_options
+from data_loading.remote.credentials import R2_ENDPOINT, R2_VARIABLES, S3_VARIABLES, r2_options, s3_options
 from data_loading.remote.retry import PATIENCE_S, Passing, Vanished, persistently
 
 CONNECT_S, REQUEST_S = 3, 60
@@ -223,5 +224,16 @@ def _opened(address: Address, retries: int) -> Any:
         url = f"{address.scheme}://" + "/".join(filter(None, [address.root, address.path]))
         return HTTPStore.from_url(url, **common)
     options = r2_options() if address.scheme == "r2" else s3_options()
+    if (endpoint := options.get("endpoint")) is not None:
+        _check_endpoint(endpoint, address)
     common["client_options"]["allow_http"] = str(options.get("endpoint", "")).startswith("http://")
     return S3Store(address.root, prefix=address.path or None, **options, **common)
+
+
+def _check_endpoint(url: str, address: Address) -> None:
+    """The library panics at one that is no URL. Raises UserError."""
+    if not re.fullmatch(r"https?://[^\s/]+\S*", url):
+        name = R2_ENDPOINT if address.scheme == "r2" else "AWS_ENDPOINT_URL"
+        raise UserError(
+            f"{address.uri}: {name}={url} is no URL: expected one such as http://localhost:9000 or https://HOST"
+        )

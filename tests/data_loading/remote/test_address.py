@@ -8,6 +8,7 @@ from conf import UserError
 from data_loading.opening import open_tokens
 from data_loading.remote.address import parse
 from data_loading.remote.credentials import r2_options, redacted, s3_options
+from data_loading.remote.store import open_store
 
 R2 = {"R2_DATASET_BUCKET_NAME": "mine", "DATASET_BINS_PATH": "/bins/c4/"}
 
@@ -58,6 +59,14 @@ def test_variables_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -
     told = str(refused.value)
     assert "R2_DATASET_ACCOUNT_ID, R2_DATASET_READ_SECRET_ACCESS_KEY" in told
     assert "key-of-mine" not in told
+
+
+@pytest.mark.parametrize("endpoint", ["garbage", "localhost:9000", "http://", "http:// host", "ftp://host"])
+def test_an_endpoint_that_is_no_url(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At which the library panics."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(UserError, match=rf"AWS_ENDPOINT_URL={endpoint} is no URL: expected one such as http"):
+        open_store(parse("s3://sets/c4"))
 
 
 def test_where_requests_go() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import hashlib
 import os
 import signal
@@ -134,6 +135,28 @@ def test_the_budget_is_never_exceeded(opened: Open, shards: Path, tmp_path: Path
     assert np.array_equal(found, rows(local, epochs=2))
     assert 2 * SHARD_BYTES < most[0] <= budget
     assert budget < 9 * SHARD_BYTES  # or nothing had to go
+
+
+def helpers_of_this_process() -> set[int]:
+    """Without those that have ended."""
+    return {
+        pid
+        for pid in processes()
+        if parent_of(pid) == os.getpid() and b"data_loading.remote.helper" in command_of(pid)
+    }
+
+
+def test_a_dataset_that_is_gone_leaves_no_helper(opened: Open, tmp_path: Path) -> None:
+    budget, before = least(opened()), helpers_of_this_process()
+    for _ in range(2):
+        remote = open_remote("s3://sets/c4", RemoteOptions(tmp_path / "cache", budget))
+        dataset = StreamingDataset(remote, seq_len=32, order="shuffled_shards")
+        batches = iter(dataset.loader(64))
+        next(batches)
+        assert len(helpers_of_this_process() - before) == 1
+        del remote, dataset, batches
+        gc.collect()
+        assert helpers_of_this_process() == before
 
 
 @pytest.mark.slow
