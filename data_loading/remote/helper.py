@@ -146,9 +146,13 @@ class Helper:
         self._put_off(item)
         if item not in self._required:
             return
-        for other in [other for other in self._uses if other not in self._required]:
+        given_up = [other for other in self._uses if other not in self._required]
+        for other in given_up:
             self._uses.pop(other).close()  # what this process wanted later makes room for what it needs now
             self._ready.discard(other)
+        if given_up:
+            self._later.pop(item)  # tried again at once, before what was given up is taken into use again
+            return
         since = self._waiting_since.setdefault(item, time.monotonic())
         waited = time.monotonic() - since
         told = (

@@ -21,6 +21,7 @@ import pytest
 from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.remote.cache import Cache
+from data_loading.remote.items import whole
 from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
 from tests.data_loading.remote.conftest import KEY, SECRET, upload
 from tests.data_loading.remote.faulty_proxy import FaultyProxy, Request
@@ -256,6 +257,24 @@ def test_going_on_in_the_middle_fetches_only_what_is_needed(
     asked = {r.path.partition("?")[0][-15:] for r in proxy.gets(".npy") if "docs" not in r.path}
     # The next epoch begins with shard 0, which may be fetched ahead at the end of this one.
     assert asked - {"shard_00000.npy"} == {"shard_00006.npy", "shard_00007.npy"}
+
+
+@pytest.mark.timeout(60)
+def test_what_is_wanted_later_makes_room_for_what_is_needed_now(opened: Open) -> None:
+    """Also where it lies there already: it is not taken into use again before the other has its place."""
+    remote = opened(least(opened()))
+    first, second, third = (whole(remote.parts[number], number) for number in range(3))
+    fetcher, owner = remote.fetcher(), remote.new_owner()
+    fetcher.want(owner, [first], [second])
+    fetcher.wait_for([first], "the first")
+    while not remote.place(second).exists():
+        time.sleep(0.05)
+    cache = Cache(remote.options.cache, None)
+    room = least(opened()) - cache.held_bytes()
+    (cache.root / "fills_up").write_bytes(b"x" * max(room - SHARD_BYTES // 2, 0))
+    fetcher.want(owner, [third], [first, second])
+    fetcher.wait_for([third], "the third")
+    assert remote.place(third).exists()
 
 
 @pytest.mark.slow
