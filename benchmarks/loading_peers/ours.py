@@ -23,7 +23,7 @@ def batches(folder: Path, job: Job) -> Iterator:
     from data_loading import StreamingDataset, open_token_set
 
     tokens = open_token_set(folder / TOKENS, VOCABULARY)
-    dataset = StreamingDataset(tokens, seq_len=job.seq_len, val=0.0, **(job.options or {}))
+    dataset = StreamingDataset(tokens, seq_len=job.seq_len, val=1, **(job.options or {}))
     for batch in dataset.loader(job.batch_size, num_workers=job.workers, repeat=True):
         yield batch["input_ids"], batch["labels"]
 
