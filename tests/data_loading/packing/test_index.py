@@ -177,7 +177,9 @@ def test_one_that_changes_under_a_reader_is_an_error_and_no_signal(tokens: Token
 
 
 def test_a_copy_is_trusted_once_it_was_read(tokens: TokenSet, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     made = opened(tokens)
+    caplog.clear()
     state = (made.folder / ROWS).stat()
     for name in (ROWS, PIECES):
         shutil.copy(made.folder / name, made.folder / "copy")
