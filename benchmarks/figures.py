@@ -6,6 +6,7 @@ python benchmarks/figures.py
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,12 +28,16 @@ measures everything again.
 
 
 def page() -> str:
-    """The whole page."""
+    """The whole page; a script whose result is not saved has no section."""
     sections = (
         startup, overhead, loss, stages, threads, kills, loading.speed, loading.memory, loading.order,
         loading.resume, loading.limits, speed, memory, models, restart, tokenizing_kills,
     )  # fmt: skip
-    return "\n".join([HEAD, *(write() for write in sections)])
+    written = []
+    for write in sections:
+        with suppress(FileNotFoundError):
+            written.append(write())
+    return "\n".join([HEAD, *written])
 
 
 def startup() -> str:
@@ -146,5 +151,6 @@ if __name__ == "__main__":
 
     PAGE.write_text(page(), encoding="utf-8")
     draw()
-    loading_pictures.draw()
+    with suppress(FileNotFoundError):
+        loading_pictures.draw()
     print(f"wrote {PAGE.relative_to(ROOT)}")
