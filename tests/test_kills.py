@@ -116,10 +116,15 @@ def test_a_mixture_killed_ten_times(tmp_path: Path) -> None:
     config = mixed_config(tmp_path, {"when_dry": "repeat", "curriculum": ["0.1+0.9@1K"]}, max_steps=160)
     undisturbed = make_run(config)
     assert run_core(undisturbed, "--quiet").returncode == 0
-    folder = copy_of(config, tmp_path / "killed")
-    kills = kill_many_times(folder, 10, seed=5, points=[*POINTS, "sources.csv:before_rename"])
-    assert sum(kills.values()) >= 5
-    assert outcome(folder) == outcome(undisturbed)
+    kills = 0
+    for seed in range(100):
+        folder = copy_of(config, tmp_path / f"killed{seed}")
+        counted = kill_many_times(folder, 10 - kills, seed, points=[*POINTS, "sources.csv:before_rename"])
+        kills += sum(counted.values())
+        assert outcome(folder) == outcome(undisturbed)
+        if kills >= 10:
+            break
+    assert kills >= 10
     passes = experiment_utils.read_run(folder)["data"]["sources"][1]["passes"]
     assert passes > 1
 

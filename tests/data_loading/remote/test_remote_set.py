@@ -193,9 +193,11 @@ def test_val_stays(opened: Open, proxy: FaultyProxy) -> None:
     borders = [r.start for r in val.data.val_ranges]
     assert len(borders) == 1
     rows(train)
-    before = len(proxy.requests)
+    inside = [p.tokens_path.name for p in remote.parts if p.first_token >= borders[0]]
+    asked = [r for r in proxy.gets(".npy") if any(name in r.path for name in inside)]
     assert np.array_equal(rows(val), first)
-    assert len(proxy.requests) == before
+    assert inside
+    assert [r for r in proxy.gets(".npy") if any(name in r.path for name in inside)] == asked
     part = max(p.first_token for p in remote.parts if p.first_token <= borders[0])
     begun = (borders[0] - part) // size
     assert list(remote.folder.glob(f"*.blocks{begun}-*.npy"))
