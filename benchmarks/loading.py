@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import save
 from benchmarks.loading_parts import files, report
-from benchmarks.loading_parts.loaders import LOADERS, SHAPES, Loader
+from benchmarks.loading_parts.loaders import BOUNDED, LOADERS, SHAPES, Loader
 from benchmarks.loading_peers.peer import Job
 from benchmarks.tokenizing_parts import peers_venv
 
@@ -54,6 +54,9 @@ def main() -> None:
         print(f"round {number + 1} of {options.rounds} done", file=sys.stderr)
     with_workers = {shape: bench.speed(shape, 0, workers=2) for shape in SHAPES}
     memory = bench.memory(SHAPES[0])
+    for shape in SHAPES[1:]:
+        for name, found in bench.memory(shape, only=BOUNDED).items():
+            memory[f"{name}, {shape[0]} x {shape[1]}"] = found
     cold = {shape: bench.cold(shape) for shape in SHAPES[: None if options.cold_all else 1]}
     pairs = [row for shape in SHAPES for row in bench.pairs(shape)]
     save("loading", report.result(options, bench, rounds, with_workers, memory, cold, pairs))
@@ -123,17 +126,16 @@ class Bench:
             found[loader.name] = self._measure(loader, folder, job)
         return {name: one for name, one in found.items() if one is not None}
 
-    def memory(self, shape: tuple[int, int]) -> dict[str, Any]:
+    def memory(self, shape: tuple[int, int], only: str | None = None) -> dict[str, Any]:
         """Growth over many batches, page cache warm."""
         count = self._options.memory_batches
         found = {}
         for loader in self._there():
+            if only is not None and loader.name != only:
+                continue
             folder = loader.folder(self._folder, shape[0])
             files.warm(folder)
-            job = Job(
-                *shape, warm_up=20, batches=count, batches_at_least=count, sample_every=25,
-                options=loader.options,
-            )  # fmt: skip
+            job = Job(*shape, warm_up=100, batches=count, batches_at_least=count, options=loader.options)
             found[loader.name] = self._measure(loader, folder, job)
         return {name: one for name, one in found.items() if one is not None}
 

@@ -4,7 +4,7 @@ A set of 2 GB, its page cache dropped before each (pages that were charged elsew
 limit). The loader alone reads 2,000 batches under 300 MB; a run of 32d trains under 700 MB. Needs root and
 a cgroup of memory; without them it says so and measures nothing.
 
-    python benchmarks/loading_limits.py      # 4 minutes
+    python benchmarks/loading_limits.py      # 10 minutes
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import csv
 import itertools
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,7 +29,8 @@ from benchmarks.loading_parts.limited import CannotLimit, limited
 from benchmarks.loading_peers.peer import Job
 
 LOADER_LIMIT_BYTES, RUN_LIMIT_BYTES = 300 << 20, 700 << 20
-READERS = ("mmap", "pread")
+READERS = ("auto", "mmap", "pread")
+"""The goal is of auto, which a user gets."""
 GOAL = 1.1
 BYTES = 257
 """Ids of the tokenizer that the run names."""
@@ -52,7 +52,7 @@ def main() -> int:
     _check_once(path)
     alone = {reader: loader_alone(options, folder, reader) for reader in READERS}
     whole = whole_run(options, folder)
-    ratios = [row["limit_over_without"]["median"] for row in alone.values()]
+    ratios = [row["limit_over_without"]["median"] for row in (alone["auto"], whole)]
     save(
         "loading_limits",
         {
@@ -64,7 +64,7 @@ def main() -> int:
             "loader": alone,
             "run": whole,
             "goal": GOAL,
-            "met": max(*ratios, whole["limit_over_without"]["median"]) <= GOAL,
+            "met": max(ratios) <= GOAL,
             "met_throughout_the_run": max(whole["tenths_limit_over_without"]) <= GOAL,
         },
     )
@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--batches", type=int, default=2000, help="of the loader alone")
     made.add_argument("--steps", type=int, default=500, help="of the whole run")
     made.add_argument("--rounds", type=int, default=3, help="of the loader alone")
-    made.add_argument("--run-rounds", type=int, default=2, help="of the whole run")
+    made.add_argument("--run-rounds", type=int, default=6, help="of the whole run")
     made.add_argument("--provisional", action="store_true", help="say so in the result: the machine was busy")
     return made
 
@@ -110,17 +110,24 @@ def whole_run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             size = max(len(seconds) // _TENTHS, 1)
             ends = [0.0, *seconds[size - 1 :: size]]
             tenths[name].append([b - a for a, b in itertools.pairwise(ends)])
-    parts = [
-        statistics.median(one) / statistics.median(other)
-        for one, other in zip(
-            zip(*tenths["limit"], strict=True), zip(*tenths["without"], strict=True), strict=True
-        )
-    ]
     return {
         **_row(taken),
         "steps": options.steps,
-        "tenths_limit_over_without": [round(one, 3) for one in parts],
+        "tenths_s": {name: _rounded(runs) for name, runs in tenths.items()},
+        "tenths_limit_over_without": _least_over_least(tenths["limit"], tenths["without"]),
     }
+
+
+def _least_over_least(limit: list[list[float]], without: list[list[float]]) -> list[float]:
+    """Of each tenth. A tenth lasts some seconds, and others on the machine can only make it longer: the
+    shortest of the rounds is the nearest to what it takes.
+    """
+    least = [[min(tenth) for tenth in zip(*runs, strict=True)] for runs in (limit, without)]
+    return [round(one / other, 3) for one, other in zip(*least, strict=True)]
+
+
+def _rounded(runs: list[list[float]]) -> list[list[float]]:
+    return [[round(seconds, 3) for seconds in run] for run in runs]
 
 
 def _train(steps: int, folder: Path, limit: int | None) -> list[float]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 
-from conf import UserError
+from conf.exit_status import exit_status
 
 COMMANDS = ("list", "show", "materialize", "bench", "mirror")
 """Each is a module of data_loading/commands with `add_parser(subparsers)` and `run(arguments) -> int`."""
@@ -29,18 +28,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     options = parser().parse_args(arguments)
-    try:
-        return int(options.run(options))
-    except UserError as error:
-        for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # the reader, `head` say, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    return exit_status(lambda: int(options.run(options)))
 
 
 if __name__ == "__main__":

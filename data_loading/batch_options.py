@@ -159,8 +159,11 @@ def too_short(data: Data, split: str, options: BatchOptions) -> str:
             f"tokens, and windows={options.kind} are read in whole steps of {options.step_windows:,}. Set a "
             "smaller batch or seq_len"
         )
+    at_most = max(map(len, ranges)) - windows.shift
+    smaller = (
+        f"seq_len (at most {at_most:,})" if at_most > 0 else f"shift (labels stand {windows.shift:,} on)"
+    )
     return (
         f"the {split} split of {token_set.name} has {data.tokens(split):,} tokens, one window of "
-        f"{options.seq_len:,} needs {windows.width:,}. Set a smaller seq_len (at most "
-        f"{max(max(map(len, ranges)) - windows.shift, 0):,}) or use more text"
+        f"{options.seq_len:,} needs {windows.width:,}. Set a smaller {smaller} or use more text"
     )

@@ -48,6 +48,9 @@ class Batches(abc.ABC):
 
     kind: ClassVar[str]
     name = ""
+    at_once_tokens = 0
+    """How many are best read in one go, where each batch is its windows and no more (`read_each`); 0: each by
+    itself."""
     step_windows: int | None = None
     """Those of an optimizer step, which batches of all ranks must divide; None: they need not."""
 
@@ -90,6 +93,10 @@ class Batches(abc.ABC):
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
         """The batch of these windows (int64), which stand at these positions of an epoch."""
 
+    def read_each(self, reader: Reader, windows: np.ndarray, batch_size: int) -> Iterator[Batch]:
+        """Batches of so many windows each, all of which are read when this returns."""
+        raise NotImplementedError(f"{self.kind} batches are read one by one")
+
     @abc.abstractmethod
     def will_need(self, reader: Reader, windows: np.ndarray) -> None:
         """These windows (int64) are read soon: tell the kernel."""
@@ -126,12 +133,24 @@ class Plain(WindowBatches):
     """One tensor read, inputs and labels are views of it."""
 
     kind = "plain"
+    at_once_tokens = 1 << 19
 
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
+        return next(self.read_each(reader, windows, max(1, len(windows))))
+
+    def read_each(self, reader: Reader, windows: np.ndarray, batch_size: int) -> Iterator[Batch]:
+        """The ids of each batch are made int64 when it is asked for, so that they are in the CPU's cache."""
         import torch
 
-        ids = torch.from_numpy(_gathered(reader, self.windows, windows, self.windows.width))
-        return {"input_ids": ids[:, : self.windows.seq_len], "labels": ids[:, self.windows.shift :]}
+        found = reader.gather(self.windows.starts(windows), self.windows.width)
+        seq_len, shift = self.windows.seq_len, self.windows.shift
+
+        def batches() -> Iterator[Batch]:
+            for first in range(0, max(1, len(found)), batch_size):
+                ids = torch.from_numpy(found[first : first + batch_size].astype(np.int64))
+                yield {"input_ids": ids.narrow(1, 0, seq_len), "labels": ids.narrow(1, shift, seq_len)}
+
+        return batches()
 
 
 class Masked(WindowBatches, DocumentBatches):
@@ -214,6 +233,7 @@ class Streams(Plain):
     """Contiguous rows. Windows that fill no row are not read; `order` has only the others."""
 
     kind = "streams"
+    at_once_tokens = 0
 
     def __init__(self, windows: Windows, rows: int) -> None:
         self.step_windows = rows

@@ -6,10 +6,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from conf import UserError, schema
 from data_loading.hub.registry import REGISTRY
 from data_loading.locate import DEFAULT_FOLDER, Place, locate
+from data_loading.npy import HEADER_BYTES
 from data_loading.set_files import SetFiles
+from data_loading.shards import parts_of
 from data_loading.token_set import read_manifest
 
 _GROUP = Path(__file__).resolve().parent.parent / "conf" / "dataset"
@@ -44,7 +48,7 @@ class Description:
 
 @dataclass(frozen=True)
 class FoundSet:
-    """A token set below `Datasets/`. problem: why it cannot be used; the counts are None then."""
+    """A token set below `Datasets/`. problem: why it cannot be used; counts are None where unknown."""
 
     path: str
     tokens: int | None
@@ -115,6 +119,7 @@ def found_sets(folder: Path = DEFAULT_FOLDER) -> list[FoundSet]:
             path = path.parent
         elif (
             path.suffix != ".npy"
+            or not path.is_file()
             or path.name.endswith(".docs.npy")
             or SetFiles(path.parent).manifest.exists()
         ):
@@ -123,11 +128,27 @@ def found_sets(folder: Path = DEFAULT_FOLDER) -> list[FoundSet]:
         if isinstance(manifest, str):
             found.append(FoundSet(str(path), None, None, None, manifest))
         elif manifest is not None:
-            tokenizer = manifest["tokenizer"]["name"]
-            found.append(FoundSet(str(path), manifest["tokens"], manifest["documents"], tokenizer))
+            tokenizer, problem = manifest["tokenizer"]["name"], _not_whole(path, manifest)
+            found.append(FoundSet(str(path), manifest["tokens"], manifest["documents"], tokenizer, problem))
         else:
-            found.append(FoundSet(str(path), _length(path), None, None))
+            found.append(FoundSet(str(path), *_of_lone_file(path)))
     return found
+
+
+def _not_whole(path: Path, manifest: dict[str, Any]) -> str | None:
+    """What of its files is not there, or not of the size that its manifest says; None: all of it is."""
+    size = np.dtype(manifest["dtype"]).itemsize
+    for part in parts_of(SetFiles(path), manifest):
+        try:
+            there = part.tokens_path.stat().st_size
+        except OSError:
+            return f"{part.tokens_path.name} is missing"
+        expected = HEADER_BYTES + part.tokens * size
+        if there != expected:
+            return f"{part.tokens_path.name} has {there:,} bytes, its manifest says {expected:,}"
+        if not part.documents_path.exists():
+            return f"{part.documents_path.name} is missing"
+    return None
 
 
 def _manifest(path: Path) -> dict[str, Any] | str | None:
@@ -138,10 +159,11 @@ def _manifest(path: Path) -> dict[str, Any] | str | None:
         return str(error)
 
 
-def _length(path: Path) -> int | None:
+def _of_lone_file(path: Path) -> tuple[int | None, None, None, str | None]:
+    """Tokens, documents, tokenizer and problem of a file without a manifest."""
     from data_loading.npy import open_npy
 
     try:
-        return len(open_npy(path))
-    except UserError:
-        return None
+        return len(open_npy(path)), None, None, None
+    except UserError as error:
+        return None, None, None, str(error)

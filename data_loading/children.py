@@ -33,6 +33,11 @@ _KEPT_BYTES = 4 << 20
 
 _POLL_S = 0.001
 
+_NOT_HEEDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Ctrl-C reaches the whole group, and what some sites' Slurm sends a job reaches all its processes; what then
+happens to the children is for the parent to say. They end when it does.
+"""
+
 _ONE_THREAD = {
     "FASTOKENS_BPE_THREADS": "1",
     "RAYON_NUM_THREADS": "1",
@@ -60,7 +65,7 @@ class Mailbox:
     def __init__(self, descriptor: int | None = None) -> None:
         if descriptor is None:
             descriptor = os.memfd_create("highwater")
-        self._file = open(descriptor, "r+b", buffering=0)  # noqa: SIM115
+        self._file = os.fdopen(descriptor, "r+b", buffering=0)
 
     def fileno(self) -> int:
         return self._file.fileno()
@@ -189,9 +194,9 @@ def _interpreter(task: Task, theirs: socket.socket, mailboxes: Sequence[Mailbox]
     work = Mailbox()
     work.put(task)
     numbers = [theirs.fileno(), work.fileno(), *(box.fileno() for box in mailboxes)]
-    # Ctrl-C reaches the whole group; what then happens to the children is for the parent to say.
     command = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        "import signal, sys; "
+        f"[signal.signal(number, signal.SIG_IGN) for number in {[*map(int, _NOT_HEEDED)]}]; "
         f"sys.path.insert(0, {str(_ROOT)!r}); "
         f"from data_loading.child_main import main; main({', '.join(map(str, numbers))})"
     )
@@ -247,8 +252,8 @@ class _Fork:
 def _run_forked(task: Task, theirs: socket.socket, mailboxes: Sequence[Mailbox]) -> None:
     from data_loading.child_main import run
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in _NOT_HEEDED:
+        signal.signal(number, signal.SIG_IGN)
     faulthandler.disable()  # the parent tells how a child ended
     for ours in list(_parents_ends):
         ours.close()

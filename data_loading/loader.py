@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from conf import UserError
-from data_loading.read_ahead import read_with_ahead
-from data_loading.spans import Span
-from data_loading.storages import check_pinnable, pinned
+from data_loading.rank_loader import RankLoader
+from data_loading.read_ahead import ReadAhead
+from data_loading.spans import Span, Taken, read_spans
+from data_loading.storages import pinned
 from data_loading.workers import read_with_workers
 
 if TYPE_CHECKING:
@@ -27,10 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("data_loading")
 
-TAILS = ("keep", "drop", "pad")
 
-
-class Loader:
+class Loader(RankLoader["Positioned"]):
     """Iterate to get batches {"input_ids", "labels"}, int64 `(batch_size, seq_len)`.
 
     repeat=False: an iteration ends with the epoch, the next one is the next epoch. repeat=True: it never
@@ -41,35 +41,23 @@ class Loader:
     next epoch where the loader repeats. drop: they are not read, and a line says how many. pad: the batch
     is filled with the first windows of the epoch, whose labels are all -100: each window counts once.
 
-    shared: every rank reads all of a global batch, which is then of batch_size windows.
+    Where the dataset's ranks are shared, every rank reads all of a global batch, which is then of batch_size
+    windows.
+
+    An iteration that was left early is gone on with by the next one, but for `dataset.set_epoch`.
 
     num_workers: processes that read, forks of this one; by default none, since a gather costs less than
     passing a batch between processes. pin_memory: batches lie in page-locked memory, for a GPU.
     """
 
-    def __init__(
-        self,
-        dataset: Positioned,
-        batch_size: int,
-        rank: int = 0,
-        world_size: int = 1,
-        num_workers: int = 0,
-        num_batches: int | None = None,
-        repeat: bool = False,
-        tail: str = "keep",
-        pin_memory: bool = False,
-        shared: bool = False,
-    ) -> None:
-        _check(batch_size, rank, world_size, num_workers, num_batches, tail)
-        if pin_memory:
-            check_pinnable()
-        self.dataset, self.batch_size = dataset, batch_size
-        self.rank, self.world_size = (0, 1) if shared else (rank, world_size)
-        self.num_workers, self.num_batches, self.repeat = num_workers, num_batches, repeat
-        self.tail, self.pin_memory = tail, pin_memory
-        self._epoch, self._samples = dataset.epoch, 0
-        self._epoch_seen = dataset.epoch
+    tails = ("keep", "drop", "pad")
+
+    def __init__(self, dataset: Positioned, batch_size: int, *args: Any, **options: Any) -> None:
+        super().__init__(dataset, batch_size, *args, **options)
+        if dataset.ranks == "shared":
+            self.rank, self.world_size = 0, 1
         self._check_size()
+        dataset.read_by(max(1, self.num_workers))
 
     def _check_size(self) -> None:
         """Whether batches of all ranks go with the windows of an epoch; tells what is not read."""
@@ -111,62 +99,91 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the stream stands: samples counts windows of all ranks read in this epoch."""
-        return {"epoch": self._epoch, "samples": self._samples, "fingerprint": self.dataset.fingerprint}
+        return {
+            "epoch": self._epoch,
+            "samples": self._samples,
+            "fingerprint": self.dataset.fingerprint,
+            "tail": self.tail,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; ranks, batch size and workers may be others than they were.
 
         Raises:
-            UserError: the state is of another set, split, window length, order or seed, or it is none.
+            UserError: the state is of another set, split, window length, order, seed or tail, or none.
         """
-        if {"epoch", "samples", "fingerprint"} - state.keys():
-            raise UserError(
-                f"{dict(state)!r} is no state of a loader: expected epoch, samples and fingerprint, as "
-                "state_dict() gives them"
-            )
-        if state["fingerprint"] != self.dataset.fingerprint:
-            raise UserError(
-                f"the checkpoint read other data: it is at [{state['fingerprint']}], this run reads "
-                f"[{self.dataset.fingerprint}]. Bring the same token files and options back, or start a "
-                "new run"
-            )
-        epoch, samples = int(state["epoch"]), int(state["samples"])
-        if epoch < 0 or not 0 <= samples <= len(self.dataset):
-            raise UserError(
-                f"the state is damaged: epoch {epoch:,}, {samples:,} windows read of {len(self.dataset):,}. "
-                "Go on from another checkpoint"
-            )
+        epoch, samples = self._place(state)
+        if samples > len(self.dataset):
+            raise self._damaged(f"epoch {epoch:,}, {samples:,} windows read of {len(self.dataset):,}")
         if self.dataset.step_windows is not None and samples % self.global_batch:
             raise UserError(
                 f"the state stands after {samples:,} windows, inside a step: batches of "
                 f"{self.global_batch:,} over all ranks do not go on from there. Take the batch that it was "
                 "read with"
             )
-        self._epoch, self._samples = epoch, samples
-        self._epoch_seen = self.dataset.epoch
+        self._resume(epoch, samples)
 
     def __iter__(self) -> Iterator[Batch]:
-        if self.dataset.epoch != self._epoch_seen:
-            self._epoch_seen = self.dataset.epoch
-            if self._epoch != self.dataset.epoch:
-                self._epoch, self._samples = self.dataset.epoch, 0
+        asked = self._asked_epoch()
+        if asked is not None:
+            self._epoch, self._samples = asked, 0
         if self._is_over(self._samples):
             self._epoch, self._samples = self._epoch + 1, 0
-        # Workers read ahead; the state counts what was handed out.
-        spans, ahead = itertools.tee(self._global_spans())
-        for global_batch, batch in zip(spans, self._read(map(self._parts, ahead)), strict=True):
-            self._epoch, _, self._samples, _ = next(span for span in reversed(global_batch) if span.counts)
+        for batch in self._read_here() if self.num_workers == 0 else self._read_by_workers():
             if batch:
                 yield pinned(batch) if self.pin_memory else batch
+
+    def _read_here(self) -> Iterator[Batch]:
+        """Several batches at once from memory; from a disk one by one, with those to come told of."""
+        dataset, size = self.dataset, self.global_batch
+        ahead, at_once, count = ReadAhead(dataset), dataset.at_once(self.batch_size), 0
+        epoch, position = self._epoch, self._samples
+        while self.num_batches is None or count < self.num_batches:
+            left = at_once if self.num_batches is None else min(at_once, self.num_batches - count)
+            batches = min(left, (len(dataset) - position) // size)
+            if batches > 1 and not ahead.is_cold:
+                taken = Taken(epoch, position, batches, self.batch_size, self.rank, self.world_size)
+                tokens = batches * self.batch_size * dataset.seq_len
+                read = ahead.timed(partial(dataset.read_taken, taken), batches * self.batch_size, tokens)
+                for batch in read:
+                    position += size
+                    self._epoch, self._samples = epoch, position
+                    yield batch
+                count += batches
+                continue
+            if ahead.is_cold:
+                ahead.tell(partial(self._coming, epoch, position, count))
+            spans = next(self._global_spans(epoch, position, count), None)
+            if spans is None:
+                return
+            parts = self._parts(spans)
+            windows = sum(part.last - part.first for part in parts)
+            batch = ahead.timed(partial(read_spans, dataset, parts), windows, windows * dataset.seq_len)
+            epoch, position = _end(spans)
+            self._epoch, self._samples = epoch, position
+            count += 1
+            yield batch
+
+    def _coming(self, epoch: int, position: int, count: int) -> Iterator[list[Span]]:
+        return map(self._parts, self._global_spans(epoch, position, count))
+
+    def _read_by_workers(self) -> Iterator[Batch]:
+        # Workers read ahead; the state counts what was handed out.
+        spans, ahead = itertools.tee(self._global_spans(self._epoch, self._samples, 0))
+        read = read_with_workers(self.dataset, map(self._parts, ahead), self.num_workers)
+        for global_batch, batch in zip(spans, read, strict=True):
+            self._epoch, self._samples = _end(global_batch)
+            yield batch
 
     def _is_over(self, position: int) -> bool:
         """Whether an epoch has no further batch after this many positions."""
         left = len(self.dataset) - position
         return left < self.global_batch if self.tail == "drop" else left <= 0
 
-    def _global_spans(self) -> Iterator[list[Span]]:
-        """What each global batch covers: one span, or more where it goes over the end of an epoch."""
-        epoch, position, count = self._epoch, self._samples, 0
+    def _global_spans(self, epoch: int, position: int, count: int) -> Iterator[list[Span]]:
+        """What each global batch covers from there on, of which so many were read: one span, or more where it
+        goes over the end of an epoch.
+        """
         while self.num_batches is None or count < self.num_batches:
             if self._is_over(position):
                 if not self.repeat:
@@ -175,7 +192,7 @@ class Loader:
             spans = self._batch_from(epoch, position)
             yield spans
             count += 1
-            epoch, _, position, _ = next(span for span in reversed(spans) if span.counts)
+            epoch, position = _end(spans)
 
     def _batch_from(self, epoch: int, position: int) -> list[Span]:
         size, wanted = len(self.dataset), self.global_batch
@@ -204,23 +221,8 @@ class Loader:
                 parts.append(span._replace(first=first, last=last))
         return parts
 
-    def _read(self, parts: Iterable[list[Span]]) -> Iterator[Batch]:
-        if self.num_workers == 0:
-            return read_with_ahead(self.dataset, parts)
-        return read_with_workers(self.dataset, parts, self.num_workers)
 
-
-def _check(
-    batch_size: int, rank: int, world_size: int, num_workers: int, num_batches: int | None, tail: str
-) -> None:
-    """Raises UserError: a value out of range."""
-    if tail not in TAILS:
-        raise UserError(f"tail {tail!r}: choices are {', '.join(TAILS)}")
-    if batch_size < 1:
-        raise UserError(f"batch_size {batch_size}: expected at least 1")
-    if num_workers < 0:
-        raise UserError(f"num_workers {num_workers}: expected at least 0")
-    if num_batches is not None and num_batches < 0:
-        raise UserError(f"num_batches {num_batches}: expected at least 0")
-    if not 0 <= rank < world_size:
-        raise UserError(f"rank {rank} of {world_size}: ranks count from 0")
+def _end(spans: list[Span]) -> tuple[int, int]:
+    """Epoch and position where the stream stands behind a global batch."""
+    last = next(span for span in reversed(spans) if span.counts)
+    return last.epoch, last.last

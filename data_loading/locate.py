@@ -9,7 +9,7 @@ from pathlib import Path
 from conf import AUTO, UserError
 from conf.schema import Dataset
 from data_loading.foreign.layout import begins_as_text
-from data_loading.foreign.recognize import is_foreign, known_formats
+from data_loading.foreign.recognize import damaged_index, is_foreign, known_formats
 from data_loading.hub.registry import REGISTRY
 from data_loading.npy import is_npy
 from data_loading.set_files import SetFiles, settle
@@ -146,7 +146,7 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
         raise UserError(
             f"{key}={given} is a folder without a manifest.json, and nothing in it shows tokens of another "
             f"program ({', '.join(known_formats())}); expected a token set, or token sets train and val (or "
-            "validation) in it, a .txt or .npy file, or the stem that both share"
+            "validation) in it, a .txt or .npy file, or the stem that both share" + damaged_index(path)
         )
     looked = f"{_stem(path)}.npy, {_stem(path)}.txt" + (
         f", {path}" if path.suffix not in (".npy", ".txt") else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import stat
 from pathlib import Path
 from typing import IO
 
@@ -69,6 +70,8 @@ def open_npy(path: Path, *, may_be_empty: bool = False) -> np.ndarray:
             number of dimensions.
     """
     try:
+        if stat.S_ISFIFO(Path(path).stat().st_mode):
+            raise UserError(f"{path} is a pipe, of which nothing can be mapped. Write it into a file first")
         with open(path, "rb") as file:
             shape, dtype = _read_header(path, file)
             start, size = file.tell(), file.seek(0, io.SEEK_END)

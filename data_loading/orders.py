@@ -218,8 +218,12 @@ def order_of(
     Raises:
         UserError: there is no such order; tells the choices.
     """
-    if shard_windows is not None and name != "shuffled_shards":
-        raise UserError(f"shard_windows is of order=shuffled_shards, and the order is {name}. Take it away")
+    for option, of, is_given in (
+        ("shard_windows", "shuffled_shards", shard_windows is not None),
+        ("block_windows", "shuffled_blocks", block_windows != DEFAULT_BLOCK_WINDOWS),
+    ):
+        if is_given and name != of:
+            raise UserError(f"{option} is of order={of}, and the order is {name}. Take it away")
     if name == "shuffled":
         return Shuffled(n, seed)
     if name == "sequential":

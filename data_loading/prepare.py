@@ -20,6 +20,7 @@ from data_loading.memory_set import tokens_of_text
 from data_loading.opening import open_uri, scheme_of
 from data_loading.remote.address import is_remote
 from data_loading.remote.for_run import open_for_run
+from data_loading.remote.remote_set import RemoteSet
 from data_loading.splits import Share
 from data_loading.tokenized import stdlib_place, token_set
 from data_loading.tokenizer import Tokenizer
@@ -85,7 +86,11 @@ def _of_configuration(
             return found
         dataset = found
     sets, loaded = _opened(dataset, tokenizer, tokenize=tokenize, log=log, versions=versions)
-    return split_data(sets[0], sets[1] if len(sets) > 1 else None, loaded or ids_of(sets), *shares(dataset))
+    data = split_data(sets[0], sets[1] if len(sets) > 1 else None, loaded or ids_of(sets), *shares(dataset))
+    if isinstance(data.train, RemoteSet):
+        held_out = [data.ranges_of(split) for split in data.splits if split != "train"]
+        data.train.check_held_out([ranges for tokens, ranges in held_out if tokens is data.train])
+    return data
 
 
 def _opened(

@@ -4,54 +4,67 @@ from __future__ import annotations
 
 import resource
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
-from data_loading.spans import Span, read_spans, will_need_spans
+from data_loading.spans import Span, will_need_spans
 
 if TYPE_CHECKING:
-    import torch
-
     from data_loading.positioned import Positioned
-
-    Batch = dict[str, torch.Tensor]
 
 BATCHES_AHEAD = 8
 _STAYS_COLD = 64
-"""Batches for which a cold disk is believed to stay cold; telling costs as much as reading from memory."""
+"""Reads for which a cold disk is believed to stay cold; telling costs as much as reading from memory."""
 _WARM_BYTES_PER_S = 200e6
 _WARM_WINDOW_S = 5e-6
+_ID_BYTES = 8
+
+Read = TypeVar("Read")
 
 
-def read_with_ahead(dataset: Positioned, batches: Iterable[list[Span]]) -> Iterator[Batch]:
-    """Batches of these spans. A batch that took longer than memory takes, and waited for something, makes
-    those to come be told of. Where other processes want the processor too, many a batch is slow that did not
-    wait.
+class ReadAhead:
+    """A read that took longer than memory takes, and waited for something, makes those to come be told of.
+    Where other processes want the processor too, many a read is slow that did not wait.
     """
-    waiting: deque[list[Span]] = deque()
-    cold = _STAYS_COLD
-    for spans in batches:
-        waiting.append(spans)
-        if cold:
-            will_need_spans(dataset, spans)
-        if len(waiting) > BATCHES_AHEAD:
-            waits, started = _waits(), time.perf_counter()
-            batch = read_spans(dataset, waiting.popleft())
-            is_slow = bool(batch) and time.perf_counter() - started > _warm_s(batch)
-            is_cold = is_slow and _waits() > waits
-            yield batch
-            cold = _STAYS_COLD if is_cold else max(cold - 1, 0)
-    while waiting:
-        yield read_spans(dataset, waiting.popleft())
+
+    def __init__(self, dataset: Positioned) -> None:
+        self._dataset = dataset
+        self._cold = _STAYS_COLD
+        self._coming: Iterator[list[Span]] | None = None
+        self._told = 0
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether what is read is believed to come from a disk."""
+        return self._cold > 0
+
+    def tell(self, coming: Callable[[], Iterator[list[Span]]]) -> None:
+        """To be called before each read of a batch while it is cold. coming: that batch and all after it."""
+        if self._coming is None:
+            self._coming, self._told = coming(), 0
+        while self._told <= BATCHES_AHEAD:
+            spans = next(self._coming, None)
+            if spans is None:
+                break
+            will_need_spans(self._dataset, spans)
+            self._told += 1
+        self._told -= 1
+
+    def timed(self, read: Callable[[], Read], windows: int, tokens: int) -> Read:
+        """What `read` returns, which reads so many windows and tokens."""
+        waits, started = _waits(), time.perf_counter()
+        found = read()
+        warm_s = windows * _WARM_WINDOW_S + tokens * _ID_BYTES / _WARM_BYTES_PER_S
+        is_slow = tokens > 0 and time.perf_counter() - started > warm_s
+        if is_slow and _waits() > waits:
+            self._cold = _STAYS_COLD
+        elif self._cold:
+            self._cold -= 1
+            if not self._cold:
+                self._coming = None
+        return found
 
 
 def _waits() -> int:
     """How often this thread gave the processor away to wait, for a disk above all (getrusage(2))."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-
-
-def _warm_s(batch: Batch) -> float:
-    """The longest that a batch may take whose tokens are in the page cache."""
-    ids = batch["input_ids"]
-    return ids.shape[0] * _WARM_WINDOW_S + ids.numel() * ids.element_size() / _WARM_BYTES_PER_S

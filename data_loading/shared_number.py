@@ -5,7 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from typing import Any
+import tempfile
+from typing import Any, BinaryIO, cast
 
 _LAYOUT = struct.Struct("<q16s")
 
@@ -20,7 +21,7 @@ class SharedNumber:
         self._make(value, os.urandom(16))
 
     def _make(self, value: int, identity: bytes) -> None:
-        self._file = open(os.memfd_create("highwater"), "r+b")  # noqa: SIM115
+        self._file = _unnamed_file()
         self._file.truncate(_LAYOUT.size)
         self._map = mmap.mmap(self._file.fileno(), _LAYOUT.size)
         self._path = f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
@@ -40,7 +41,7 @@ class SharedNumber:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         try:
-            self._file = open(state["path"], "r+b")  # noqa: SIM115
+            self._file = os.fdopen(os.open(state["path"], os.O_RDWR | os.O_CLOEXEC), "r+b")
             self._map = mmap.mmap(self._file.fileno(), _LAYOUT.size)
             is_same = _LAYOUT.unpack(self._map[:])[1] == state["identity"]
         except (OSError, ValueError):
@@ -49,3 +50,9 @@ class SharedNumber:
             self._path = state["path"]
         else:
             self._make(state["value"], state["identity"])
+
+
+def _unnamed_file() -> BinaryIO:
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("highwater"), "r+b")
+    return cast(BinaryIO, tempfile.TemporaryFile())

@@ -24,6 +24,22 @@ class Span(NamedTuple):
     counts: bool = True
 
 
+class Taken(NamedTuple):
+    """What a rank reads of so many global batches that follow each other within an epoch, from `first` on."""
+
+    epoch: int
+    first: int
+    batches: int
+    batch_size: int
+    rank: int
+    world_size: int
+
+    @property
+    def last(self) -> int:
+        """Before which position of the epoch they end."""
+        return self.first + self.batches * self.batch_size * self.world_size
+
+
 def read_spans(dataset: Positioned, spans: list[Span]) -> Batch:
     """One batch of the windows at these positions; empty where there are none."""
     parts = [_read_span(dataset, span) for span in spans]

@@ -6,7 +6,7 @@ says which window stands at a position.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,16 @@ import numpy as np
 
 from conf import AUTO, UserError
 from data_loading.batch_options import BatchOptions, too_short
-from data_loading.batches import NO_ROWS
 from data_loading.data import Data, split_data
 from data_loading.hub.name import PREFIX as HUB
+from data_loading.loadable import MapStyle
 from data_loading.opening import open_for_reading
 from data_loading.orders import DEFAULT_BLOCK_WINDOWS
 from data_loading.packing.index import Packing
 from data_loading.readers.choose import ReaderOptions
 from data_loading.readers.plan import Plan
 from data_loading.shared_number import SharedNumber
+from data_loading.spans import Taken
 from data_loading.splits import Share
 from data_loading.tokens import Tokens
 from data_loading.windows import Windows
@@ -30,28 +31,17 @@ from data_loading.windows import Windows
 if TYPE_CHECKING:
     import torch
 
-    from data_loading.loader import Loader
     from data_loading.tokenizer import Tokenizer
 
     Batch = dict[str, torch.Tensor]
 
 
+_AT_ONCE = 32
+"""Batches that are read in one go, at most."""
 RANKS = ("distinct", "shared")
 
 
-class WholeBatch(dict[str, Any]):
-    """A batch, which torch's own collate function, made for lists of samples, would ask for sample 0."""
-
-    def __missing__(self, key: Any) -> Any:
-        if isinstance(key, int):
-            raise UserError(
-                "a DataLoader needs collate_fn=StreamingDataset.collate: the dataset reads whole batches at "
-                "once, and torch's own collate function takes samples one by one"
-            )
-        raise KeyError(key)
-
-
-class StreamingDataset:
+class StreamingDataset(MapStyle):
     """Map-style dataset over a split.
 
     `ds[i]` and `ds.__getitems__(indices)` give the windows at these positions of the current epoch.
@@ -90,6 +80,7 @@ class StreamingDataset:
         max_resident_bytes: int | None = None,
         verify: str = "set",
         tokenizer: str | Tokenizer | None = None,
+        text_field: str | None = None,
         ranks: str = "distinct",
     ) -> None:
         """source: tokens, or where they are: X.npy, X.txt with X.npy beside it, X, a URI; or prepared data,
@@ -107,7 +98,7 @@ class StreamingDataset:
         reader: mmap, pread, memory, or auto, which looks at files, disk and cluster; the bytes are the same.
         max_resident_bytes: of what mmap adds to RSS. verify: set: checksums once, when a set is first
         opened; blocks: each block again before its first use in this process. tokenizer: of `hf://...`
-        (gpt2); tokens have been made with one.
+        (gpt2); tokens have been made with one. text_field: of `hf://...`, that holds the text.
 
         ranks: distinct: each reads its own part of a step; shared: all read the same windows.
 
@@ -117,9 +108,9 @@ class StreamingDataset:
         """
         options = BatchOptions(seq_len, windows, stride, shift, step_windows, documents)
         options.check()
-        if type(seed) is not int:
-            raise UserError(f"seed {seed!r}: expected a whole number")
-        data = source if isinstance(source, Data) else _open(source, val, test, tokenizer)
+        if type(seed) is not int or seed < 0:
+            raise UserError(f"seed {seed!r}: expected a whole number, 0 or more")
+        data = source if isinstance(source, Data) else _open(source, val, test, tokenizer, text_field)
         _, ranges = data.ranges_of(split)
         self.data, self.split, self.seq_len = data, split, seq_len
         self._epoch = SharedNumber(0)
@@ -164,40 +155,6 @@ class StreamingDataset:
         windows = self._batches.windows
         return windows.efficiency if isinstance(windows, Packing) else None
 
-    @property
-    def epoch(self) -> int:
-        """The epoch whose order positions refer to; another epoch is another order."""
-        return self._epoch.value
-
-    def set_epoch(self, epoch: int) -> None:
-        """Worker processes that are reading know of it as well, also those that persist."""
-        if epoch < 0:
-            raise ValueError(f"epochs count from 0, got {epoch}")
-        self._epoch.value = epoch
-
-    def __getitem__(self, index: int) -> Batch:
-        """One sample, (seq_len,) each; cu_seqlens and shift as in a batch. Negative indices count from the
-        end, as in a list.
-        """
-        if index < 0:
-            index += len(self)
-        if not 0 <= index < len(self):
-            raise IndexError(f"window {index} of {len(self)}")
-        batch = self.__getitems__([index])
-        return {name: rows if name in NO_ROWS else rows[0] for name, rows in batch.items()}
-
-    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Batch:
-        """A whole batch, (len(indices), seq_len) int64 each, read in one gather.
-
-        input_ids and labels are views of one tensor: labels[:, t] is the token after input_ids[:, t].
-        """
-        return WholeBatch(self.read_at(self.epoch, indices))
-
-    @staticmethod
-    def collate(batch: Batch) -> Batch:
-        """For a DataLoader of torch: what __getitems__ returned is a batch already."""
-        return batch
-
     def window_at(self, positions: Sequence[int] | np.ndarray, epoch: int) -> np.ndarray:
         """Windows (int64) that stand at these positions of an epoch."""
         if isinstance(positions, range) and positions.step == 1:
@@ -209,15 +166,30 @@ class StreamingDataset:
             raise IndexError(f"windows {wanted.min()} to {wanted.max()} of {len(self)}")
         return self._batches.order.at(wanted, epoch)
 
-    def read(self, epoch: int, start: int, stop: int) -> Batch:
-        """The batch of the positions start to stop of an epoch."""
-        return self.read_at(epoch, range(start, stop))
-
     def read_at(self, epoch: int, positions: Sequence[int] | np.ndarray) -> Batch:
         """The batch of these positions of an epoch; those of a range cost least."""
         if len(positions):
             self._reader.reached(epoch, int(positions[0]))
         return self._batches.read(self._reader, self.window_at(positions, epoch), epoch, positions)
+
+    def at_once(self, batch_size: int) -> int:
+        """How many batches of that size are best read in one go."""
+        if not self._reader.is_here:
+            return 1
+        return max(1, min(_AT_ONCE, self._batches.at_once_tokens // (batch_size * self.seq_len)))
+
+    def read_taken(self, taken: Taken) -> Iterator[Batch]:
+        """A rank's batches, read in one gather when this returns."""
+        self._reader.reached(taken.epoch, taken.first)
+        windows = self.window_at(range(taken.first, taken.last), taken.epoch)
+        if taken.world_size > 1:
+            parts = windows.reshape(taken.batches, taken.world_size, taken.batch_size)
+            windows = parts[:, taken.rank].ravel()
+        return self._batches.read_each(self._reader, windows, taken.batch_size)
+
+    def read_by(self, processes: int) -> None:
+        """So many read from now on. Raises UserError: the budget of a set in a store has no room for them."""
+        self._reader.read_by(processes)
 
     def will_need(self, epoch: int, start: int, stop: int) -> None:
         """The positions start to stop of an epoch are read soon: tell the kernel."""
@@ -243,25 +215,6 @@ class StreamingDataset:
         shared = ", shared by all ranks" if self.ranks == "shared" else ""
         return f"{self.kind} windows of {self.seq_len}, shift {self._batches.windows.shift}{shared}"
 
-    def loader(
-        self,
-        batch_size: int,
-        rank: int = 0,
-        world_size: int = 1,
-        num_workers: int = 0,
-        num_batches: int | None = None,
-        repeat: bool = False,
-        tail: str = "keep",
-        pin_memory: bool = False,
-    ) -> Loader:
-        """Batches of this rank, resumable; see `Loader`."""
-        from data_loading.loader import Loader
-
-        shared = self.ranks == "shared"
-        return Loader(
-            self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail, pin_memory, shared
-        )
-
     def __getstate__(self) -> dict[str, Any]:
         """Without the reader: a spawned worker maps the files itself."""
         return {name: value for name, value in self.__dict__.items() if name != "_reader"}
@@ -272,14 +225,20 @@ class StreamingDataset:
 
 
 def _open(
-    source: str | Path | Tokens, val: Share | None, test: Share, tokenizer: str | Tokenizer | None
+    source: str | Path | Tokens,
+    val: Share | None,
+    test: Share,
+    tokenizer: str | Tokenizer | None,
+    text_field: str | None,
 ) -> Data:
     if isinstance(source, str) and source.startswith(HUB):
         from data_loading.hub.open import held_out_data, open_stream
 
-        return held_out_data(open_stream(source, "val", val=val, test=test, tokenizer=tokenizer))
-    if tokenizer is not None:
-        raise UserError(f"tokenizer: {source} holds tokens already; a tokenizer is for hf://...")
+        stream = open_stream(source, "val", val=val, test=test, tokenizer=tokenizer, text_field=text_field)
+        return held_out_data(stream)
+    for name, given in (("tokenizer", tokenizer), ("text_field", text_field)):
+        if given is not None:
+            raise UserError(f"{name}: {source} holds tokens already; a {name} is for hf://...")
     if isinstance(source, Tokens):
         return split_data(source, None, None, val, test)
     return open_for_reading(str(source), val, test)

@@ -12,6 +12,7 @@ from conf import UserError
 from data_loading.children import Channel, Child, WorkerDied, how_it_died, oom_kills, with_news
 from data_loading.spans import Span, read_spans
 from data_loading.storages import packed, unpacked
+from data_loading.waiting import Wait
 
 if TYPE_CHECKING:
     import torch
@@ -78,8 +79,10 @@ def read_with_workers(dataset: Positioned, batches: Iterable[list[Span]], worker
 
 def _next(under_way: deque[tuple[Child, list[Span]]], kills: int | None) -> Batch:
     child, spans = under_way.popleft()
+    wait = Wait()
     while not with_news([child], _LOOK_S):
         child.note_memory()
+        wait.check()
     try:
         answer = child.answer()
     except (EOFError, OSError):

@@ -79,7 +79,7 @@ def test_batches_that_are_not_what_the_others_give_are_refused() -> None:
 
 def test_a_measurement_counts_what_was_read(path: Path) -> None:
     folder = prepared(replaced, path)
-    job = peer.Job(SEQ_LEN, BATCH, warm_up=5, batches=30, batches_at_least=30, seconds=0, sample_every=10)
+    job = peer.Job(SEQ_LEN, BATCH, warm_up=5, batches=30, batches_at_least=30, seconds=0)
     threads = torch.get_num_threads()
     found = peer.measure(replaced.batches, folder, job)
     torch.set_num_threads(threads)
@@ -209,7 +209,7 @@ def test_ratios_are_of_one_round_and_goals_of_the_best_peer(monkeypatch: pytest.
     assert met["1024 x 32, share of the floor, mapped"] == (0.75, True)
     assert met["128 x 256, share of the floor, mapped"] == (0.75, False)
     assert met["RSS of pread"] == (1.0, True)
-    assert met["RSS of mmap with max_resident"] == (70.0, False)
+    assert met["highest RSS, ours, mmap of at most 64 MB"] == (70.0, False)
     assert met["1024 x 32, cold, read / useful, ours, mmap"] == (3.0, True)
     said = {
         "date": "2000-01-01",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.plots import DPI, own_style
 from benchmarks.loading_parts.loaders import FLOOR
 from benchmarks.tokenizing_parts.page import read
+from memory.report.drawing import DPI, own_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

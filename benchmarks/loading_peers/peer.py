@@ -33,9 +33,8 @@ _WARM_UP_S = 0.3
 class Job:
     """One measurement.
 
-    warm_up, batches: how many at most (batches_at_least is the fewest); seconds: how long at most.
-    sample_every: batches after which memory is looked at, for its peak; 0: at the end alone. options: of the
-    loader's own.
+    warm_up, batches: how many at most (batches_at_least is the fewest); seconds: how long at most. options:
+    of the loader's own.
     """
 
     seq_len: int
@@ -45,7 +44,6 @@ class Job:
     batches: int = 1_000_000
     batches_at_least: int = 10
     seconds: float = 1.0
-    sample_every: int = 0
     options: dict[str, Any] | None = None
 
 
@@ -68,8 +66,8 @@ def main(prepare: Prepare, batches: Batches) -> None:
 def measure(batches: Batches, folder: Path, job: Job) -> dict[str, Any]:
     """Time, memory and reads of this process, from a loader's first batch on.
 
-    Memory is the growth since the end of the warm-up, and the highest RSS since the first batch; of a run
-    with workers, summed over all.
+    Memory is the growth since the end of the warm-up, of a run with workers summed over all; and the highest
+    RSS of this process since the first batch, by the kernel.
     """
     import torch
 
@@ -77,18 +75,17 @@ def measure(batches: Batches, folder: Path, job: Job) -> dict[str, Any]:
     read = _bytes_read()
     stream = iter(batches(folder, job))
     check(next(stream), job)
+    Path("/proc/self/clear_refs").write_text("5")  # VmHWM anew (proc(5))
     first = resident()
     until = time.perf_counter() + _WARM_UP_S
     warmed = 1
     while warmed < job.warm_up and (time.perf_counter() < until or warmed < 3):
         next(stream)
         warmed += 1
-    before, started, done, peak = resident(), time.perf_counter(), 0, 0
+    before, started, done = resident(), time.perf_counter(), 0
     while done < job.batches and (time.perf_counter() - started < job.seconds or done < job.batches_at_least):
         next(stream)
         done += 1
-        if job.sample_every and done % job.sample_every == 0:
-            peak = max(peak, resident()["VmRSS"])
     seconds, after = time.perf_counter() - started, resident()
     return {
         "batches": done,
@@ -97,7 +94,7 @@ def measure(batches: Batches, folder: Path, job: Job) -> dict[str, Any]:
         "read_bytes": _bytes_read() - read,
         "read_batches": done + warmed,
         "growth_bytes": {name: after[name] - before[name] for name in before},
-        "peak_growth_bytes": max(peak, after["VmRSS"]) - first["VmRSS"],
+        "peak_growth_bytes": _high_water() - first["VmRSS"],
     }
 
 
@@ -127,6 +124,12 @@ def resident() -> dict[str, int]:
         for name in names:
             total[name] += int(fields.get(name, "0 kB").split()[0]) << 10
     return total
+
+
+def _high_water() -> int:
+    """The most that this process had resident since it was told to count anew (VmHWM), bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
 
 
 def _with_children(process: int) -> list[int]:

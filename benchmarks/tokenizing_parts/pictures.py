@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.plots import DPI, own_style
 from benchmarks.tokenizing_parts.page import read
 from benchmarks.tokenizing_parts.tools import DEFAULT, GIGATOKEN
+from memory.report.drawing import DPI, own_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

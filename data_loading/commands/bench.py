@@ -83,6 +83,8 @@ def bench(source: str, seq_len: int, batch_size: int, seconds: float) -> dict[st
 
     data = open_for_reading(source, None)
     chosen = StreamingDataset(data, seq_len=seq_len)
+    if batch_size > len(chosen):
+        raise UserError(f"--batch-size {batch_size}: {source} has {len(chosen):,} windows of {seq_len}")
     rows: list[dict[str, Any]] = []
     readers, left_out = _readers(data)
     no_floor, threads = "", torch.get_num_threads()

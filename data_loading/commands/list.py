@@ -42,17 +42,17 @@ def run(arguments: argparse.Namespace) -> int:
         }
         print(json.dumps(found, indent=2, ensure_ascii=False))
         return 0
-    rows = [("name", "tokenizer", "streaming", "size", "here", "what")]
+    rows: list[tuple[str, ...]] = [("name", "tokenizer", "streaming", "size", "here", "what")]
     for one in described:
         here = "-" if not one.found else _counted(one.tokens) if one.tokens is not None else "as text"
         streaming = "yes" if one.streaming else "no"
         rows.append((one.name, one.tokenizer, streaming, one.size or "-", here, one.what))
     print("\n".join(_table(rows)))
     if sets:
-        rows = [("token set", "tokens", "documents", "tokenizer")]  # type: ignore[list-item]
+        rows = [("token set", "tokens", "documents", "tokenizer")]
         for found_set in sets:
             counts = (_number(found_set.tokens), _number(found_set.documents))
-            rows.append((found_set.path, *counts, found_set.tokenizer or "unknown"))  # type: ignore[arg-type]
+            rows.append((found_set.path, *counts, found_set.tokenizer or "unknown"))
         print("\n" + "\n".join(_table(rows)))
         for found_set in sets:
             if found_set.problem:

@@ -64,6 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     for name in ("seq_len", "batch_size", "rows", "val_tokens"):
         if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: expected 1 or more")
+    if arguments.seed < 0:
+        raise UserError(f"--seed {arguments.seed}: expected 0 or more")
     from data_loading.hub.name import PREFIX
     from data_loading.streaming import StreamingDataset
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from conf import AUTO, UserError
-from data_loading.foreign.layout import Asked, Kind, Layout
+from data_loading.foreign.layout import Asked, Kind, Layout, read_object
 
 _VAL = ("val", "validation", "eval")
 
@@ -70,7 +70,10 @@ def open_layouts(path: Path, asked: Asked) -> dict[str, tuple[Kind, Layout]]:
         return {split: (kind, layout) for split, layout in kind.open(path, asked).items()}
     folders = _folders(path)
     if not folders:
-        raise UserError(f"{path} holds no tokens in a format that is known here (docs/data.md lists them)")
+        raise UserError(
+            f"{path} holds no tokens in a format that is known here (docs/data.md lists them)"
+            + damaged_index(path)
+        )
     found = {}
     for split, folder in folders.items():
         inner = kind_of(folder)
@@ -80,6 +83,16 @@ def open_layouts(path: Path, asked: Asked) -> dict[str, tuple[Kind, Layout]]:
             raise UserError(f"{folder} holds {' and '.join(parts)} itself. Give it as dataset.path")
         found[split] = (inner, parts["all"])
     return found
+
+
+def damaged_index(path: Path) -> str:
+    """Said of a folder whose index.json, as litdata and mosaicml-streaming write it, cannot be read."""
+    index = path / "index.json"
+    if not index.is_file() or read_object(index) is not None:
+        return ""
+    return (
+        f". Its index.json is no JSON object: is it cut short ({index.stat().st_size:,} bytes)? Copy it again"
+    )
 
 
 def _folders(path: Path) -> dict[str, Path]:

@@ -11,21 +11,19 @@ import numpy as np
 
 from conf import UserError
 from data_loading.hub.stream import HubStream
+from data_loading.hub.windows import PARTS, WindowStream
+from data_loading.rank_loader import RankLoader
 from data_loading.storages import pinned
 
 if TYPE_CHECKING:
     import torch
 
-    from data_loading.hub.windows import WindowStream
-
     Batch = dict[str, torch.Tensor]
 
 log = logging.getLogger("data_loading")
 
-TAILS = ("keep", "drop")
 
-
-class StreamLoader:
+class StreamLoader(RankLoader[HubStream]):
     """Iterate to get batches {"input_ids", "labels"}, int64 `(batch_size, seq_len)`.
 
     repeat=False: an iteration ends with the epoch, the next one is the next epoch. repeat=True: it never
@@ -37,32 +35,14 @@ class StreamLoader:
     windows.
     """
 
-    def __init__(
-        self,
-        dataset: HubStream,
-        batch_size: int,
-        rank: int = 0,
-        world_size: int = 1,
-        num_workers: int = 0,
-        num_batches: int | None = None,
-        repeat: bool = False,
-        tail: str = "keep",
-        pin_memory: bool = False,
-    ) -> None:
-        if tail not in TAILS:
-            raise UserError(f"tail {tail!r}: a stream has the choices {', '.join(TAILS)}")
-        if batch_size < 1:
-            raise UserError(f"batch_size {batch_size}: expected at least 1")
-        if not 0 <= rank < world_size:
-            raise UserError(f"rank {rank} of {world_size}: ranks count from 0")
-        if num_workers:
-            raise UserError(f"num_workers {num_workers}: a stream is read in the process itself; expected 0")
-        self.dataset, self.batch_size = dataset, batch_size
-        self.rank, self.world_size = rank, world_size
-        self.num_workers, self.num_batches, self.repeat = num_workers, num_batches, repeat
-        self.tail, self.pin_memory = tail, pin_memory
-        self._epoch, self._samples = dataset.epoch, 0
-        self._epoch_seen = dataset.epoch
+    tails = ("keep", "drop")
+
+    def __init__(self, dataset: HubStream, batch_size: int, *args: Any, **options: Any) -> None:
+        super().__init__(dataset, batch_size, *args, **options)
+        if self.num_workers:
+            raise UserError(
+                f"num_workers {self.num_workers}: a stream is read in the process itself; expected 0"
+            )
         self._stream: WindowStream | None = None
         self._state: dict[str, Any] | None = None
 
@@ -77,6 +57,7 @@ class StreamLoader:
             "epoch": self._epoch,
             "samples": self._samples,
             "fingerprint": self.dataset.fingerprint,
+            "tail": self.tail,
             "rank": self.rank,
             "world_size": self.world_size,
             "stream": self._stream.state() if self._stream is not None else self._state,
@@ -88,11 +69,7 @@ class StreamLoader:
         Raises:
             UserError: the state is of another dataset or other options, or of another division over ranks.
         """
-        if state["fingerprint"] != self.dataset.fingerprint:
-            raise UserError(
-                f"the checkpoint read other data: it is at [{state['fingerprint']}], this run reads "
-                f"[{self.dataset.fingerprint}]. Bring the same dataset and options back, or start a new run"
-            )
+        epoch, samples = self._place(state)
         theirs = (state.get("rank"), state.get("world_size"))
         if theirs != (self.rank, self.world_size):
             raise UserError(
@@ -101,15 +78,17 @@ class StreamLoader:
                 "the same ranks only. Take as many as before, or make a token set of it, which any number of "
                 "ranks can go on with (python -m data_loading materialize)"
             )
-        self._epoch, self._samples = int(state["epoch"]), int(state["samples"])
-        self._epoch_seen = self.dataset.epoch
-        self._stream, self._state = None, state["stream"]
+        stream = state.get("stream")
+        is_whole = samples == 0 if stream is None else isinstance(stream, dict) and stream.keys() >= PARTS
+        if not is_whole:
+            raise self._damaged("it does not say where the stream stands")
+        self._resume(epoch, samples)
+        self._stream, self._state = None, stream
 
     def __iter__(self) -> Iterator[Batch]:
-        if self.dataset.epoch != self._epoch_seen:
-            self._epoch_seen = self.dataset.epoch
-            if self._epoch != self.dataset.epoch:
-                self._begin(self.dataset.epoch)
+        asked = self._asked_epoch()
+        if asked is not None:
+            self._begin(asked)
         count = 0
         while self.num_batches is None or count < self.num_batches:
             had = self._samples

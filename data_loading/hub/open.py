@@ -33,9 +33,11 @@ def open_stream(
     shift: int = 1,
     tokenizer: str | Tokenizer | None = None,
     block_windows: int | None = None,
+    text_field: str | None = None,
     **of_sets: Any,
 ) -> HubStream:
     """What `StreamingDataset("hf://...")` is. val: in tokens. block_windows: that are shuffled together.
+    text_field: that holds the text.
 
     Raises:
         UserError: an option that a stream does not have, or the dataset cannot be read.
@@ -56,6 +58,7 @@ def open_stream(
         seq_len,
         seed,
         tokenizer="gpt2" if tokenizer is None else tokenizer,
+        text_field=text_field,
         val_tokens=None if val is None else int(val),
         order=order,
         shift=shift,

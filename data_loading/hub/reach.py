@@ -7,11 +7,12 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from conf import UserError
-from data_loading.hub.name import HubName
+from data_loading.hub.name import PREFIX, HubName
 from data_loading.lookup import HUB_TIMEOUT_S, unreachable
 
 _LISTED_BYTES = 1 << 16
@@ -34,10 +35,8 @@ class Hub:
 
 def check_package(what: str) -> None:
     """Raises UserError where the package datasets is not there."""
-    try:
-        import datasets  # noqa: F401
-    except ImportError:
-        raise UserError(f"{what} needs the package datasets: pip install datasets") from None
+    if find_spec("datasets") is None:
+        raise UserError(f"{what} needs the package datasets: pip install datasets")
 
 
 def revision_of(name: HubName) -> str:
@@ -122,6 +121,13 @@ ELSEWHERE = (
 )
 
 
+def _advice(what: str) -> str:
+    """What to look at; of a folder nothing that is of the network."""
+    if what.removeprefix(PREFIX).startswith(("/", ".")):
+        return "Check the folder: its files are read as datasets.load_dataset(FOLDER) reads them"
+    return f"Check the name, the configuration (--subset) and --split; {VARIABLES}. {ELSEWHERE}"
+
+
 def asked(what: str, question: Callable[[], Any]) -> Any:
     """What the hub answers. Whatever goes wrong there is an error of the input.
 
@@ -136,6 +142,5 @@ def asked(what: str, question: Callable[[], Any]) -> Any:
     except Exception as error:  # the packages raise all kinds, their own and those of their own parts
         told = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
         raise UserError(
-            f"{what} cannot be read: {told} (after {time.monotonic() - begun:.1f} s). Check the name, the "
-            f"configuration (--subset) and --split; {VARIABLES}. {ELSEWHERE}"
+            f"{what} cannot be read: {told} (after {time.monotonic() - begun:.1f} s). {_advice(what)}"
         ) from error

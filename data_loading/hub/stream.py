@@ -16,7 +16,9 @@ from data_loading.hub.held_out import HELD_OUT_TOKENS, HeldOut, read_held_out
 from data_loading.hub.name import parse
 from data_loading.hub.reach import HUB, asked, check_package, check_reachable, revision_of, splits_of
 from data_loading.hub.windows import Cut, WindowStream
+from data_loading.loadable import Loadable
 from data_loading.lookup import load_tokenizer, tokenizer_spec
+from data_loading.shared_number import SharedNumber
 from data_loading.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -30,10 +32,10 @@ VAL_SPLITS = ("validation", "val", "valid", "dev", "test")
 ORDERS = ("shuffled", "sequential")
 
 
-class HubStream:
+class HubStream(Loadable["StreamLoader"]):
     """The training stream of a dataset on the hub. How many windows it has is known at its end.
 
-    epoch: the one that a new loader begins with. fingerprint: of the dataset (repository, commit,
+    fingerprint: of the dataset (repository, commit,
     configuration, split, field), the tokenizer, what is held out, and all that cuts and orders windows.
     """
 
@@ -88,7 +90,7 @@ class HubStream:
             if value < 1:
                 raise UserError(f"{what} {value}: expected 1 or more")
         self.seq_len, self.seed, self.shift = seq_len, seed, shift
-        self.order, self.buffer_windows, self.epoch = order, buffer_windows, 0
+        self.order, self.buffer_windows, self._epoch = order, buffer_windows, SharedNumber(0)
         self.fingerprint = (
             f"{self.data_fingerprint[:16]} {self.split} streamed, windows of {seq_len} shift {shift}, "
             f"{order} seed {seed} buffer {buffer_windows}"
@@ -114,12 +116,6 @@ class HubStream:
 
     def _rows(self, split: str) -> Callable[[], Any]:
         return lambda: HUB.rows(self.name.repository, self.name.config, split, self._revision)
-
-    def set_epoch(self, epoch: int) -> None:
-        """The epoch that loaders go on with; another epoch is another order."""
-        if epoch < 0:
-            raise ValueError(f"epochs count from 0, got {epoch}")
-        self.epoch = epoch
 
     @cached_property
     def held_out(self) -> HeldOut:
@@ -161,23 +157,10 @@ class HubStream:
             found.append(text.encode()[:SAMPLE_BYTES])
         return [text.decode(errors="ignore").encode() for text in found]
 
-    def loader(
-        self,
-        batch_size: int,
-        rank: int = 0,
-        world_size: int = 1,
-        num_workers: int = 0,
-        num_batches: int | None = None,
-        repeat: bool = False,
-        tail: str = "keep",
-        pin_memory: bool = False,
-    ) -> StreamLoader:
-        """Batches of this rank, resumable; see `StreamLoader`."""
+    def _loader_kind(self) -> type[StreamLoader]:
         from data_loading.hub.loader import StreamLoader
 
-        return StreamLoader(
-            self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail, pin_memory
-        )
+        return StreamLoader
 
 
 def _tokenizer(name: str) -> Tokenizer:

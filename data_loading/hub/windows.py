@@ -17,6 +17,10 @@ from data_loading.tokenizer import Tokenizer
 _DRAWS = 4096
 
 
+PARTS = frozenset(("place", "digest", "carry", "offset", "held", "buffer", "draws"))
+"""What a state says."""
+
+
 class Texts(Protocol):
     """Documents one after another; see `documents.Documents`."""
 

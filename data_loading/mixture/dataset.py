@@ -13,7 +13,7 @@ import numpy as np
 
 from conf import UserError
 from conf.proportions import Weight, integer_weights, parse_weights, shown
-from data_loading.batches import NO_ROWS
+from data_loading.loadable import MapStyle
 from data_loading.mixture.schedule import WHEN_DRY, Schedule, Stage
 from data_loading.shared_number import SharedNumber
 from data_loading.streaming import StreamingDataset
@@ -22,15 +22,13 @@ from data_loading.tokens import UNKNOWN
 if TYPE_CHECKING:
     import torch
 
-    from data_loading.loader import Loader
-
     Batch = dict[str, torch.Tensor]
 
 Positions = range | np.ndarray
 log = logging.getLogger("data_loading")
 
 
-class StreamingMixture:
+class StreamingMixture(MapStyle):
     """A dataset whose windows are those of several, each read without replacement in its own order.
 
     Which source stands at a position is a function (`schedule`), so ranks, batch sizes, workers and resume
@@ -107,36 +105,14 @@ class StreamingMixture:
         return sum(map(operator.mul, known, counts)) / sum(counts) if known else None
 
     @property
-    def epoch(self) -> int:
-        """The epoch that positions refer to: each source goes on where it stood at the end of the last."""
-        return self._epoch.value
+    def ranks(self) -> str:
+        """What the sources say, all the same: `distinct` or `shared`."""
+        return self.sources[0].ranks
 
-    def set_epoch(self, epoch: int) -> None:
-        """Worker processes that are reading know of it as well, also those that persist."""
-        if epoch < 0:
-            raise ValueError(f"epochs count from 0, got {epoch}")
-        self._epoch.value = epoch
-
-    def __getitem__(self, index: int) -> Batch:
-        """One sample, (seq_len,) each, and its source."""
-        if index < 0:
-            index += len(self)
-        if not 0 <= index < len(self):
-            raise IndexError(f"window {index} of {len(self)}")
-        batch = self.__getitems__([index])
-        return {name: rows if name in NO_ROWS else rows[0] for name, rows in batch.items()}
-
-    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Batch:
-        """A whole batch, (len(indices), seq_len) int64 each."""
-        if isinstance(indices, range) and indices.step == 1:
-            return self._read(indices, self.epoch)
-        return self._read(np.asarray(indices, np.int64), self.epoch)
-
-    collate = staticmethod(StreamingDataset.collate)
-
-    def read(self, epoch: int, start: int, stop: int) -> Batch:
-        """The batch of the positions start to stop of an epoch."""
-        return self._read(range(start, stop), epoch)
+    def read_by(self, processes: int) -> None:
+        """So many read from now on. Raises UserError: what they need at a time has no room."""
+        for source in self.sources:
+            source.read_by(processes)
 
     def will_need(self, epoch: int, start: int, stop: int) -> None:
         """The positions start to stop of an epoch are read soon: tell the kernel."""
@@ -147,25 +123,6 @@ class StreamingMixture:
         """One batch of several, in their order."""
         joined = self.sources[0].join([_without_source(batch) for batch in batches])
         return {**joined, "source": _cat([batch["source"] for batch in batches])}
-
-    def loader(
-        self,
-        batch_size: int,
-        rank: int = 0,
-        world_size: int = 1,
-        num_workers: int = 0,
-        num_batches: int | None = None,
-        repeat: bool = False,
-        tail: str = "keep",
-        pin_memory: bool = False,
-    ) -> Loader:
-        """Batches of this rank, resumable; see `Loader`."""
-        from data_loading.loader import Loader
-
-        shared = self.sources[0].ranks == "shared"
-        return Loader(
-            self, batch_size, rank, world_size, num_workers, num_batches, repeat, tail, pin_memory, shared
-        )
 
     def _shares(self, tokens: int, given: Sequence[Weight], zero: bool) -> tuple[Fraction, ...]:
         where = f"curriculum at {tokens:,} tokens: " if tokens else ""
@@ -178,6 +135,22 @@ class StreamingMixture:
             return parse_weights(given, zero=zero)
         except ValueError as error:
             raise UserError(f"{where}{error}") from None
+
+    def read_at(self, epoch: int, positions: Sequence[int] | np.ndarray) -> Batch:
+        """The batch of these positions of an epoch, with `source`; those of a range cost least."""
+        import torch
+
+        wanted = _positions(positions)
+        batches, rows = [], []
+        source = np.empty(len(wanted), np.int64)
+        for i, part, passes, places in self._parts(wanted, epoch):
+            batches.append(self.sources[i].read_at(passes, places))
+            rows.append(part)
+            source[part] = i
+        if not batches:
+            batches = [self.sources[0].read(0, 0, 0)]
+        batch = batches[0] if len(batches) == 1 else self.sources[0].interleave(batches, rows)
+        return {**batch, "source": torch.from_numpy(source)}
 
     def _located(self, positions: Positions, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         length = len(self)
@@ -201,20 +174,6 @@ class StreamingMixture:
                     count = int(jumps[0]) if len(jumps) else count
                 yield i, rows[:count], passes, range(place, place + count)
                 rows = rows[count:]
-
-    def _read(self, positions: Positions, epoch: int) -> Batch:
-        import torch
-
-        batches, rows = [], []
-        source = np.empty(len(positions), np.int64)
-        for i, part, passes, places in self._parts(positions, epoch):
-            batches.append(self.sources[i].read_at(passes, places))
-            rows.append(part)
-            source[part] = i
-        if not batches:
-            batches = [self.sources[0].read(0, 0, 0)]
-        batch = batches[0] if len(batches) == 1 else self.sources[0].interleave(batches, rows)
-        return {**batch, "source": torch.from_numpy(source)}
 
 
 def schedule_of(
@@ -279,6 +238,10 @@ def _check_vocabulary(names: Sequence[str], sources: Sequence[StreamingDataset])
                 else "Tokenize one of them anew with the tokenizer of the other"
             )
         )
+
+
+def _positions(given: Sequence[int] | np.ndarray) -> Positions:
+    return given if isinstance(given, range) and given.step == 1 else np.asarray(given, np.int64)
 
 
 def _without_source(batch: Batch) -> Batch:

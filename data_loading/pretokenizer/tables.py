@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,8 @@ class TableFile:
         self._file = ByteFile(self.path)
         self.total_bytes = self._file.total_bytes
         self.options = {"errors": self.errors, "text_field": self.text_field}
-        try:
-            import pyarrow  # noqa: F401
-        except ImportError:
-            raise UserError(f"reading {self.path} needs the package pyarrow: pip install pyarrow") from None
+        if find_spec("pyarrow") is None:
+            raise UserError(f"reading {self.path} needs the package pyarrow: pip install pyarrow")
         is_parquet = self._file.head.startswith(PARQUET_MAGIC) or self.path.suffix == ".parquet"
         self._parts: type[Parts] = ParquetParts if is_parquet else ArrowParts
         self._check_column(self._open().schema)

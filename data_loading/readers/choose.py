@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from data_loading.readers.mapped import MappedReader
 from data_loading.readers.plan import Plan
 from data_loading.readers.positional import PositionalReader
 from data_loading.readers.reader import Reader
+from data_loading.readers.room import room_bytes, size_bytes
 from memory.kernel_files import read_long_file
 
 READERS = (AUTO, "mmap", "pread", "memory")
@@ -27,6 +29,7 @@ NETWORK_FILE_SYSTEMS = (
 )  # fmt: skip
 """On these a page fault is a request of one page over the network, and a lost server hangs the process."""
 _ASK_SLURM_S = 5
+_SMALL_IN_A_PAGE = 8
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,10 @@ def open_reader(extents: Extents, options: ReaderOptions) -> tuple[Reader, str]:
         UserError: an unknown reader, or one that cannot serve these tokens.
     """
     name, why = options.reader, "as asked for"
+    size, room = size_bytes(extents.buffers), room_bytes()
     if name == AUTO:
-        name, why = _suggested(extents, options)
+        name, why = _suggested(extents, options, size, room)
+    is_around = _is_read_around(extents, options, size, room)
     bound = options.max_resident_bytes
     if bound is not None and name != "mmap":
         raise UserError(
@@ -72,16 +77,28 @@ def open_reader(extents: Extents, options: ReaderOptions) -> tuple[Reader, str]:
     if name == "pread" and None in extents.paths:
         raise UserError("reader=pread reads files, and these tokens are in memory: take reader=mmap or auto")
     if name == "pread":
-        reader: Reader = PositionalReader(extents, at_random=options.at_random)
+        reader: Reader = PositionalReader(extents, at_random=options.at_random, reads_around=is_around)
         return reader, f"read as needed, 0 MB of it held in RAM (pread: {why})"
     if name == "memory":
         return InMemoryReader(extents), f"one copy of it in RAM for all processes of the job (memory: {why})"
     held = f"at most {bound / 1e6:,.0f} MB of it in RSS" if bound is not None else "0 MB of it held in RAM"
-    mapped = MappedReader(extents, at_random=options.at_random, max_resident_bytes=bound)
+    mapped = MappedReader(
+        extents, at_random=options.at_random, reads_around=is_around, max_resident_bytes=bound
+    )
     return mapped, f"memory-mapped, {held} (mmap: {why})"
 
 
-def _suggested(extents: Extents, options: ReaderOptions) -> tuple[str, str]:
+def _is_read_around(extents: Extents, options: ReaderOptions, size: int, room: int | None) -> bool:
+    """Whether the kernel may read around what is asked for: of windows much smaller than a page, in a set
+    that can stay in the page cache, it has soon read all, where page by page takes an epoch.
+    """
+    if not options.at_random or options.plan is None or options.plan.windows is None or room is None:
+        return False
+    in_a_page = mmap.PAGESIZE // (options.plan.windows.width * extents.dtype.itemsize)
+    return in_a_page >= _SMALL_IN_A_PAGE and 2 * size <= room
+
+
+def _suggested(extents: Extents, options: ReaderOptions, size: int, room: int | None) -> tuple[str, str]:
     paths = [path for path in extents.paths if path is not None]
     if not paths:
         return "mmap", "the tokens are in memory"
@@ -94,6 +111,11 @@ def _suggested(extents: Extents, options: ReaderOptions) -> tuple[str, str]:
         return (
             "pread",
             "Slurm counts mapped pages against this job's memory (JobAcctGatherParams without UsePss)",
+        )
+    if room is not None and size > room:
+        return (
+            "pread",
+            f"its {size / 1e9:,.1f} GB are more than the {room / 1e9:,.1f} GB that memory has room for",
         )
     return "mmap", "the files lie on a local disk" if kind else "nothing speaks against it"
 
@@ -126,5 +148,5 @@ def slurm_counts_page_cache() -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     parameters = re.search(r"^JobAcctGatherParams\s*=\s*(.*)$", told, re.MULTILINE)
-    named = (parameters.group(1) if parameters else "").lower()
+    named = [word.strip() for word in (parameters.group(1) if parameters else "").lower().split(",")]
     return "overmemorykill" in named and "usepss" not in named

@@ -15,7 +15,8 @@ from conf import UserError
 from data_loading.readers.extents import Extents
 from data_loading.readers.mapped import MappedReader
 from data_loading.readers.node_memory import node_memory
-from memory import format_bytes, snapshot
+from data_loading.readers.room import room_bytes
+from memory import format_bytes
 
 log = logging.getLogger("data_loading")
 
@@ -44,9 +45,7 @@ class InMemoryReader(MappedReader):
 
 
 def _check_room(size_bytes: int) -> None:
-    now = snapshot()
-    limit, used, available = now.limit_bytes, now.unreclaimable_bytes, now.host.available_bytes
-    free = min((room for room in (limit - used if limit and used else None, available) if room), default=None)
+    free = room_bytes()
     if free is not None and size_bytes > free:
         raise UserError(
             f"reader=memory: the tokens are {format_bytes(size_bytes)}, and there is room for "

@@ -21,17 +21,20 @@ class PositionalReader(Reader):
     """Reads spans in the order of the file; neighbours that touch are one read.
 
     at_random: the kernel reads no more than it is asked for (posix_fadvise(2), POSIX_FADV_RANDOM).
+    reads_around: that is left to the kernel, which is told of nothing.
     """
 
     name = "pread"
 
-    def __init__(self, extents: Extents, *, at_random: bool = False) -> None:
+    def __init__(self, extents: Extents, *, at_random: bool = False, reads_around: bool = False) -> None:
         super().__init__(extents)
         self._files: dict[int, int] = {}
-        self._at_random = at_random
+        self._at_random, self._reads_around = at_random and not reads_around, reads_around
         self._unchanged = Unchanged(extents.paths)
 
     def will_need(self, starts: np.ndarray, width: int) -> None:
+        if self._reads_around:
+            return
         length = width * self.extents.dtype.itemsize
         for buffer, offset in self._places(starts):
             at = offset + self.extents.file_offset_bytes[buffer]
@@ -102,8 +105,7 @@ class PositionalReader(Reader):
 
     def _file(self, buffer: int) -> int:
         if buffer not in self._files:
-            descriptor = os.open(self._path(buffer), os.O_RDONLY | os.O_CLOEXEC)
-            self._files[buffer] = descriptor
+            self._files[buffer] = descriptor = self._unchanged.open(buffer)
             if self._at_random:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         return self._files[buffer]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ class Reader(abc.ABC):
     """Reads spans of a set's tokens. Kinds differ in where the bytes come from, never in what they are."""
 
     name: str
+    is_here: ClassVar[bool] = True
+    """Whether the tokens are on this machine; False: more of them at once is more to wait for."""
 
     def __init__(self, extents: Extents) -> None:
         self.extents = extents
@@ -114,6 +117,9 @@ class Reader(abc.ABC):
 
     def reached(self, epoch: int, position: int) -> None:  # noqa: B027  most have nothing to do
         """The stream stands there; for readers that fetch what comes next."""
+
+    def read_by(self, processes: int) -> None:  # noqa: B027  most have nothing to do
+        """Forks of this process, so many, will read. Raises UserError: what they need has no room."""
 
     def _places(self, starts: np.ndarray) -> Iterator[tuple[int, int]]:
         """(buffer, byte offset) at which each span begins."""

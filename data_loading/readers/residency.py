@@ -5,28 +5,30 @@ from __future__ import annotations
 import mmap
 import os
 
-_FAULT_BYTES = 64 << 10
-"""Pages around a fault are mapped with it where they are in the page cache (fault-around, 64 KB)."""
+_FAULT_BYTES = 2 << 20
+"""What one fault may map at most: the pages around it where they are in the page cache, which the kernel
+keeps in folios of up to 2 MB."""
 
 
 class Residency:
     """Watches RssFile + RssShmem of this process (/proc/self/statm, proc(5)) against a bound.
 
-    max_bytes: may be added by maps to what there was at the beginning. Looked at when what was read since
-    may have added an eighth of it.
+    max_bytes: may be added by maps to what there was at the beginning.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._base_bytes = _file_pages_bytes()
-        self._may_have_grown = 0
 
-    def is_exceeded(self, spans: int, nbytes: int) -> bool:
-        """Whether the bound is reached, or may be with the next eighth; spans, nbytes: read just now."""
-        self._may_have_grown += spans * _FAULT_BYTES + nbytes
-        if self._may_have_grown < self._max_bytes // 8:
-            return False
-        self._may_have_grown = 0
+    def spans_at_once(self, span_bytes: int) -> int:
+        """How many may be read between two looks: what they map is at most a quarter of the bound, which is
+        beyond where it counts as exceeded. At least 1.
+        """
+        return max(1, self._max_bytes // 4 // (_FAULT_BYTES + span_bytes))
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether three quarters of the bound are reached."""
         return _file_pages_bytes() - self._base_bytes > self._max_bytes * 3 // 4
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +11,14 @@ from conf import UserError
 
 _EVERY_S = 0.0005
 """Of several files: a look costs a microsecond, and a batch may be of as many files as windows."""
+_RESTORE = (
+    "A token file must not change under a run. Restore it (pretokenize_dataset.py verify says whether it is "
+    "whole), and type the same command again to go on from the last checkpoint"
+)
 
 
 class Unchanged:
-    """Sizes and modification times of files, compared before each read; of several files at most every
+    """Sizes and modification times of files, compared at each read; of several files at most every
     0.5 ms for each.
 
     A file that is replaced by rename is no change: what is open or mapped stays the old one.
@@ -24,6 +29,29 @@ class Unchanged:
         self._states = [_state(path) if path is not None else None for path in paths]
         self._looked = [0.0] * len(paths)
         self._every_s = _EVERY_S if len(paths) > 1 else 0.0
+
+    def open(self, number: int) -> int:
+        """A descriptor of one of the files, later than the set was opened.
+
+        Raises:
+            UserError: it is gone, or another one has its name.
+        """
+        path = self._paths[number]
+        assert path is not None
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be read any more ({error.strerror}): it was there when its set was opened. "
+                f"{_RESTORE}"
+            ) from error
+        found = os.fstat(descriptor)
+        if (found.st_ino, found.st_size, found.st_mtime_ns) != self._states[number]:
+            os.close(descriptor)
+            raise UserError(
+                f"{path} is another file than its set was opened with ({found.st_size:,} bytes). {_RESTORE}"
+            )
+        return descriptor
 
     def check(self, number: int) -> None:
         """Look at one of the files.
@@ -42,8 +70,7 @@ class Unchanged:
         how = "modified" if size == before[1] else "truncated" if size < before[1] else "written to"
         raise UserError(
             f"{path} was {how} while it was read: it had {before[1]:,} bytes when it was opened, now it has "
-            f"{size:,}. A token file must not change under a run. Restore it (pretokenize_dataset.py verify "
-            "says whether it is whole), and type the same command again to go on from the last checkpoint"
+            f"{size:,}. {_RESTORE}"
         )
 
 

@@ -1,8 +1,10 @@
 """A folder of fetched files that never holds more than its budget, shared by all processes of a node.
 
 Beside a file NAME lie `.NAME.use`, which every process that uses it, or fetches it, holds a shared flock(2)
-of, and `.NAME.lock`, held by the one that fetches it. The kernel gives locks back when a process dies,
-however it dies. What is in nobody's use may be removed when room is needed, the least recently used first.
+of; `.NAME.ahead`, which those hold that have it here and will use it later; and `.NAME.lock`, held by the one
+that fetches it. The kernel gives locks back when a process dies, however it dies. What nobody holds may be
+removed when room is needed, the least recently used first. What is only held ahead gives way to what a
+process waits for: else two that keep what they want later would wait for each other.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import errno
 import fcntl
 import logging
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,9 +23,9 @@ from data_loading.remote.download import allocate, journal_of, no_room, part_of
 
 log = logging.getLogger("data_loading")
 
-_BUDGET_LOCK = ".budget.lock"
+_BUDGET_LOCK, _SHORT_LOCK = ".budget.lock", ".short.lock"
 _BLOCK_BYTES = 4096
-_USE, _FETCH = ".use", ".lock"
+_USE, _AHEAD, _FETCH = ".use", ".ahead", ".lock"
 
 
 class NoRoom(Exception):
@@ -38,27 +41,30 @@ class Cache:
 
     def __init__(self, root: Path, budget_bytes: int | None) -> None:
         self.root, self.budget_bytes = root, budget_bytes
+        self._short: int | None = None
+        self._asking = threading.Lock()
 
     def held_bytes(self) -> int:
         """On the disk now, as du counts, and what is to be written into files that are begun."""
         held = 0
         for folder, _, names in os.walk(self.root):
-            for path in (folder, *(os.path.join(folder, name) for name in names)):  # noqa: PTH118
+            for path in (folder, *(f"{folder}/{name}" for name in names)):
                 with suppress(FileNotFoundError):
                     stat = os.lstat(path)
                     held += max(_rounded(stat.st_size), stat.st_blocks * 512)
         return held
 
-    def reserve(self, path: Path, size: int) -> None:
-        """Give a file its length, once there is room for it: what is in nobody's use is removed.
+    def reserve(self, path: Path, size: int, *, is_ahead: bool = False) -> None:
+        """Give a file its length, once there is room for it: what nobody holds is removed. Unless is_ahead,
+        so is what is only held ahead.
 
         Raises:
-            NoRoom: all that is there is in use, or begun.
+            NoRoom: all that is there is in use, or begun; or this is ahead and others wait for room.
             OSError: as the system does.
         """
         with self._locked():
             there = path.stat().st_size if path.exists() else 0
-            self._make_room(_rounded(size) - _rounded(there) + _BLOCK_BYTES)
+            self._make_room(_rounded(size) - _rounded(there) + _BLOCK_BYTES, is_ahead)
             try:
                 allocate(path, size)
             except OSError:
@@ -66,12 +72,12 @@ class Cache:
                     os.truncate(path, there)
                 raise
 
-    def write(self, path: Path, data: bytes) -> None:
-        """A small file, whole or not at all, within the budget. Raises NoRoom, UserError."""
+    def write(self, path: Path, data: bytes, *, is_ahead: bool = False) -> None:
+        """A small file, whole or not at all, within the budget, as `reserve`. Raises NoRoom, UserError."""
         with self._locked():
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._make_room(_rounded(len(data)) + 2 * _BLOCK_BYTES)
+                self._make_room(_rounded(len(data)) + 2 * _BLOCK_BYTES, is_ahead)
                 with durable.atomic_file(path) as file:
                     file.write(data)
             except OSError as error:
@@ -90,8 +96,31 @@ class Cache:
         finally:
             os.close(descriptor)
 
-    def _make_room(self, needed: int) -> None:
-        candidates: list[Path] | None = None
+    def set_short(self, is_short: bool) -> None:
+        """Say whether this process waits for room for what it needs now: others fetch nothing ahead then."""
+        if is_short and self._short is None:
+            self._short = os.open(self.root / _SHORT_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._short, fcntl.LOCK_SH)
+        elif not is_short and self._short is not None:
+            os.close(self._short)
+            self._short = None
+
+    def someone_is_short(self) -> bool:
+        """Whether a process waits for room. One that asks at the same moment may be taken for it."""
+        with self._asking, suppress(FileNotFoundError):
+            descriptor = os.open(self.root / _SHORT_LOCK, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(descriptor)
+        return False
+
+    def _make_room(self, needed: int, is_ahead: bool) -> None:
+        candidates: list[tuple[Path, bool]] | None = None
+        if is_ahead and needed > 0 and self.someone_is_short():
+            raise NoRoom(needed, self.held_bytes())
         while True:
             held = self.held_bytes()
             stat = os.statvfs(self.root)
@@ -100,9 +129,12 @@ class Cache:
             if needed <= 0 or (fits and needed <= free):
                 return
             if candidates is None:
-                candidates = self._least_recent_first()
+                there = self._least_recent_first()
+                candidates = [(target, False) for target in there]
+                # Of what is held ahead the last that came is wanted last.
+                candidates += [] if is_ahead else [(target, True) for target in reversed(there)]
             while candidates:
-                if _remove_unused(candidates.pop(0)):
+                if _removed(*candidates.pop(0)):
                     break
             else:
                 if fits:
@@ -120,33 +152,49 @@ class Cache:
 
 
 class Use:
-    """A file that is in use, there or not, until `close`: nobody removes it."""
+    """A hold on a file, there or not, until `close`. It begins as one for now: nobody removes the file."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
-        self._use = _open(target, _USE)
-        fcntl.flock(self._use, fcntl.LOCK_SH)
-        os.utime(self._use)
+        self._now: int | None = None
+        self._ahead: int | None = None
+        self.for_now()
+
+    @property
+    def is_for_now(self) -> bool:
+        return self._now is not None
+
+    def for_now(self) -> None:
+        """Nobody removes the file from here on. Whether it is still there is to be looked at after this."""
+        if self._now is None:
+            self._now = _shared(self.target, _USE)
+            os.utime(self._now)
+        _closed(self._ahead)
+        self._ahead = None
+
+    def for_later(self) -> None:
+        """The file may go where another process needs the room now."""
+        if self._ahead is None:
+            self._ahead = _shared(self.target, _AHEAD)
+        self._let_go()
 
     @contextmanager
     def fetching(self) -> Iterator[bool]:
         """Whether this process is the one that fetches it now; False: another one does."""
-        descriptor = _open(self.target, _FETCH)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            os.close(descriptor)
+        with _alone(self.target, _FETCH) as mine:
+            yield mine
 
     def close(self) -> None:
-        with suppress(OSError):
-            os.utime(self._use)
-        os.close(self._use)
+        self._let_go()
+        _closed(self._ahead)
+        self._ahead = None
+
+    def _let_go(self) -> None:
+        if self._now is not None:
+            with suppress(OSError):
+                os.utime(self._now)
+        _closed(self._now)
+        self._now = None
 
 
 def _open(target: Path, kind: str) -> int:
@@ -154,17 +202,41 @@ def _open(target: Path, kind: str) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
 
-def _remove_unused(target: Path) -> bool:
-    descriptor = _open(target, _USE)
+def _shared(target: Path, kind: str) -> int:
+    descriptor = _open(target, kind)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
+@contextmanager
+def _alone(target: Path, kind: str) -> Iterator[bool]:
+    """Whether nobody else holds this lock, which is then held to the end of the block."""
+    descriptor = _open(target, kind)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for path in (target, part_of(target), journal_of(target)):
-            path.unlink(missing_ok=True)
-    except BlockingIOError:
-        return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
     finally:
         os.close(descriptor)
-    return True
+
+
+def _closed(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def _removed(target: Path, also_wanted: bool) -> bool:
+    """Whether it could go. also_wanted: also where somebody holds it ahead."""
+    with _alone(target, _USE) as is_unused, _alone(target, _AHEAD) as is_unwanted:
+        if not is_unused or not (is_unwanted or also_wanted):
+            return False
+        paths = [path for path in (target, part_of(target), journal_of(target)) if path.exists()]
+        for path in paths:
+            path.unlink(missing_ok=True)
+        return bool(paths)
 
 
 def _rounded(size: int) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 
 from conf import UserError
 from data_loading.remote.items import Item
+from data_loading.waiting import Wait
 
 log = logging.getLogger("data_loading")
 
@@ -70,7 +71,7 @@ class Fetcher:
         Raises:
             UserError: one cannot be had; names it.
         """
-        started, said = time.monotonic(), False
+        started, said, wait = time.monotonic(), False, Wait()
         with self._told:
             while not all(self._ready.get(item, -1) >= self._since[item] for item in items):
                 found = next((self._error[item.word] for item in items if item.word in self._error), None)
@@ -80,6 +81,7 @@ class Fetcher:
                     self._error.clear()
                     raise UserError(found)
                 self._told.wait(0.5)
+                wait.check()
                 if not said and time.monotonic() - started > _TOLD_AFTER_S:
                     said = True
                     log.info("waiting for %s", what)

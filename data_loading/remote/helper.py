@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,9 @@ class _Lines(logging.Handler):
 
 
 class Helper:
-    """Items are required, or wanted ahead, in the order of their use; in use as long as they are wanted."""
+    """Items are required, or wanted ahead, in the order of their use. What is required, or being fetched, is
+    held for now; the rest of what is wanted, ahead: it may go for what another process requires.
+    """
 
     def __init__(self, setup: dict[str, Any]) -> None:
         address = parse(setup["uri"])
@@ -78,6 +81,7 @@ class Helper:
         self._uses: dict[Item, Use] = {}
         self._ready: set[Item] = set()
         self._later: dict[Item, float] = {}
+        self._looked_s = 0.0
         self._waiting_since: dict[Item, float] = {}
 
     def want(self, message: dict[str, Any]) -> None:
@@ -101,6 +105,7 @@ class Helper:
         while True:
             with self._changed:
                 self._release()
+                self._notice_what_went()
                 item = self._next()
                 if item is None:
                     self._changed.wait(_POLL_S if self._required or self._ahead else None)
@@ -112,7 +117,24 @@ class Helper:
         for item in [item for item in self._uses if item not in self._since]:
             self._uses.pop(item).close()
             self._ready.discard(item)
-            self._waiting_since.pop(item, None)
+        for item, use in self._uses.items():
+            if use.is_for_now and item not in self._required:
+                use.for_later()
+        self._waiting_since = {
+            item: since for item, since in self._waiting_since.items() if item in self._required
+        }
+        self._cache.set_short(bool(self._waiting_since))
+
+    def _notice_what_went(self) -> None:
+        """Of what is ahead, for what another process required: it is fetched again where there is room."""
+        now = time.monotonic()
+        if now < self._looked_s + _AGAIN_S:
+            return
+        self._looked_s = now
+        for item in self._ahead:
+            if item in self._ready and not self._target(item).exists():
+                self._ready.discard(item)
+                self._later[item] = now + _AGAIN_S
 
     def _next(self) -> Item | None:
         now = time.monotonic()
@@ -126,6 +148,7 @@ class Helper:
                 if not is_there:
                     self._later[item] = time.monotonic() + _POLL_S
                 elif self._since.get(item) == number:
+                    self._waiting_since.pop(item, None)
                     self._ready.add(item)
                     send({"ready": item.word, "number": number})
         except Stopped:
@@ -146,15 +169,9 @@ class Helper:
         self._put_off(item)
         if item not in self._required:
             return
-        given_up = [other for other in self._uses if other not in self._required]
-        for other in given_up:
-            self._uses.pop(other).close()  # what this process wanted later makes room for what it needs now
-            self._ready.discard(other)
-        if given_up:
-            self._later.pop(item)  # tried again at once, before what was given up is taken into use again
-            return
         since = self._waiting_since.setdefault(item, time.monotonic())
         waited = time.monotonic() - since
+        self._cache.set_short(True)
         told = (
             f"{self._cache.root}: {error.needed:,} bytes are needed for {self._target(item).name}, and "
             f"{error.held:,} of dataset.disk_budget={self._cache.budget_bytes:,} are in use by processes on "
@@ -173,7 +190,9 @@ class Helper:
     def _is_there(self, item: Item) -> bool:
         """Fetch the item unless it is there; False: another process fetches it now."""
         target = self._target(item)
-        if item not in self._uses:
+        if item in self._uses:
+            self._uses[item].for_now()
+        else:
             self._uses[item] = Use(target)
         if target.exists() and self._is_right(item, target):
             return True
@@ -198,16 +217,19 @@ class Helper:
     def _fetch(self, item: Item, target: Path) -> None:
         piece = item.piece(self._parts, self._manifest)
         if item.kind == "head":
-            self._cache.write(target, self._head(item, piece))
+            self._cache.write(target, self._head(item, piece), is_ahead=item not in self._required)
             return
         started = time.monotonic()
 
         def should_stop() -> bool:
             if item not in self._since:
                 return True
-            return item not in self._required and any(one not in self._ready for one in self._required)
+            if item in self._required:
+                return False
+            return any(one not in self._ready for one in self._required) or self._cache.someone_is_short()
 
-        fetched = download(self._store, piece, target, self._options, self._cache.reserve, should_stop)
+        reserve = partial(self._cache.reserve, is_ahead=item not in self._required)
+        fetched = download(self._store, piece, target, self._options, reserve, should_stop)
         spent = time.monotonic() - started
         told = f"{self._store.address.of(piece.source)}: {fetched / 1e6:,.1f} MB fetched in {spent:.1f} s"
         send({"log": told, "level": logging.DEBUG})

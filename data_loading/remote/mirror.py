@@ -51,6 +51,10 @@ def mirror(source: Address, target: Address, options: DownloadOptions, *, dry_ru
     """
     if source == target:
         raise UserError(f"{source.uri} is both, source and target")
+    if source.files.is_folder and not source.scheme and not target.scheme:
+        inside, outside = Path(target.uri).resolve(), Path(source.uri).resolve()
+        if outside in inside.parents:
+            raise UserError(f"{target.uri} lies in {source.uri}: a set is not copied into itself")
     if source.files.is_folder != target.files.is_folder:
         raise UserError(
             f"{source.uri} is a set in {_kind(source)}, {target.uri} the name of one in {_kind(target)}: "

@@ -28,7 +28,7 @@ class PinnedReader(Reader):
     def __init__(self, of: RemoteSet, ranges: Sequence[range], options: ReaderOptions) -> None:
         super().__init__(nowhere(of))
         self._set, self._options = of, options
-        self._items, self._first = _blocks_of(of, ranges)
+        self._items, self._first = blocks_of(of, ranges)
         self._lengths = [_tokens_of(of, item) for item in self._items]
         self._moved = np.cumsum([0, *self._lengths])[:-1] - self._first
         self._owner = of.pin(self, self._items)
@@ -63,7 +63,7 @@ class PinnedReader(Reader):
         return self._opened()._read(buffer, offsets_bytes, length_bytes)
 
 
-def _blocks_of(of: RemoteSet, ranges: Sequence[range]) -> tuple[list[Item], np.ndarray]:
+def blocks_of(of: RemoteSet, ranges: Sequence[range]) -> tuple[list[Item], np.ndarray]:
     """Runs of blocks that hold these ranges, and the first token of each, int64."""
     size, items, firsts = of.block_tokens, [], []
     for number, part in enumerate(of.parts):

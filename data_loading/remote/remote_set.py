@@ -6,6 +6,7 @@ import hashlib
 import logging
 import os
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,15 @@ class RemoteOptions:
     workers: int = WORKERS
     part_bytes: int = PART_BYTES
 
+    def __post_init__(self) -> None:
+        """Raises UserError: a number that is none, or below 1."""
+        for name in ("budget_bytes", "workers", "part_bytes"):
+            value = getattr(self, name)
+            if value is None and name == "budget_bytes":
+                continue
+            if type(value) is not int or value < 1:
+                raise UserError(f"{name} {value!r}: expected a whole number, at least 1")
+
 
 class RemoteSet(Tokens):
     """Tokens of s3://, r2:// or https://. Nothing but its manifest and tokenizer is here when it is opened.
@@ -77,7 +87,7 @@ class RemoteSet(Tokens):
         self.tokens, self.documents = RemoteTokens(self), RemoteStarts(self)
         self.own_bytes = 0
         self._pinned: dict[int, int] = {}
-        self._rotating: set[int] = set()
+        self._rotating: dict[int, int] = {}
         self._owners = 0
         self._fetchers: dict[str, Fetcher] = {}
 
@@ -146,15 +156,24 @@ class RemoteSet(Tokens):
     def rotate(self, reader: Reader) -> int:
         """A number for a reader whose shards come and go. Raises UserError: no room in the budget."""
         owner = self.new_owner()
-        self._rotating.add(owner)
+        self._rotating[owner] = 1
         weakref.finalize(reader, self._drop, owner)
         self.check_room()
         return owner
 
+    def read_by(self, owner: int, processes: int) -> None:
+        """A reader of `rotate` is read by so many processes, which may each need another shard at a time.
+
+        Raises:
+            UserError: no room in the budget.
+        """
+        self._rotating[owner] = processes
+        self.check_room()
+
     def pin(self, reader: Reader, items: list[Item]) -> int:
         """A number for a reader whose files stay while it does. Raises UserError: no room in the budget."""
         owner, budget = self.new_owner(), self.options.budget_bytes
-        size = sum(_on_disk(item.piece(self.parts, self.manifest).file_bytes) for item in items)
+        size = self._size_of(items)
         self._pinned[owner] = size
         weakref.finalize(reader, self._drop, owner)
         every = [whole(part, number) for number, part in enumerate(self.parts)]
@@ -169,7 +188,7 @@ class RemoteSet(Tokens):
 
     def _drop(self, owner: int) -> None:
         self._pinned.pop(owner, None)
-        self._rotating.discard(owner)
+        self._rotating.pop(owner, None)
         for fetcher in self._fetchers.values():
             fetcher.drop(owner)
 
@@ -178,17 +197,37 @@ class RemoteSet(Tokens):
         """What the folder holds besides token files at most: manifest, tokenizer, first tokens of shards."""
         return self.own_bytes + _DISK_BLOCK * (len(self.parts) + _SPARE_BLOCKS)
 
-    def check_room(self) -> None:
-        """Raises UserError: the budget is smaller than what must be here at a time; tells how much."""
+    def check_held_out(self, ranges: Sequence[Sequence[range]]) -> None:
+        """Before a run begins. ranges: of each split that stays.
+
+        Raises:
+            UserError: the budget is too small for these beside the shards that come and go.
+        """
+        from data_loading.remote.pinned import blocks_of
+
+        self.check_room(sum(self._size_of(blocks_of(self, tokens)[0]) for tokens in ranges))
+
+    def _size_of(self, items: list[Item]) -> int:
+        """On the disk."""
+        return sum(_on_disk(item.piece(self.parts, self.manifest).file_bytes) for item in items)
+
+    def check_room(self, more: int = 0) -> None:
+        """more: bytes that are to stay besides.
+
+        Raises:
+            UserError: the budget is smaller than what must be here at a time; tells how much.
+        """
         largest = _on_disk(max(part.tokens for part in self.parts) * self.dtype.itemsize + HEADER_BYTES)
-        shards = min(2, len(self.parts)) if self._rotating or not self._pinned else 0
-        pinned = sum(self._pinned.values())
+        readers = sum(self._rotating.values())
+        shards = min(max(2, readers), len(self.parts)) if self._rotating or not self._pinned else 0
+        pinned = sum(self._pinned.values()) + more
         needed, budget = shards * largest + pinned + self.small_bytes, self.options.budget_bytes
         if budget is not None and needed > budget:
             raise UserError(
                 f"dataset.disk_budget={budget:,} bytes is too small for {self.name}: {needed:,} bytes are "
                 f"needed, for {shards} shards of up to {largest:,}, {pinned:,} that stay (val, test), and "
                 f"{self.small_bytes:,} of small files. Set dataset.disk_budget={-(-needed // 1024)}K or more"
+                + (f", or fewer dataset.num_workers: each of {readers} may read another shard" * (shards > 2))
             )
 
     def fetcher(self, verify: str = "set") -> Fetcher:

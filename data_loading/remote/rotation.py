@@ -37,6 +37,7 @@ class RotatingReader(Reader):
     """
 
     name = "remote"
+    is_here = False
 
     def __init__(self, of: RemoteSet, plan: Plan, options: ReaderOptions) -> None:
         super().__init__(nowhere(of))
@@ -51,6 +52,9 @@ class RotatingReader(Reader):
 
     def reached(self, epoch: int, position: int) -> None:
         self._at = (epoch, position)
+
+    def read_by(self, processes: int) -> None:
+        self._set.read_by(self._owner, processes)
 
     def gather(self, starts: np.ndarray, width: int) -> np.ndarray:
         first = self.extents.first

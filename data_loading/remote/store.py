@@ -7,6 +7,7 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -192,12 +193,10 @@ def open_store(address: Address, patience_s: float = PATIENCE_S) -> Store:
     """The store of this address. Raises UserError: it cannot be had with what the environment says."""
     if not address.scheme:
         return FolderStore(address, patience_s)
-    try:
-        import obstore  # noqa: F401
-    except ImportError:
+    if find_spec("obstore") is None:
         raise UserError(
             f"{address.uri}: needs the package obstore. Install it: pip install 'highwater[remote]'"
-        ) from None
+        )
     return ObjectStore(address, patience_s)
 
 

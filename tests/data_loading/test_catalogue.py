@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,30 @@ def test_token_sets_below_datasets(here: Path) -> None:
     assert found["Datasets/broken.npy"].problem
 
 
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [("shard_00001.npy", "is missing"), ("shard_00001.npy", "has 200 bytes, its manifest says"),
+     ("shard_00001.docs.npy", "is missing")],
+)  # fmt: skip
+def test_a_set_that_is_not_whole_is_told(
+    here: Path, capsys: pytest.CaptureFixture[str], file: str, told: str
+) -> None:
+    shard = here / "inner" / "shards" / file
+    shard.unlink() if told == "is missing" else os.truncate(shard, 200)
+    (here / "bad.npy").write_bytes(b"nothing")
+    assert command.main(["list"]) == 0
+    listed = capsys.readouterr().out
+    assert f"inner/shards cannot be used: {file} {told}" in listed
+    assert "bad.npy cannot be used: Datasets/bad.npy is no whole .npy file" in listed
+
+
+def test_a_pipe_is_no_token_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(here / "pipe.npy")
+    assert "Datasets/pipe.npy" not in {one.path for one in found_sets()}
+    assert command.main(["show", "Datasets/pipe.npy"]) == 2
+    assert "pipe.npy is a pipe" in capsys.readouterr().err
+
+
 def test_list(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["list"]) == 0
     told = capsys.readouterr().out
@@ -138,6 +163,7 @@ class TestShow:
             (["Datasets/none"], "nothing is there"),
             (["Datasets/c4.npy", "--seq-len", "17", "--batch", "99"], "epoch 0 of train has 2 batches of 32"),
             (["Datasets/c4.npy", "--batch", "-1", "--seq-len", "17"], "--batch -1: epoch 0"),
+            (["Datasets/c4.npy", "--seed", "-1"], "--seed -1: expected 0 or more"),
             (["Datasets/c4.npy", "--seq-len", "0"], "--seq-len 0: expected 1 or more"),
             (["Datasets/c4.npy", "--seq-len", "4096"], "one window of 4,096 needs 4,097"),
             (["Datasets/c4.npy", "--seq-len", "17", "--split", "all"], "choices are train, val, test"),

@@ -28,7 +28,8 @@ def deviations(counts: np.ndarray) -> float:
     size=st.integers(1, 300),
 )
 def test_every_window_stands_at_one_position(name: str, n: int, seed: int, epoch: int, size: int) -> None:
-    order = order_of(name, n, seed, size)
+    block = {"block_windows": size} if name == "shuffled_blocks" else {}
+    order = order_of(name, n, seed, **block)
     windows = order.at(np.arange(n), epoch)
     assert windows.dtype == np.int64
     assert sorted(windows.tolist()) == list(range(n))

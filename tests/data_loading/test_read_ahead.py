@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from data_loading.read_ahead import _STAYS_COLD, BATCHES_AHEAD, read_with_ahead
-from data_loading.spans import Span
+from data_loading.loader import Loader
+from data_loading.read_ahead import _STAYS_COLD, BATCHES_AHEAD
+from data_loading.spans import Taken
 
 COUNT = 300
 SLOW_S = 0.004
@@ -18,7 +19,8 @@ SLOW_S = 0.004
 class Slow:
     """Positions read one way or the other. told: first positions of the batches that were told of."""
 
-    epoch, fingerprint = 0, ""
+    epoch, fingerprint, seq_len, ranks, step_windows = 0, "", 8, "distinct", None
+    together, times_set = 1, 0
 
     def __init__(self, pause: Callable[[], None]) -> None:
         self._pause, self.told, self.read_positions = pause, [], []  # type: ignore[var-annotated]
@@ -32,6 +34,15 @@ class Slow:
         self._pause()
         self.read_positions.append(start)
         return {"input_ids": torch.zeros(1, 8, dtype=torch.int64)}
+
+    def at_once(self, batch_size: int) -> int:
+        return self.together
+
+    def read_taken(self, taken: Taken) -> Iterator[dict[str, Any]]:
+        return iter([self.read(taken.epoch, at, at + 1) for at in range(taken.first, taken.last)])
+
+    def read_by(self, processes: int) -> None:
+        pass
 
     def will_need(self, epoch: int, start: int, stop: int) -> None:
         self.told.append(start)
@@ -47,7 +58,7 @@ def busy() -> None:
 
 
 def batches_of(dataset: Slow, count: int = COUNT) -> int:
-    return sum(1 for _ in read_with_ahead(dataset, ([Span(0, at, at + 1)] for at in range(count))))
+    return sum(1 for _ in Loader(dataset, 1, num_batches=count))
 
 
 @pytest.mark.parametrize("pause", [lambda: None, busy], ids=["fast", "slow without waiting"])
@@ -70,3 +81,14 @@ def test_a_disk_that_becomes_cold_is_told_of_from_then_on() -> None:
     batches_of(dataset)
     assert dataset.told[-100:] == list(range(COUNT - 100, COUNT))
     assert len(dataset.told) < COUNT
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_from_memory_several_are_read_at_once_from_a_disk_each_by_itself(is_cold: bool) -> None:
+    dataset = Slow((lambda: time.sleep(SLOW_S)) if is_cold else (lambda: None))
+    dataset.together, taken = 16, []
+    read_taken = dataset.read_taken
+    dataset.read_taken = lambda part: (taken.append(part.batches), read_taken(part))[1]  # type: ignore[method-assign]
+    assert batches_of(dataset, 290) == 290
+    assert dataset.read_positions == list(range(290))
+    assert (not taken) if is_cold else max(taken) == 16

@@ -21,6 +21,7 @@ from data_loading.data import Data, NotTokenized, split_data
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
+from data_loading.spans import Taken
 from data_loading.token_set import TokenSet
 from data_loading.tokenizer import BytesTokenizer
 
@@ -289,7 +290,8 @@ class TestLoader:
         loader = dataset.loader(7, num_workers=workers)
         iterator = iter(loader)
         read = [*windows_in(next(iterator)), *windows_in(next(iterator))]
-        assert loader.state_dict() == {"epoch": 0, "samples": 14, "fingerprint": dataset.fingerprint}
+        state = loader.state_dict()
+        assert state == {"epoch": 0, "samples": 14, "fingerprint": dataset.fingerprint, "tail": "keep"}
         other = dataset.loader(5, num_workers=2 - workers)
         other.load_state_dict(loader.state_dict())
         assert read + read_all(other) == expected
@@ -316,6 +318,20 @@ class TestLoader:
         for epoch in (0, 1, 2, 7):
             dataset.set_epoch(epoch)
             assert read_all(loader) == dataset.window_at(list(range(10)), epoch).tolist()
+
+    def test_an_epoch_that_is_set_begins_anew(self, tmp_path: Path) -> None:
+        dataset = dataset_of(tmp_path, 10)
+        loader, expected = dataset.loader(4), dataset.window_at(list(range(10)), 5).tolist()
+        for stops_early in (True, False, False):
+            dataset.set_epoch(5)
+            assert windows_in(next(iter(loader))) == expected[:4]
+            if not stops_early:
+                dataset.set_epoch(5)
+                assert read_all(loader) == expected
+        loader.load_state_dict({"epoch": 5, "samples": 8, "fingerprint": dataset.fingerprint})
+        assert read_all(loader) == expected[8:]
+        dataset.set_epoch(5)
+        assert read_all(loader) == expected, "it was resumed before the last iteration"
 
     def test_a_resumed_epoch_survives_the_set_epoch_of_a_training_loop(self, tmp_path: Path) -> None:
         dataset = dataset_of(tmp_path, 10)
@@ -378,6 +394,48 @@ class TestLoader:
         assert len(pickle.dumps(dataset)) < 5000, "the map travels as a path"
 
 
+class TestSeveralAtOnce:
+    @given(data=st.data())
+    @settings(max_examples=60, deadline=None)
+    def test_they_are_the_batches_that_are_read_one_by_one(
+        self, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        dataset = dataset_of(tmp_path_factory.mktemp("set"), data.draw(st.integers(8, 200), "windows"))
+        world, size = data.draw(st.integers(1, 3), "ranks"), data.draw(st.integers(1, 5), "batch")
+        most = len(dataset) // (world * size)
+        batches = data.draw(st.integers(1, max(1, most)), "batches")
+        if batches > most:
+            return
+        first = data.draw(st.integers(0, len(dataset) - batches * world * size), "first")
+        rank, epoch = data.draw(st.integers(0, world - 1), "rank"), data.draw(st.integers(0, 2), "epoch")
+        found = list(dataset.read_taken(Taken(epoch, first, batches, size, rank, world)))
+        assert len(found) == batches
+        for number, batch in enumerate(found):
+            start = first + (number * world + rank) * size
+            expected = dataset.read(epoch, start, start + size)
+            assert batch.keys() == expected.keys()
+            assert all(torch.equal(batch[name], expected[name]) for name in batch)
+
+    @pytest.mark.parametrize("world", [1, 2])
+    def test_a_loader_that_reads_so_reads_each_window_once_and_says_where_it_stands(
+        self, world: int, tmp_path: Path
+    ) -> None:
+        dataset = dataset_of(tmp_path, 601)
+        assert dataset.at_once(1) > 1
+        read, once = [], []
+        for rank in range(world):
+            loader = dataset.loader(1, rank=rank, world_size=world)
+            for number, batch in enumerate(loader, 1):
+                read += windows_in(batch)
+                assert loader.state_dict()["samples"] == min(number * world, 601)
+                if number == 200:
+                    other = dataset.loader(1, rank=rank, world_size=world)
+                    other.load_state_dict(loader.state_dict())
+                    once = read_all(other)
+            assert read[-len(once) :] == once
+        assert sorted(read) == sorted(dataset.window_at(range(601), 0).tolist())
+
+
 class TestFromPath:
     def tokenized(self, tmp_path: Path) -> Path:
         text = tmp_path / "a.txt"
@@ -415,7 +473,7 @@ import numpy as np, torch
 from data_loading import StreamingDataset
 torch.set_num_threads(1)
 dataset = StreamingDataset(sys.argv[1], seq_len=1024)
-for _ in dataset.loader(32, num_batches=3): pass
+for _ in dataset.loader(32, num_batches=100): pass
 used = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData")) * 1024
 resource.setrlimit(resource.RLIMIT_DATA, (used + (64 << 20), -1))
 def anon():
@@ -445,3 +503,45 @@ def test_the_set_is_never_loaded_into_memory(tmp_path: Path) -> None:
     grown_kb, outcome = done.stdout.split()
     assert outcome == "refused", "the limit is one"
     assert int(grown_kb) <= 1024
+
+
+def test_a_state_of_another_tail_is_refused_with_both_named(tmp_path: Path) -> None:
+    dataset = dataset_of(tmp_path, 10)
+    loader = dataset.loader(3, tail="drop")
+    next(iter(loader))
+    state = loader.state_dict()
+    with pytest.raises(UserError, match="tail 'drop', this run has 'pad'"):
+        dataset.loader(3, tail="pad").load_state_dict(state)
+    del state["tail"]  # of a version that did not say it
+    dataset.loader(3, tail="pad").load_state_dict(state)
+
+
+def test_a_shift_beyond_the_split_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"Set a smaller shift \(labels stand 5,000 on\)"):
+        StreamingDataset(make_data(tmp_path, 100), seq_len=8, shift=5000)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"samples": 2.5}, {"samples": -1}, {"epoch": "x"}, {"epoch": None}, {"samples": 999}, {"epoch": -1}],
+)
+def test_a_damaged_state_is_told(damage: dict[str, Any], tmp_path: Path) -> None:
+    loader = dataset_of(tmp_path, 10).loader(3)
+    with pytest.raises(UserError, match="the state is damaged: epoch"):
+        loader.load_state_dict({**loader.state_dict(), **damage})
+    with pytest.raises(UserError, match="None is no state of a loader"):
+        loader.load_state_dict(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 2.5}, {"batch_size": "8"}, {"batch_size": True},
+                                     {"batch_size": 2, "num_workers": 1.5}])  # fmt: skip
+def test_what_is_no_number_is_told(options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="expected a whole number"):
+        dataset_of(tmp_path, 10).loader(**options)
+
+
+def test_blocks_are_of_their_order(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match="block_windows is of order=shuffled_blocks, and the order is shuffled"
+    ):
+        StreamingDataset(make_data(tmp_path, 100), seq_len=8, block_windows=5)

@@ -108,6 +108,8 @@ MAKERS: dict[str, Callable[[Path], object]] = {
 LLM_C, MEGATRON = "a_train_000001.bin", "a_text_document"
 ARROW = "data-00000-of-00002.arrow"
 DAMAGES: list[tuple[str, Change, str]] = [
+    ("litdata", cut("index.json", 40), r"index\.json is no JSON object: is it cut short"),
+    ("mosaicml-streaming", cut("index.json", 40), r"index\.json is no JSON object: is it cut short"),
     ("llm.c", cut(LLM_C, 2), r"a_train_000001\.bin has 1,\d+ tokens, its header says 1,\d+"),
     ("llm.c", cut(LLM_C), "which is no whole number of uint16"),
     ("llm.c", patch(LLM_C, 0, b"\1\2\3\4"), r"a_train_000001\.bin begins with 67305985 and version 1"),

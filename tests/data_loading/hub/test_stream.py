@@ -348,3 +348,34 @@ def test_from_a_hub_in_processes_of_their_own(tmp_path: Path) -> None:
         second, state = read(json.dumps(state), 17)
         third, _ = read(json.dumps(state), 32)
     assert first + second + third == whole
+
+
+def test_the_field_of_the_text_is_an_option_of_the_dataset_as_well(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"body": "one line of text"}\n' * 50)
+    (tmp_path / "validation.jsonl").write_text('{"body": "held out"}\n' * 50)
+    for split in ("train", "val"):
+        dataset = StreamingDataset(
+            f"hf://{tmp_path}", split, seq_len=8, tokenizer="bytes", text_field="body", val=64
+        )
+        assert next(iter(dataset.loader(2)))["input_ids"].shape == (2, 8)
+    with pytest.raises(UserError, match=r"text_field: .* holds tokens already"):
+        StreamingDataset(tmp_path / "x.npy", text_field="body")
+
+
+def test_a_broken_folder_is_no_matter_of_the_network(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"text": "one')
+    with pytest.raises(UserError) as error:
+        next(iter(HubStream(f"hf://{tmp_path}", 8, tokenizer="bytes").loader(1)))
+    assert "HF_ENDPOINT" not in str(error.value)
+    assert "Check the folder" in str(error.value)
+
+
+def test_another_tail_and_a_damaged_state_are_told(folder: Path) -> None:
+    loader = stream_of(folder).loader(3)
+    next(iter(loader))
+    state = loader.state_dict()
+    with pytest.raises(UserError, match="tail 'keep', this run has 'drop'"):
+        stream_of(folder).loader(3, tail="drop").load_state_dict(state)
+    for damaged in ({"samples": -5}, {"stream": None}, {"stream": {}}, {"stream": [1]}):
+        with pytest.raises(UserError, match="the state is damaged"):
+            stream_of(folder).loader(3).load_state_dict({**state, **damaged})

@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 
 from conf import UserError
+from data_loading.orders import Shuffled
 from data_loading.readers import choose
 from data_loading.readers.choose import ReaderOptions, file_system_of, open_reader
 from data_loading.readers.extents import Extents, extents_of
+from data_loading.readers.plan import Plan
+from data_loading.readers.room import room_bytes
+from data_loading.windows import Windows
 
 MOUNTS = rb"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 30 22 0:50 / /home rw shared:2 - nfs4 server:/home rw,vers=4.2
@@ -65,6 +69,7 @@ echo 'JobAcctGatherType       = jobacct_gather/linux'
 @pytest.mark.parametrize(
     ("parameters", "in_job", "counts"),
     [("OverMemoryKill", True, True), ("OverMemoryKill,UsePss", True, False), ("(null)", True, False),
+     ("NoOverMemoryKill", True, False),
      ("OverMemoryKill", False, False)],
 )  # fmt: skip
 def test_a_cluster_that_counts_mapped_pages_gets_pread(
@@ -106,3 +111,41 @@ def test_wrong_choices_are_refused(extents: Extents) -> None:
         open_reader(extents, ReaderOptions("pread", max_resident_bytes=10))
     with pytest.raises(UserError, match="these tokens are in memory"):
         open_reader(extents_of(np.arange(9)), ReaderOptions("pread"))
+
+
+def test_a_set_that_memory_has_no_room_for_is_read_not_mapped(
+    extents: Extents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "file_system_of", lambda path: "ext4")
+    monkeypatch.setattr(choose, "room_bytes", lambda: 199)
+    reader, told = open_reader(extents, ReaderOptions())
+    assert reader.name == "pread"
+    assert "more than the 0.0 GB that memory has room for" in told
+    monkeypatch.setattr(choose, "room_bytes", lambda: None)
+    assert open_reader(extents, ReaderOptions())[0].name == "mmap"
+
+
+@pytest.mark.parametrize("reader", ["mmap", "pread"])
+def test_the_kernel_is_told_nothing_of_small_windows_in_a_set_that_stays(
+    reader: str, extents: Extents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(room: int | None, seq_len: int) -> list[int]:
+        """Spans that the kernel is told of."""
+        found: list[int] = []
+        monkeypatch.setattr(choose, "room_bytes", lambda: room)
+        windows = Windows([range(100)], seq_len)
+        plan = Plan((range(100),), windows, Shuffled(len(windows), 0), False)
+        opened = open_reader(extents, ReaderOptions(reader, plan=plan))[0]
+        monkeypatch.setattr(opened, "_places", lambda starts: found.append(len(starts)) or iter(()))
+        opened.will_need(np.array([0, 8]), seq_len + 1)
+        return found
+
+    assert told(400, 8) == []
+    assert told(399, 8) == told(None, 8) == [2]
+    monkeypatch.setattr(choose.mmap, "PAGESIZE", 8 * 18 - 1)
+    assert told(400, 8) == [2], "a window is more than an eighth of a page"
+
+
+def test_there_is_room_here() -> None:
+    found = room_bytes()
+    assert found is None or 0 <= found < 1 << 50

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -188,6 +190,24 @@ def test_a_file_that_is_replaced_stays_what_it_was(kind: type[Reader], tmp_path:
     assert reader.gather(np.array([998]), 2).tolist() == [[998, 999]]
 
 
+@pytest.mark.parametrize("change", ["replaced", "gone"])
+def test_pread_opens_no_other_file_than_the_set_had(change: str, tmp_path: Path) -> None:
+    """Shards are opened when they are first read."""
+    for number in range(2):
+        np.save(tmp_path / f"{number}.npy", np.full(100, number, "<u2"))
+    parts = [np.load(tmp_path / f"{number}.npy", mmap_mode="r") for number in range(2)]
+    reader = PositionalReader(extents_of(Shards(parts)))
+    assert reader.gather(np.array([1]), 2).tolist() == [[0, 0]]
+    np.save(tmp_path / "new.npy", np.full(100, 7, "<u2"))
+    if change == "replaced":
+        (tmp_path / "new.npy").rename(tmp_path / "1.npy")
+    else:
+        (tmp_path / "1.npy").unlink()
+    with pytest.raises(UserError, match=r"1\.npy (is another file|cannot be read any more)"):
+        reader.gather(np.array([150]), 2)
+    assert reader.gather(np.array([3]), 2).tolist() == [[0, 0]]
+
+
 def test_pread_that_ends_early_says_where(tmp_path: Path) -> None:
     """What the look at the file missed, because it was a moment ago, is an error too."""
     path = tmp_path / "a.npy"
@@ -207,6 +227,11 @@ from data_loading.readers.mapped import MappedReader
 from data_loading.readers.positional import PositionalReader
 def rss_file():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssFile"))
+def high_water():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+def high_water_begins():
+    open("/proc/self/clear_refs", "w").write("5")
+    return high_water()
 tokens = np.load(sys.argv[1], mmap_mode="r")
 bound = int(sys.argv[3])
 reader = (
@@ -216,37 +241,42 @@ reader = (
 order, most = np.random.default_rng(0), 0
 reader.gather(order.integers(0, 1000, 32), 129)
 before = rss_file()
-for _ in range(2000):
-    starts = order.integers(0, len(tokens) - 129, 32)
+begins = high_water_begins()
+windows = int(sys.argv[5])
+for _ in range(64000 // windows):
+    starts = order.integers(0, len(tokens) - 129, windows)
     if sys.argv[4] == "spans":
-        rows = reader.gather_spans(starts, np.full(32, 129)).reshape(32, 129)
+        rows = reader.gather_spans(starts, np.full(windows, 129)).reshape(windows, 129)
     else:
         rows = reader.gather(starts, 129)
     assert rows[5, 7] == (starts[5] + 7) % 65536
     most = max(most, rss_file() - before)
-print(most)
+print(most, high_water() - begins)
 """
 
 
 @pytest.mark.parametrize(
-    ("kind", "bound_mb", "how", "at_most_kb"),
-    [("mmap", 0, "rows", None), ("mmap", 8, "rows", 9000), ("mmap", 24, "rows", 25_000),
-     ("pread", 0, "rows", 500), ("mmap", 8, "spans", 9000), ("pread", 0, "spans", 500)],
+    ("kind", "bound_mb", "how", "at_most_kb", "windows"),
+    [("mmap", 0, "rows", None, 32), ("mmap", 8, "rows", 9000, 32), ("mmap", 24, "rows", 25_000, 32),
+     ("mmap", 24, "rows", 25_000, 2000), ("mmap", 24, "spans", 25_000, 2000),
+     ("pread", 0, "rows", 500, 32), ("mmap", 8, "spans", 9000, 32), ("pread", 0, "spans", 500, 32)],
 )  # fmt: skip
 def test_what_maps_add_to_rss_can_be_bounded(
-    kind: str, bound_mb: int, how: str, at_most_kb: int | None, big: np.memmap
+    kind: str, bound_mb: int, how: str, at_most_kb: int | None, windows: int, big: np.memmap
 ) -> None:
-    """All 64 MB are in the page cache and get mapped, but for a bound, or where nothing is."""
+    """All 64 MB are in the page cache and get mapped, but for a bound, or where nothing is. At each moment:
+    the kernel's own high-water mark says so, beside a few MB of what is read."""
     assert big.filename is not None
     done = subprocess.run(
-        [sys.executable, "-c", ON_ITS_OWN, str(big.filename), kind, str(bound_mb << 20), how],
+        [sys.executable, "-c", ON_ITS_OWN, str(big.filename), kind, str(bound_mb << 20), how, str(windows)],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    grown_kb = int(done.stdout)
+    grown_kb, high_water_kb = map(int, done.stdout.split())
     if at_most_kb is None:
         assert grown_kb > 55_000, "there is something to bound"
     else:
         assert grown_kb <= at_most_kb
+        assert high_water_kb <= at_most_kb + 4000
 
 
 @pytest.mark.parametrize("kind", READERS)
@@ -276,3 +306,64 @@ def cached(tokens: np.memmap, starts: np.ndarray) -> np.ndarray:
     vector = (ctypes.c_ubyte * pages)()
     assert libc.mincore(ctypes.c_void_p(base), ctypes.c_size_t(pages * 4096), vector) == 0
     return np.frombuffer(vector, np.uint8)[(starts * 2 + tokens.offset) // 4096] & 1 > 0
+
+
+HOT = """
+import sys, time
+import numpy as np
+from conf import UserError
+from data_loading.readers.extents import extents_of
+from data_loading.readers.mapped import MappedReader
+reader = MappedReader(extents_of(np.load(sys.argv[1], mmap_mode="r")))
+starts, spans = np.arange(0, 1_900_000, 1000), np.full(1900, 500)
+print("reading", flush=True)
+try:
+    while True:
+        reader.gather(starts, 500)
+        reader.gather_spans(starts, spans)
+except UserError as error:
+    print("refused:", error)
+"""
+
+
+def test_a_file_truncated_in_the_midst_of_a_read_is_an_error_and_no_signal(tmp_path: Path) -> None:
+    """A map of it raises SIGBUS behind the new end of the file, when it was looked at before."""
+    for number in range(5):
+        path = tmp_path / f"{number}.npy"
+        np.save(path, np.zeros(2_000_000, "<u2"))
+        with subprocess.Popen(
+            [sys.executable, "-c", HOT, str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "reading\n"
+            time.sleep(0.05 + number * 0.013)
+            os.truncate(path, 700_000)
+            told = process.communicate(timeout=60)[0]
+        assert process.returncode == 0, f"ended by signal {-process.returncode}"
+        assert told.startswith(f"refused: {path} was truncated while it was read")
+
+
+def test_a_bus_error_that_is_no_truncated_map_ends_the_process_as_ever(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(10, "<u2"))
+    made = (
+        "import os, signal, sys; import numpy as np\n"
+        "from data_loading.readers.extents import extents_of\n"
+        "from data_loading.readers.mapped import MappedReader\n"
+        "MappedReader(extents_of(np.load(sys.argv[1], mmap_mode='r'))).gather(np.array([1]), 2)\n"
+        "os.kill(os.getpid(), signal.SIGBUS)\nprint('alive')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", made, str(tmp_path / "a.npy")], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGBUS
+
+
+def test_who_handles_the_signal_otherwise_does_so_again_after_each_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(100_000, dtype="<u2"))
+    faulthandler.disable()  # puts back what was there before it
+    try:
+        reader = MappedReader(extents_of(np.load(tmp_path / "a.npy", mmap_mode="r")))
+        assert reader.gather(np.array([5]), 2).tolist() == [[5, 6]]
+        os.truncate(tmp_path / "a.npy", 4000)
+        with pytest.raises(UserError, match="was truncated"):
+            reader.gather(np.array([90_000]), 2)
+    finally:
+        faulthandler.enable(sys.__stderr__ or sys.stderr)

@@ -32,8 +32,8 @@ def test_a_run_learns_what_it_learns_from_the_set_lying_here(
     shards = make_set(60_000, 7_000)
     upload(bucket, shards, "c4")
     losses = []
-    for number, path in enumerate(("s3://sets/c4", str(shards))):
-        done = run(root, tmp_path / str(number), f"dataset.path={path}", "dataset.disk_budget=200K")
+    for number, (path, *more) in enumerate((("s3://sets/c4", "dataset.disk_budget=200K"), (str(shards),))):
+        done = run(root, tmp_path / str(number), f"dataset.path={path}", *more)
         assert done.returncode == 0, done.stderr
         told = [done.stdout, done.stderr]
         for file in (tmp_path / str(number)).rglob("*"):
@@ -56,6 +56,10 @@ def test_what_cannot_be_had_is_told_before_the_run(
         (["dataset.path=s3://sets/nothing"], "s3://sets/nothing: no token set there"),
         (["dataset.path=s3://sets/c4", "dataset.disk_budget=20K"], "is too small for s3://sets/c4"),
         (["dataset.path=s3://sets/c4", "dataset.val_path=here.npy"], "Give both as addresses"),
+        (
+            ["dataset.path=s3://sets/c4", "dataset.disk_budget=80K", "dataset.val_fraction=0.7", "plan=true"],
+            "that stay (val, test)",
+        ),
     ):
         done = run(root, tmp_path, *arguments)
         assert done.returncode == 2

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from conf import UserError
-from data_loading import StreamingDataset
+from data_loading import StreamingDataset, waiting
 from data_loading.remote.cache import Cache
 from data_loading.remote.items import whole
 from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
@@ -285,6 +285,30 @@ def test_workers_read_the_same(opened: Open, shards: Path) -> None:
     dataset = StreamingDataset(remote, seq_len=32, order="shuffled_shards")
     found = rows(dataset, num_workers=2)
     assert np.array_equal(found, rows(StreamingDataset(shards, seq_len=32, order="shuffled_shards")))
+
+
+def test_a_long_wait_ends_where_who_runs_it_wants_to_stop(
+    opened: Open, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop() -> None:
+        raise Stop
+
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.1)
+    dataset = StreamingDataset(opened(), seq_len=32, order="shuffled_shards")
+    proxy.fault = lambda request: "500" if "/shard_" in request.path else None
+    with waiting.checked_while_waiting(stop), pytest.raises(Stop):
+        next(iter(dataset.loader(64)))
+    proxy.fault = lambda request: None
+    assert len(rows(dataset)) == len(dataset)
+
+
+@pytest.mark.parametrize(("name", "value"), [("budget_bytes", 0), ("workers", -1), ("part_bytes", 1.5)])
+def test_a_number_that_is_none_is_refused(name: str, value: float) -> None:
+    with pytest.raises(UserError, match=f"{name} {value}: expected a whole number, at least 1"):
+        RemoteOptions(**{name: value})  # type: ignore[arg-type]
 
 
 def test_a_vanished_object_is_named(opened: Open, bucket: Any) -> None:
