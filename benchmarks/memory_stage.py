@@ -1,8 +1,9 @@
 """What a snapshot and a stage cost, against psutil on the same processes.
 
-Interleaved in one run, in random order: `snapshot()`; a `stage` with its two records and its line;
-psutil's `memory_info` and `memory_full_info` over the same process tree. psutil's calls find RSS and
-USS; the snapshot also finds the split, the cgroup with its limit, and the host.
+Interleaved in one run, in random order, over the same tree of 1, 9 and 65 processes: `snapshot()`; the same
+with PSS; a `stage` with its two records, its peaks (beside a supervisor's ring) and its line; psutil's
+`memory_info` and `memory_full_info`; smaps_rollup of each process. psutil's calls find RSS and USS, and
+smaps_rollup PSS; the snapshot also finds the split, the cgroup with its limit, and the host.
 
     python benchmarks/memory_stage.py [--rounds 200]
 """
@@ -29,6 +30,9 @@ import psutil
 
 from benchmarks.environment import save, summary
 from memory import record_to, snapshot, stage
+from memory.process import read_pss
+from memory.ring import RingWriter
+from memory.samples import Sample
 
 GOALS_US = {"snapshot": 600, "stage": 1300}
 WORKER = "held = bytearray(b'x') * (10 << 20); print(flush=True); __import__('sys').stdin.read()"
@@ -77,11 +81,20 @@ def psutil_tree(call: str) -> None:
         getattr(process, call)()
 
 
+def rollup_of_the_tree() -> None:
+    """The files alone, of processes that are known already: the least that PSS costs."""
+    for pid in _tree:
+        read_pss(pid)
+
+
+_tree: list[int] = []
 CONTENDERS: dict[str, Callable[[], Any]] = {
     "snapshot": snapshot,
+    "snapshot_with_pss": lambda: snapshot(pss=True),
     "stage": one_stage,
     "psutil_memory_info": lambda: psutil_tree("memory_info"),
     "psutil_memory_full_info": lambda: psutil_tree("memory_full_info"),
+    "smaps_rollup": rollup_of_the_tree,
 }
 
 
@@ -92,7 +105,13 @@ def measure(folder: Path, count: int, megabytes: int, rounds: int) -> dict[str, 
     with ExitStack() as stack:
         stack.enter_context(workers(count - 1))
         stack.enter_context(mapped_file(folder, megabytes))
+        ring = stack.enter_context(RingWriter(folder / "memory.ring", {}))
+        for _ in range(100):
+            ring.add(Sample(time.time(), unreclaimable_bytes=1))
         stack.enter_context(record_to(folder / "memory.jsonl", attempt=1, echo=lines.append))
+        found_tree = snapshot()
+        _tree[:] = [found_tree.main.pid, *(worker.pid for worker in found_tree.workers)]
+        assert len(_tree) == count, _tree
         for round_ in range(-5, rounds):
             order = list(CONTENDERS)
             random.Random(round_).shuffle(order)
@@ -106,12 +125,11 @@ def measure(folder: Path, count: int, megabytes: int, rounds: int) -> dict[str, 
         "processes": count,
         "mapped_mb": megabytes,
         "microseconds": found,
-        "psutil_memory_full_info_over_snapshot": round(
-            found["psutil_memory_full_info"]["median"] / found["snapshot"]["median"], 1
-        ),
-        "psutil_memory_full_info_over_stage": round(
-            found["psutil_memory_full_info"]["median"] / found["stage"]["median"], 1
-        ),
+        **{
+            f"{theirs}_over_{ours}": round(found[theirs]["median"] / found[ours]["median"], 1)
+            for theirs in ("psutil_memory_full_info", "smaps_rollup")
+            for ours in ("snapshot", "stage")
+        },
         "line": lines[-1],
     }
 
@@ -125,7 +143,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         cases = [
             measure(Path(name), count, megabytes, options.rounds)
-            for count, megabytes in [(1, 0), (9, 0), (9, 512)]
+            for count, megabytes in [(1, 0), (9, 0), (9, 512), (65, 0)]
         ]
     medians = {name: cases[1]["microseconds"][name]["median"] for name in GOALS_US}
     save(

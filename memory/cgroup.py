@@ -10,14 +10,20 @@ Sources: cgroups(7); the kernel's admin-guide/cgroup-v2 and cgroup-v1/memory.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from memory.kernel_files import exists, read_counters, read_file, read_long_file, read_number
+from memory.kept_files import read_kept
+from memory.kernel_files import Counters, exists, read_counters, read_long_file, read_number
+from memory.pressure import read_pressure
 
 _UNLIMITED = 2**60
 """v1 writes 'no limit' as the largest whole number of pages, 2^63 less a page."""
+_HIGHS_LAST_S = 5.0
+_MAX_HIGHS = 100
+_highs: dict[str, tuple[float, int | None, str | None]] = {}
 _LIMIT_FILE = {1: "memory.limit_in_bytes", 2: "memory.max"}
 
 
@@ -28,8 +34,13 @@ class Cgroup:
     path: as /proc/PID/cgroup writes it. limit_bytes: None where only the host's memory is the limit.
     limit_at: the cgroup whose limit that is; a limit of a container may stand above what it sees.
     usage_bytes and peak_usage_bytes include page cache: at the limit they say nothing by themselves.
-    file_bytes: page cache, mapped or not, shmem left out. events: counts of `oom_kill` and, on v2, of
-    the other lines of memory.events.
+    file_bytes: page cache, mapped or not, shmem left out. high_bytes, high_at: the smallest memory.high,
+    above which the kernel slows its processes down instead of killing them. page_tables_bytes: a part of
+    kernel_bytes. events: counts since the cgroup was made, `oom_kill` and the other lines of memory.events;
+    of v1 `oom_kill` and `failcnt`. refaults: file pages that were given back and read again; anon_refaults:
+    pages read back from swap. major_faults: faults that waited for the disk. stalled_us, some_stalled_us:
+    how long all, or some, of its tasks waited for memory; stalled_percent, some_stalled_percent: of the last
+    10 s (PSI, the kernel's accounting/psi).
     """
 
     version: int
@@ -43,6 +54,17 @@ class Cgroup:
     kernel_bytes: int | None = None
     file_bytes: int | None = None
     events: dict[str, int] | None = None
+    high_bytes: int | None = None
+    high_at: str | None = None
+    swap_bytes: int | None = None
+    page_tables_bytes: int | None = None
+    refaults: int | None = None
+    anon_refaults: int | None = None
+    major_faults: int | None = None
+    stalled_us: int | None = None
+    some_stalled_us: int | None = None
+    stalled_percent: float | None = None
+    some_stalled_percent: float | None = None
 
     @property
     def unreclaimable_bytes(self) -> int | None:
@@ -68,78 +90,136 @@ def read_cgroup(pid: int, root: str = "", host_bytes: int | None = None) -> Cgro
         root: what stands before /proc and /sys; tests hand in trees of recorded files.
         host_bytes: the machine's memory; a limit that is not below it does not limit.
     """
-    membership = read_file(f"{root}/proc/{pid}/cgroup")
+    membership = read_kept(f"{root}/proc/{pid}/cgroup")
     if membership is None:
         return None
     version, levels = find_levels(root, membership)
     if not levels:
         return None
-    limits = [read_number(f"{level.folder}/{_LIMIT_FILE[version]}") for level in levels]
+    limits = [read_number(f"{level.folder}/{_LIMIT_FILE[version]}", read_kept) for level in levels]
     wall = _UNLIMITED if host_bytes is None else min(host_bytes, _UNLIMITED)
     # the highest of equal limits: more processes count against it
     standing = [(limit, -height) for height, limit in enumerate(limits) if limit is not None and limit < wall]
     limit, height = min(standing, default=(None, 0))
     if version == 1:
         return _read_v1(levels, -height, limit, wall)
-    return _read_v2(levels[-height], limit)
+    return _read_v2(levels, -height, limit, wall)
 
 
 def _read_v1(levels: tuple[Level, ...], height: int, limit: int | None, wall: int) -> Cgroup:
-    level, stat = levels[height], read_counters(levels[height].folder + "/memory.stat")
+    level, stat = levels[height], Counters(levels[height].folder + "/memory.stat", read_kept)
     limit_at = None if limit is None else level.path
-    inherited = stat.get("hierarchical_memory_limit", _UNLIMITED)
-    if inherited < (wall if limit is None else limit):
+    inherited = stat.get(b"hierarchical_memory_limit")
+    if inherited is not None and inherited < (wall if limit is None else limit):
         # a cgroup that cannot be seen from here has the smaller limit: the highest visible is nearest to it
         height, limit = len(levels) - 1, inherited
-        level, stat = levels[height], read_counters(levels[height].folder + "/memory.stat")
+        level, stat = levels[height], Counters(levels[height].folder + "/memory.stat", read_kept)
         limit_at = f"above {level.path}"
-    anon, shmem, cache = (stat.get(f"total_{key}", stat.get(key)) for key in ("rss", "shmem", "cache"))
+    anon, shmem = stat.get(b"total_rss", b"rss"), stat.get(b"total_shmem", b"shmem")
+    cache = stat.get(b"total_cache", b"cache")
     kills = [
-        read_counters(f"{below.folder}/memory.oom_control").get("oom_kill") for below in levels[: height + 1]
+        read_counters(f"{below.folder}/memory.oom_control", read_kept).get("oom_kill")
+        for below in levels[: height + 1]
     ]
     known = [count for count in kills if count is not None]
+    # v1 counts a kill in the victim's own cgroup alone, not in those above it
+    events = {"oom_kill": sum(known)} if known else {}
+    hits = read_number(f"{level.folder}/memory.failcnt", read_kept)
+    if hits is not None:
+        events["failcnt"] = hits
     return Cgroup(
         version=1,
         path=level.path,
         limit_bytes=limit,
         limit_at=limit_at,
-        usage_bytes=read_number(f"{level.folder}/memory.usage_in_bytes"),
-        peak_usage_bytes=read_number(f"{level.folder}/memory.max_usage_in_bytes"),
+        usage_bytes=read_number(f"{level.folder}/memory.usage_in_bytes", read_kept),
+        peak_usage_bytes=read_number(f"{level.folder}/memory.max_usage_in_bytes", read_kept),
         anon_bytes=anon,
         shmem_bytes=shmem,
-        kernel_bytes=read_number(f"{level.folder}/memory.kmem.usage_in_bytes"),
+        kernel_bytes=read_number(f"{level.folder}/memory.kmem.usage_in_bytes", read_kept),
         file_bytes=None if cache is None else max(0, cache - (shmem or 0)),
-        # v1 counts a kill in the victim's own cgroup alone, not in those above it
-        events={"oom_kill": sum(known)} if known else None,
+        events=events or None,
+        swap_bytes=stat.get(b"total_swap", b"swap"),
+        refaults=stat.get(b"total_workingset_refault_file", b"total_workingset_refault"),
+        anon_refaults=stat.get(b"total_workingset_refault_anon"),
+        major_faults=stat.get(b"total_pgmajfault", b"pgmajfault"),
     )
 
 
-def _read_v2(level: Level, limit: int | None) -> Cgroup:
-    stat = read_counters(f"{level.folder}/memory.stat")
-    shmem, cache = stat.get("shmem"), stat.get("file")
+def _read_v2(levels: tuple[Level, ...], height: int, limit: int | None, wall: int) -> Cgroup:
+    level = levels[height]
+    stat = Counters(f"{level.folder}/memory.stat", read_kept)
+    shmem, cache = stat.get(b"shmem"), stat.get(b"file")
+    high, high_at = _smallest_high(levels)
+    if high is not None and high >= wall:
+        high, high_at = None, None
+    pressure = read_pressure(f"{level.folder}/memory.pressure")
     return Cgroup(
         version=2,
         path=level.path,
         limit_bytes=limit,
         limit_at=None if limit is None else level.path,
-        usage_bytes=read_number(f"{level.folder}/memory.current"),
-        peak_usage_bytes=read_number(f"{level.folder}/memory.peak"),
-        anon_bytes=stat.get("anon"),
+        usage_bytes=read_number(f"{level.folder}/memory.current", read_kept),
+        peak_usage_bytes=read_number(f"{level.folder}/memory.peak", read_kept),
+        anon_bytes=stat.get(b"anon"),
         shmem_bytes=shmem,
         kernel_bytes=_kernel_v2(stat),
         file_bytes=None if cache is None else max(0, cache - (shmem or 0)),
-        events=read_counters(f"{level.folder}/memory.events") or None,
+        events=read_counters(f"{level.folder}/memory.events", read_kept) or None,
+        high_bytes=high,
+        high_at=high_at,
+        swap_bytes=read_number(f"{level.folder}/memory.swap.current", read_kept),
+        page_tables_bytes=stat.get(b"pagetables"),
+        # before Linux 5.9 one count of refaults, then one of files and one of anon
+        refaults=stat.get(b"workingset_refault_file", b"workingset_refault"),
+        anon_refaults=stat.get(b"workingset_refault_anon"),
+        major_faults=stat.get(b"pgmajfault"),
+        stalled_us=pressure.full_us,
+        some_stalled_us=pressure.some_us,
+        stalled_percent=pressure.full_percent,
+        some_stalled_percent=pressure.some_percent,
     )
 
 
-def _kernel_v2(stat: dict[str, int]) -> int | None:
+def _smallest_high(levels: tuple[Level, ...]) -> tuple[int | None, str | None]:
+    """The smallest memory.high on the way up, and where. Looked up anew after some seconds: it is seldom set,
+    and a file at each level costs as much as a process.
+    """
+    now_s = time.monotonic()
+    known = _highs.get(levels[0].folder)
+    if known is None or now_s - known[0] > _HIGHS_LAST_S:
+        found = [(read_number(f"{level.folder}/memory.high", read_kept), level.path) for level in levels]
+        told = [(high, at) for high, at in found if high is not None]
+        if len(_highs) > _MAX_HIGHS:
+            _highs.clear()
+        known = _highs[levels[0].folder] = (now_s, *min(told, default=(None, None)))
+    return known[1], known[2]
+
+
+def _kernel_v2(stat: Counters) -> int | None:
     """Kernel memory that cannot be given back; before Linux 5.18 it is summed from its parts."""
-    if "kernel" in stat:
-        return max(0, stat["kernel"] - stat.get("slab_reclaimable", 0))
-    parts = [
-        stat[key] for key in ("kernel_stack", "pagetables", "percpu", "slab_unreclaimable") if key in stat
-    ]
-    return sum(parts) if parts else None
+    kernel = stat.get(b"kernel")
+    if kernel is not None:
+        return max(0, kernel - (stat.get(b"slab_reclaimable") or 0))
+    parts = [stat.get(key) for key in (b"kernel_stack", b"pagetables", b"percpu", b"slab_unreclaimable")]
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
+
+
+def unseen_cgroup(pid: int, root: str = "") -> str | None:
+    """The path of the memory cgroup of `pid`, where no file of it can be seen from here: it may have a limit,
+    and so may those above it. None where it can be seen, or where nothing tells of one.
+    """
+    membership = read_long_file(f"{root}/proc/{pid}/cgroup")
+    if not membership or find_levels(root, membership)[1]:
+        return None
+    version, path = _own_path(membership)
+    seen = any(
+        exists(root + mount_point + path[len(mounted_root.rstrip("/")) :])
+        for mounted_root, mount_point in _mounts(root, version)
+        if ".." not in path.split("/") and f"{path}/".startswith(mounted_root.rstrip("/") + "/")
+    )
+    return None if seen or not path else path
 
 
 @lru_cache(maxsize=8)
@@ -152,6 +232,16 @@ def find_levels(root: str, membership: bytes) -> tuple[int, tuple[Level, ...]]:
         root: what stands before /proc and /sys.
         membership: content of /proc/PID/cgroup; a hybrid machine lists v1 and v2.
     """
+    version, path = _own_path(membership)
+    for mounted_root, mount_point in sorted(_mounts(root, version), key=lambda mount: len(mount[0])):
+        levels = tuple(_levels(path, mounted_root, root + mount_point, version))
+        if levels:
+            return version, levels
+    return version, ()
+
+
+def _own_path(membership: bytes) -> tuple[int, str]:
+    """Version, and the path of the cgroup that counts the memory; empty where none is told."""
     paths = {
         controllers: path
         for _, controllers, path in (
@@ -159,13 +249,7 @@ def find_levels(root: str, membership: bytes) -> tuple[int, tuple[Level, ...]]:
         )
     }
     of_memory = [path for controllers, path in paths.items() if "memory" in controllers.split(",")]
-    version = 1 if of_memory else 2
-    path = of_memory[0] if of_memory else paths.get("", "")
-    for mounted_root, mount_point in sorted(_mounts(root, version), key=lambda mount: len(mount[0])):
-        levels = tuple(_levels(path, mounted_root, root + mount_point, version))
-        if levels:
-            return version, levels
-    return version, ()
+    return (1, of_memory[0]) if of_memory else (2, paths.get("", ""))
 
 
 def _mounts(root: str, version: int) -> Iterator[tuple[str, str]]:

@@ -32,13 +32,21 @@ def stage_label(name: str, facts: Mapping[str, Any], depth: int, thread: str | N
 
 
 def stage_line(
-    label: str, after: Snapshot, change: Mapping[str, int], seconds: float, error: str | None = None
+    label: str,
+    after: Snapshot,
+    change: Mapping[str, int],
+    seconds: float,
+    error: str | None = None,
+    rise_bytes: int | None = None,
+    highest_u_bytes: int | None = None,
 ) -> str:
     """One stage in one line: where memory stands after it, and what changed while it ran.
 
     A number without a unit is in GB; as soon as one part of the line is not in GB, every part says its
     unit. Parts that do not apply are left out. A number shorter than usual is made up for at the end
-    of its part, so that the bars of successive lines stand below each other.
+    of its part, so that the bars of successive lines stand below each other. rise_bytes: how far resident
+    memory went above where the stage began, if it came down again; highest_u_bytes: the highest sample of U,
+    likewise.
     """
     parts = [part for part in (_split(after), _rss(after), _workers(after), _gpu(after)) if part is not None]
     u = after.unreclaimable_bytes
@@ -46,7 +54,7 @@ def stage_line(
     columns = [
         _job(after),
         *(part.render(with_unit=not in_gb) for part in parts),
-        _change(change, seconds, error),
+        _change(change, seconds, error, rise_bytes, highest_u_bytes),
     ]
     return " | ".join([f"[mem] {label:<{_LABEL_WIDTH}}", *columns])
 
@@ -157,19 +165,30 @@ def _gpu(after: Snapshot) -> _Part | None:
     return _Part("GPU {} of {}, peak {}{unit}", (gpu.allocated_bytes, gpu.total_bytes, gpu.peak_bytes))
 
 
-def _change(change: Mapping[str, int], seconds: float, error: str | None) -> str:
+def _change(
+    change: Mapping[str, int],
+    seconds: float,
+    error: str | None,
+    rise_bytes: int | None,
+    highest_u_bytes: int | None,
+) -> str:
     """`+35 MB anon, +1.0 GB shm in 0.42 s`: anon always, the others where they moved by a megabyte."""
     names = {"anon_bytes": "anon", "shmem_bytes": "shm", "file_bytes": "mapped files", "gpu_bytes": "GPU"}
     told = [
-        f"{_signed(change[key])} {name}"
+        f"{format_change(change[key])} {name}"
         for key, name in names.items()
         if key in change and (key == "anon_bytes" or abs(change[key]) >= _WORTH_TELLING_BYTES)
     ]
-    text = " ".join(filter(None, [", ".join(told), f"in {_duration(seconds)}"]))
+    if rise_bytes is not None:
+        told.append(f"{format_change(rise_bytes)} rss at its peak")
+    if highest_u_bytes is not None:
+        told.append(f"U up to {format_bytes(highest_u_bytes)} (sampled)")
+    text = " ".join(filter(None, [", ".join(told), f"in {duration(seconds)}"]))
     return text if error is None else f"{text}, ended by {error.partition(':')[0]}"
 
 
-def _signed(n: int) -> str:
+def format_change(n: int) -> str:
+    """`+35 MB`, `-1.2 GB`: never in less than megabytes, which is noise."""
     if abs(n) < 0.05 * (1 << 20):
         return "+0 MB"
     exponent = max(_MB, _exponent(n))
@@ -183,7 +202,8 @@ def _number(n: float, exponent: int, *, is_fine: bool = False) -> str:
     return f"{value:.{int(has_decimal)}f}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """`34.0 ms`, `0.42 s`, `2.5 min`, `3.0 h`."""
     if seconds < 0.1:
         return f"{1000 * seconds:.1f} ms"
     if seconds < 10:

@@ -11,7 +11,10 @@ from typing import Any
 class Gpu:
     """In bytes. allocated: held by tensors. reserved: held by torch's allocator, tensors included.
 
-    peak_bytes: the most that tensors held since the process began (or since torch's peak was reset).
+    peak_bytes: the most that tensors held since the process began; peak_reserved_bytes: that the allocator
+    did, since the last stage began. split_bytes: free within blocks that are partly in use (torch's
+    inactive_split): it serves a smaller request only, and no other process. retries: how often the allocator
+    had to give everything unused back to the driver to serve a request. ooms: requests that failed.
     """
 
     device: int
@@ -20,6 +23,15 @@ class Gpu:
     reserved_bytes: int
     peak_bytes: int
     total_bytes: int
+    split_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    retries: int | None = None
+    ooms: int | None = None
+
+    @property
+    def unused_bytes(self) -> int:
+        """Reserved and in no tensor: a cache, or fragments where a request of that size fails."""
+        return max(0, self.reserved_bytes - self.allocated_bytes)
 
 
 def read_gpu() -> Gpu | None:
@@ -45,4 +57,48 @@ def read_gpu() -> Gpu | None:
         reserved_bytes=stats.get("reserved_bytes.all.current", 0),
         peak_bytes=stats.get("allocated_bytes.all.peak", 0),
         total_bytes=properties.total_memory,
+        split_bytes=stats.get("inactive_split_bytes.all.current"),
+        peak_reserved_bytes=stats.get("reserved_bytes.all.peak"),
+        retries=stats.get("num_alloc_retries"),
+        ooms=stats.get("num_ooms"),
     )
+
+
+def read_gpu_peak(device: int) -> int | None:
+    """The most that tensors held on the device since torch's mark was last reset, in bytes."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        return None if cuda is None else int(cuda.max_memory_allocated(device))
+    except (AttributeError, RuntimeError, AssertionError, ValueError):
+        return None
+
+
+def reset_gpu_peak(device: int) -> int | None:
+    """Reset torch's mark; returns what it was, or None where it cannot be told (then it is left alone)."""
+    peak = read_gpu_peak(device)
+    try:
+        if peak is not None:
+            sys.modules["torch"].cuda.reset_peak_memory_stats(device)
+    except (AttributeError, RuntimeError, AssertionError, ValueError):
+        return None
+    return peak
+
+
+def largest_free_block(device: int) -> int | None:
+    """Of torch's allocator, in bytes: the largest request that it serves without asking the driver.
+
+    Walks all of its segments, so this is for a report, not for each snapshot (torch.cuda.memory_snapshot).
+    """
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        segments = () if cuda is None else cuda.memory_snapshot()
+        sizes = [
+            block["size"]
+            for segment in segments
+            if segment["device"] == device
+            for block in segment["blocks"]
+            if block["state"] == "inactive"
+        ]
+    except (AttributeError, KeyError, TypeError, RuntimeError, AssertionError):
+        return None
+    return max(sizes, default=None)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
-from memory.kernel_files import kilobytes, read_file
+from memory.kept_files import read_kept
+from memory.kernel_files import kilobytes
 
 _HEAD_BYTES = 120
 """Of /proc/meminfo: MemTotal, MemFree and MemAvailable are its first lines."""
@@ -15,18 +17,33 @@ class Host:
     """In bytes; None where the system does not tell.
 
     available_bytes is the kernel's own estimate of what can be allocated without swapping, which
-    counts page cache as free (proc(5), MemAvailable).
+    counts page cache as free (proc(5), MemAvailable). dev_shm_total_bytes, dev_shm_used_bytes: of the file
+    system /dev/shm, whose files count as shmem; full, it ends its writers with SIGBUS.
     """
 
     total_bytes: int | None = None
     available_bytes: int | None = None
+    dev_shm_total_bytes: int | None = None
+    dev_shm_used_bytes: int | None = None
 
 
-def read_host(proc: str = "/proc") -> Host:
-    """Read /proc/meminfo; psutil answers where that is missing."""
-    head = (read_file(f"{proc}/meminfo") or b"")[:_HEAD_BYTES]
+def read_host(proc: str = "/proc", dev_shm: str | None = None) -> Host:
+    """Read /proc/meminfo, and ask the file system `dev_shm` if it is given; psutil answers where the first is
+    missing.
+    """
+    head = (read_kept(f"{proc}/meminfo") or b"")[:_HEAD_BYTES]
     total, available = kilobytes(head, (b"MemTotal:", b"MemAvailable:"))
-    return _ask_psutil() if total is None else Host(total, available)
+    space = (None, None) if dev_shm is None else dev_shm_space(dev_shm)
+    return _ask_psutil() if total is None else Host(total, available, *space)
+
+
+def dev_shm_space(folder: str = "/dev/shm") -> tuple[int | None, int | None]:
+    """(total, used) in bytes, 2 us; (None, None) where there is no such folder (macOS)."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None, None
+    return found.f_blocks * found.f_frsize, (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
 def _ask_psutil() -> Host:

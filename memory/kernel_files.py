@@ -8,8 +8,9 @@ calls and `split`: `open()` and regular expressions cost three times as much.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
-_ONE_READ_BYTES = 65536
+ONE_READ_BYTES = 65536
 
 
 def read_file(path: str) -> bytes | None:
@@ -19,11 +20,15 @@ def read_file(path: str) -> bytes | None:
     except (OSError, ValueError):
         return None
     try:
-        return os.read(descriptor, _ONE_READ_BYTES)
+        return os.read(descriptor, ONE_READ_BYTES)
     except OSError:
         return None
     finally:
         os.close(descriptor)
+
+
+Read = Callable[[str], bytes | None]
+"""`read_file`, or `memory.kept_files.read_kept` for what is read again and again."""
 
 
 def read_long_file(path: str) -> bytes | None:
@@ -49,20 +54,38 @@ def list_folder(path: str) -> list[str]:
         return []
 
 
-def read_number(path: str) -> int | None:
+def read_number(path: str, read: Read = read_file) -> int | None:
     """The one number of the file; None for `max`, for garbage and where there is no such file."""
-    content = read_file(path)
+    content = read(path)
     return None if content is None else to_number(content.strip())
 
 
-def read_counters(path: str) -> dict[str, int]:
+def read_counters(path: str, read: Read = read_file) -> dict[str, int]:
     """Lines of `name number`, as in memory.stat; what is no number is left out."""
-    words = (read_file(path) or b"").decode("ascii", "replace").split()
+    words = (read(path) or b"").decode("ascii", "replace").split()
     return {
         name: int(digits)
         for name, digits in zip(words[::2], words[1::2], strict=False)
         if digits.isdigit() and len(digits) < 20
     }
+
+
+class Counters:
+    """The same of a long file, of which a few are wanted: a number is made of those that are asked for."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self, path: str, read: Read = read_file) -> None:
+        words = iter((read(path) or b"").split())
+        self._found = dict(zip(words, words, strict=False))
+
+    def get(self, *names: bytes) -> int | None:
+        """Of the first of these names that is there; None for garbage and for none of them."""
+        for name in names:
+            digits = self._found.get(name)
+            if digits is not None:
+                return to_number(digits)
+        return None
 
 
 def kilobytes(text: bytes, names: tuple[bytes, ...]) -> list[int | None]:
@@ -71,6 +94,15 @@ def kilobytes(text: bytes, names: tuple[bytes, ...]) -> list[int | None]:
     found = dict(zip(words[::3], words[1::3], strict=False))
     amounts = (found.get(name, b"") for name in names)
     return [1024 * int(digits) if digits.isdigit() and len(digits) < 16 else None for digits in amounts]
+
+
+def kilobytes_after(words: list[bytes], name: bytes) -> int | None:
+    """Of `... name number kB ...` the number, in bytes."""
+    try:
+        digits = words[words.index(name) + 1]
+    except (ValueError, IndexError):
+        return None
+    return 1024 * int(digits) if digits.isdigit() and len(digits) < 16 else None
 
 
 def to_number(digits: bytes) -> int | None:

@@ -7,14 +7,29 @@ shared maps, which it cannot. psutil answers where /proc does not (it has no suc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from memory.kernel_files import exists, kilobytes, list_folder, read_file, read_long_file, to_number
+from memory.kept_files import read_kept
+from memory.kernel_files import (
+    exists,
+    kilobytes,
+    kilobytes_after,
+    list_folder,
+    read_file,
+    read_long_file,
+    to_number,
+)
 
 _AMOUNTS_BYTES = 300
 """Of /proc/PID/status, from VmHWM on: VmRSS, the split and VmSwap stand within them."""
-_AMOUNTS = (b"VmRSS:", b"RssAnon:", b"RssFile:", b"RssShmem:", b"VmSwap:", b"VmHWM:")
+_AMOUNTS = (b"VmRSS:", b"RssAnon:", b"RssFile:", b"RssShmem:", b"VmSwap:", b"VmHWM:", b"VmPTE:")
+_LINES = [
+    b"VmHWM:", b"VmRSS:", b"RssAnon:", b"RssFile:", b"RssShmem:", b"VmData:", b"VmStk:", b"VmExe:", b"VmLib:",
+    b"VmPTE:", b"VmSwap:",
+]  # fmt: skip
+"""As Linux writes them from 4.5 on; other orders are read too, in twice the time."""
 _PAGE_BYTES = 4096
 _MAX_PROCESSES = 10_000
 """Guard against a walk without end over a garbled /proc."""
@@ -25,7 +40,10 @@ class Process:
     """Memory of one process, in bytes; None where the system does not tell.
 
     anon_bytes counts a page that is shared since a fork in every process that still shares it.
-    peak_rss_bytes is the kernel's VmHWM, the high-water mark of rss_bytes since the process began.
+    peak_rss_bytes is the kernel's VmHWM, the high-water mark of rss_bytes since the process began; of another
+    process that measures stages itself, since the last of them began. page_tables_bytes: what the kernel
+    holds to map its pages, VmPTE, about 2 MB per GB mapped. pss_bytes: resident memory with each shared page
+    divided by how many processes share it; only where it was asked for, since the kernel walks all pages.
     """
 
     pid: int
@@ -37,16 +55,18 @@ class Process:
     shmem_bytes: int | None = None
     swap_bytes: int | None = None
     peak_rss_bytes: int | None = None
+    page_tables_bytes: int | None = None
+    pss_bytes: int | None = None
 
 
 def read_process(pid: int, proc: str = "/proc") -> Process | None:
     """Measure one process, or None when it is gone (or a zombie, which holds no memory)."""
-    status = read_file(f"{proc}/{pid}/status")
+    status = read_kept(f"{proc}/{pid}/status")
     if status is None:
         return None if exists(f"{proc}/self") else _ask_psutil(pid)
     name = status[6 : status.find(b"\n")].decode(errors="replace") if status.startswith(b"Name:\t") else ""
     at = max(status.find(b"VmHWM:"), 0) or max(status.find(b"VmRSS:"), 0)
-    amounts = kilobytes(status[at : at + _AMOUNTS_BYTES], _AMOUNTS)
+    amounts = _amounts(status[at : at + _AMOUNTS_BYTES])
     if amounts[0] is None and (b"\nState:\tZ" in status or b"\nState:\tX" in status):
         return None
     at = status.find(b"\nThreads:\t", at) + len(b"\nThreads:\t")
@@ -54,15 +74,42 @@ def read_process(pid: int, proc: str = "/proc") -> Process | None:
     return Process(pid, name, threads, *amounts)
 
 
-def read_descendants(main: Process, proc: str = "/proc") -> tuple[Process, ...]:
-    """Measure all children of `main`, their children and so on, of every thread."""
+def _amounts(lines: bytes) -> list[int | None]:
+    """Those of _AMOUNTS, in bytes."""
+    words = lines.split()
+    if words[: 3 * len(_LINES) : 3] != _LINES:
+        return kilobytes(lines, _AMOUNTS)
+    try:
+        mark, rss, anon, file, shmem, _, _, _, _, tables, swap = map(int, words[1 : 3 * len(_LINES) : 3])
+    except ValueError:
+        return kilobytes(lines, _AMOUNTS)
+    return [1024 * amount for amount in (rss, anon, file, shmem, swap, mark, tables)]
+
+
+def read_pss(pid: int, proc: str = "/proc") -> int | None:
+    """Pss of /proc/PID/smaps_rollup (Linux 4.14), in bytes: 0.3 ms, and 18 ms per GB that is mapped.
+
+    None where the process is gone, or another user's.
+    """
+    words = (read_file(f"{proc}/{pid}/smaps_rollup") or b"").split()
+    return kilobytes_after(words, b"Pss:")
+
+
+def read_descendants(
+    main: Process, proc: str = "/proc", children: Children | None = None
+) -> tuple[Process, ...]:
+    """Measure all children of `main`, their children and so on, of every thread.
+
+    children: numbers of a process's children; `children_of`, or what asks it less often.
+    """
+    children = children or children_of
     if not exists(f"{proc}/{main.pid}/task/{main.pid}/children"):
         # no /proc, or a kernel without CONFIG_PROC_CHILDREN
         asked = (read_process(pid, proc) for pid in _ask_psutil_for_descendants(main.pid))
         return tuple(process for process in asked if process is not None)
     seen, found, waiting = {main.pid}, [], [main]
     while waiting and len(seen) < _MAX_PROCESSES:
-        for pid in _children(waiting.pop(), proc):
+        for pid in children(waiting.pop(), proc):
             child = None if pid in seen else read_process(pid, proc)
             seen.add(pid)
             if child is not None:
@@ -71,7 +118,11 @@ def read_descendants(main: Process, proc: str = "/proc") -> tuple[Process, ...]:
     return tuple(found)
 
 
-def _children(process: Process, proc: str) -> list[int]:
+Children = Callable[[Process, str], list[int]]
+
+
+def children_of(process: Process, proc: str) -> list[int]:
+    """Numbers of the processes that any of its threads has forked."""
     tasks = f"{proc}/{process.pid}/task"
     threads = [str(process.pid)]
     if process.threads != 1:  # a child stands under the thread that forked it
@@ -82,7 +133,7 @@ def _children(process: Process, proc: str) -> list[int]:
 
 def _list_of(path: str) -> bytes:
     """A list of up to a page comes in one read."""
-    content = read_file(path) or b""
+    content = read_kept(path) or b""
     return content if len(content) < _PAGE_BYTES - 16 else read_long_file(path) or b""
 
 

@@ -20,6 +20,13 @@ RECORD_VERSION = 1
 log = logging.getLogger("memory")
 
 
+def records_path(path: Path | None, rank: int) -> Path | None:
+    """The file of that rank, where `path` is a folder; else `path`."""
+    if path is None or not path.is_dir():
+        return path
+    return path / ("memory.jsonl" if rank == 0 else f"memory.rank{rank}.jsonl")
+
+
 class Recorder:
     """Where the records of one process go, and where its lines go.
 
@@ -28,12 +35,15 @@ class Recorder:
         attempt: of the run, from 1.
         rank: of this process.
         echo: takes each stage's line; None prints nothing.
+
+    ring: where the supervisor keeps its samples, if there is one.
     """
 
     def __init__(
         self, path: Path | None, *, attempt: int, rank: int = 0, echo: Callable[[str], None] | None = None
     ) -> None:
         self.path, self.attempt, self.rank, self.echo = path, attempt, rank, echo
+        self.ring = None if path is None else str(path.parent / "memory.ring")
         self._descriptor: int | None = None
         self._file: tuple[int, int] | None = None
         self._line_is_open = False

@@ -26,6 +26,13 @@ class Tree:
         file.write_bytes(content.encode() if isinstance(content, str) else content)
         return file
 
+    def unpack(self, golden: Path) -> None:
+        """A recorded or composed tree, all in one text file: `== /path`, then what the file there says."""
+        for part in golden.read_text().split("\n== ")[1:]:
+            path, _, content = part.partition("\n")
+            self.write(path, content if not content or content.endswith("\n") else content + "\n")
+        (self.root / "proc/self").mkdir(parents=True, exist_ok=True)
+
     def machine(self, total_mb: int = 65536, available_mb: int = 60000) -> None:
         self.write(
             "proc/meminfo",

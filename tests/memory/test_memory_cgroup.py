@@ -82,6 +82,7 @@ def test_slurm_on_v2_has_its_limit_above_the_task(tree) -> None:
         kernel_bytes=5 * MB,
         file_bytes=500 * MB,
         events={"low": 0, "high": 0, "max": 12, "oom": 1, "oom_kill": 1, "oom_group_kill": 0},
+        page_tables_bytes=2 * MB,
     )
     assert read(tree).unreclaimable_bytes == 735 * MB
 
@@ -97,6 +98,19 @@ def test_kernel_memory_before_linux_5_18_is_summed_from_its_parts(tree) -> None:
     tree.membership("0::/job\n", V2)
     tree.v2("sys/fs/cgroup/job", limit=GB, anon_mb=100, kernel=KERNEL_5, peak=False)
     assert (read(tree).kernel_bytes, read(tree).peak_usage_bytes) == (7 * MB, None)
+
+
+def test_the_smallest_high_on_the_way_up(tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.membership("0::/job/step/task\n", V2)
+    for path, high in (("job", GB), ("job/step", GB // 2), ("job/step/task", "max")):
+        tree.v2(f"sys/fs/cgroup/{path}", limit=2 * GB)
+        tree.write(f"sys/fs/cgroup/{path}/memory.high", f"{high}\n")
+    assert (read(tree).high_bytes, read(tree).high_at) == (GB // 2, "/job/step")
+    tree.write("sys/fs/cgroup/job/step/memory.high", "max\n")
+    monkeypatch.setattr("memory.cgroup._HIGHS_LAST_S", -1.0)
+    assert (read(tree).high_bytes, read(tree).high_at) == (GB, "/job")
+    tree.write("sys/fs/cgroup/job/memory.high", f"{HOST}\n")
+    assert (read(tree).high_bytes, read(tree).high_at) == (None, None), "the machine has no more"
 
 
 def test_before_kernel_memory_was_counted_it_is_left_out(tree) -> None:

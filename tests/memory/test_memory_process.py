@@ -90,7 +90,7 @@ def test_children_of_every_thread_and_theirs(tree) -> None:
 
 
 def test_long_list_of_children_comes_in_several_reads(tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.kernel_files._ONE_READ_BYTES", 4096)  # as the kernel hands out a list
+    monkeypatch.setattr("memory.kernel_files.ONE_READ_BYTES", 4096)  # as the kernel hands out a list
     many = list(range(1000, 3000))
     tree.process(children={PID: many})
     for pid in many:
@@ -196,6 +196,31 @@ def test_shared_memory_is_neither() -> None:
         after = snapshot()
     assert after.main.shmem_bytes - before.main.shmem_bytes == pytest.approx(32 * MB, abs=MB)
     assert abs(after.main.anon_bytes - before.main.anon_bytes) < 8 * MB
+
+
+@needs_proc
+def test_pss_divides_what_is_shared_and_is_read_only_when_asked_for() -> None:
+    if not Path("/proc/self/smaps_rollup").exists():
+        pytest.skip("a kernel without smaps_rollup (before 4.14)")
+    held = bytearray(b"\x01") * (64 * MB)
+    with forked():
+        assert snapshot().pss_bytes is None
+        found = snapshot(pss=True)
+    assert len(held) == 64 * MB
+    assert found.main.pss_bytes < found.main.rss_bytes - 25 * MB, "half of what the child shares"
+    assert found.pss_bytes >= found.main.pss_bytes
+    assert "pss_bytes" not in found.amounts
+
+
+@needs_proc
+def test_page_tables_grow_with_what_is_mapped() -> None:
+    before = snapshot()
+    with mmap.mmap(-1, 64 * MB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as pages:
+        for at in range(0, len(pages), mmap.PAGESIZE):
+            pages[at] = 1
+        after = snapshot()
+    grown = after.main.page_tables_bytes - before.main.page_tables_bytes
+    assert grown == 0 or 64 * MB // 1024 < grown < MB  # 0: huge pages
 
 
 @needs_proc

@@ -177,5 +177,92 @@ with record_to(Path(sys.argv[1]), attempt=1):
     assert found[-1]["snapshot"]["unreclaimable_bytes"] > 0.8 * LIMIT
 
 
+def test_the_screen_shows_the_job_and_all_that_runs_in_it(
+    limited: tuple[Path, str], run_limited: Run
+) -> None:
+    code = """
+import os, signal, sys
+held = bytearray(b"x") * (30 << 20)
+pids = [os.fork() or signal.pause() for _ in range(2)]
+from memory.__main__ import main
+status = main(sys.argv[1:])
+for pid in pids:
+    os.kill(pid, 9)
+sys.exit(status)
+"""
+    found = json.loads(run_limited(code, "--json").stdout)
+    job, path = found["snapshot"]["job"], limited[1]
+    assert (found["processes_of"], job["path"], job["limit_bytes"]) == ("job", path, LIMIT)
+    assert len(found["processes"]) >= 2
+    assert all(process["anon_bytes"] > 30 * MB for process in found["processes"][:2])
+    assert 30 * MB < job["anon_bytes"] < 80 * MB, "shared pages once"
+    levels = [(level["path"], level["limit_bytes"]) for level in found["limits"][:2]]
+    assert levels == [(f"{path}/task_0", None), (path, LIMIT)]
+    text = run_limited(code).stdout
+    assert f"200 MB at {path}" in text
+    assert "held: pages shared since a fork stand in each process" in text
+
+
 def grown(before: dict[str, Any], after: dict[str, Any], part: str, key: str) -> int:
     return after[part][key] - before[part][key]
+
+
+def test_a_leak_in_a_limited_job(run_limited: Run) -> None:
+    code = """
+import json, time
+from memory import LeakMonitor, leak_monitor, snapshot
+leak_monitor._SHARE = 1.0  # of a core: on a busy machine too, every step is measured
+monitor, held = LeakMonitor(), []
+for step in range(160):
+    held.append(bytearray(b"x" * (1 << 19)))
+    time.sleep(0.02)
+    monitor.sample(step)
+report = monitor.look(160)
+now = snapshot()
+left = now.limit_bytes - now.unreclaimable_bytes
+print(json.dumps({**report.to_json(), "left": left, "words": report.words()}))
+"""
+    done = run_limited(code)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert (found["scope"], found["verdict"], found["holder"]) == ("job", "leak", "main")
+    assert found["slope_bytes_per_step"] == pytest.approx(MB / 2, rel=0.2)
+    assert found["eta_steps"] == pytest.approx(found["left"] / found["slope_bytes_per_step"], rel=0.1)
+    assert found["words"].startswith("leak: +0.5 MB/step (0.")
+    assert " in main, limit in " in found["words"]
+
+
+def test_shared_pages_that_become_copies_grow_in_no_process(run_limited: Run) -> None:
+    """Per process nothing moves when a forked worker writes to what it shares; the job's anon does."""
+    code = """
+import json, os, time
+from memory import LeakMonitor, leak_monitor
+leak_monitor._SHARE = 1.0
+pages = bytearray(b"x") * (60 << 20)
+read, write = os.pipe()
+if os.fork() == 0:
+    os.close(write)
+    for step in range(160):
+        if not os.read(read, 1):
+            break
+        for at in range(step << 18, (step + 1) << 18, 4096):
+            pages[at] = 1
+    os.read(read, 1)
+    os._exit(0)
+os.close(read)
+monitor = LeakMonitor()
+for step in range(160):
+    os.write(write, b"x")
+    time.sleep(0.02)
+    monitor.sample(step)
+report = monitor.look(160)
+os.close(write)
+os.wait()
+print(json.dumps({**report.to_json(), "words": report.words()}))
+"""
+    done = run_limited(code)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert (found["scope"], found["verdict"], found["processes"]) == ("job", "leak", {})
+    assert "pages copied since a fork" in found["holder"]
+    assert found["slope_bytes_per_step"] == pytest.approx(MB / 4, rel=0.3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import logging
@@ -11,12 +12,14 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from memory import Cgroup, Gpu, Host, Process, record_to, stage
+from memory.evidence import Evidence
 
 ROOT = Path(__file__).parents[2]
 KEYS = {"version", "event", "stage", "attempt", "rank", "time_s", "elapsed_s", "facts", "depth", "snapshot"}
@@ -45,7 +48,7 @@ def test_a_stage_leaves_two_records_and_one_line(path: Path) -> None:
     held.close()
     begin, end = records(path)
     assert set(begin) == KEYS
-    assert set(end) == KEYS | {"change", "seconds"}
+    assert set(end) == KEYS | {"change", "peak", "seconds"}
     assert begin == begin | {
         "version": 1, "event": "begin", "stage": "build_model", "attempt": 3, "rank": 1, "depth": 0,
         "elapsed_s": 0.0, "facts": {"step": 7, "name": "64d"},
@@ -68,7 +71,7 @@ def test_the_page_names_every_key_of_a_record(path: Path) -> None:
     end = records(path)[1]
     of_parts = [field.name for part in (Process, Cgroup, Host, Gpu) for field in dataclasses.fields(part)]
     page = (ROOT / "docs" / "memory.md").read_text()
-    names = {*end, *end["snapshot"], *end["change"], *of_parts, "gpu_bytes", "thread", "error"}
+    names = {*end, *end["snapshot"], *end["change"], *end["peak"], *of_parts, "gpu_bytes", "thread", "error"}
     assert sorted(name for name in names if f"`{name}`" not in page) == []
 
 
@@ -195,6 +198,73 @@ def test_decorator_makes_a_stage_of_each_call(path: Path) -> None:
     assert all(record["facts"] == {"kind": "recursive"} for record in records(path))
 
 
+def test_decorated_async_functions_and_generators_are_measured_to_their_end(path: Path) -> None:
+    @stage("fetch")
+    async def fetch(n: int) -> int:
+        await asyncio.sleep(0.01 * n)
+        return n
+
+    @stage("read")
+    def read() -> Iterator[int]:
+        yield 1
+        yield 2
+
+    @stage("stream")
+    async def stream() -> AsyncIterator[int]:
+        for number in range(2):
+            await asyncio.sleep(0)
+            yield number
+
+    async def streamed() -> list[int]:
+        return [number async for number in stream()]
+
+    async def both() -> list[int]:
+        return await asyncio.gather(fetch(2), fetch(1))
+
+    with record_to(path, attempt=1):
+        assert asyncio.run(both()) == [2, 1]
+        for _ in read():
+            with stage("within"):
+                pass
+        begun = read()
+        assert next(begun) == 1
+        with stage("around"):
+            assert list(begun) == [2]
+        with stage("after"):
+            pass
+        assert asyncio.run(streamed()) == [0, 1]
+    found = records(path)
+    ended = [(r["stage"], r["depth"]) for r in found if r["event"] == "end"]
+    assert ended == [
+        ("fetch", 0), ("fetch", 0), ("within", 1), ("within", 1), ("read", 0), ("read", 0), ("around", 1),
+        ("after", 0), ("stream", 0),
+    ]  # fmt: skip
+    assert found[2]["seconds"] >= 0.01, "an async function is measured to its end, not to its first await"
+    assert fetch.__name__ == "fetch"
+
+
+def test_an_exception_in_a_decorated_async_function_is_recorded(path: Path) -> None:
+    @stage("fetch")
+    async def fetch() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("gone")
+
+    with record_to(path, attempt=1), pytest.raises(ValueError, match="gone"):
+        asyncio.run(fetch())
+    assert records(path)[1]["error"] == "ValueError: gone"
+
+
+def test_a_folder_gets_a_file_of_each_rank_and_readers_join_them(tmp_path: Path) -> None:
+    for rank in (0, 1, 12):
+        with record_to(tmp_path, attempt=1, rank=rank), stage("train"):
+            pass
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["memory.jsonl", "memory.rank1.jsonl", "memory.rank12.jsonl"]
+    joined = Evidence(tmp_path).records
+    assert list(joined) == [0, 1, 12]
+    assert [record["event"] for record in joined[12]] == ["begin", "end"]
+
+
 def test_without_record_to_the_line_goes_to_the_logger(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="memory"), stage("alone") as s:
         pass
@@ -259,10 +329,11 @@ def test_full_disk_is_told_once_and_the_run_goes_on(caplog: pytest.LogCaptureFix
     assert len(lines) == 3
 
 
-@pytest.mark.parametrize("place", ["missing/memory.jsonl", "."])
+@pytest.mark.parametrize("place", ["missing/memory.jsonl", "file/memory.jsonl"])
 def test_a_place_that_cannot_be_written_is_told_once(
     tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    (tmp_path / "file").touch()
     with record_to(tmp_path / place, attempt=1), stage("a"), stage("b"):
         pass
     assert len(caplog.records) == 1

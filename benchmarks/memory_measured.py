@@ -1,0 +1,92 @@
+"""The peak of a real run's own memory, measured from outside: what estimates are held against.
+
+Each run is a process of its own, `core.py FOLDER` on computed tokens, with steps, an evaluation and a
+checkpoint. Its anon and shmem are read every few milliseconds; since a peak may be shorter, VmHWM less the
+mapped files counts where it is more.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from conf import Config
+from conf.schema import Dataset, Model, Tokenizer, Training
+from memory.process import read_process
+
+CORE = Path(__file__).resolve().parent.parent / "core.py"
+EVERY_S = 0.003
+VOCAB = 50_257
+
+
+@dataclass(frozen=True)
+class Measured:
+    """In bytes. sampled: the most that was seen of RssAnon + RssShmem; by_hwm: VmHWM less RssFile."""
+
+    sampled_bytes: int
+    by_hwm_bytes: int
+    exit_code: int
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(self.sampled_bytes, self.by_hwm_bytes)
+
+
+def run_config(
+    runs: Path,
+    width: int,
+    batch: int,
+    *,
+    seq_len: int = 128,
+    steps: int = 3,
+    vocab: int = VOCAB,
+    **training: Any,
+) -> Config:
+    """A size of the ladder on computed tokens, one micro-batch a step unless `effective_batch` is given."""
+    options = {
+        "max_steps": steps, "seq_len": seq_len, "effective_batch": batch, "micro_batch": batch, "evals": 1,
+        "eval_tokens": 2 * batch * seq_len, "device": "cpu", "precision": "fp32",
+    }  # fmt: skip
+    return Config(
+        model=Model(name=f"{width}d", d_model=width),
+        dataset=Dataset(name="synthetic", path=f"synthetic:uniform:{vocab}:10M:0"),
+        tokenizer=Tokenizer(name="ids"),
+        training=Training(**(options | training)),
+        runs_dir=str(runs),
+    )
+
+
+def with_arch(config: Config, **arch: Any) -> Config:
+    """The same with another architecture."""
+    return replace(config, arch=replace(config.arch, **arch))
+
+
+def measure(config: Config) -> Measured:
+    """Run it in a fresh process; raises CalledProcessError when it fails."""
+    import experiment_utils
+    from training.plan import make_plan
+
+    plan = make_plan(config, tokenize=True)
+    assert plan.identity is not None
+    folder = experiment_utils.create_run(plan.config, plan.identity)
+    return watch([sys.executable, str(CORE), str(folder), "--quiet"])
+
+
+def watch(command: list[str]) -> Measured:
+    """Run a command and sample its own process."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    sampled, by_hwm, files = 0, 0, 0
+    while process.poll() is None:
+        found = read_process(process.pid)
+        if found is not None and found.anon_bytes is not None:
+            files = max(files, found.file_bytes or 0)
+            sampled = max(sampled, found.anon_bytes + (found.shmem_bytes or 0))
+            by_hwm = max(by_hwm, (found.peak_rss_bytes or 0) - files)
+        time.sleep(EVERY_S)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return Measured(sampled, by_hwm, process.returncode)

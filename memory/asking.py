@@ -1,0 +1,119 @@
+"""From outside: processes are asked for their Python stacks, one after another, without waiting for any.
+
+Only one that has a handler for the signal is asked: to another it would be deadly. Whether it has stands in
+SigCgt of /proc/PID/status (proc(5)).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+from memory.kernel_files import read_file
+
+STACKS_SIGNAL: int | None = signal.SIGRTMIN + 11 if hasattr(signal, "SIGRTMIN") else None
+LARGEST_SIGNAL: int | None = signal.SIGRTMIN + 12 if hasattr(signal, "SIGRTMIN") else None
+OUTPUT_VARIABLE, ATTEMPT_VARIABLE = "HIGHWATER_OUTPUT", "HIGHWATER_ATTEMPT"
+"""Set by the supervisor, for a command that knows nothing else of it."""
+
+
+def hidden_path(folder: str, attempt: int) -> str:
+    """Where answers go."""
+    return os.path.join(folder, f".memory.stacks.{attempt}.txt")
+
+
+def shown_path(folder: str, attempt: int, suffix: str = "txt") -> str:
+    """What that file is called from the first shortage on; `json`: of the largest objects."""
+    return os.path.join(folder, f"memory.blackbox.{attempt}.{suffix}")
+
+
+ANSWER_WITHIN_S = 2.0
+_SETTLES_S = 0.02
+"""An answer is a few milliseconds of short writes; it is whole when the file has not grown for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one process answered. text: its stacks; None: `why` not."""
+
+    pid: int
+    text: str | None = None
+    why: str = ""
+
+
+def has_handler(pid: int, number: int | None, proc: str = "/proc") -> bool:
+    """Whether the process handles the signal."""
+    status = read_file(f"{proc}/{pid}/status") or b""
+    at = status.find(b"\nSigCgt:\t")
+    try:
+        caught = int(status[at + 9 :].split(None, 1)[0], 16) if at >= 0 else 0
+    except (ValueError, IndexError):
+        return False
+    return number is not None and bool(caught >> (number - 1) & 1)
+
+
+class Asking:
+    """A round of questions. Call `step` every few milliseconds until it returns True.
+
+    answers: so far, in order of the question.
+    """
+
+    def __init__(self, path: str, pids: list[tuple[int, str]], number: int) -> None:
+        """path: where answers are appended. pids: with a heading that is written before each answer.
+
+        Raises:
+            OSError: there is no such file: nobody there would answer.
+        """
+        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        self._waiting, self._number = list(pids), number
+        self._asked: int | None = None
+        self._from = self._size = 0
+        self._asked_s = self._grew_s = 0.0
+        self.answers: list[Answer] = []
+
+    def step(self) -> bool:
+        """Go on; returns whether all have been asked and have answered, or had their time."""
+        if self._asked is not None and not self._has_answered():
+            return False
+        while self._waiting and self._asked is None:
+            pid, heading = self._waiting.pop(0)
+            self._ask(pid, heading)
+        if self._asked is None and self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        return self._asked is None
+
+    def _ask(self, pid: int, heading: str) -> None:
+        if not has_handler(pid, self._number):
+            self.answers.append(
+                Answer(pid, why="its program does not answer (memory.black_box.install makes it)")
+            )
+            return
+        try:
+            os.write(self._file, f"\n{heading}\n".encode())
+            self._from = self._size = os.fstat(self._file).st_size
+            os.kill(pid, self._number)
+        except OSError as error:
+            self.answers.append(Answer(pid, why=os.strerror(error.errno or 0)))
+            return
+        self._asked, self._asked_s = pid, time.monotonic()
+
+    def _has_answered(self) -> bool:
+        assert self._asked is not None
+        now_s, size = time.monotonic(), os.fstat(self._file).st_size
+        if size > self._size:
+            self._size, self._grew_s = size, now_s
+        is_whole = self._size > self._from and now_s - self._grew_s >= _SETTLES_S
+        is_late = now_s - self._asked_s > ANSWER_WITHIN_S
+        if not is_whole and not is_late:
+            return False
+        text = os.pread(self._file, self._size - self._from, self._from).decode(errors="replace")
+        self.answers.append(
+            Answer(self._asked, text)
+            if text
+            else Answer(self._asked, why=f"no answer in {ANSWER_WITHIN_S:g} s")
+        )
+        self._asked = None
+        return True

@@ -1,0 +1,15 @@
+"""Who holds the memory: tensors by module, arrays, large objects, mapped files, allocators, and the rest.
+
+    from memory.attribute import attribute, lines
+    print("\\n".join(lines(attribute())))
+
+`largest` is its quick part, for a black box.
+"""
+
+from __future__ import annotations
+
+from memory.attribute.attribution import Attribution as Attribution
+from memory.attribute.attribution import attribute as attribute
+from memory.attribute.attribution import largest as largest
+from memory.attribute.table import brief as brief
+from memory.attribute.table import lines as lines

@@ -1,0 +1,140 @@
+"""In the run: it answers, by its Python stacks, when it is asked from outside.
+
+    with black_box.installed(folder, attempt=1):
+        ...
+
+The supervisor asks when memory is nearly out, `python -m memory stacks RUN` at any time, both by a real-time
+signal (USR1, USR2, TERM and INT have other users). faulthandler answers from within the signal, whatever
+Python is doing and without allocating anything; forked workers answer too. The answers go to a hidden file of
+the run's folder, which the first shortage of memory makes `memory.blackbox.ATTEMPT.txt`.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from memory.asking import (
+    ATTEMPT_VARIABLE,
+    LARGEST_SIGNAL,
+    OUTPUT_VARIABLE,
+    STACKS_SIGNAL,
+    hidden_path,
+    shown_path,
+)
+
+log = logging.getLogger("memory")
+
+Largest = Callable[[], list[dict[str, Any]]]
+"""The largest tensors and arrays of this process, as plain values."""
+
+
+class BlackBox:
+    """The handlers, until `close`."""
+
+    def __init__(self, folder: str, attempt: int, largest: Largest | None) -> None:
+        self._folder, self._attempt, self._largest = folder, attempt, largest
+        self._pid = os.getpid()
+        self._path = hidden_path(folder, attempt)
+        assert STACKS_SIGNAL is not None
+        assert LARGEST_SIGNAL is not None
+        _remove_others(self._path)
+        # Appended to, so that nobody's answer overwrites another's.
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # What unregister puts back: who has just seen that there is a handler must not kill us by asking.
+        signal.signal(STACKS_SIGNAL, signal.SIG_IGN)
+        faulthandler.register(STACKS_SIGNAL, file=self._file, all_threads=True, chain=False)
+        if largest is not None:
+            signal.signal(LARGEST_SIGNAL, self._tell_largest)
+            signal.siginterrupt(LARGEST_SIGNAL, False)
+
+    def _tell_largest(self, number: int, frame: object) -> None:
+        """Between two instructions of the main thread."""
+        if os.getpid() != self._pid or self._largest is None:
+            return
+        temporary = os.path.join(self._folder, f".memory.largest.{self._pid}.tmp")
+        try:
+            told = {"version": 1, "time_s": time.time(), "pid": self._pid, "largest": self._largest()}
+            with open(temporary, "w", encoding="utf-8") as file:
+                json.dump(told, file, default=str)
+            os.replace(temporary, shown_path(self._folder, self._attempt, "json"))
+        except Exception as error:  # MemoryError, most likely
+            log.debug("the largest objects cannot be told: %s", error)
+            with suppress(OSError):
+                os.unlink(temporary)
+
+    def close(self) -> None:
+        """Answer no more, and take the file away if nobody needed it. In a forked worker only the former."""
+        assert STACKS_SIGNAL is not None
+        assert LARGEST_SIGNAL is not None
+        faulthandler.unregister(STACKS_SIGNAL)
+        if self._largest is not None:
+            with suppress(ValueError):  # of another thread than the main one
+                signal.signal(LARGEST_SIGNAL, signal.SIG_IGN)
+        with suppress(OSError):
+            os.close(self._file)
+        if os.getpid() == self._pid:
+            with suppress(OSError):
+                os.unlink(self._path)
+
+
+def _remove_others(path: str) -> None:
+    """What attempts left that were killed with their supervisor, before anybody asked."""
+    folder, name = os.path.split(path)
+    start, _, _ = name.rpartition(".txt")[0].rpartition(".")
+    for other in os.listdir(folder):
+        if other.startswith(f"{start}.") and other != name:
+            with suppress(OSError):
+                os.unlink(os.path.join(folder, other))
+
+
+def install(
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    attempt: int | None = None,
+    largest: Largest | None = None,
+) -> BlackBox | None:
+    """Answer from now on. None where that cannot be: macOS, not the main thread, a folder that is gone.
+
+    Args:
+        folder: the run's; by default that of `python -m memory run`, of whose command this process is.
+        attempt: of the run.
+        largest: called where memory is nearly out, in the main thread; what it returns goes to
+            memory.blackbox.ATTEMPT.json.
+    """
+    given = folder or os.environ.get(OUTPUT_VARIABLE)
+    number = attempt or _number(os.environ.get(ATTEMPT_VARIABLE))
+    if not given or STACKS_SIGNAL is None:
+        return None
+    try:
+        return BlackBox(os.path.abspath(given), number, largest)
+    except (OSError, ValueError, RuntimeError) as error:
+        log.debug("no black box: %s", error)
+        return None
+
+
+@contextmanager
+def installed(
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    attempt: int | None = None,
+    largest: Largest | None = None,
+) -> Iterator[BlackBox | None]:
+    """`install` for the length of the block."""
+    box = install(folder, attempt=attempt, largest=largest)
+    try:
+        yield box
+    finally:
+        if box is not None:
+            box.close()
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdigit() else 1

@@ -1,0 +1,167 @@
+"""`explain`: why a run died, or how close it was, and what to change."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from memory.evidence import LOG_END_BYTES, Evidence
+from memory.explain import explain
+from memory.explain.text import as_text
+from memory.explain.values import mapping, mappings, text
+from memory.sacct import NOT_OVER, SlurmFacts, read_slurm
+from memory.supervision.outcome import LOGS
+from memory.usage import UsageError, find_run, path_of
+
+_OF_A_RUN = ("outcome.json", "status.json", "run.json", "memory.jsonl", "memory.ring")
+_EXAMPLES = """\
+examples:
+  python -m memory explain runs/lr_sweep/32d-lr0.003-seed1-1a2b3c4d
+  python -m memory explain 1a2b3c4d --json           the beginning of its identity
+  python -m memory explain --log slurm-4242.out      a foreign job: its log alone
+  python -m memory explain --job 4242 --log slurm-4242.out
+  dmesg | python -m memory explain --log -
+
+It reads what is there: status.json, outcome.json, memory.ring, memory.jsonl, the log; sacct where it is at
+hand.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "explain",
+        help="why a run died, or how close it was; what to change",
+        description="Why a run died, or how close it was: the verdict, what says so, what to type.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "given",
+        metavar="RUN",
+        nargs="?",
+        help="a run's folder, its name, a beginning of its identity; or a log",
+    )
+    parser.add_argument(
+        "--log", metavar="FILE", help="a log beside it, or alone; - reads it from standard input"
+    )
+    parser.add_argument("--job", metavar="ID", help="ask Slurm about this job: 4242, 4242_7")
+    parser.add_argument("--no-sacct", action="store_true", help="do not ask Slurm about a run's own job")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Explain; the exit status says nothing of the run's own end."""
+    evidence = _evidence(options)
+    slurm = _slurm(options, evidence)
+    found = explain(evidence, slurm=slurm)
+    if options.json:
+        print(
+            json.dumps({"run": str(evidence.folder) if options.given else None, **found.to_json()}, indent=2)
+        )
+        return 0
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    columns = min(120, shutil.get_terminal_size((100, 24)).columns)
+    print(as_text(found, columns=columns, colour=colour))
+    print(f"\nnext: {_next(evidence, slurm)}")
+    return 0
+
+
+def _evidence(options: argparse.Namespace) -> Evidence:
+    given, log = options.given, options.log
+    if given is None and log is None and options.job is None:
+        raise UsageError(
+            "explain: nothing to explain: expected RUN, --log FILE or --job ID; "
+            "for example python -m memory explain runs/default/NAME"
+        )
+    if given is not None and _is_bare_log(path_of(given)):
+        given, log = None, log or given
+    if given == "":
+        raise UsageError("explain: RUN is empty: expected a run's folder, its name, or part of its identity")
+    folder = find_run(given) if given is not None else Path(os.devnull)
+    if log is None:
+        found = Evidence(folder)
+        if given is not None and options.job is None and not any(_is_there(folder)):
+            raise UsageError(
+                f"{given}: no run in this folder: expected outcome.json, status.json, memory.jsonl or a log; "
+                "a log elsewhere: --log FILE"
+            )
+        return found
+    content, name = _read_log(log)
+    return Evidence(folder, added_log=content, added_log_name=name)
+
+
+def _is_bare_log(path: Path) -> bool:
+    return os.path.isfile(path) and not any(  # noqa: PTH113  Path.is_file raises where it may not look
+        (path.parent / name).exists() for name in _OF_A_RUN
+    )
+
+
+def _read_log(given: str) -> tuple[str, str]:
+    """The end of it, and its name."""
+    if given == "-":
+        return sys.stdin.buffer.read().decode(errors="replace")[-LOG_END_BYTES:], "standard input"
+    path = path_of(given)
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - LOG_END_BYTES))
+            return file.read().decode(errors="replace"), path.name
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no file can have that name"
+        raise UsageError(
+            f"--log {given}: cannot be read: {why}. Expected the file that the job wrote to"
+        ) from None
+
+
+def _slurm(options: argparse.Namespace, evidence: Evidence) -> SlurmFacts | None:
+    """Of the job that is named; of the run's own where sacct is at hand."""
+    if options.job is not None:
+        found = read_slurm(options.job)
+        if not found.jobs and options.given is None and options.log is None:
+            raise UsageError(f"--job {options.job}: Slurm tells nothing of it: {'; '.join(found.notes)}")
+        return found
+    job = None if options.no_sacct else _job_of(evidence)
+    return read_slurm(job) if job and shutil.which("sacct") else None
+
+
+def _job_of(evidence: Evidence) -> str | None:
+    """As its supervisor or its last attempt noted it."""
+    ring = evidence.ring
+    told = [
+        mapping(evidence.outcome.get("environment")),
+        mapping(mapping(ring.facts if ring else None).get("environment")),
+        *(mapping(attempt.get("slurm")) for attempt in mappings(evidence.run.get("attempts"))[-1:]),
+    ]
+    for environment in told:
+        array, task = (text(environment.get(f"SLURM_ARRAY_{name}")) for name in ("JOB_ID", "TASK_ID"))
+        if array.isdigit() and task.isdigit():
+            return f"{array}_{task}"
+        if (job := text(environment.get("SLURM_JOB_ID"))).isdigit():
+            return job
+    return None
+
+
+def _is_there(folder: Path) -> Iterator[bool]:
+    """Whether each of the files that tell of a run is in it."""
+    for name in (*_OF_A_RUN, *LOGS, "config.yaml"):
+        yield (folder / name).exists()
+    yield any(folder.glob("memory.*"))
+
+
+def _next(evidence: Evidence, slurm: SlurmFacts | None) -> str:
+    job = slurm.job if slurm is not None else None
+    if evidence.folder == Path(os.devnull) and job is not None and job.badness == NOT_OVER:
+        if job.row.state == "PENDING":
+            return f"squeue --start --job {job.row.job}   (when it may begin)"
+        return f"python -m memory watch --job {job.row.job}"
+    if evidence.folder == Path(os.devnull):
+        return "python -m memory run --output DIR -- COMMAND   (samples the next one from outside)"
+    return f"python -m memory report {shlex.quote(str(evidence.folder))}"

@@ -1,0 +1,83 @@
+"""`python -m memory run --output DIR -- COMMAND`: any command, its memory sampled from outside."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from memory.supervision.child import NOT_EXECUTABLE, NOT_FOUND
+from memory.supervision.options import command_line
+from memory.usage import UsageError
+
+EXAMPLES = """\
+examples:
+  python -m memory run --output mem -- python train.py --lr 3e-4
+  srun python -m memory run --output mem -- python train.py
+  python -m memory run --output mem --log -- make test        # also keeps what it prints, in mem/log.txt
+
+While it runs:  python -m memory watch mem      Afterwards:  python -m memory explain mem
+
+The command has its own stdin, stdout and stderr, gets every signal, and its exit status is the one you
+see: 127 there is no such command, 126 it cannot be executed, 2 bad options. After SIGKILL of everything the
+last samples are in DIR/memory.ring; otherwise DIR/outcome.json says how it ended.
+
+A Python program tells its stacks when memory is nearly out, and to `python -m memory stacks DIR`, after:
+  from memory import black_box; black_box.install()"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What a user may type."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run any command, sampled from outside",
+        description="Run any command. A small process beside it samples its memory, once a second and faster "
+        "where the limit is near, and notes how it ended.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="python -m memory run --output DIR [--log] [--verbose] -- COMMAND...",
+    )
+    parser.add_argument(
+        "--output", required=True, type=Path, metavar="DIR", help="folder of memory.ring and outcome.json"
+    )
+    parser.add_argument(
+        "--log",
+        action="store_true",
+        help="copy what the command prints to DIR/log.txt; it has no terminal then",
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="say how it ended also when all is well, on stderr"
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="after --")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Become the supervisor: the process that was started is the one that is waited for.
+
+    Raises:
+        UsageError: there is no command, or no such folder can be made.
+    """
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        raise UsageError(
+            "no command: expected python -m memory run --output DIR -- COMMAND, for example\n"
+            "  python -m memory run --output mem -- python train.py"
+        )
+    if not shutil.which(command[0]):
+        is_there = Path(command[0]).is_file()
+        why = "it may not be executed (chmod +x?)" if is_there else "no such command in PATH"
+        print(f"error: {command[0]}: {why}", file=sys.stderr)
+        return NOT_EXECUTABLE if is_there else NOT_FOUND
+    try:
+        options.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--output {options.output}: cannot be made: {error.strerror}") from error
+    line = command_line(
+        command, options.output, tell="always" if options.verbose else "failed", log=options.log
+    )
+    if sys.stdout is not None:  # None: `>&-`
+        sys.stdout.flush()
+    return os.execv(line[0], line)

@@ -1,0 +1,88 @@
+"""`python -m memory stacks RUN`: what a running or stalled run is doing right now."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+
+from memory.format import format_bytes
+from memory.live import Live, find_live
+from memory.stacks import Doing, ask_all
+from memory.usage import UsageError, find_run
+
+EXAMPLES = """\
+examples:
+  python -m memory stacks runs/lr_sweep/32d-lr0.003-seed1-1a2b3c4d
+  python -m memory stacks 1a2b3c4d
+  python -m memory stacks mem          # of `python -m memory run --output mem -- ...`
+
+It is typed on the host where the run is (under Slurm: srun --overlap --jobid=ID ...). The run goes on,
+neither stopped nor slowed. A process that does not answer is looked at from outside: its
+state, what it waits in."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What a user may type."""
+    parser = subparsers.add_parser(
+        "stacks",
+        help="what a running or stalled run is doing: Python stacks of all its processes",
+        description="What a running or stalled run is doing: the Python stacks of all its processes.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "run_folder", metavar="RUN", help="path, name below runs_dir, or beginning of an identity"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask, and print.
+
+    Raises:
+        UsageError: the run does not run, or not on this host.
+    """
+    folder = find_run(options.run_folder)
+    live = find_live(folder)
+    if live is None or not live.is_here:
+        raise UsageError(_elsewhere(folder, live))
+    found = ask_all(live.pid, str(folder.absolute()), live.attempt)
+    if not found:
+        raise UsageError(f"{folder}: process {live.pid} has ended in this moment")
+    if options.json:
+        told = {"run": str(folder), "host": live.host, "processes": [asdict(one) for one in found]}
+        print(json.dumps(told, indent=2, ensure_ascii=False))
+        return 0
+    for one in found:
+        print("\n".join(_lines(one)), end="\n\n")
+    print(f"Again in a while: does it move? Its memory: python -m memory watch {shlex.quote(str(folder))}")
+    return 0
+
+
+def _lines(one: Doing) -> list[str]:
+    held = "" if one.anon_bytes is None else f", anon {format_bytes(one.anon_bytes)}"
+    lines = [f"process {one.pid} {one.name}{held}: {one.command}"]
+    if one.stacks is not None:
+        return lines + [f"  {line}" for line in one.stacks.splitlines()]
+    lines.append(f"  no Python stacks: {one.why}")
+    for key, value in one.kernel.items():
+        shown = " < ".join(value) if isinstance(value, list) else value
+        lines.append(f"  {key.replace('_', ' ')}: {shown}")
+    return lines
+
+
+def _elsewhere(folder: Path, live: Live | None) -> str:
+    if live is None:
+        return f"{folder}: no process of it is known: it has not begun. Start it, then ask again"
+    if live.host != os.uname().nodename and not (folder / "outcome.json").exists():
+        return (
+            f"{folder} runs on {live.host}, process {live.pid}: expected to be asked there. Type this "
+            f"command on {live.host}, under Slurm with srun --overlap --jobid=ID"
+        )
+    again = f"python -m memory explain {shlex.quote(str(folder))}"
+    return f"{folder} does not run: process {live.pid} on {live.host} is gone. How it ended: {again}"

@@ -1,0 +1,55 @@
+"""What a process costs by itself, in one table; benchmarks/memory_constants.py measures it again.
+
+With torch 2.13 (CPU build), Python 3.11, glibc 2.36, 2 threads, on Debian 12, November 2026. Other builds
+differ by some tens of MB; of a GPU nothing was measured here, and `source` says where its numbers are from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_MB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Constant:
+    """value: bytes, or a share of 1. what: is measured. source: how, or by whom."""
+
+    value: float
+    what: str
+    source: str
+
+    @property
+    def in_bytes(self) -> int:
+        return int(self.value)
+
+
+_HERE = "benchmarks/memory_constants.py"
+
+FRAMEWORK_BASE = Constant(
+    229 * _MB, "anon of a whole run of a model of 1 MB: Python, torch, what the room imports", _HERE
+)
+HEAP_FIXED = Constant(40 * _MB, "anon beyond that and the tensors, of any model: buffers of products", _HERE)
+HEAP_SHARE = Constant(
+    0.18, "of tensors under 32 MB, which glibc takes from its heap: holes between them", _HERE
+)
+HEAP_CHURN = Constant(
+    2.9, "of what checkpointed blocks take and give back one by one: each leaves other holes", _HERE
+)
+HEAP_FIXED_AGAIN = Constant(
+    25 * _MB, "and of later micro-batches of a step, whose tensors meet the gradients of the first", _HERE
+)
+HEAP_SHARE_AGAIN = Constant(0.15, "the same, of tensors under 32 MB", _HERE)
+HEAP_PIECE = Constant(32 * _MB, "a larger one is mapped by itself, and given back whole", "mallopt(3)")
+COMPILER_BASE = Constant(75 * _MB, "anon that torch.compile adds to the run's own process", _HERE)
+COMPILER_WORKERS = Constant(150 * _MB, "anon of its other processes while it compiles", _HERE)
+ENTRY = Constant(70 * _MB, "anon of experiments.py and the supervisor, which wait for the run", _HERE)
+FORKED_WORKER = Constant(14 * _MB, "anon of a forked loader worker that is its own", "one by one on 2 cores")
+PAGE_TABLES = Constant(1 / 512, "of a mapped byte, in each process that reads it: 8 bytes a page", "proc(5)")
+CUDA_CONTEXT = Constant(
+    500 * _MB, "GPU memory of a CUDA context with torch's kernels", "torch's forum; not measured"
+)
+CUDA_HOST = Constant(1200 * _MB, "anon on the host that CUDA adds", "torch's forum; not measured")
+CUDA_CACHE_SHARE = Constant(
+    0.10, "of tensors: what torch's caching allocator reserves beyond", "not measured"
+)

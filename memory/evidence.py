@@ -1,0 +1,183 @@
+"""Everything that a run left behind of its memory and its end, as plain values, whatever state it is in.
+
+A run folder of ours, what `python -m memory run` wrote around a foreign command, or a bare log. Nothing
+here raises because of what a file holds; what had to be passed over stands in `damage`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from memory.kept_records import KeptRecords
+from memory.ring import Ring, read_ring
+from memory.supervision.outcome import LOGS
+
+LOG_END_BYTES = 256 << 10
+
+
+@dataclass
+class Evidence:
+    """folder: of the run. Missing files read as empty. added_log: a log that lies elsewhere, and its name."""
+
+    folder: Path
+    damage: list[str] = field(default_factory=list)
+    added_log: str = ""
+    added_log_name: str = ""
+    _kept: KeptRecords | None = field(default=None, init=False, repr=False)
+
+    @cached_property
+    def status(self) -> dict[str, Any]:
+        """status.json, which the run alone writes."""
+        return self._object("status.json")
+
+    @cached_property
+    def outcome(self) -> dict[str, Any]:
+        """outcome.json, which the supervisor writes when the run is gone."""
+        return self._object("outcome.json")
+
+    @cached_property
+    def run(self) -> dict[str, Any]:
+        """run.json."""
+        return self._object("run.json")
+
+    @cached_property
+    def ring(self) -> Ring | None:
+        """memory.ring, of the last attempt."""
+        return read_ring(self.folder / "memory.ring")
+
+    @cached_property
+    def records(self) -> dict[int, list[dict[str, Any]]]:
+        """Stage records of the last attempt by rank: of memory.jsonl and memory.rankN.jsonl.
+
+        The last is the one that wrote last: numbers may begin again. Of very many records some are left out
+        (`KeptRecords`).
+        """
+        if self._kept is None:
+            for _ in self.all_records():
+                continue
+        found = {} if self._kept is None else self._kept.by_rank
+        ends = [records[-1] for records in found.values()]
+        newest = _attempt(max(ends, key=lambda record: (_time_s(record), _attempt(record)), default={}))
+        last = {rank: _of_last_process(records, newest) for rank, records in found.items()}
+        return {rank: records for rank, records in sorted(last.items()) if records}
+
+    def all_records(self) -> Iterator[dict[str, Any]]:
+        """Stage records of all attempts and ranks, file by file, each read as it is asked for. After the last
+        of them `records` need not be read again.
+        """
+        kept = KeptRecords()
+        for path in sorted(self.folder.glob("memory*.jsonl")):
+            for record in self._lines(path):
+                if isinstance(record.get("rank"), int) and isinstance(record.get("stage"), str):
+                    kept.add(record)
+                    yield record
+        self._kept = kept
+
+    def logs(self, begins: Mapping[str, int] | None = None) -> dict[str, str]:
+        """The end of each file that the run wrote, by name.
+
+        begins: where in each its newest attempt begins, in bytes; a file that is shorter was begun anew.
+        """
+        return {name: _end_of(self.folder / name, (begins or {}).get(name, 0)) for name in LOGS}
+
+    @property
+    def added(self) -> str:
+        """The end of the log that was added."""
+        return self.added_log[-LOG_END_BYTES:]
+
+    @property
+    def log_name(self) -> str:
+        """Names of the files that `log` is of."""
+        names = [name for name in LOGS if (self.folder / name).is_file()]
+        return ", ".join(filter(None, [*names, self.added_log_name])) or "log"
+
+    @cached_property
+    def black_boxes(self) -> list[Path]:
+        """What was asked of the run when U came near the limit: stacks, largest tensors; oldest first."""
+        return sorted(self.folder.glob("memory.blackbox*"))
+
+    def _object(self, name: str) -> dict[str, Any]:
+        try:
+            found = json.loads((self.folder / name).read_text(encoding="utf-8", errors="replace"))
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except OSError as error:
+            self._tell(f"{name} cannot be read: {error.strerror}")
+            return {}
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            self.damage.append(f"{name} is no JSON object")
+            return {}
+        return found
+
+    def _lines(self, path: Path) -> Iterator[dict[str, Any]]:
+        passed_over = 0
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    try:
+                        record = json.loads(line)
+                    except (ValueError, RecursionError):
+                        record = None
+                    if isinstance(record, dict):
+                        yield record
+                    elif line.strip("\0 \n"):
+                        passed_over += 1
+        except OSError as error:
+            self._tell(f"{path.name} cannot be read: {error.strerror}")
+        if passed_over:
+            self._tell(f"{path.name}: {passed_over} line{'s' * (passed_over != 1)} passed over")
+
+    def _tell(self, damage: str) -> None:
+        if damage not in self.damage:
+            self.damage.append(damage)
+
+
+def _attempt(record: dict[str, Any]) -> int:
+    attempt = record.get("attempt")
+    return attempt if isinstance(attempt, int) else 0
+
+
+def _time_s(record: dict[str, Any]) -> float:
+    time_s = record.get("time_s")
+    return time_s if isinstance(time_s, int | float) and time_s == time_s else 0.0
+
+
+def _of_last_process(records: list[dict[str, Any]], attempt: int) -> list[dict[str, Any]]:
+    """Of that attempt; where several processes one after the other gave it the same number, of the last.
+
+    Each counts `elapsed_s` from 0. Forked and spawned children write into the same file: a process is over
+    only where none of those before it is heard of again.
+    """
+    found = [record for record in records if _attempt(record) == attempt]
+    pids = [_pid(record) for record in found]
+    last_heard = {pid: at for at, pid in enumerate(pids) if pid is not None}
+    begin, heard = 0, -1
+    for at, (record, pid) in enumerate(zip(found, pids, strict=True)):
+        if pid is not None and record.get("elapsed_s") == 0 and -1 < heard < at:
+            begin = at
+        heard = max(heard, at if pid is None else last_heard[pid])
+    return found[begin:]
+
+
+def _pid(record: dict[str, Any]) -> int | None:
+    snapshot = record.get("snapshot")
+    main = snapshot.get("main") if isinstance(snapshot, dict) else None
+    pid = main.get("pid") if isinstance(main, dict) else None
+    return pid if isinstance(pid, int) else None
+
+
+def _end_of(path: Path, begin: int = 0) -> str:
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(begin if begin <= size else 0, size - LOG_END_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,173 @@
+"""What to type, in the order of what it costs the user: nothing but time first, more memory last.
+
+Smaller micro-batches compute the same step; recomputing costs a third more time; chunked loss next to none;
+workers are slower than none on few cores. Only --mem makes the job wait longer in the queue.
+"""
+
+from __future__ import annotations
+
+from memory.explain.facts import Facts
+from memory.explain.finding import Advice
+from memory.explain.values import number
+from memory.format import format_bytes
+
+_SMALLEST_CHUNK = 256
+"""Tokens; below it the loss is slow, and its logits are little."""
+_TRAINING_STAGES = ("first_batch", "first_step", "train", "evaluate", "")
+MARGIN = 1.25
+
+
+def cheapest_first(facts: Facts, *, need_bytes: int | None = None, gpu: bool = False) -> tuple[Advice, ...]:
+    """What makes a step smaller, then fewer workers, then more memory."""
+    found = list(smaller_steps(facts))
+    if not gpu:
+        found += [*no_workers(facts), *more_memory(facts, need_bytes)]
+    return tuple(found)
+
+
+def smaller_steps(facts: Facts) -> tuple[Advice, ...]:
+    """Of training; nothing where it ended in a stage that has no steps, or in no training that we know of."""
+    if not facts.is_ours:
+        if not _looks_like_training(facts):
+            return ()
+        return (
+            Advice("half the batch, and twice the gradient accumulation: the same step"),
+            Advice("recompute activations: a third more time", "torch.utils.checkpoint"),
+        )
+    if facts.stage_name not in _TRAINING_STAGES:
+        return ()
+    found = []
+    now = number(facts.setting("training.micro_batch"))
+    if now is None or now > 1:
+        smaller = _next_smaller(now or 2)
+        was = f"{now} windows now" if now else "it is not known here"
+        found.append(
+            Advice(
+                f"smaller micro-batches, the same effective batch ({was})", f"training.micro_batch={smaller}"
+            )
+        )
+    if facts.setting("training.activation_checkpointing") is not True:
+        found.append(
+            Advice(
+                "recompute activations: about a third more time a step",
+                "training.activation_checkpointing=true",
+            )
+        )
+    chunk = number(facts.setting("training.loss_chunk"))
+    if chunk is None or chunk > _SMALLEST_CHUNK:
+        found.append(
+            Advice(
+                "fewer logits at once" + (f" ({chunk:,} tokens now)" if chunk else ""),
+                f"training.loss_chunk={max(_SMALLEST_CHUNK, chunk // 2) if chunk else 1024}",
+            )
+        )
+    return tuple(found)
+
+
+def _next_smaller(micro_batch: int) -> int:
+    """At most half of it, and whatever step it divides is a whole number of these too."""
+    return next(size for size in range(max(1, micro_batch // 2), 0, -1) if micro_batch % size == 0)
+
+
+def no_workers(facts: Facts) -> tuple[Advice, ...]:
+    """Where it has any."""
+    if facts.is_ours:
+        workers = number(facts.setting("dataset.num_workers"))
+        if workers:
+            return (
+                Advice(
+                    f"read without the {workers} workers: on few cores it is faster", "dataset.num_workers=0"
+                ),
+            )
+        return ()
+    if _has_workers(facts):
+        return (Advice("fewer worker processes, or none", "DataLoader(num_workers=0)"),)
+    return ()
+
+
+def more_memory(facts: Facts, need_bytes: int | None = None) -> tuple[Advice, ...]:
+    """A number: what it needs, or the most that was seen or allowed, with a margin of a quarter."""
+    if facts.limit_bytes is None and need_bytes is None:
+        return ()
+    if not facts.in_slurm and facts.limit_at in ("", "host"):
+        return ()  # there is no more, or nothing is known of who allows it
+    need = need_bytes or max(facts.peak_bytes or 0, facts.limit_bytes or 0)
+    wanted = round_up(MARGIN * need)
+    seen = (
+        ""
+        if need_bytes
+        else ": what it wants beyond the limit is not known, so look again after the next run"
+    )
+    if facts.host_bytes and wanted > facts.host_bytes:
+        seen += f"; that machine has {format_bytes(facts.host_bytes)}, so it takes a larger one"
+    if not facts.in_slurm:
+        return (Advice(f"a higher limit for the cgroup {facts.limit_at}, {format_bytes(wanted)}{seen}"),)
+    return (
+        Advice(f"more memory for the job, {format_bytes(wanted)}{seen}", f"--mem={slurm_amount(wanted)}"),
+    )
+
+
+def raise_mem(asked_bytes: int | None) -> tuple[Advice, ...]:
+    """Half as much again as was asked for; where that is not known, in words alone."""
+    says = "more memory for the job; sample the next run, to see how much"
+    if not asked_bytes:
+        return (Advice(f"{says} (--mem)"),)
+    return (Advice(says, f"--mem={-(-asked_bytes * 3 // 2 >> 20)}M"),)
+
+
+def round_up(amount: float) -> int:
+    """To a whole GB, below 4 GB to a quarter, below 1 GB to a sixteenth of one."""
+    grain = 1 << 30 if amount > 4 << 30 else 1 << 28 if amount > 1 << 30 else 1 << 26
+    return -(-int(amount) // grain) * grain
+
+
+def slurm_amount(amount: int) -> str:
+    """As --mem takes it."""
+    return f"{amount >> 30}G" if amount % (1 << 30) == 0 else f"{amount >> 20}M"
+
+
+def streamed(facts: Facts) -> tuple[Advice, ...]:
+    """Instead of a whole file in memory."""
+    if facts.is_ours:
+        return (
+            Advice("map the token file, so that nothing of it stays in anon memory", "dataset.reader=mmap"),
+            Advice("or bound what the loader keeps", "dataset.max_resident=256MB"),
+        )
+    return (Advice("map the file and copy one batch at a time", 'np.load(path, mmap_mode="r")'),)
+
+
+def read_by_pread(facts: Facts) -> tuple[Advice, ...]:
+    """Where mapped pages are held against the job, or are read in vain."""
+    if facts.is_ours:
+        return (
+            Advice("read only the bytes of each window", "dataset.reader=pread"),
+            Advice("or give pages back as the reading goes on", "dataset.max_resident=256MB"),
+        )
+    return (
+        Advice("tell the kernel that reads are random", "mmap.madvise(mmap.MADV_RANDOM)"),
+        Advice("or read with pread(2) instead of a map", "os.pread"),
+    )
+
+
+def go_on(facts: Facts) -> tuple[Advice, ...]:
+    """A run of ours is not lost."""
+    if not facts.is_ours:
+        return ()
+    return (Advice("type the same command again: it goes on from its newest checkpoint"),)
+
+
+def run_with_us() -> Advice:
+    """How to have evidence next time."""
+    return Advice(
+        "have it sampled next time: what it wrote, how it ended and its last minute survive "
+        "whatever kills it",
+        "python -m memory run --output DIR -- COMMAND",
+    )
+
+
+def _has_workers(facts: Facts) -> bool:
+    return any((sample.processes or 0) > 1 or len(sample.tree) > 1 for sample in facts.samples)
+
+
+def _looks_like_training(facts: Facts) -> bool:
+    return facts.stage_name in ("train", "first_step") or "torch" in facts.log or "CUDA" in facts.log

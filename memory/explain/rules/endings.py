@@ -1,0 +1,267 @@
+"""Ends that memory did not bring about: signals, time limits, errors, and runs that ended well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memory.explain.advice import go_on, run_with_us
+from memory.explain.facts import Facts
+from memory.explain.finding import Advice, Finding, Victim
+from memory.explain.rules.shared_memory import FULL, fullest
+from memory.explain.telling import all_of, counters_line, ended_line, of_limit, peak_line, stage_line
+from memory.explain.testimony import by_the_run
+from memory.explain.values import mapping, mappings, number, text
+from memory.explain.wordings import DISK_FULL, OOM_DAEMON, TRACEBACK, WORKER_KILLED, last_line_with
+
+_ASKING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
+_TOLD_ELSEWHERE = (*_ASKING, "SIGKILL", "SIGBUS", "SIGALRM", "SIGVTALRM", "SIGXCPU")
+_MEANINGS = {
+    "SIGPIPE": ": it wrote to a pipe that nobody read any more",
+    "SIGXFSZ": ": a file grew beyond its limit (ulimit -f)",
+}
+TIMED_OUT = 124
+"""Exit code of timeout(1), and of nothing else by habit."""
+
+
+def asked_to_stop(facts: Facts) -> Iterator[Finding]:
+    """SIGTERM, Ctrl-C and their like, whatever the run made of it."""
+    passed_on = [text(entry.get("signal")) for entry in mappings(facts.outcome.get("signals_passed_on"))]
+    asked = facts.signal in _ASKING or facts.state == "cancelled"
+    by = (
+        facts.signal
+        if facts.signal in _ASKING
+        else next((name for name in reversed(passed_on) if name), None)
+    )
+    killed_after = facts.signal == "SIGKILL" and any(name in _ASKING for name in passed_on)
+    stopped_itself = (
+        bool(passed_on) and facts.exit_code not in (None, 0) and facts.signal is None and not facts.kills
+    )
+    if not (asked or killed_after or (stopped_itself and facts.state != "failed")) or facts.exit_code == 124:
+        return
+    passed = mappings(facts.outcome.get("signals_passed_on"))
+    sent = passed[-1] if passed else {}
+    from_pid = number(sent.get("from_pid"))
+    sender = text(sent.get("from_name"))
+    told = f"{text(sent.get('signal'))} came to the supervisor" if sent else None
+    if told and from_pid:
+        told += f" from pid {from_pid}{f' ({sender})' if sender else ''}"
+    out_of_time = sender == "timeout"
+    is_known = facts.signal_is_certain or facts.state == "cancelled" or bool(passed)
+    yield Finding(
+        rule="asked_to_stop",
+        says=("timeout(1) stopped it" if out_of_time else f"It was asked to stop{f' by {by}' if by else ''}")
+        + (", and killed when it did not" if killed_after else ""),
+        confidence="certain" if (asked or killed_after) and is_known else "likely",
+        verdict="timeout" if out_of_time else "terminated",
+        cause="none",
+        victim=Victim(True, number(facts.outcome.get("pid"))) if facts.outcome else None,
+        evidence=all_of(
+            ended_line(facts), f"{told} (outcome.json)" if told else None,
+            f"the run says: {facts.reason} (status.json)" if facts.reason else None,
+            counters_line(facts), stage_line(facts), peak_line(facts),
+        ),
+        advice=go_on(facts),
+    )  # fmt: skip
+
+
+def killed_from_outside(facts: Facts) -> Iterator[Finding]:
+    """SIGKILL that the kernel did not count as one for memory, or that came long after what it counted."""
+    if facts.signal != "SIGKILL" or (facts.kills and not facts.outlived_kills):
+        return
+    if facts.kernel_named_victim:
+        return
+    daemon = last_line_with(OOM_DAEMON, facts.log)
+    of_child = not facts.signal_is_certain
+    who = "A process of it" if of_child else "It"
+    victim = Victim(not of_child, number(facts.outcome.get("pid")) if not of_child else None)
+    if facts.kills is None and facts.limit_at in ("", "host") and not daemon:
+        yield _killed_by_nobody_knows(facts, who, victim)
+        return
+    known = facts.kills is not None
+    share = facts.peak_share
+    far = share is not None and share < 0.9
+    surely = "certain" if known and far and not of_child else "likely" if known or far else "possible"
+    says = f"{who} was killed by SIGKILL, " + (
+        "and not by the kernel for memory" if known else "and no counter says for what"
+    )
+    lived_on = None
+    if facts.outlived_kills:
+        surely = "likely"
+        other = mapping(facts.outcome.get("victim"))
+        name = text(other.get("name")) if other.get("is_main") is False else ""
+        lived_on = (
+            f"what the kernel killed was {f'{name}, ' if name else ''}another process: this one was seen "
+            f"alive for {facts.lived_on_s:.1f} s after it (memory.ring)"
+        )
+        says = f"{who} was killed by SIGKILL, {facts.lived_on_s:.0f} s or more after the kernel had killed "
+        says += f"another process{f' ({name})' if name else ''} of the cgroup for memory"
+    yield Finding(
+        rule="killed_from_outside",
+        says=says,
+        confidence=surely,
+        verdict="killed_from_outside",
+        cause="oom_daemon" if daemon else "none",
+        victim=victim,
+        evidence=all_of(
+            ended_line(facts), counters_line(facts), lived_on,
+            f"{daemon} ({facts.log_name})" if daemon else None, peak_line(facts), stage_line(facts),
+        ),
+        advice=(_ask_who(facts), *go_on(facts)),
+    )  # fmt: skip
+
+
+def _killed_by_nobody_knows(facts: Facts, who: str, victim: Victim) -> Finding:
+    """Neither a counter nor a limit of a cgroup could be read: both may be."""
+    return Finding(
+        rule="killed_by_nobody_knows",
+        says=f"{who} was killed by SIGKILL, and who sent it is not known: the kernel, for memory at a limit "
+        "that could not be seen from there, or somebody from outside",
+        confidence="possible",
+        verdict="unknown",
+        victim=victim,
+        evidence=all_of(ended_line(facts), peak_line(facts), stage_line(facts)),
+        advice=(
+            Advice("the kernel's log tells, where it may be read", "dmesg -T | grep -i 'killed process'"),
+            _ask_who(facts),
+            *go_on(facts),
+        ),
+    )
+
+
+def _ask_who(facts: Facts) -> Advice:
+    job = facts.job_id
+    return Advice(
+        "ask who sends it: `scancel`, an administrator, a service such as systemd-oomd",
+        f"sacct -j {job} --format=JobID,State%40,ExitCode" if job else None,
+    )
+
+
+def worker_died(facts: Facts) -> Iterator[Finding]:
+    """A worker was killed, and the main process failed for it."""
+    said = by_the_run(facts, WORKER_KILLED)
+    if said is None:
+        return
+    match = said.match
+    by = (match["signal"] or match["ours_signal"] or "").removeprefix("SIG").strip().lower()
+    pid = next((group for group in (match["pid"], match["ours"], match["pids"]) if group), "")
+    pids = [int(part) for part in pid.split(",") if part.strip().isdigit() and len(part) < 12]
+    victim = Victim(False, pids[0] if pids else None, "")
+    advice = (
+        (Advice("read without workers, so that the error is told", "dataset.num_workers=0"),)
+        if facts.is_ours
+        else (Advice("read without workers, so that the error is told", "DataLoader(num_workers=0)"),)
+    )
+    killed = by.startswith("kill")
+    if killed and facts.kills:
+        verdict, says = (
+            "oom_cgroup",
+            "A worker process was killed for memory, and the main process failed for it",
+        )
+    elif killed:
+        verdict, says = "killed_from_outside", "A worker process was killed by SIGKILL"
+    elif by.startswith("bus"):
+        verdict, says = None, "A worker process was ended by SIGBUS"
+    else:
+        verdict, says = ("oom_cgroup" if facts.kills else "failed"), "A worker process died"
+    yield Finding(
+        rule="worker_died",
+        says=says,
+        confidence=said.at_most("certain" if facts.kills and killed else "likely"),
+        verdict=verdict,
+        victim=victim,
+        evidence=all_of(f"{said.line} ({facts.log_name})", counters_line(facts), ended_line(facts)),
+        advice=advice,
+    )
+
+
+def disk_is_full(facts: Facts) -> Iterator[Finding]:
+    """ENOSPC, not of shared memory."""
+    said = by_the_run(facts, DISK_FULL)
+    if said is None or "/dev/shm" in said.line or "/torch_" in said.line:
+        return
+    if (fullest(facts)[2] or 0.0) >= FULL:  # that is what was full
+        return
+    yield Finding(
+        rule="disk_is_full",
+        says="A disk or a quota is full",
+        confidence=said.at_most("certain" if facts.exit_code or facts.state == "failed" else "likely"),
+        verdict="failed",
+        cause="disk_full",
+        evidence=all_of(f"{said.line} ({facts.log_name})", ended_line(facts)),
+        advice=(Advice("make room, then type the same command again", "df -h; quota -s"),),
+    )
+
+
+def failed(facts: Facts) -> Iterator[Finding]:
+    """It ended by an error of its own."""
+    code = facts.exit_code
+    crash = facts.signal in _CRASHES
+    # the others have rules of their own
+    other = None if facts.signal in (*_TOLD_ELSEWHERE, *_CRASHES) else facts.signal
+    log_says = TRACEBACK in facts.log and not facts.outcome and not facts.state and not facts.slurm
+    is_signal = facts.signal is not None and not crash
+    says = "It ended by an error of its own, not for memory"
+    if crash:
+        says = f"It crashed by {facts.signal}"
+    elif other:
+        says = f"It was ended by {other}{_MEANINGS.get(other, '')}"
+    if (
+        facts.state == "failed"
+        or crash
+        or other
+        or (code is not None and code != 0 and not is_signal)
+        or log_says
+    ):
+        last = last_error(facts.log)
+        yield Finding(
+            rule="failed",
+            says=says,
+            confidence="certain" if other and facts.signal_is_certain
+            else "possible" if code == TIMED_OUT else "likely",
+            verdict="failed",
+            cause="none",
+            victim=Victim(True, number(facts.outcome.get("pid"))) if facts.outcome else None,
+            evidence=all_of(
+                ended_line(facts), f"its last error: {last} ({facts.log_name})" if last else None,
+                counters_line(facts), peak_line(facts), stage_line(facts),
+            ),
+            advice=(Advice("read its own words", "less "
+            f"{facts.evidence.folder}/log.txt"),) if facts.is_ours else (),
+        )  # fmt: skip
+
+
+def ended_well(facts: Facts) -> Iterator[Finding]:
+    """Exit code 0, or the state `done`; or it runs."""
+    if facts.is_running:
+        last = facts.u_series[-1][1] if facts.u_series else None
+        now = f": U is {of_limit(facts, last)}" if last is not None else ""
+        yield Finding(
+            rule="ended_well",
+            says=f"It is running{now}",
+            confidence="likely",
+            verdict="healthy",
+            cause="none",
+            evidence=all_of(stage_line(facts), peak_line(facts), counters_line(facts)),
+        )
+    elif facts.has_ended_well:
+        sent = [text(entry.get("signal")) for entry in mappings(facts.outcome.get("signals_passed_on"))]
+        asked = next((name for name in reversed(sent) if name in _ASKING), None)
+        yield Finding(
+            rule="ended_well",
+            says="It ended well" + (f", after {asked} had asked it to stop" if asked else ""),
+            confidence="certain",
+            verdict="healthy",
+            cause="none",
+            evidence=all_of(ended_line(facts), peak_line(facts), counters_line(facts)),
+            advice=() if facts.samples or facts.records else (run_with_us(),),
+        )
+
+
+def last_error(log: str) -> str | None:
+    """The exception that ended the last traceback."""
+    at = log.rfind(TRACEBACK)
+    if at < 0:
+        return None
+    lines = [line for line in log[at:].splitlines()[1:] if line and not line[0].isspace()]
+    return lines[0][:300] if lines else None

@@ -1,0 +1,109 @@
+"""Memory that grew: a leak, page tables, and growth of which no more is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memory.explain.advice import cheapest_first, more_memory, smaller_steps
+from memory.explain.facts import Facts
+from memory.explain.finding import Advice, Finding
+from memory.explain.leaking import leak_by_step, leak_by_time
+from memory.explain.telling import all_of, of_limit, rise, rise_line, stack_line, stage_line
+from memory.explain.trend import last_rise
+from memory.format import format_bytes
+
+
+def leak(facts: Facts) -> Iterator[Finding]:
+    """Anon memory rises by a like amount each step, or each second, and never comes back."""
+    found = leak_by_step(facts) or leak_by_time(facts)
+    if found is None:
+        return
+    eta = f"; at that rate the limit is reached in {found.eta}" if found.eta and not facts.signal else ""
+    yield Finding(
+        rule="leak",
+        says=f"Memory grew steadily, by {found.rate}{eta}",
+        confidence=found.confidence,
+        cause="leak",
+        evidence=all_of(found.line, stage_line(facts)),
+        advice=(
+            Advice("find who holds it: run a few hundred steps with", "memory.attribute=true")
+            if facts.is_ours
+            else Advice("find who holds it: take a snapshot early and late", "tracemalloc.take_snapshot()"),
+            Advice("lists of losses that keep their graph are the usual cause: append loss.item(), not loss"),
+            *(more_memory(facts) if facts.signal else ()),
+        ),
+    )
+
+
+def page_tables(facts: Facts) -> Iterator[Finding]:
+    """2 MB for each GiB that a process has mapped and touched, in every process."""
+    points = facts.series("page_tables_bytes")
+    tables = max((value for _, value in points), default=0)
+    kernel = max((value for _, value in facts.series("kernel_bytes")), default=0)
+    peak = facts.peak_bytes or 0
+    surely = tables > max(32 << 20, 0.25 * peak)
+    mapped = max((value for _, value in facts.series("tree_file_bytes")), default=0)
+    perhaps = not points and kernel > max(64 << 20, 0.4 * peak)
+    if not (surely or perhaps) or not peak:
+        return
+    amount = tables if surely else kernel
+    yield Finding(
+        rule="page_tables",
+        says=f"Page tables took {format_bytes(amount)}: every process has its own for what it maps"
+        if surely
+        else f"The kernel's own memory for this job took {format_bytes(amount)}: page tables, most likely",
+        confidence="likely" if surely or kernel > 0.6 * peak else "possible",
+        cause="page_tables",
+        evidence=all_of(
+            f"{'page tables' if surely else 'kernel memory'} {format_bytes(amount)} of U "
+            f"{format_bytes(peak)} (memory.ring)",
+            f"mapped files, summed over the processes, {format_bytes(mapped)} (memory.ring)"
+            if mapped
+            else None,
+        ),
+        advice=(
+            Advice("fewer processes that map the file", "dataset.num_workers=0"),
+            Advice("or read without a map", "dataset.reader=pread"),
+        )
+        if facts.is_ours
+        else (Advice("fewer processes that map the file, or read(2) in place of maps", "os.pread"),),
+    )
+
+
+def growth(facts: Facts) -> Iterator[Finding]:
+    """It grew to the limit, and more is not known."""
+    found = rise(facts)
+    limit = facts.limit_bytes or 0
+    if found is None or not facts.near_limit or found.bytes < 0.2 * limit:
+        if facts.kills:
+            yield _unseen(facts)
+        return
+    parts = {
+        name: (rose.bytes if (rose := last_rise(facts.series(f"{name}_bytes"))) else 0)
+        for name in ("anon", "shmem", "kernel")
+    }
+    most = max(parts, key=lambda name: parts[name]) if any(parts.values()) else None
+    of = f", mostly {'shared memory' if most == 'shmem' else f'{most} memory'}" if most else ""
+    at_once = " at once" if found.is_jump else ""
+    yield Finding(
+        rule="growth",
+        says=f"Memory grew to {of_limit(facts, found.to_bytes)}{at_once}{of}",
+        confidence="likely" if most in ("anon", None) else "possible",
+        cause="growth",
+        evidence=all_of(rise_line(facts), stage_line(facts), stack_line(facts)),
+        advice=cheapest_first(facts) if facts.signal or facts.kills else smaller_steps(facts),
+    )
+
+
+def _unseen(facts: Facts) -> Finding:
+    """A kill without a rise that was sampled."""
+    return Finding(
+        rule="growth",
+        says="What filled it rose between two samples, in far less than a second"
+        if facts.samples
+        else "What filled it is not known: there are no samples",
+        confidence="likely" if facts.samples else "possible",
+        cause="growth",
+        evidence=all_of(rise_line(facts), stage_line(facts), stack_line(facts)),
+        advice=cheapest_first(facts),
+    )

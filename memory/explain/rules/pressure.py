@@ -1,0 +1,133 @@
+"""Page cache at the limit: alarming to look at, no danger, and sometimes slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memory.explain.advice import read_by_pread
+from memory.explain.facts import Facts
+from memory.explain.finding import Advice, Finding
+from memory.explain.telling import all_of, counters_line, of_limit
+from memory.format import format_bytes
+
+_PAGE_BYTES = 4096
+_LONG_S = 5.0
+_REFAULTS_BYTES_PER_S = 4 << 20
+_FAULTS_PER_S = 200.0
+_STALLED = 0.1
+
+
+def cache_at_the_limit(facts: Facts) -> Iterator[Finding]:
+    """Usage stands at the limit, U does not: what fills it is page cache, which the kernel gives back."""
+    usage = max(facts.series("usage_bytes"), key=lambda point: point[1], default=None)
+    if usage is None or not facts.limit_bytes or facts.peak_share is None or facts.limit_at == "host":
+        return
+    if usage[1] < 0.9 * facts.limit_bytes or facts.peak_share > 0.8:
+        return
+    cache = max((value for _, value in facts.series("cache_bytes")), default=None)
+    yield Finding(
+        rule="cache_at_the_limit",
+        says="Usage at the limit is page cache here, which the kernel gives back: it kills nothing, and more "
+        "--mem would not help",
+        confidence="certain",
+        cause="cache",
+        evidence=all_of(
+            f"usage was {of_limit(facts, usage[1])}, U never more than "
+            f"{of_limit(facts, facts.peak_bytes or 0)} "
+            "(memory.ring)",
+            f"page cache was up to {format_bytes(cache)} (memory.ring)" if cache else None,
+            counters_line(facts),
+        ),
+        advice=(Advice("leave --mem as it is"),),
+    )
+
+
+def rss_above_the_limit(facts: Facts) -> Iterator[Finding]:
+    """What top and Slurm's poll show: mapped files, a page in five processes counted five times."""
+    rss = max((value for _, value in facts.series("tree_rss_bytes")), default=0)
+    if not facts.limit_bytes or rss <= facts.limit_bytes or (facts.peak_share or 1.0) > 0.9:
+        return
+    files = max((value for _, value in facts.series("tree_file_bytes")), default=0)
+    yield Finding(
+        rule="rss_above_the_limit",
+        says="RSS above the limit is mapped files here, which the kernel takes back: no danger, "
+        "unless Slurm polls RSS",
+        confidence="certain",
+        cause="cache",
+        evidence=(
+            f"RSS of all processes was up to {of_limit(facts, rss)}, of which {format_bytes(files)} "
+            "mapped files; U "
+            f"never more than {of_limit(facts, facts.peak_bytes or 0)} (memory.ring)",
+        ),
+    )
+
+
+def thrash(facts: Facts) -> Iterator[Finding]:
+    """Pages are dropped and read again, over and over: the run is slow, and nothing kills it."""
+    found = [sample for sample in facts.samples if sample.usage_bytes is not None and facts.limit_bytes]
+    at_limit = [sample for sample in found if (sample.usage_bytes or 0) >= 0.9 * (facts.limit_bytes or 1)]
+    if len(at_limit) < 3 or facts.limit_at == "host":
+        return
+    first, last = at_limit[0], at_limit[-1]
+    seconds = last.time_s - first.time_s
+    if seconds < _LONG_S:
+        return
+    refaulted = _per_s(first.refaults, last.refaults, seconds)
+    faults = _per_s(first.major_faults, last.major_faults, seconds)
+    stalled = _per_s(first.stalled_us, last.stalled_us, seconds)
+    signs = []
+    if refaulted is not None and refaulted * _PAGE_BYTES > _REFAULTS_BYTES_PER_S:
+        signs.append(
+            f"{format_bytes(refaulted * _PAGE_BYTES)}/s of pages were read again that had been dropped"
+        )
+    if stalled is not None and stalled / 1e6 > _STALLED:
+        signs.append(f"all of its tasks waited for memory {100 * stalled / 1e6:.0f}% of the time (PSI full)")
+    if faults is not None and faults > _FAULTS_PER_S:
+        signs.append(f"{faults:,.0f} page faults a second had to wait for the disk")
+    # reading a large file once also faults from disk; on v1 that and the hits of the limit are all there is
+    only_faults = len(signs) == 1 and "page faults" in signs[0]
+    if not signs or (only_faults and (refaulted is not None or (facts.limit_hits or 0) < 10_000)):
+        return
+    yield Finding(
+        rule="thrash",
+        says="It thrashed: the cgroup has no room for the pages it reads, and drops and reads them again",
+        confidence="certain" if len(signs) > 1 else "likely",
+        cause="thrash",
+        evidence=tuple(f"over {seconds:.0f} s at the limit {sign} (memory.ring)" for sign in signs),
+        advice=read_by_pread(facts),
+    )
+
+
+def throttled(facts: Facts) -> Iterator[Finding]:
+    """memory.high: below the limit the kernel already slows every allocation."""
+    rose = facts.counted("high", "high_events")
+    if not rose or rose < 100:
+        return
+    yield Finding(
+        rule="throttled",
+        says="The kernel held its allocations up: usage was above memory.high",
+        confidence="likely",
+        cause="throttled",
+        evidence=(f"memory.events high rose by {rose:,} (outcome.json, memory.ring)",),
+        advice=(Advice("raise or clear memory.high of the cgroup; or hold less", "echo max > memory.high"),),
+    )
+
+
+def swapped(facts: Facts) -> Iterator[Finding]:
+    """Part of it was written to swap: slow, and --mem is not what it needs in all."""
+    points = facts.series("swap_bytes")
+    rose = (max(value for _, value in points) - points[0][1]) if points else 0
+    if rose < 256 << 20 or (facts.peak_bytes and rose < 0.1 * facts.peak_bytes):
+        return
+    yield Finding(
+        rule="swapped",
+        says=f"{format_bytes(rose)} of it went to swap: it needs more memory than it may have",
+        confidence="likely",
+        cause="thrash",
+        evidence=(f"swap rose by {format_bytes(rose)} while it ran (memory.ring)",),
+        advice=(),
+    )
+
+
+def _per_s(first: int | None, last: int | None, seconds: float) -> float | None:
+    return None if first is None or last is None or last < first else (last - first) / seconds

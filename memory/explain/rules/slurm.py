@@ -1,0 +1,294 @@
+"""What Slurm says: in its log lines, in its rows of the job and of each step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from memory.explain.advice import cheapest_first, more_memory, raise_mem, read_by_pread
+from memory.explain.facts import Facts
+from memory.explain.finding import CONFIDENCES, Advice, Finding
+from memory.explain.rules.sigkill import was_killed
+from memory.explain.rules.time_limits import longer
+from memory.explain.telling import all_of, before_the_end, counters_line, ended_line, of_limit
+from memory.explain.testimony import by_slurm
+from memory.explain.values import text
+from memory.explain.victims import victim_of
+from memory.explain.wordings import POLLED, SLURM_ENDS, SLURM_OOM
+from memory.format import format_bytes
+from memory.sacct import Job, Row
+from memory.slurm_meaning import max_rss_meaning
+
+_STATES = {
+    "TIMEOUT": ("timeout", "none", "Its time limit was reached"),
+    "DEADLINE": ("timeout", "none", "Its deadline was reached"),
+    "PREEMPTED": ("killed_from_outside", "preemption", "A job of higher priority took its place"),
+    "NODE_FAIL": ("killed_from_outside", "node_failure", "Its node failed"),
+    "BOOT_FAIL": ("killed_from_outside", "node_failure", "Its node did not start"),
+    "CANCELLED": ("killed_from_outside", "scancel", "It was cancelled"),
+    "REVOKED": ("killed_from_outside", "scancel", "It was revoked"),
+    "FAILED": ("failed", "none", "Slurm counts it as failed"),
+}
+_STEP_IN_LOG = re.compile(r"oom[-_]kill event(?:\(s\)|s)? in (?:StepId=|step )\d+(?:_\d+)?\.(\w+)")
+_STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
+"""Numbers of steps that have names (slurm/slurm.h, SLURM_BATCH_SCRIPT ...)."""
+_ENDS = {
+    "timeout": ("timeout", "none", "Its time limit was reached"),
+    "preemption": ("killed_from_outside", "preemption", "A job of higher priority took its place"),
+    "node_failure": ("killed_from_outside", "node_failure", "Its node failed"),
+    "requeue": ("killed_from_outside", "requeue", "It was put back into the queue"),
+    "scancel": ("killed_from_outside", "scancel", "It was cancelled"),
+    "cancelled": (
+        "killed_from_outside", "scancel", "It was cancelled, or preempted and ended within its grace time",
+    ),
+}  # fmt: skip
+
+
+def out_of_memory(facts: Facts) -> Iterator[Finding]:
+    """OUT_OF_MEMORY in the row of the job, or of a step of a job that went on."""
+    job = facts.slurm.job if facts.slurm else None
+    rows = [row for row in job.rows if row.was_out_of_memory] if job else []
+    said = next((found for pattern in SLURM_OOM if (found := by_slurm(facts, pattern))), None)
+    hint_only = said is not None and "hit memory limit" in said.line and not rows
+    if not rows and (said is None or hint_only):
+        return
+    if _are_other_steps(rows, facts):
+        return
+    swallowed = job is not None and job.row.state == "COMPLETED"
+    source = facts.slurm.source if facts.slurm else ""
+    yield Finding(
+        rule="slurm_out_of_memory",
+        says="Slurm saw an OOM kill in "
+        + (f"{', '.join(row.id for row in rows[:4])}" if rows else "a step of this job")
+        + (", though the job counts as COMPLETED: the script went on after it" if swallowed else ""),
+        confidence="certain" if rows or said is None else said.worth,
+        verdict="oom_cgroup",
+        victim=victim_of(facts),
+        evidence=all_of(
+            *(f"{row} ({source})" for row in rows[:4]),
+            f"{job.row} ({source})" if job and job.row not in rows and job.row.state else None,
+            f"{said.line} ({facts.log_name})" if said else None,
+            f"the job had asked for {format_bytes(asked)}" if (asked := _asked(job)) else None,
+            *before_the_end(facts),
+        ),
+        advice=cheapest_first(facts) or raise_mem(_asked(job)),
+    )
+
+
+def _are_other_steps(rows: Sequence[Row], facts: Facts) -> bool:
+    """Whether the kills are of steps beside the one that this run was, which has none of its own: by sacct's
+    rows, else by the steps that the log names.
+    """
+    own = _STEPS.get(told := text(facts.environment.get("SLURM_STEP_ID")), told)
+    if not own or facts.kills or not facts.has_ended_well:
+        return False
+    steps = [row.step for row in rows] or [match[1] for match in _STEP_IN_LOG.finditer(facts.log)]
+    return bool(steps) and all(step not in (None, own) for step in steps)
+
+
+def polled_kill(facts: Facts) -> Iterator[Finding]:
+    """JobAcctGatherParams=OverMemoryKill: slurmd adds up RSS, mapped files and all, and kills."""
+    said = by_slurm(facts, POLLED)
+    if said is None:
+        return
+    line, polled = said.match[0], _polled_bytes(said.match["used"], facts)
+    u = facts.peak_bytes
+    innocent = facts.peak_share is not None and facts.peak_share < 0.9
+    yield Finding(
+        rule="polled_kill",
+        says="Slurm's poll killed it (OverMemoryKill): it adds up RSS, in which mapped files count, "
+        "several times over"
+        + (", while U was far from the limit: nothing was really short" if innocent else ""),
+        confidence=said.worth,
+        verdict="killed_from_outside",
+        cause="rss_polling",
+        evidence=all_of(
+            f"{line} ({facts.log_name})",
+            f"U was never more than {of_limit(facts, u)} (memory.ring)" if u is not None else None,
+            counters_line(facts), ended_line(facts),
+        ),
+        advice=(*read_by_pread(facts), *more_memory(facts, max(polled, u or 0) or None)),
+    )  # fmt: skip
+
+
+def polled_kill_without_log(facts: Facts) -> Iterator[Finding]:
+    """The same where its message is not at hand: the setting, RSS above what was asked for, U far below."""
+    rss, asked = _summed_rss(facts), asked_for(facts)
+    if not _was_polled(facts) or facts.slurm is None or rss is None or asked is None:
+        return
+    yield Finding(
+        rule="polled_kill_without_log",
+        says="Slurm's poll killed it, by all signs (OverMemoryKill): RSS, in which mapped files "
+        "count, was above what "
+        "the job had asked for, while U was far below",
+        confidence="likely",
+        verdict="killed_from_outside",
+        cause="rss_polling",
+        victim=victim_of(facts),
+        evidence=all_of(
+            f"JobAcctGatherParams={facts.slurm.gather_params} (scontrol show config)",
+            f"RSS of all processes was up to {format_bytes(rss)}, {format_bytes(asked)} were asked "
+            "for; U never more "
+            f"than {format_bytes(facts.peak_bytes or 0)} (memory.ring)",
+            ended_line(facts),
+            counters_line(facts),
+        ),
+        advice=(*read_by_pread(facts), *more_memory(facts, rss)),
+    )
+
+
+def _was_polled(facts: Facts) -> bool:
+    rss, asked = _summed_rss(facts), asked_for(facts)
+    polls = facts.slurm is not None and "OverMemoryKill" in facts.slurm.gather_params.split(",")
+    if not polls or rss is None or asked is None or facts.kills or facts.has_ended_well or facts.is_running:
+        return False
+    return rss > 0.95 * asked and (facts.peak_bytes or 0) < 0.85 * asked and facts.exit_code != 0
+
+
+def _summed_rss(facts: Facts) -> int | None:
+    return max((value for _, value in facts.series("tree_rss_bytes")), default=None)
+
+
+def asked_for(facts: Facts) -> int | None:
+    """--mem, of the job's row or of its environment (in MB)."""
+    told = text(facts.environment.get("SLURM_MEM_PER_NODE"))
+    from_row = _asked(facts.slurm.job) if facts.slurm else None
+    return from_row or (int(told) << 20 if told.isdigit() and len(told) < 12 else None)
+
+
+def ended_by_slurm(facts: Facts) -> Iterator[Finding]:
+    """Slurm's own word in the log or the job's state: time limit, preemption, scancel, node failure."""
+    if _was_polled(facts):
+        return
+    for name, pattern in SLURM_ENDS:
+        said = by_slurm(facts, pattern)
+        if said is not None:
+            job = facts.slurm.job if facts.slurm else None
+            by_somebody = "JOB " in said.line or (job is not None and job.row.cancelled_by is not None)
+            end = _ENDS["cancelled" if name == "scancel" and not by_somebody else name]
+            yield from _end(facts, end, f"{said.line} ({facts.log_name})", said.worth)
+            return
+    job = facts.slurm.job if facts.slurm else None
+    if job is None:
+        return
+    row = next((row for row in (job.row, *job.steps) if row.state in _STATES), None)
+    if row is None or (row is not job.row and job.row.state == "COMPLETED"):
+        return
+    if row.state == "FAILED" and was_killed(facts):
+        return  # of that there is more to say
+    if row.state == "FAILED" and any(step.was_out_of_memory for step in job.steps):
+        return
+    by = f" by user {row.cancelled_by}" if row.cancelled_by else ""
+    told = (
+        f"{row}{by}"
+        + (f", {row.reason}" if row.reason else "")
+        + f" ({facts.slurm.source if facts.slurm else ''})"
+    )
+    if row.timelimit_s and row.elapsed_s is not None:
+        told += f"; it had run {row.elapsed_s:.0f} of {row.timelimit_s:.0f} s"
+    yield from _end(facts, _STATES[row.state], told)
+
+
+def _end(facts: Facts, end: tuple[str, str, str], line: str, worth: str = "certain") -> Iterator[Finding]:
+    verdict, cause, says = end
+    job = facts.slurm.job if facts.slurm else None
+    node = job.row.nodes if job else text(facts.environment.get("SLURMD_NODENAME"))
+    more = {
+        "timeout": longer(facts),
+        "preemption": Advice(
+            "type the same command again, or choose a partition that is not preempted", "--requeue"
+        ),
+        "node_failure": Advice(
+            "type the same command again; leave that node out", f"--exclude={node}" if node else None
+        ),
+        "scancel": _who_cancelled(facts),
+        "requeue": Advice("wait: it starts again by itself"),
+    }
+    key = verdict if verdict == "timeout" else cause
+    yield Finding(
+        rule="ended_by_slurm",
+        says=says,
+        # the word of a failure is what the run's own exit code says already; of a cancelled step Slurm says
+        # the same when its job was preempted
+        confidence=min(
+            worth,
+            "likely" if verdict == "failed" or end == _ENDS["cancelled"] else "certain",
+            key=CONFIDENCES.index,
+        ),
+        verdict=verdict,
+        cause=cause,
+        evidence=all_of(line, ended_line(facts), counters_line(facts)),
+        advice=(more[key],) if key in more else (),
+    )
+
+
+def _who_cancelled(facts: Facts) -> Advice:
+    job = facts.slurm.job if facts.slurm else None
+    if job is not None and job.row.cancelled_by is not None:
+        return Advice(
+            f"ask user {job.row.cancelled_by}, who cancelled it", f"getent passwd {job.row.cancelled_by}"
+        )
+    known = facts.job_id
+    return Advice("ask who cancelled it", f"sacct -j {known} --format=JobID,State%40" if known else None)
+
+
+def completed(facts: Facts) -> Iterator[Finding]:
+    """Slurm counts it as done, and no step says otherwise."""
+    job = facts.slurm.job if facts.slurm else None
+    if job is None or job.row.state != "COMPLETED" or any(row.was_out_of_memory for row in job.rows):
+        return
+    yield Finding(
+        rule="slurm_completed",
+        says="Slurm counts it as COMPLETED",
+        confidence="likely",
+        verdict="healthy",
+        cause="none",
+        evidence=(f"{job.row} ({facts.slurm.source if facts.slurm else ''})",),
+    )
+
+
+def max_rss(facts: Facts) -> Iterator[Finding]:
+    """What the number that sacct and seff show is worth."""
+    job = facts.slurm.job if facts.slurm else None
+    rows = [row for row in job.rows if row.max_rss_bytes] if job else []
+    if not rows or facts.slurm is None:
+        return
+    row: Row = max(rows, key=lambda row: row.max_rss_bytes or 0)
+    asked = _asked(job)
+    yield Finding(
+        rule="max_rss",
+        says=f"sacct's MaxRSS of {format_bytes(row.max_rss_bytes or 0)} is not what the kernel goes by",
+        confidence="certain",
+        evidence=all_of(
+            f"{row.id}: MaxRSS {format_bytes(row.max_rss_bytes or 0)}"
+            + (f" of {format_bytes(asked)} asked for" if asked else "") + f" ({facts.slurm.source})",
+            max_rss_meaning(facts.slurm),
+            f"U was seen at {of_limit(facts, facts.peak_bytes)} (memory.ring)" if facts.peak_bytes else None,
+        ),
+    )  # fmt: skip
+
+
+def requeued(facts: Facts) -> Iterator[Finding]:
+    """Earlier starts of the same job."""
+    earlier = facts.slurm.earlier if facts.slurm else ()
+    if not earlier:
+        return
+    out_of_memory = [job for job in earlier if any(row.was_out_of_memory for row in job.rows)]
+    yield Finding(
+        rule="requeued",
+        says=f"It is start {len(earlier) + 1} of this job; before, it ended as "
+        + ", ".join(job.row.state for job in earlier[-4:]),
+        confidence="certain",
+        evidence=tuple(f"{row} (sacct --duplicates)" for job in earlier[-4:] for row in job.rows[:1]),
+        advice=more_memory(facts) if out_of_memory else (),
+    )
+
+
+def _asked(job: Job | None) -> int | None:
+    return next((row.requested_bytes for row in job.rows if row.requested_bytes), None) if job else None
+
+
+def _polled_bytes(used: str | None, facts: Facts) -> int:
+    """Bytes from Slurm 17.11 on, KB before; what is far too small for bytes is KB."""
+    amount = int(used[:18]) if used else 0
+    return amount * 1024 if amount and facts.limit_bytes and amount < facts.limit_bytes / 512 else amount

@@ -1,0 +1,83 @@
+"""What the run was doing near its limit: the Python stacks of its black boxes, and the lines of source they
+name.
+
+A stack says where it stood at one moment, not who holds the memory: a sign, never a proof.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
+_HEADING = re.compile(r"^== (?P<when>[\d: -]{10,25})[^\n]*?(?:anon (?P<anon>\d{1,12}) MB)? ?==$")
+_NOT_THE_USERS = ("site-packages", "dist-packages", "/lib/python3", "<frozen", "<string>")
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Frame:
+    """file, line, function: as faulthandler writes them. source: that line, blank where it cannot be read."""
+
+    file: str
+    line: int
+    function: str
+    source: str = ""
+
+    @property
+    def is_users(self) -> bool:
+        return not any(part in self.file for part in _NOT_THE_USERS)
+
+    def __str__(self) -> str:
+        told = f"{Path(self.file).name}:{self.line} in {self.function}"
+        return f"{told}: {self.source}" if self.source else told
+
+
+@dataclass(frozen=True)
+class _Stack:
+    when: str
+    anon_mb: int
+    is_current: bool
+    frames: list[Frame]
+
+
+def frames(boxes: list[Path]) -> list[Frame]:
+    """Of the newest black box with a stack, the innermost frame first.
+
+    Of the last round of questions in it the process with the most anon memory, of that the thread that got
+    the signal.
+    """
+    for box in reversed(boxes):
+        if box.suffix != ".json" and (found := _parsed(box)):
+            return found
+    return []
+
+
+def _parsed(box: Path) -> list[Frame]:
+    try:
+        with open(box, encoding="utf-8", errors="replace") as file:
+            lines = file.read(_MOST_BYTES).splitlines()
+    except OSError:
+        return []
+    stacks: list[_Stack] = []
+    when, anon = "", 0
+    for line in lines:
+        if heading := _HEADING.match(line):
+            when, anon = heading["when"], int(heading["anon"] or 0)
+        elif "most recent call first" in line:
+            stacks.append(_Stack(when, anon, line.startswith("Current thread"), []))
+        elif (match := _FRAME.match(line)) and stacks and len(match["line"]) < 8:
+            stacks[-1].frames.append(_frame(match["file"], int(match["line"]), match["function"]))
+    told = [stack for stack in stacks if stack.frames]
+    best = max(told, key=lambda stack: (stack.when, stack.is_current, stack.anon_mb), default=None)
+    return best.frames if best else []
+
+
+def _frame(file: str, line: int, function: str) -> Frame:
+    try:
+        source = linecache.getline(file, line).strip()[:160] if Path(file).is_file() else ""
+    except (OSError, ValueError):
+        source = ""
+    return Frame(file, line, function, source)

@@ -1,0 +1,88 @@
+"""Who was killed, who else was there, and what of that contradicts itself."""
+
+from __future__ import annotations
+
+from memory.explain.facts import Facts
+from memory.explain.finding import Victim
+from memory.explain.measured import u_of
+from memory.explain.testimony import of_a_killed_worker
+from memory.explain.values import mapping, mappings, number, seconds, text
+from memory.samples import Sample
+
+
+def victim_of(facts: Facts) -> Victim | None:
+    """Who was killed: as the supervisor saw it; the main process where it ended by SIGKILL; else a child."""
+    told = mapping(facts.outcome.get("victim"))
+    main = number(facts.outcome.get("pid")) or number(facts.ring_facts.get("pid"))
+    if told:
+        return Victim(told.get("is_main") is True, number(told.get("pid")), text(told.get("name")))
+    if text(facts.outcome.get("signal")) == "SIGKILL":
+        return Victim(True, main, _name_of(facts, main))
+    if facts.exit_code is None and facts.signal is None:
+        return Victim(True, main, _name_of(facts, main)) if facts.vanished and facts.samples else None
+    lost = [
+        child
+        for child in mappings(facts.outcome.get("children_lost"))
+        if number(child.get("last_anon_bytes"))
+    ]
+    at = facts.kill_time_s
+    near = [child for child in lost if at is None or abs((seconds(child.get("time_s")) or 0) - at) < 5]
+    if not near:
+        return Victim(False) if facts.kills else None
+    largest = max(near, key=lambda child: number(child.get("last_anon_bytes")) or 0)
+    return Victim(False, number(largest.get("pid")), text(largest.get("name")))
+
+
+def how_surely_ours(facts: Facts, victim: Victim | None) -> str:
+    """A process beside this run, in the same cgroup, may have been the one that was killed."""
+    if facts.signal == "SIGKILL" or mapping(facts.outcome.get("victim")) or of_a_killed_worker(facts):
+        return "certain"
+    if victim is not None and victim.pid is not None and facts.kill_time_s is not None:
+        return "likely"  # it vanished as the counter rose
+    crowded = facts.limit_at in ("", "host") or neighbours_share(facts) > 0.5
+    return "possible" if crowded else "likely"
+
+
+def neighbours_share(facts: Facts) -> float:
+    """Of U at its peak, the share that no process of this run holds; 0 where that is not known."""
+    known = [(of_others(sample), u) for sample in facts.samples if (u := u_of(sample))]
+    others, top = max(known, key=lambda pair: pair[1], default=(0, 1))
+    return (others or 0) / top
+
+
+def of_others(sample: Sample) -> int | None:
+    """Of U, at least so much belongs to processes beside this run."""
+    u, own = u_of(sample), number(sample.tree_anon_bytes)
+    if u is None or own is None:
+        return None
+    return max(0, u - own - (number(sample.shmem_bytes) or 0) - (number(sample.kernel_bytes) or 0))
+
+
+def doubts(facts: Facts, verdict: str) -> tuple[str, ...]:
+    """What of the evidence contradicts itself, or the verdict."""
+    found = []
+    told = mapping(facts.outcome.get("victim"))
+    if told.get("is_main") is True and facts.signal != "SIGKILL" and facts.outcome:
+        found.append(
+            "outcome.json names the main process as the victim, yet "
+            f"{facts.how_it_ended or 'how it ended is not told'}"
+        )
+    if facts.exit_code == 0 and text(facts.outcome.get("signal")):
+        found.append(f"outcome.json says both exit code 0 and {facts.signal}")
+    if facts.state == "done" and (facts.signal or (facts.exit_code or 0) > 0):
+        found.append(f"status.json says done, yet {facts.how_it_ended}")
+    if verdict == "oom_cgroup" and facts.kills and facts.peak_share is not None and facts.peak_share < 0.5:
+        found.append(
+            f"the highest U seen was {100 * facts.peak_share:.0f}% of the limit: it rose faster "
+            "than it was sampled, or "
+            "another cgroup's limit was met"
+        )
+    return tuple(found)
+
+
+def _name_of(facts: Facts, pid: int | None) -> str:
+    for sample in reversed(facts.samples):
+        for process in sample.tree:
+            if process.pid == pid:
+                return process.name
+    return ""

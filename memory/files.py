@@ -1,0 +1,112 @@
+"""Small files that others rely on: whole or not at all, also after a power cut."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from typing import Any
+
+
+def write_json(path: str, value: Any) -> None:
+    """Replace the file by indented JSON, as `write_bytes` does."""
+    write_bytes(path, _json(value))
+
+
+def allocate(file: int, size: int) -> None:
+    """Room for all of a file, so that a disk that fills up later costs nothing. macOS has no such call."""
+    try:
+        os.posix_fallocate(file, 0, size)
+    except AttributeError:
+        os.ftruncate(file, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        os.ftruncate(file, size)
+
+
+class Reserved:
+    """Room on the disk for a small file that is written later, when the disk may be full: a hidden file
+    beside it, which becomes it.
+    """
+
+    def __init__(self, path: str, size: int) -> None:
+        """size: bytes, which the disk has already, or it is as if nothing were reserved."""
+        folder, name = os.path.split(path)
+        self._path, self._size = path, size
+        self._reserved = os.path.join(folder, f".{name}.reserved")
+        try:
+            file = os.open(self._reserved, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                allocate(file, size)
+            finally:
+                os.close(file)
+        except OSError:
+            self.drop()
+
+    def write_json(self, value: Any) -> None:
+        """The file, whole or not at all, as `write_json`.
+
+        Raises:
+            OSError: it cannot be written: nothing was reserved, or more is needed.
+        """
+        content = _json(value)
+        try:
+            self._write(content)
+        except OSError:
+            self.drop()
+            write_bytes(self._path, content)
+
+    def _write(self, content: bytes) -> None:
+        if len(content) > self._size:
+            raise OSError(errno.ENOSPC, "more than was reserved")
+        file = os.open(self._reserved, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            if os.write(file, content) < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.ftruncate(file, len(content))
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.replace(self._reserved, self._path)
+        _sync_folder(self._path)
+
+    def drop(self) -> None:
+        """It is not needed."""
+        try:
+            os.unlink(self._reserved)
+        except OSError:
+            return
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    """Replace the file: a temporary name, fsync, rename, fsync of the folder.
+
+    Raises:
+        OSError: it cannot be written; an older file is left as it was.
+    """
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+    _sync_folder(path)
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,70 @@
+"""The colours of pictures and pages, and the units of their axes.
+
+Okabe and Ito's palette, which the colour-blind can tell apart ("Color Universal Design", 2008). Amounts that
+lie on each other also differ in grey: by lightness, line style or hatching.
+"""
+
+from __future__ import annotations
+
+BLUE, SKY, GREEN, ORANGE = "#0072B2", "#56B4E9", "#009E73", "#E69F00"
+VERMILLION, YELLOW, PURPLE = "#D55E00", "#F0E442", "#CC79A7"
+GREY, LIGHT_GREY = "#777777", "#BBBBBB"
+
+OF_PARTS = {"main": "blue", "workers": "purple", "other": "grey", "shmem": "green", "kernel": "orange"}
+"""Part of U -> name of its colour in `ON_PAGE`."""
+TINTS = 8
+
+ON_PAGE = {
+    "paper": ("#ffffff", "#14171a"),
+    "raised": ("#f6f7f8", "#1d2125"),
+    "ink": ("#16191d", "#e9ecef"),
+    "soft": ("#5b636c", "#a2abb4"),
+    "faint": ("#d9dde1", "#3a4148"),
+    "hair": ("#eceef0", "#262b30"),
+    "blue": (BLUE, "#3f9bdc"),
+    "purple": (PURPLE, "#d58fb8"),
+    "green": (GREEN, "#25b48a"),
+    "orange": (ORANGE, "#e8ab2b"),
+    "red": (VERMILLION, "#ff7f4d"),
+    "sky": (SKY, "#7cc4ef"),
+    "yellow": (YELLOW, "#e5da58"),
+    "grey": ("#9aa3ab", "#7f8992"),
+    "cache": ("#9aa3ab", "#6c757d"),
+    "tint0": ("#cfe6f5", "#2b5874"),
+    "tint1": ("#f7f0b3", "#676329"),
+    "tint2": ("#c9e9dd", "#276653"),
+    "tint3": ("#f5dcea", "#6b4260"),
+    "tint4": ("#fbe3bd", "#6d5827"),
+    "tint5": ("#e2e6ea", "#4a535b"),
+    "tint6": ("#d9d5f2", "#4b477c"),
+    "tint7": ("#f6d3c9", "#75432d"),
+    "bad": ("#b23b00", "#ff8a5c"),
+    "good": ("#00714f", "#4fd1a5"),
+}
+"""Name of a CSS variable -> (on a light page, on a dark one)."""
+
+_DURATIONS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
+_SIZES = ((2.0**40, "TB"), (2.0**30, "GB"), (2.0**20, "MB"))
+
+
+def variables() -> str:
+    """The CSS rules that define them: by what the reader's system prefers, or `data-theme` of the page."""
+    light, dark = (
+        f"color-scheme: {scheme}; " + " ".join(f"--{name}: {pair[at]};" for name, pair in ON_PAGE.items())
+        for at, scheme in enumerate(("light", "dark"))
+    )
+    return (
+        f":root {{ {light} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark} }} }}\n"
+        f"@media screen {{ :root[data-theme=dark] {{ {dark} }} }}\n"
+    )
+
+
+def duration_unit(largest_s: float) -> tuple[float, str]:
+    """(divisor, unit) of durations up to `largest_s`: at least two of the unit."""
+    return next(((scale, unit) for scale, unit in _DURATIONS if largest_s >= 2 * scale), (1.0, "seconds"))
+
+
+def size_unit(largest_bytes: float) -> tuple[float, str]:
+    """(divisor, unit) of sizes up to `largest_bytes`."""
+    return next(((scale, unit) for scale, unit in _SIZES if largest_bytes >= scale), (2.0**20, "MB"))

@@ -1,0 +1,136 @@
+"""How a run ended, as far as its files tell, in words and as marks in its plots. Why: `memory.explain`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from memory.evidence import Evidence
+from memory.report.chart import Mark
+from memory.report.history import Attempt, Track
+from memory.report.moments import finite, whole
+
+
+@dataclass(frozen=True)
+class Ending:
+    """what: `killed by SIGKILL`. where: the innermost stage that did not end, `train > forward`, or empty.
+
+    is_bad: not as it should. at_s: of a bad end, seconds since zero. oom_kills: of the kernel in its cgroup
+    while it ran; the run may have gone on without what was killed.
+    """
+
+    what: str
+    is_bad: bool = False
+    at_s: float | None = None
+    where: str = ""
+    oom_kills: int = 0
+    is_oom: bool = False
+
+    @property
+    def words(self) -> str:
+        """In one line."""
+        told = self.what + (f" in {self.where}" if self.where else "")
+        if not self.oom_kills or self.is_oom:
+            return told
+        return f"{told}, with {self.oom_kills} OOM kill{'s' * (self.oom_kills != 1)} in its cgroup"
+
+
+def ending(evidence: Evidence, attempt: Attempt, *, is_last: bool = True) -> Ending:
+    """Of an attempt; what is known of an earlier one is what its records tell."""
+    found = _ending(evidence, attempt, is_last)
+    kills = sum(count for _, count in _kills(evidence, attempt.main)) if is_last else 0
+    if not kills:
+        return found
+    victim = evidence.outcome.get("victim")
+    is_main = isinstance(victim, dict) and victim.get("is_main") is True
+    if is_main and evidence.outcome.get("signal") == "SIGKILL":
+        found = replace(found, what="killed by the OOM killer", is_oom=True)
+    return replace(found, is_bad=True, oom_kills=kills)
+
+
+def _ending(evidence: Evidence, attempt: Attempt, is_last: bool) -> Ending:
+    track = attempt.main
+    lost = [span for span in track.spans if span.end_s is None and span.thread is None]
+    innermost = max(lost, key=lambda span: span.depth, default=None)
+    where = "" if innermost is None else " > ".join(innermost.path)
+    if not is_last:
+        return Ending("lost", True, where=where) if where else Ending("ended")
+    outcome, state = evidence.outcome, evidence.status.get("state")
+    ended_s = finite(outcome.get("ended_s"))
+    at_s = None if ended_s is None else track.at(ended_s)
+    signal, code = outcome.get("signal"), whole(outcome.get("exit_code"))
+    if isinstance(signal, str):
+        return Ending(f"killed by {signal}", True, _death(track, at_s), where)
+    if code is not None:
+        if code == 0:
+            return Ending("ended")
+        return Ending(f"ended with exit code {code}", True, at_s, where)
+    if outcome.get("by") == "lost":
+        return Ending("lost, nobody saw how", True, _death(track, at_s), where)
+    if isinstance(state, str) and state not in ("done", "running"):
+        return Ending(state, state in ("failed", "oom"), where=where)
+    if where:
+        return Ending("no end recorded: running, or killed", where=where)
+    return Ending("ended" if state == "done" or track.rows else "no end recorded")
+
+
+def marks(evidence: Evidence, track: Track, end: Ending, *, is_last: bool = True) -> list[Mark]:
+    """Kills and the end, in order."""
+    found: list[Mark] = []
+    if is_last:
+        kills = _kills(evidence, track)[-8:]
+        if end.is_oom:
+            kills.pop()  # that is its end
+        found += [
+            Mark(at_s, "OOM kill" if count == 1 else f"{count} OOM kills", is_bad=True)
+            for at_s, count in kills
+        ]
+        found += [
+            mark
+            for child in _objects(evidence.outcome.get("children_lost"))[:8]
+            if (mark := _lost_child(child, track)) is not None
+        ]
+        for told in _objects(evidence.outcome.get("signals_passed_on"))[:4]:
+            at_s = _at(track, told.get("time_s"))
+            if at_s is not None:
+                found.append(Mark(at_s, f"{told.get('signal')} arrived"))
+    if end.is_bad and end.at_s is not None:
+        found.append(Mark(end.at_s, end.what, is_bad=True))
+    return sorted(found, key=lambda mark: (mark.at, mark.label))
+
+
+def _kills(evidence: Evidence, track: Track) -> list[tuple[float, int]]:
+    """(seconds, by how many) for each time that the cgroup's count of OOM kills rose."""
+    ring = evidence.ring
+    found: list[tuple[float, int]] = []
+    before, after = (evidence.outcome.get(f"counters_{when}") for when in ("before", "after"))
+    counted = whole(before.get("oom_kill")) if isinstance(before, dict) else None
+    for sample in ring.samples if ring is not None else ():
+        if sample.oom_kills is not None:
+            at_s = track.at(sample.time_s)
+            if counted is not None and sample.oom_kills > counted and at_s is not None:
+                found.append((at_s, sample.oom_kills - counted))
+            counted = sample.oom_kills
+    last = whole(after.get("oom_kill")) if isinstance(after, dict) else None
+    if counted is not None and last is not None and last > counted:
+        found.append((track.lasted_s, last - counted))
+    return found
+
+
+def _lost_child(child: dict[str, Any], track: Track) -> Mark | None:
+    at_s = _at(track, child.get("time_s"))
+    return None if at_s is None else Mark(at_s, f"{child.get('name')} ({child.get('pid')}) vanished")
+
+
+def _death(track: Track, at_s: float | None) -> float:
+    """Where no clock tells, the end of what was seen."""
+    return track.lasted_s if at_s is None else max(0.0, at_s)
+
+
+def _at(track: Track, time_s: Any) -> float | None:
+    known = finite(time_s)
+    return None if known is None else track.at(known)
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -1,0 +1,271 @@
+"""What a run folder tells of memory over time: attempts, in each of them tracks, in each moments and stages.
+
+Records are read one by one and thinned as they come, so that a run of a million stages takes as much
+memory as one of a thousand.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from memory.evidence import Evidence
+from memory.report.moments import COLUMNS, Moment, finite, of_sample, of_snapshot, whole
+from memory.report.stages import Span, StageBook, StageRow
+from memory.report.thin import kept
+from memory.ring import Ring
+from memory.usage import UsageError
+
+POINTS = 2000
+"""Of a track in a plot."""
+_HELD = 8 * POINTS
+_CLOCK_JUMP_S = 5.0
+
+
+@dataclass
+class Track:
+    """One process of a distributed run in one attempt, or the whole job as seen from outside.
+
+    rank: None where only the supervisor looked. moments: oldest first, at most `POINTS`. spans, rows: stages.
+    clock: pairs of Unix time and seconds since its zero, one more for each time that the clock was set.
+    """
+
+    rank: int | None
+    moments: list[Moment] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    rows: list[StageRow] = field(default_factory=list)
+    clock: list[tuple[float, float]] = field(default_factory=list)
+    limit_at: str | None = None
+    scope: str = "job"
+    main_pid: int | None = None
+    records: int = 0
+    samples: int = 0
+
+    def at(self, time_s: float) -> float | None:
+        """Seconds since its zero, of a Unix time; None where no clock was recorded."""
+        return _at(self.clock, time_s) if self.clock else None
+
+    @property
+    def lasted_s(self) -> float:
+        ends = [self.moments[-1].at_s] if self.moments else []
+        ends += [span.begin_s if span.end_s is None else span.end_s for span in self.spans]
+        return max(ends, default=0.0)
+
+    @property
+    def highest(self) -> Moment | None:
+        """The moment of the highest U."""
+        known = [moment for moment in self.moments if moment.u is not None]
+        return max(known, key=lambda moment: moment.u or 0, default=None)
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """As U was highest; a process that is gone has no cgroup any more, and is seen under the host's."""
+        highest = self.highest
+        if highest is not None and highest.limit is not None:
+            return highest.limit
+        return next((moment.limit for moment in reversed(self.moments) if moment.limit is not None), None)
+
+    def stage_at(self, at_s: float) -> str | None:
+        """`train > forward`, the innermost stage of the main thread that ran then; None between stages."""
+        around = [
+            span
+            for span in self.spans
+            if span.thread is None and span.begin_s <= at_s and (span.end_s is None or at_s <= span.end_s)
+        ]
+        deepest = max(around, key=lambda span: (span.depth, span.begin_s), default=None)
+        return None if deepest is None else " > ".join(deepest.path)
+
+
+@dataclass
+class Attempt:
+    """number: from 1. tracks: by rank; U of all of them is the same job's, where that is one machine."""
+
+    number: int
+    tracks: list[Track] = field(default_factory=list)
+
+    @property
+    def main(self) -> Track:
+        """The track that a report begins with: the one seen most often near its end."""
+        return max(self.tracks, key=lambda track: (track.samples > 0, -(track.rank or 0)))
+
+    @property
+    def fullest(self) -> Track:
+        """The track that saw the highest U."""
+        return max(self.tracks, key=lambda track: (track.highest.u or 0) if track.highest is not None else -1)
+
+    @property
+    def lasted_s(self) -> float:
+        """Of the longest track."""
+        return max((track.lasted_s for track in self.tracks), default=0.0)
+
+
+@dataclass
+class History:
+    """name: of the run. attempts: oldest first, at least one. notes: what a reader should know."""
+
+    name: str
+    evidence: Evidence
+    attempts: list[Attempt]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def last(self) -> Attempt:
+        return self.attempts[-1]
+
+
+def read_history(folder: Path) -> History:
+    """Read the folder once, record by record.
+
+    Raises:
+        UsageError: nothing of the run's memory was written down.
+    """
+    evidence = Evidence(folder)
+    notes: list[str] = []
+    readers: dict[tuple[int, int], _Reader] = {}
+    for record in evidence.all_records():
+        key = max(1, whole(record.get("attempt")) or 1), max(0, whole(record.get("rank")) or 0)
+        if key not in readers:
+            readers[key] = _Reader(key[1])
+        readers[key].add(record)
+    attempts: dict[int, Attempt] = {}
+    for (number, _), reader in sorted(readers.items()):
+        attempts.setdefault(number, Attempt(number)).tracks.append(reader.track(notes))
+    ring = evidence.ring
+    if ring is not None and ring.samples:
+        number = whole(ring.facts.get("attempt")) or max(attempts, default=1)
+        attempt = attempts.setdefault(number, Attempt(number))
+        _add_samples(attempt, ring, notes)
+        for track in attempt.tracks:
+            told = evidence.outcome.get("limit_at")
+            track.limit_at = told if track.limit_at is None and isinstance(told, str) else track.limit_at
+        if ring.damaged:
+            notes.append(f"{ring.damaged} samples were being written as the run was killed, and are left out")
+    notes += evidence.damage
+    found = [
+        attempts[number] for number in sorted(attempts) if any(t.moments for t in attempts[number].tracks)
+    ]
+    if not found:
+        raise UsageError(
+            f"{folder}: nothing of this run's memory was written down: expected memory.jsonl (stages) or "
+            "memory.ring (samples). To measure any command: python -m memory run --output DIR -- COMMAND"
+        )
+    name = folder.name or folder.resolve().name
+    return History(name, evidence, found, notes)
+
+
+def track_of(records: Iterable[dict[str, Any]], name: str = "", ring: Ring | None = None) -> Track:
+    """One track of records that were read already, of one rank and attempt, and the samples beside them."""
+    reader, notes = _Reader(0), list[str]()
+    for record in records:
+        reader.add(record)
+    attempt = Attempt(1, [reader.track(notes)])
+    if ring is not None and ring.samples:
+        _add_samples(attempt, ring, notes)
+    return attempt.main
+
+
+class _Reader:
+    """Builds a track from its records, one after the other."""
+
+    def __init__(self, rank: int) -> None:
+        self._track = Track(rank)
+        self._book = StageBook()
+        self._moments: list[Moment] = []
+
+    def add(self, record: dict[str, Any]) -> None:
+        track, snapshot = self._track, record.get("snapshot")
+        self._book.add(record)
+        track.records += 1
+        at_s, time_s = finite(record.get("elapsed_s")), finite(record.get("time_s"))
+        at_s = self._book.last_at_s if at_s is None else at_s
+        if time_s is not None:
+            offset_s = time_s - at_s
+            if not track.clock or abs(offset_s - (track.clock[-1][0] - track.clock[-1][1])) > _CLOCK_JUMP_S:
+                track.clock.append((time_s, at_s))
+        if not isinstance(snapshot, dict):
+            return
+        moment = of_snapshot(snapshot, at_s)
+        if moment.u is None and moment.rss is None:
+            return
+        self._moments.append(moment)
+        if len(self._moments) >= _HELD:
+            self._moments = thinned(self._moments, _HELD // 2)
+        track.limit_at = snapshot["limit_at"] if isinstance(snapshot.get("limit_at"), str) else track.limit_at
+        track.scope = snapshot["scope"] if isinstance(snapshot.get("scope"), str) else track.scope
+        main = snapshot.get("main")
+        track.main_pid = whole(main.get("pid")) if isinstance(main, dict) else track.main_pid
+
+    def track(self, notes: list[str]) -> Track:
+        track = self._track
+        track.moments = thinned(sorted(self._moments, key=lambda moment: moment.at_s), POINTS)
+        track.rows, track.spans = self._book.rows, self._book.spans
+        if len(track.clock) > 1:
+            by_s = [b[0] - b[1] - (a[0] - a[1]) for a, b in pairwise(track.clock)]
+            told = ", ".join(f"{jump_s:+,.0f} s" for jump_s in by_s[:3])
+            notes.append(
+                f"the machine's clock was set while the run ran: {told}; times here are without that"
+            )
+            del track.clock[64:]
+        return track
+
+
+def thinned(moments: list[Moment], most: int) -> list[Moment]:
+    """At most so many, with the peaks of every amount."""
+    if len(moments) <= most:
+        return moments
+    columns = [[getattr(moment, name) for moment in moments] for name in COLUMNS]
+    if all(u is None for u in columns[0]):
+        columns[0] = columns[COLUMNS.index("rss")]
+    return [moments[index] for index in kept(columns, most)]
+
+
+def _add_samples(attempt: Attempt, ring: Ring, notes: list[str]) -> None:
+    """Put the samples between the records of the track whose process they are about."""
+    pid = whole(ring.facts.get("pid"))
+    track = next((track for track in attempt.tracks if track.main_pid == pid and pid is not None), None)
+    if track is None and len(attempt.tracks) == 1:
+        track = attempt.tracks[0]
+    if track is None:
+        track = Track(None)
+        attempt.tracks.append(track)
+    if not track.clock:
+        first_s = finite(ring.facts.get("started_s")) or ring.samples[0].time_s
+        track.clock = [(min(first_s, ring.samples[0].time_s), 0.0)]
+    track.samples = len(ring.samples)
+    seen = [of_sample(sample, _at(track.clock, sample.time_s)) for sample in ring.samples]
+    track.main_pid = pid if track.main_pid is None else track.main_pid
+    limit_at = ring.facts.get("limit_at")
+    track.limit_at = limit_at if track.limit_at is None and isinstance(limit_at, str) else track.limit_at
+    _raise_highest(track, seen)
+    together = sorted([*track.moments, *seen], key=lambda moment: moment.at_s)
+    begin_s = min([0.0, *(moment.at_s for moment in together[:1])])
+    track.moments = thinned([replace(moment, at_s=moment.at_s - begin_s) for moment in together], POINTS)
+    track.clock = [(time_s, at_s - begin_s) for time_s, at_s in track.clock]
+    for span in track.spans:
+        span.begin_s -= begin_s
+        span.end_s = None if span.end_s is None else span.end_s - begin_s
+
+
+def _raise_highest(track: Track, seen: list[Moment]) -> None:
+    """What samples saw within each stage, which its own records, before and after, did not."""
+    rows = {(row.thread, row.path): row for row in track.rows}
+    times = [moment.at_s for moment in seen]
+    for span in track.spans:
+        until = len(seen) if span.end_s is None else bisect_right(times, span.end_s)
+        for moment in seen[bisect_left(times, span.begin_s) : until]:
+            rows[span.thread, span.path].saw(moment.u)
+
+
+def _at(clock: list[tuple[float, float]], time_s: float) -> float:
+    """Seconds since the attempt began, of a Unix time; a clock that was set is followed."""
+    ends_s = [at_s for _, at_s in clock[1:]] + [float("inf")]
+    for (from_s, begin_s), end_s in zip(clock, ends_s, strict=True):
+        if begin_s <= begin_s + time_s - from_s <= end_s:
+            return begin_s + time_s - from_s
+    # between the last record by the old clock and the first by the new one
+    nearest = min(range(len(clock)), key=lambda i: abs(time_s - clock[i][0]))
+    return clock[nearest][1] + min(0.0, time_s - clock[nearest][0])

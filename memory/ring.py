@@ -1,0 +1,272 @@
+"""memory.ring: the samples of an attempt in one file of a fixed size, which outlives whatever kills them.
+
+A header, a ring of the latest samples, and a history of the whole attempt: of each of its periods the
+sample with the highest U; when the history is full, neighbours are merged and the period doubles. What
+pwrite(2) has taken survives a SIGKILL of the writer, and of everything around it, as a store into a shared
+map does; but a map counts in the writer's RSS, and is a SIGBUS when somebody cuts the file short.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from memory.files import allocate
+from memory.samples import SLOT_BYTES, Sample, packed, rough_u_bytes, unpacked
+
+VERSION = 1
+LATEST, HISTORY = 1024, 1024
+_MAGIC = b"HWRING1\n"
+_HEADER_BYTES = 4096
+_COUNTS = struct.Struct("<qqd")
+"""Samples ever taken, slots of the history in use, its period in seconds."""
+_FACTS_AT = len(_MAGIC) + _COUNTS.size
+_SIZE = _HEADER_BYTES + (LATEST + HISTORY) * SLOT_BYTES
+
+
+class RingWriter:
+    """Makes the file anew, and adds samples to it. It has its name from `begin` on."""
+
+    def __init__(self, path: str | os.PathLike[str], facts: dict[str, Any] | None = None) -> None:
+        """facts: None: `begin` is told them later.
+
+        Raises:
+            OSError: it cannot be written; a full disk is found here, since all of it is allocated.
+        """
+        self._count, self._used, self._period_s = 0, 0, 1.0
+        self._last: Sample | None = None  # of the history
+        self._path = path
+        self._temporary: str | None = os.path.join(
+            os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}"
+        )
+        self._file = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            allocate(self._file, _SIZE)
+            if facts is not None:
+                self.begin(facts)
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self, facts: dict[str, Any]) -> None:
+        """facts: of the attempt, plain values, told by `read_ring`: pid, command, started_s, ...
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        text = _fitting(facts, _HEADER_BYTES - _FACTS_AT - 1)
+        os.pwrite(self._file, (_MAGIC + bytes(_COUNTS.size) + text).ljust(_HEADER_BYTES, b"\0"), 0)
+        self._count_up()
+        if self._temporary is not None:
+            os.replace(self._temporary, self._path)
+            self._temporary = None
+
+    def add(self, sample: Sample) -> None:
+        """Store one.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        slot = packed(sample)
+        self._store(self._count % LATEST, slot)
+        self._count += 1
+        self._add_to_history(sample, slot)
+        self._count_up()
+
+    def _add_to_history(self, sample: Sample, slot: bytes) -> None:
+        last = self._last
+        if last is not None and int(last.time_s / self._period_s) == int(sample.time_s / self._period_s):
+            if _higher(last, sample) is sample:
+                self._store(LATEST + self._used - 1, slot)
+                self._last = sample
+            return
+        while self._used == HISTORY:
+            self._merge()
+        self._store(LATEST + self._used, slot)
+        self._used, self._last = self._used + 1, sample
+
+    def _merge(self) -> None:
+        """Halve the history, and double its period."""
+        self._period_s *= 2
+        kept: list[Sample] = []
+        for number in range(self._used):
+            sample = self._load(LATEST + number)
+            if sample is None:
+                continue
+            if kept and int(kept[-1].time_s / self._period_s) == int(sample.time_s / self._period_s):
+                kept[-1] = _higher(kept[-1], sample)
+            else:
+                kept.append(sample)
+        for number, sample in enumerate(kept):
+            self._store(LATEST + number, packed(sample))
+        self._used = len(kept)
+
+    def _store(self, number: int, slot: bytes) -> None:
+        os.pwrite(self._file, slot, _HEADER_BYTES + number * SLOT_BYTES)
+
+    def _load(self, slot: int) -> Sample | None:
+        at = _HEADER_BYTES + slot * SLOT_BYTES
+        stored = os.pread(self._file, SLOT_BYTES, at)
+        return unpacked(stored) if len(stored) == SLOT_BYTES else None
+
+    def _count_up(self) -> None:
+        os.pwrite(self._file, _COUNTS.pack(self._count, self._used, self._period_s), len(_MAGIC))
+
+    def close(self) -> None:
+        """No more samples. One that was never begun is gone."""
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+        if self._temporary is not None:
+            os.unlink(self._temporary)
+            self._temporary = None
+
+    def __enter__(self) -> RingWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class Ring:
+    """What a ring holds, oldest first. samples: the history, then the latest, of each moment one. taken: how
+    many were, in all. period_s: of the history. damaged: slots that were passed over.
+    """
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    samples: tuple[Sample, ...] = ()
+    latest: tuple[Sample, ...] = ()
+    taken: int = 0
+    period_s: float = 1.0
+    damaged: int = 0
+
+
+def read_ring(path: Path) -> Ring | None:
+    """The ring, also while it is written; None where there is none, or what is there is none."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError:
+        return None
+    if len(content) < _HEADER_BYTES or content[: len(_MAGIC)] != _MAGIC:
+        return None
+    taken, used, period_s = _COUNTS.unpack_from(content, len(_MAGIC))
+    count = min(max(taken, 0), LATEST)
+    slots = [number % LATEST for number in range(taken - count, taken)]
+    latest = [_slot(content, slot) for slot in slots]
+    history = [_slot(content, LATEST + number) for number in range(min(max(used, 0), HISTORY))]
+    found = sorted((sample for sample in latest if sample is not None), key=lambda sample: sample.time_s)
+    begins_s = found[0].time_s if found else float("inf")
+    older = [sample for sample in history if sample is not None and sample.time_s < begins_s]
+    damaged = (latest + history).count(None)
+    return Ring(_facts(content), (*older, *found), tuple(found), taken, period_s, damaged)
+
+
+def _fitting(facts: dict[str, Any], room: int) -> bytes:
+    """As JSON, without the longest ones (a command of many words) where all do not fit."""
+    kept = {name: json.dumps(value) for name, value in facts.items()}
+    while sum(len(name) + len(value) + 6 for name, value in kept.items()) > room:
+        del kept[max(kept, key=lambda name: len(kept[name]))]
+    return json.dumps({name: facts[name] for name in kept}).encode()
+
+
+def read_head(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Sample | None] | None:
+    """Facts and the newest sample alone: two small reads. None where there is no ring."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        head = os.pread(file, _HEADER_BYTES, 0)
+        if len(head) < _HEADER_BYTES or head[: len(_MAGIC)] != _MAGIC:
+            return None
+        taken, _, _ = _COUNTS.unpack_from(head, len(_MAGIC))
+        slot = os.pread(file, SLOT_BYTES, _HEADER_BYTES + (taken - 1) % LATEST * SLOT_BYTES) if taken else b""
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    return _facts(head), unpacked(slot) if len(slot) == SLOT_BYTES else None
+
+
+def read_peak(path: str | os.PathLike[str]) -> tuple[int | None, int | None]:
+    """(highest U, the limit it stood under), of the whole attempt, from the history; None
+    where there is no ring. Of all slots one number is read, of the highest all.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEADER_BYTES)
+            if len(head) < _HEADER_BYTES or head[: len(_MAGIC)] != _MAGIC:
+                return None, None
+            _, used, _ = _COUNTS.unpack_from(head, len(_MAGIC))
+            file.seek(_HEADER_BYTES + LATEST * SLOT_BYTES)
+            history = file.read(min(max(used, 0), HISTORY) * SLOT_BYTES)
+    except OSError:
+        return None, None
+    amounts = rough_u_bytes(history)
+    for at in sorted(range(len(amounts)), key=amounts.__getitem__, reverse=True):
+        best = unpacked(history[at * SLOT_BYTES : (at + 1) * SLOT_BYTES])
+        if best is not None:
+            return best.unreclaimable_bytes, best.limit_bytes
+    return None, None
+
+
+def _facts(head: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(head[_FACTS_AT:_HEADER_BYTES].rstrip(b"\0"))
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def _slot(content: bytes, number: int) -> Sample | None:
+    at = _HEADER_BYTES + number * SLOT_BYTES
+    slot = content[at : at + SLOT_BYTES]
+    return unpacked(slot) if len(slot) == SLOT_BYTES else None
+
+
+def _higher(one: Sample, other: Sample) -> Sample:
+    return other if (other.unreclaimable_bytes or 0) > (one.unreclaimable_bytes or 0) else one
+
+
+def highest_between(path: Path | str, begin_s: float, end_s: float) -> tuple[Sample | None, int]:
+    """The sample of the highest U between two moments (Unix time), and how many samples lie between them.
+
+    Reads from the newest back, some microseconds for a few samples, so that a stage may ask as it ends.
+    (None, 0) where there is no ring, or no sample of that time.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None, 0
+    try:
+        head = os.pread(descriptor, _FACTS_AT, 0)
+        if len(head) < _FACTS_AT or head[: len(_MAGIC)] != _MAGIC:
+            return None, 0
+        taken, _, _ = _COUNTS.unpack_from(head, len(_MAGIC))
+        highest, count = None, 0
+        for number in range(taken - 1, max(0, taken - LATEST) - 1, -1):
+            slot = os.pread(descriptor, SLOT_BYTES, _HEADER_BYTES + number % LATEST * SLOT_BYTES)
+            sample = unpacked(slot) if len(slot) == SLOT_BYTES else None
+            if sample is not None and sample.time_s < begin_s:
+                return highest, count
+            if sample is not None and sample.time_s <= end_s:
+                highest, count = sample if highest is None else _higher(highest, sample), count + 1
+    except OSError:
+        return None, 0
+    finally:
+        os.close(descriptor)
+    if taken > LATEST:  # it began before the latest samples: the history has the highest of each period
+        ring = read_ring(Path(path))
+        within = [s for s in (ring.samples if ring else ()) if begin_s <= s.time_s <= end_s]
+        for sample in within:
+            highest = sample if highest is None else _higher(highest, sample)
+        count = max(count, len(within))
+    return highest, count

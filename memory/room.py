@@ -1,0 +1,70 @@
+"""What is still to be had: the limit that counts here, less what others hold of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from memory.gpus import visible_gpu_bytes
+from memory.snapshots import Snapshot, snapshot
+
+
+@dataclass(frozen=True)
+class Room:
+    """In bytes; None where the system does not tell.
+
+    limit_bytes, limit_at: the smallest limit up the cgroup tree, or the machine's memory (`host`), or what
+    a caller names (`--mem`). used_bytes: what others hold of it now, that the kernel cannot take back.
+    gpu_total_bytes, gpu_used_bytes: of the GPU that a run would take.
+    """
+
+    limit_bytes: int | None = None
+    limit_at: str | None = None
+    used_bytes: int = 0
+    gpu_total_bytes: int | None = None
+    gpu_used_bytes: int = 0
+
+    @property
+    def free_bytes(self) -> int | None:
+        return None if self.limit_bytes is None else max(0, self.limit_bytes - self.used_bytes)
+
+    @property
+    def gpu_free_bytes(self) -> int | None:
+        if self.gpu_total_bytes is None:
+            return None
+        return max(0, self.gpu_total_bytes - self.gpu_used_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "limit_bytes": self.limit_bytes,
+            "limit_at": self.limit_at,
+            "used_by_others_bytes": self.used_bytes,
+            "free_bytes": self.free_bytes,
+            "gpu_total_bytes": self.gpu_total_bytes,
+            "gpu_used_bytes": self.gpu_used_bytes,
+        }
+
+
+def room(
+    found: Snapshot | None = None, *, own: bool = False, gpu: bool = False, waiting_bytes: int = 0
+) -> Room:
+    """The room here and now.
+
+    own: this process is the run itself, so that what it holds is not held by others. waiting_bytes: nor is
+    what processes hold that wait for the run, and are a part of its estimate. gpu: ask the
+    driver for the GPU as well (milliseconds; needs nvidia-ml-py, else it stays unknown).
+    """
+    found = snapshot() if found is None else found
+    mine = (found.main.anon_bytes or 0) + (found.main.shmem_bytes or 0) if own else 0
+    mine += waiting_bytes
+    total, available = found.host.total_bytes, found.host.available_bytes
+    of_host = None if total is None or available is None else max(0, total - available - mine)
+    gpu_total, gpu_used = visible_gpu_bytes() if gpu else (None, 0)
+    limit, at = found.limit_bytes, found.limit_at
+    if limit is None or at is None or at == "host":
+        return Room(limit, at, of_host or 0, gpu_total, gpu_used)
+    used = max(0, (found.unreclaimable_bytes or 0) - mine) if found.scope == "job" else 0
+    if total is not None and of_host is not None and total - of_host < limit - used:
+        # the machine itself has less to give than the limit would allow
+        limit, at, used = total, "host", of_host
+    return Room(limit, at, used, gpu_total, gpu_used)

@@ -1,0 +1,359 @@
+"""What Slurm's accounting knows of a job: its row *and* those of its steps.
+
+An OOM kill under `srun` leaves the job FAILED 1:0, and only the step's row says OUT_OF_MEMORY 0:125; in a
+script that goes on after it the job's row even says COMPLETED 0:0. Where sacct is missing, slow or empty,
+`scontrol show job` answers while slurmctld still remembers the job (MinJobAge, five minutes by default).
+
+Sources: sacct(1), scontrol(1), of 22.05 to 25.11.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+FIELDS = (
+    "JobID", "JobIDRaw", "JobName", "State", "ExitCode", "DerivedExitCode", "MaxRSS", "ReqMem", "Elapsed",
+    "Timelimit", "Start", "End", "NodeList", "Reason", "Restarts",
+)  # fmt: skip
+"""What sacct is asked for; a version that lacks one is asked again without it."""
+TIMEOUT_S = 10.0
+_JOB = re.compile(r"^(?P<job>\d+)(?:_(?P<task>\d+|\[[^\]]*\]))?(?:\+(?P<component>\d+))?(?:\.(?P<step>.+))?$")
+_INVALID_FIELD = re.compile(r"[Ii]nvalid field requested: \"?(\w+)")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+
+NOT_OVER = 2
+"""Badness of a job that waits or runs."""
+_NOT_OVER = (
+    "PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT",
+    "RESIZING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "",
+)  # fmt: skip
+
+Ask = Callable[[list[str], float], "Answer"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of a command: code 127 where there is none of that name, 124 where it took too long."""
+
+    code: int
+    out: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of sacct. In bytes and seconds; None where it is blank.
+
+    job: `123`, `123_4`, `123+1`. step: `batch`, `extern`, `0`, `0+1`; None on the job's own row. state: one
+    word, such as OUT_OF_MEMORY. cancelled_by: a user's number. exit_code, exit_signal: of `0:125`.
+    max_rss_bytes: see `memory.slurm_meaning`. start, end: as printed. raw: Slurm's own number of the job,
+    which a task of an array has beside `ARRAY_TASK`. restarts: how often it was requeued before.
+    """
+
+    job: str
+    step: str | None
+    state: str
+    name: str = ""
+    cancelled_by: str | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    derived_exit_code: int | None = None
+    max_rss_bytes: int | None = None
+    requested_bytes: int | None = None
+    elapsed_s: float | None = None
+    timelimit_s: float | None = None
+    start: str = ""
+    end: str = ""
+    nodes: str = ""
+    reason: str = ""
+    raw: str = ""
+    restarts: int | None = None
+
+    @property
+    def id(self) -> str:
+        return self.job if self.step is None else f"{self.job}.{self.step}"
+
+    @property
+    def was_out_of_memory(self) -> bool:
+        """Slurm's word for an OOM kill in the cgroup: the state, or signal 125 (SIG_OOM of its own)."""
+        return self.state == "OUT_OF_MEMORY" or self.exit_signal == 125
+
+    def __str__(self) -> str:
+        code = "" if self.exit_code is None else f" {self.exit_code}:{self.exit_signal or 0}"
+        return f"{self.id} {self.state}{code}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One start of a job: its row and its steps. A requeued one has several, the oldest first."""
+
+    row: Row
+    steps: tuple[Row, ...] = ()
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return (self.row, *self.steps)
+
+    @property
+    def badness(self) -> int:
+        """0: ended for memory, in whatever step; then other bad ends, what has not ended, what ended well."""
+        if any(row.was_out_of_memory for row in self.rows):
+            return 0
+        state = self.row.state
+        return 3 if state == "COMPLETED" else NOT_OVER if state in _NOT_OVER else 1
+
+
+@dataclass(frozen=True)
+class SlurmFacts:
+    """jobs: every task and every start, as told. source: `sacct`, `scontrol show job`, or empty. version:
+    `22.05.8`. gather: JobAcctGatherType. gather_params, gather_every_s: of slurm.conf. notes: what could not
+    be had.
+    """
+
+    job_id: str
+    jobs: tuple[Job, ...] = ()
+    source: str = ""
+    version: str = ""
+    gather: str = ""
+    gather_params: str = ""
+    gather_every_s: float | None = None
+    cgroup_plugin: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def job(self) -> Job | None:
+        """The last start of the job that was asked for; of an array the first task that ended worst."""
+        wanted = [job for job in self.jobs if job.row.job == self.job_id]
+        if wanted:
+            return wanted[-1]
+        return min(self.last_starts, key=lambda job: job.badness, default=None)
+
+    @property
+    def last_starts(self) -> tuple[Job, ...]:
+        """Of each task or component, in their order."""
+        return tuple({job.row.job: job for job in self.jobs}.values())
+
+    @property
+    def earlier(self) -> tuple[Job, ...]:
+        """Starts of the same job before the last: it was requeued."""
+        last = self.job
+        return tuple(
+            job for job in self.jobs if last is not None and job is not last and job.row.job == last.row.job
+        )
+
+
+def read_slurm(job_id: str, *, ask: Ask | None = None, timeout_s: float = TIMEOUT_S) -> SlurmFacts:
+    """Ask sacct, then scontrol. Never raises: what cannot be had is a note.
+
+    Args:
+        job_id: `123`, `123_4`, `123+1` or, for one step of it, `123.0`.
+        ask: runs a command within so many seconds; tests hand in recorded answers.
+        timeout_s: of each command.
+    """
+    ask = ask or run_client
+    wanted = job_id.strip().partition(".")[0]
+    if not _JOB.match(wanted):
+        return SlurmFacts(job_id, notes=(f"{job_id!r} is no job id of Slurm",))
+    notes: list[str] = []
+    jobs, source = from_sacct(wanted, ask, timeout_s, notes), "sacct"
+    if not jobs:
+        jobs, source = from_scontrol(wanted, ask, timeout_s, notes), "scontrol show job"
+    config = ask(["scontrol", "show", "config"], timeout_s)
+    settings = read_settings(config.out) if config.code == 0 else {}
+    every = settings.get("JobAcctGatherFrequency", "").split(",")[0].rpartition("=")[2]
+    return SlurmFacts(
+        job_id=wanted,
+        jobs=tuple(jobs),
+        source=source if jobs else "",
+        version=settings.get("SLURM_VERSION", ""),
+        gather=settings.get("JobAcctGatherType", ""),
+        gather_params=settings.get("JobAcctGatherParams", "").replace("(null)", ""),
+        gather_every_s=to_seconds(every),
+        cgroup_plugin=settings.get("CgroupPlugin", ""),
+        notes=tuple(notes),
+    )
+
+
+def parse_sacct(text: str) -> list[Job]:
+    """Of `--parsable2` with a header, whatever its columns; a line that is no row is passed over."""
+    lines = [line.rstrip("\r\n") for line in text.splitlines() if "|" in line]
+    header = next((at for at, line in enumerate(lines) if "JobID" in line.split("|")), None)
+    if header is None:
+        return []
+    names = lines[header].split("|")
+    groups: list[tuple[Row, list[Row]]] = []
+    for line in lines[header + 1 :]:
+        row = _row(dict(zip(names, line.split("|"), strict=False)))
+        if row is None:
+            continue
+        if row.step is None:
+            groups.append((row, []))
+        elif groups and groups[-1][0].job == row.job:
+            groups[-1][1].append(row)
+        else:  # a step was asked for, or its job's row is missing
+            groups.append((Row(row.job, None, ""), [row]))
+    return [Job(row, tuple(steps)) for row, steps in sorted(groups, key=lambda group: group[0].start)]
+
+
+def parse_scontrol(text: str) -> list[Job]:
+    """Of `scontrol show job`, one job or several; it tells no steps."""
+    found = []
+    for block in re.split(r"(?=\bJobId=)", text):
+        values = dict(re.findall(r"(\w+(?:/\w+)?)=(\S*)", block))
+        task, array = values.get("ArrayTaskId", ""), values.get("ArrayJobId", "")
+        job = f"{array}_{task}" if array and task.isdigit() else values.get("JobId", "")
+        row = _row(
+            {
+                "JobID": job,
+                "JobIDRaw": values.get("JobId", ""),
+                "Restarts": values.get("Restarts", ""),
+                "State": values.get("JobState", ""),
+                "JobName": values.get("JobName", ""),
+                "ExitCode": values.get("ExitCode", ""),
+                "DerivedExitCode": values.get("DerivedExitCode", ""),
+                "ReqMem": values.get("MinMemoryNode", values.get("MinMemoryCPU", "")),
+                "Elapsed": values.get("RunTime", ""),
+                "Timelimit": values.get("TimeLimit", ""),
+                "Start": values.get("StartTime", ""),
+                "End": values.get("EndTime", ""),
+                "NodeList": values.get("NodeList", ""),
+                "Reason": values.get("Reason", ""),
+            }
+        )
+        if row is not None:
+            found.append(Job(row))
+    return found
+
+
+def from_sacct(job_id: str, ask: Ask, timeout_s: float, notes: list[str]) -> list[Job]:
+    """One call, for one job or for several with commas between; what is wrong is added to `notes`."""
+    fields = list(FIELDS)
+    for _ in FIELDS:
+        command = [
+            "sacct",
+            "--jobs",
+            job_id,
+            "--duplicates",
+            "--parsable2",
+            "--units=K",
+            f"--format={','.join(fields)}",
+        ]
+        answer = ask(command, timeout_s)
+        lacks = _INVALID_FIELD.search(answer.error)
+        if answer.code == 0 or lacks is None or lacks[1] not in fields:
+            break
+        fields.remove(lacks[1])
+    if answer.code != 0:
+        notes.append(why_not(answer, "sacct", timeout_s))
+        return []
+    jobs = parse_sacct(answer.out)
+    if not jobs:
+        failed = "error:" in answer.error
+        notes.append(why_not(answer, "sacct", timeout_s) if failed else f"sacct knows no job {job_id}")
+    return jobs
+
+
+def from_scontrol(job_id: str, ask: Ask, timeout_s: float, notes: list[str]) -> list[Job]:
+    """One call, for one job or for the tasks of an array; what is wrong is added to `notes`."""
+    answer = ask(["scontrol", "show", "job", job_id], timeout_s)
+    if answer.code != 0:
+        notes.append(why_not(answer, "scontrol", timeout_s))
+        return []
+    jobs = parse_scontrol(answer.out)
+    if jobs:
+        notes.append("from scontrol: without the steps' rows, where an OOM kill under srun would stand")
+    return jobs
+
+
+def why_not(answer: Answer, name: str, timeout_s: float) -> str:
+    """Why a command gave no answer, as a note."""
+    if answer.code == 127:
+        return f"there is no {name} on this machine"
+    if answer.code == 124:
+        return f"{name} did not answer within {timeout_s:g} s"
+    words = answer.error.strip().splitlines()
+    return f"{name} failed with exit code {answer.code}: {words[-1] if words else 'it says nothing'}"
+
+
+def run_client(command: list[str], timeout_s: float, environment: Mapping[str, str] | None = None) -> Answer:
+    """A client command of Slurm, with nothing to read; never raises. environment: None: this process's."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            env=environment,
+        )
+    except subprocess.TimeoutExpired:
+        return Answer(124)
+    except (OSError, ValueError) as error:
+        return Answer(127, error=str(error))
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def _row(values: Mapping[str, str | Any]) -> Row | None:
+    match = _JOB.match(values.get("JobID", "").strip())
+    if match is None:
+        return None
+    state, _, by = values.get("State", "").strip().partition(" by ")
+    words = state.split()
+    code, exit_signal = _exit(values.get("ExitCode", ""))
+    component = f"+{match['component']}" if match["component"] else ""
+    return Row(
+        job=match["job"] + (f"_{match['task']}" if match["task"] else "") + component,
+        step=match["step"],
+        state=words[0].rstrip("+") if words else "",
+        name=values.get("JobName", ""),
+        cancelled_by=by.strip() or None,
+        exit_code=code,
+        exit_signal=exit_signal,
+        derived_exit_code=_exit(values.get("DerivedExitCode", ""))[0],
+        max_rss_bytes=to_bytes(values.get("MaxRSS", "")),
+        requested_bytes=to_bytes(values.get("ReqMem", "")),
+        elapsed_s=to_seconds(values.get("Elapsed", "")),
+        timelimit_s=to_seconds(values.get("Timelimit", "")),
+        start=values.get("Start", ""),
+        end=values.get("End", ""),
+        nodes=values.get("NodeList", "").replace("None assigned", ""),
+        reason="" if values.get("Reason", "") in ("None", "(null)") else values.get("Reason", ""),
+        raw=values.get("JobIDRaw", "").partition(".")[0],
+        restarts=int(restarts) if (restarts := values.get("Restarts", "").strip()).isdigit() else None,
+    )
+
+
+def to_bytes(text: str) -> int | None:
+    """`22528K`, `200M`, `1.50G`; to 20.11 ReqMem ends with `n` (a node) or `c` (a CPU)."""
+    match = re.match(r"^([\d.]+)([KMGTP]?)[nc]?$", text.strip())
+    try:
+        return int(float(match[1]) * _UNITS[match[2]]) if match else None
+    except ValueError:
+        return None
+
+
+def to_seconds(text: str) -> float | None:
+    """`1-02:03:04`, `02:03.5`, `30`; None for `UNLIMITED`, `Partition_Limit`, a blank."""
+    days, _, clock = text.strip().rpartition("-")
+    try:
+        parts = [float(part) for part in clock.split(":")]
+        total = sum(part * 60**place for place, part in enumerate(reversed(parts[-3:])))
+        return total + 86400 * int(days or 0)
+    except ValueError:
+        return None
+
+
+def _exit(text: str) -> tuple[int | None, int | None]:
+    code, _, number = text.strip().partition(":")
+    return (int(code) if code.isdigit() else None, int(number) if number.isdigit() else None)
+
+
+def read_settings(text: str) -> dict[str, str]:
+    """Lines of `Name = value`, as `scontrol show config` prints them."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}

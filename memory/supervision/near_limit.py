@@ -1,0 +1,84 @@
+"""The black box: where memory is nearly out, the run is asked what it is doing, while it can still tell."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from memory.asking import LARGEST_SIGNAL, STACKS_SIGNAL, Asking, has_handler, hidden_path, shown_path
+from memory.supervision.census import Census
+from memory.supervision.sampler import Look
+
+ASKS_FROM, READY_AGAIN_BELOW = 0.92, 0.85
+"""Of the limit. U goes up and down with every step; between the two nothing is asked again."""
+MOST_TIMES, AT_LEAST_APART_S = 3, 30.0
+_MOST_PROCESSES = 8
+_SEEN_TWICE = 2
+"""A process that is just being made has its parent's handler, until it executes another program."""
+
+
+class NearLimit:
+    """Asks at most a few times an attempt."""
+
+    def __init__(self, folder: str, attempt: int) -> None:
+        self._folder, self._attempt = folder, attempt
+        self._times = 0
+        self._last_s = float("-inf")
+        self._is_ready = True
+        self._asking: Asking | None = None
+
+    def look(self, look: Look, census: Census) -> None:
+        """After each sample."""
+        nearness = look.nearness
+        if nearness is None:
+            return
+        if nearness < READY_AGAIN_BELOW:
+            self._is_ready = True
+        is_time = time.monotonic() - self._last_s >= AT_LEAST_APART_S
+        if nearness >= ASKS_FROM and self._is_ready and is_time and self._times < MOST_TIMES:
+            self._ask(look, census, nearness)
+
+    def step(self) -> bool:
+        """Between samples; whether answers are still awaited, and this should be called again soon."""
+        if self._asking is not None and self._asking.step():
+            self._asking = None
+        return self._asking is not None
+
+    def close(self) -> None:
+        """The run has ended: the file that nobody needed goes."""
+        try:
+            os.unlink(hidden_path(self._folder, self._attempt))
+        except OSError:
+            return
+
+    def _ask(self, look: Look, census: Census, nearness: float) -> None:
+        sample = look.sample
+        able = [
+            one
+            for one in look.processes
+            if census.alive[one.pid].looks >= _SEEN_TWICE and has_handler(one.pid, STACKS_SIGNAL)
+        ][:_MOST_PROCESSES]
+        if not able or STACKS_SIGNAL is None:
+            return
+        self._is_ready, self._last_s = False, time.monotonic()
+        self._times += 1
+        hidden, shown = hidden_path(self._folder, self._attempt), shown_path(self._folder, self._attempt)
+        if os.path.exists(hidden):
+            os.rename(hidden, shown)  # who writes to it goes on doing so
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(sample.time_s))
+        of = f"{_mb(sample.unreclaimable_bytes)} of {_mb(sample.limit_bytes)} MB ({100 * nearness:.0f}%)"
+        headings = [
+            (
+                one.pid,
+                f"== {when} unreclaimable {of}: {one.pid} {one.name}, anon {_mb(one.anon_bytes)} MB ==",
+            )
+            for one in able
+        ]
+        self._asking = Asking(shown, headings, STACKS_SIGNAL)
+        self._asking.step()
+        if LARGEST_SIGNAL is not None and has_handler(census.main_pid, LARGEST_SIGNAL):
+            os.kill(census.main_pid, LARGEST_SIGNAL)
+
+
+def _mb(amount: int | None) -> str:
+    return "?" if amount is None else str(amount >> 20)

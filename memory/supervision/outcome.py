@@ -1,0 +1,104 @@
+"""outcome.json: how a run ended, from who saw it, with what the kernel counted meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from memory.kernel_files import kilobytes, read_file
+from memory.supervision.options import Options
+
+VERSION = 1
+LOGS = ("log.txt", "stderr.txt", "stdout.txt")
+_OF_THE_JOB = (
+    "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID", "SLURM_PROCID",
+    "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_RESTART_COUNT", "SLURM_MEM_PER_NODE",
+    "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE", "SLURM_JOB_PARTITION", "SLURM_JOB_START_TIME",
+    "SLURM_JOB_END_TIME", "SLURM_CLUSTER_NAME", "SLURMD_NODENAME",
+)  # fmt: skip
+
+
+def beginning(options: Options, started_s: float) -> dict[str, Any]:
+    """What is known before the command has started."""
+    return {
+        "version": VERSION,
+        "command": list(options.command),
+        "pid": None,
+        "supervisor_pid": os.getpid(),
+        "host": host_name(),
+        "attempt": options.attempt,
+        "started_s": round(started_s, 3),
+        "ended_s": None,
+        "exit_code": None,
+        "signal": None,
+        "by": "lost",
+        "signals_passed_on": [],
+        "log_bytes_before": log_bytes(options.output),
+        "environment": {name: os.environ[name] for name in _OF_THE_JOB if name in os.environ},
+    }
+
+
+def log_bytes(folder: str) -> dict[str, int]:
+    """Of each log in the run's folder: what is there already is of an earlier attempt."""
+    found = {}
+    for name in LOGS:
+        try:
+            found[name] = os.stat(os.path.join(folder, name)).st_size
+        except OSError:
+            continue
+    return found
+
+
+def ending(status: int | None) -> dict[str, Any]:
+    """exit_code, signal, by. status: as wait(2) tells it; None where that was lost."""
+    if status is None:
+        return {"exit_code": None, "signal": None, "by": "lost"}
+    if os.WIFSIGNALED(status):
+        return {"exit_code": None, "signal": signal_name(os.WTERMSIG(status)), "by": "signal"}
+    return {"exit_code": os.WEXITSTATUS(status), "signal": None, "by": "exit"}
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL`; `SIGRTMIN+3` and the like have no name of their own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def rlimits(pid: int, proc: str = "/proc") -> dict[str, int | None] | None:
+    """Address space and data size that the process may have; None: as much as it likes. Also of a zombie."""
+    content = read_file(f"{proc}/{pid}/limits")
+    if content is None:
+        return None
+    found: dict[str, int | None] = {}
+    for name, words in (("as_bytes", b"Max address space"), ("data_bytes", b"Max data size")):
+        line = next((line for line in content.splitlines() if line.startswith(words)), b"")
+        soft = line[len(words) :].split()[:1]
+        found[name] = int(soft[0]) if soft and soft[0].isdigit() else None
+    return found
+
+
+def swap_bytes(proc: str = "/proc") -> int | None:
+    """Of the machine; 0: it has none."""
+    content = read_file(f"{proc}/meminfo")
+    at = -1 if content is None else content.find(b"SwapTotal:")
+    return None if content is None or at < 0 else kilobytes(content[at : at + 60], (b"SwapTotal:",))[0]
+
+
+def own_rss_bytes() -> int | None:
+    """Of this process."""
+    words = (read_file("/proc/self/statm") or b"").split()
+    return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if len(words) > 1 else None
+
+
+def rss_unit_bytes() -> int:
+    """Of getrusage's ru_maxrss, which macOS tells in bytes."""
+    return 1 if sys.platform == "darwin" else 1024
+
+
+def host_name() -> str:
+    """This host."""
+    return os.uname().nodename

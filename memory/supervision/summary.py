@@ -1,0 +1,29 @@
+"""The one line at the end of `python -m memory run`."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from memory.format import format_bytes
+from memory.supervision.options import Options
+
+NEAR = 0.9
+
+
+def summary(outcome: dict[str, Any], options: Options) -> str | None:
+    """How it ended, how near it came to its limit, what to type next. None: nothing that must be told."""
+    nearness = outcome.get("peak_nearness")
+    is_well = outcome["exit_code"] == 0 and (nearness is None or nearness < NEAR)
+    if is_well and options.tell != "always":
+        return None
+    seconds = outcome["ended_s"] - outcome["started_s"]
+    how = f"killed by {outcome['signal']}" if outcome["signal"] else f"exit code {outcome['exit_code']}"
+    peak, limit = outcome.get("peak_unreclaimable_bytes"), outcome.get("limit_bytes")
+    amount = "memory unknown"
+    if peak is not None:
+        whose = "the host's " if outcome.get("limit_at") == "host" else ""
+        of = f" of {whose}{format_bytes(limit)} ({100 * peak / limit:.0f}%)" if limit else ""
+        amount = f"peak {format_bytes(peak)}{of} unreclaimable"
+    folder = shlex.quote(options.output)
+    return f"[mem] {how} after {seconds:.1f} s, {amount}; next: python -m memory explain {folder}"

@@ -1,0 +1,120 @@
+"""What a user gave that cannot be used, and RUN as every command takes it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+_OF_A_RUN = {"config.yaml", "run.json", "outcome.json"}
+"""Of a run that is queued the first alone."""
+_READ_OF_A_RUN = _OF_A_RUN | {"status.json", "memory.ring", "memory.jsonl"}
+
+
+class UsageError(Exception):
+    """The user's input cannot be used: one message says what, what was expected, and what to type."""
+
+
+def find_run(given: str, runs_dir: str | None = None) -> Path:
+    """A run's folder: RUN is a path, a name under `runs_dir`, or a unique beginning of an identity.
+
+    runs_dir: None: of the environment (HIGHWATER_RUNS_DIR), else `runs` where the user stands. Names end with
+    the first eight digits of the identity.
+
+    Raises:
+        UsageError: there is none, or there are several; names them.
+    """
+    path = path_of(given)
+    kind = _kind(path)
+    folder = path if is_folder(path) else None if kind is None else path.parent
+    if folder is not None:
+        for name in sorted(_READ_OF_A_RUN):
+            file = folder / name
+            if os.access(file, os.F_OK) and not os.access(file, os.R_OK):
+                raise UsageError(_not_for_us(file))
+        return folder
+    root, folders = root_of(runs_dir), run_folders(runs_dir)
+    named = sorted(
+        folder for folder in folders if folder.name == given or str(folder.relative_to(root)) == given
+    )
+    found = named or sorted(
+        folder
+        for folder in folders
+        if len(given) >= 4 and folder.name.rpartition("-")[2].startswith(given[:8])
+    )
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(f"{given}: several runs: {', '.join(map(str, found))}. Give one of these paths")
+    raise UsageError(
+        f"{given}: no such run: expected the path of a run's folder, its name under {root}, or the beginning "
+        "of its identity (the last part of its name)"
+    )
+
+
+def path_of(given: str) -> Path:
+    """As a shell has it: `~` is a home.
+
+    Raises:
+        UsageError: there is no such user.
+    """
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:
+        user = given.partition("/")[0]
+        raise UsageError(f"{given}: there is no user {user[1:]}, or one without a home") from None
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is a folder that this user may read.
+
+    Raises:
+        UsageError: it may be one, and may not be looked into.
+    """
+    kind = _kind(path)
+    if kind is None or not stat.S_ISDIR(kind):
+        return False
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise UsageError(_not_for_us(path))
+    return True
+
+
+def root_of(runs_dir: str | None = None) -> Path:
+    """`runs_dir`, else HIGHWATER_RUNS_DIR, else `runs` where the user stands."""
+    return path_of(runs_dir or os.environ.get("HIGHWATER_RUNS_DIR") or "runs")
+
+
+def run_folders(runs_dir: str | None = None) -> list[Path]:
+    """Of all runs under it."""
+    return list(_run_folders(root_of(runs_dir)))
+
+
+def _kind(path: Path) -> int | None:
+    """st_mode; None: there is no such file.
+
+    Raises:
+        UsageError: it may be there, and may not be looked at.
+    """
+    try:
+        return path.stat().st_mode
+    except PermissionError:
+        raise UsageError(_not_for_us(path)) from None
+    except (OSError, ValueError):  # a name that no file can have, too
+        return None
+
+
+def _not_for_us(path: Path) -> str:
+    return (
+        f"{path}: may not be read by this user. Expected a run that you may read: ask its owner for "
+        "`chmod -R a+rX` of its folder and of those above it, or ask as its owner"
+    )
+
+
+def _run_folders(root: Path) -> Iterator[Path]:
+    """Below a folder: each with a file of a run. What is hidden is no run, and no run lies in another."""
+    for place, folders, files in os.walk(root):
+        if _OF_A_RUN & set(files):
+            yield Path(place)
+            folders.clear()
+        folders[:] = [name for name in folders if not name.startswith(".")]

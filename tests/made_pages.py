@@ -1,0 +1,29 @@
+"""Pages for tests: one of every kind of section, with words that must stay words."""
+
+from __future__ import annotations
+
+from memory.report.chart import Band, Chart, Level, Mark, Series
+from memory.report.page import Cell, Column, Fact, Page
+
+HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">&lt;\'"]]>--><!--'
+
+
+def page_with(words: str) -> str:
+    """Every kind of section, and the words in each place that takes any."""
+    page = Page(words, subtitle=words, tone="bad", footer=words)
+    page.heading(words, words)
+    page.text(words)
+    page.items([words])
+    page.facts([Fact(words, words, words, 0.5)])
+    page.table([Column(words), Column(words, True)], [[words, Cell(words, words)]], caption=words)
+    chart = Chart(
+        words, [0.0, 1.0], [Series(words, [1.0, None], note=words)], [Band(words, 0.0, None, note=words)],
+        [Level(1.0, words)], [Mark(0.5, words)], group=words,
+    )  # fmt: skip
+    page.figure(chart, title=words, caption=words)
+    page.figures([(words, chart)])
+    page.image(b"\x89PNG", alt=words, caption=words)
+    page.code(words)
+    with page.folded(words):
+        page.text(words)
+    return page.html()

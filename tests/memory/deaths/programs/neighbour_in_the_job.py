@@ -1,0 +1,23 @@
+"""Another process of the same job, not of this run, takes the memory; the run is killed for it."""
+
+# /// case
+# kind = "death"
+# verdict = ["oom_cgroup"]
+# cause = ["neighbours"]
+# victim = "main"
+# limit_mb = 200
+# beside = "job"
+# ///
+
+import time
+
+from kit import BESIDE, grow, tell, told
+
+if BESIDE:
+    told("ready")
+    held = grow(95, seconds=3)
+    told("never", 30)
+else:
+    held = grow(105, seconds=1.5)
+    tell("ready")
+    time.sleep(30)

@@ -1,0 +1,113 @@
+"""A process answers by its stacks when it is asked, and by nothing when it is not there to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from supervised import wait_for
+
+from memory import black_box
+from memory.asking import LARGEST_SIGNAL, STACKS_SIGNAL, Asking, has_handler, hidden_path
+
+pytestmark = pytest.mark.skipif(STACKS_SIGNAL is None, reason="no real-time signals here")
+ROOT = Path(__file__).parents[2]
+
+
+LARGEST = """
+import os, signal, sys
+sys.path.append(sys.argv[1])
+from memory import black_box
+from memory.asking import LARGEST_SIGNAL
+folder = sys.argv[2]
+def told():
+    print(os.path.exists(folder + "/memory.blackbox.2.json"), flush=True)
+def largest():
+    return [{"what": "weights", "bytes": 5}]
+def fails():
+    raise MemoryError
+with black_box.installed(folder, attempt=2, largest=largest):
+    if os.fork() == 0:
+        os.kill(os.getpid(), LARGEST_SIGNAL)
+        os._exit(0)
+    os.wait()
+    told()
+    os.kill(os.getpid(), LARGEST_SIGNAL)
+    told()
+with black_box.installed(folder, attempt=3, largest=fails):
+    os.kill(os.getpid(), LARGEST_SIGNAL)
+print(os.listdir(folder))
+"""
+
+
+def ask(folder: Path, pids: list[int]) -> dict[int, str]:
+    assert STACKS_SIGNAL is not None
+    asking = Asking(hidden_path(str(folder), 1), [(pid, f"== {pid} ==") for pid in pids], STACKS_SIGNAL)
+    wait_for(asking.step)
+    return {answer.pid: answer.text or answer.why for answer in asking.answers}
+
+
+def test_this_process_answers(tmp_path: Path) -> None:
+    (tmp_path / ".memory.stacks.7.txt").touch()  # of an attempt that was killed with everything
+    with black_box.installed(tmp_path, attempt=1) as box:
+        assert box is not None
+        assert [path.name for path in tmp_path.iterdir()] == [".memory.stacks.1.txt"]
+        assert has_handler(os.getpid(), STACKS_SIGNAL)
+        assert not has_handler(os.getpid(), LARGEST_SIGNAL)
+        assert "in test_this_process_answers" in ask(tmp_path, [os.getpid()])[os.getpid()]
+    assert list(tmp_path.iterdir()) == []
+    assert not has_handler(os.getpid(), STACKS_SIGNAL)
+    assert STACKS_SIGNAL is not None
+    os.kill(os.getpid(), STACKS_SIGNAL)  # who had asked in this moment: it must not kill
+
+
+def test_several_answer_one_after_another(tmp_path: Path) -> None:
+    children = []
+    with black_box.installed(tmp_path, attempt=1):
+        for _ in range(3):
+            pid = os.fork()
+            if pid == 0:
+                parent = os.getppid()
+                while os.getppid() == parent:
+                    time.sleep(0.05)
+                os._exit(0)
+            children.append(pid)
+        bystander = subprocess.Popen(["sleep", "60"])
+        try:
+            answers = ask(tmp_path, [*children, bystander.pid, 2**22 + 1])
+            assert bystander.poll() is None
+        finally:
+            bystander.kill()
+            bystander.wait()
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+    for pid in children:
+        assert answers[pid].count("most recent call first") == 1
+        assert "in test_several_answer" in answers[pid]
+    assert "does not answer" in answers[bystander.pid]
+    assert "does not answer" in answers[2**22 + 1]
+
+
+def test_largest_is_told_by_the_process_itself_alone(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", LARGEST, str(ROOT), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["False", "True", "['memory.blackbox.2.json']"]
+
+
+def test_where_it_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HIGHWATER_OUTPUT", raising=False)
+    assert black_box.install() is None
+    assert black_box.install(tmp_path / "nowhere") is None
+    monkeypatch.setattr(black_box, "STACKS_SIGNAL", None)
+    assert black_box.install(tmp_path) is None

@@ -1,0 +1,414 @@
+"""What filled the memory: each cause by its own signs, and advice that begins with what costs least."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from evidence_builder import (
+    GB,
+    LIMIT,
+    MAIN,
+    MB,
+    explained,
+    killed,
+    oom,
+    ours,
+    outcome,
+    process,
+    ramp,
+    record,
+    sample,
+)
+
+from memory.explain import Explanation
+
+
+def overrides(found: Explanation) -> list[str | None]:
+    return [advice.override for advice in found.advice]
+
+
+def test_the_cheapest_advice_comes_first(tmp_path: Path) -> None:
+    found = explained(
+        tmp_path,
+        outcome=killed(**oom()),
+        samples=ramp(200, 1020, 4),
+        records=[record("begin", "train", 3, 900, step=7)],
+        run=ours(),
+    )
+    assert overrides(found) == [
+        "training.micro_batch=8",
+        "training.activation_checkpointing=true",
+        "training.loss_chunk=2048",
+        "dataset.num_workers=0",
+        "--mem=1280M",
+    ]
+
+
+def test_no_advice_on_batches_where_there_are_none(tmp_path: Path) -> None:
+    found = explained(
+        tmp_path,
+        outcome=killed(**oom()),
+        samples=ramp(200, 1020, 4),
+        records=[record("begin", "open_dataset", 3, 900)],
+        run=ours(),
+    )
+    assert not [override for override in overrides(found) if override and override.startswith("training.")]
+
+
+def test_copy_on_write(tmp_path: Path) -> None:
+    """Four workers share 200 MB with the main process; each process stays as it was, the cgroup does not."""
+    tree = tuple(process(MAIN + number, 200) for number in range(5))
+    common = {"tree_anon_bytes": 1000 * MB, "processes": 5, "tree": tree}
+    samples = [sample(at, 210 + 26 * at, **common) for at in range(31)]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert (found.verdict, found.cause) == ("oom_cgroup", "copy_on_write")
+    assert "DataLoader(num_workers=0)" in overrides(found)
+
+
+def test_workers_that_grow_one_after_the_other_copy_nothing(tmp_path: Path) -> None:
+    """The sum over the processes stays, since one of them is gone and another grew as much."""
+    before = {"tree_anon_bytes": 250 * MB, "processes": 3,
+              "tree": (process(MAIN, 50), process(MAIN + 1, 100), process(MAIN + 2, 100))}  # fmt: skip
+    after = {"tree_anon_bytes": 250 * MB, "processes": 2, "tree": (process(MAIN, 50), process(MAIN + 2, 200))}
+    samples = [sample(at, 130, **before) for at in range(10)]
+    samples += [sample(10 + at, 150 + 10 * at, **after) for at in range(10)]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert found.cause != "copy_on_write"
+
+
+def test_forked_workers_that_share_on(tmp_path: Path) -> None:
+    tree = tuple(process(MAIN + number, 200) for number in range(5))
+    samples = [
+        sample(at, 210 + at / 4, tree_anon_bytes=1000 * MB, processes=5, tree=tree) for at in range(31)
+    ]
+    found = explained(tmp_path, outcome=outcome(), samples=samples)
+    assert (found.verdict, found.cause) == ("healthy", "none")
+
+
+def test_workers_by_spawn(tmp_path: Path) -> None:
+    samples = []
+    for at in range(20):
+        count = 1 + min(6, at // 2)
+        tree = (process(MAIN, 100), *(process(MAIN + number, 148) for number in range(1, count)))
+        u = 100 + 148 * (count - 1)
+        samples.append(sample(at, u, tree_anon_bytes=u * MB, processes=count, tree=tree))
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert (found.verdict, found.cause) == ("oom_cgroup", "workers")
+    assert overrides(found)[0] == "DataLoader(num_workers=0)"
+
+
+@pytest.mark.parametrize("factor", [1, 4])
+def test_a_file_read_whole(tmp_path: Path, factor: int) -> None:
+    size = 180 * MB
+    u = [100, 100, 100, 100 + 180 * factor, 100 + 180 * factor]
+    found = explained(
+        tmp_path,
+        outcome=killed(**oom()),
+        samples=[sample(at, amount) for at, amount in enumerate(u)] + [sample(6, 1020)] * (factor == 4),
+        records=[record("begin", "open_dataset", 2, 100)],
+        run=ours(),
+    )
+    loads = [finding for finding in found.findings if finding.cause == "whole_file_load"]
+    assert len(loads) == 1
+    assert f"x{factor}" in loads[0].says or factor == 4
+    assert size == 180 * MB
+
+
+def test_a_file_read_whole_by_its_stack(tmp_path: Path) -> None:
+    source = tmp_path / "load.py"
+    source.write_text("import numpy as np\ntokens = np.load('tokens.npy').astype(np.int64)\n")
+    stacks = (
+        "== 2026-01-01 00:00:00 unreclaimable 940 MB of 1.0 GB: process 100 python, anon 930 MB ==\n"
+        f'Current thread 0x00007f (most recent call first):\n  File "{source}", line 2 in <module>\n'
+    )
+    found = explained(tmp_path / "run", outcome=killed(**oom()), samples=ramp(100, 1010, 4), stacks=stacks)
+    assert (found.verdict, found.cause) == ("oom_cgroup", "whole_file_load")
+    assert any("load.py:2 in <module>: tokens = np.load(" in line for line in found.evidence)
+    assert 'np.load(path, mmap_mode="r")' in overrides(found)
+
+
+@pytest.mark.parametrize("line", ["seen = np.concatenate([seen, new])", "held.append(new.tolist())"])
+def test_arrays_that_come_from_no_file(tmp_path: Path, line: str) -> None:
+    """What loaded data goes through is no sign of a file by itself."""
+    source = tmp_path / "grow.py"
+    source.write_text(f"import numpy as np\n{line}\n")
+    stacks = (
+        "== 2026-01-01 00:00:00 unreclaimable 940 MB of 1.0 GB: process 100 python, anon 930 MB ==\n"
+        f'Current thread 0x00007f (most recent call first):\n  File "{source}", line 2 in <module>\n'
+    )
+    found = explained(tmp_path / "run", outcome=killed(**oom()), samples=ramp(100, 1010, 4), stacks=stacks)
+    assert (found.verdict, found.cause) == ("oom_cgroup", "growth")
+
+
+def test_a_sampler_list(tmp_path: Path) -> None:
+    stacks = (
+        "== 2026-01-01 00:00:00 unreclaimable 940 MB of 1.0 GB: process 100 python, anon 930 MB ==\n"
+        "Current thread 0x00007f (most recent call first):\n"
+        '  File "/venv/lib/python3.11/site-packages/torch/utils/data/sampler.py", line 170 in __iter__\n'
+    )
+    found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(100, 1010, 4), stacks=stacks)
+    assert found.cause == "sampler"
+
+
+def test_private_writes(tmp_path: Path) -> None:
+    """Mapped pages become anon ones at the same pace, with room to spare."""
+    samples = [
+        sample(at, 100 + 30 * at, usage_bytes=750 * MB, tree_file_bytes=max(0, 650 - 30 * at) * MB)
+        for at in range(21)
+    ]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert any(finding.cause == "private_writes" for finding in found.findings)
+
+
+def test_page_tables(tmp_path: Path) -> None:
+    samples = [
+        sample(
+            at,
+            100 + 30 * at,
+            kernel_bytes=28 * at * MB,
+            page_tables_bytes=27 * at * MB,
+            anon_bytes=100 * MB,
+            tree_anon_bytes=100 * MB,
+        )
+        for at in range(31)
+    ]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert (found.verdict, found.cause) == ("oom_cgroup", "page_tables")
+
+
+def test_batches_held_ready(tmp_path: Path) -> None:
+    samples = [
+        sample(
+            at,
+            200 + 27 * at,
+            shmem_bytes=27 * at * MB,
+            anon_bytes=200 * MB,
+            tree_anon_bytes=200 * MB,
+            processes=3,
+            tree=(process(MAIN, 100), *(process(MAIN + n, 50, shmem_mb=9 * at) for n in (1, 2))),
+        )
+        for at in range(31)
+    ]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert (found.verdict, found.cause) == ("oom_cgroup", "prefetch")
+
+
+def test_a_cache_that_workers_shared_until_they_were_killed(tmp_path: Path) -> None:
+    """At the very peak one of them is left that has it mapped."""
+    samples = [
+        sample(
+            at,
+            100 + 30 * at,
+            shmem_bytes=30 * at * MB,
+            anon_bytes=100 * MB,
+            tree_anon_bytes=100 * MB,
+            processes=1 + living,
+            tree=(process(MAIN, 40), *(process(MAIN + 1 + n, 10, shmem_mb=29 * at) for n in range(living))),
+        )
+        for at, living in [*((at, 3) for at in range(29)), (29, 1), (30, 1)]
+    ]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert (found.verdict, found.cause) == ("oom_cgroup", "shmem")
+
+
+def test_a_file_on_tmpfs(tmp_path: Path) -> None:
+    samples = [
+        sample(
+            at,
+            100 + 30 * at,
+            shmem_bytes=30 * at * MB,
+            anon_bytes=100 * MB,
+            tree_anon_bytes=100 * MB,
+            dev_shm_used_bytes=30 * at * MB,
+        )
+        for at in range(31)
+    ]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert (found.verdict, found.cause) == ("oom_cgroup", "shmem")
+
+
+def test_files_that_a_dead_run_left(tmp_path: Path) -> None:
+    samples = [
+        sample(
+            at,
+            500 + 17 * at,
+            shmem_bytes=450 * MB,
+            anon_bytes=(50 + 17 * at) * MB,
+            tree_anon_bytes=60 * MB + 17 * at * MB,
+        )
+        for at in range(31)
+    ]
+    left = {"total_bytes": 2 * GB, "used_before_bytes": 450 * MB, "used_after_bytes": 450 * MB}
+    found = explained(tmp_path, outcome=killed(dev_shm=left, **oom()), samples=samples)
+    assert (found.verdict, found.cause) == ("oom_cgroup", "shmem")
+    assert "before it began" in found.sentence
+    assert "ls -la /dev/shm" in overrides(found)
+
+
+def test_shm_full(tmp_path: Path) -> None:
+    full = {"total_bytes": 64 * MB, "used_before_bytes": 0, "used_after_bytes": 64 * MB}
+    found = explained(tmp_path, outcome=killed("SIGBUS", dev_shm=full), samples=ramp(100, 150, 10))
+    assert (found.verdict, found.cause, found.confidence) == ("shm_full", "shmem", "certain")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: DataLoader worker (pid 1234) is killed by signal: Bus error. It is possible "
+        "that dataloader's "
+        "workers are out of shared memory. Please try to raise your shared memory limit.",
+        "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient "
+        "shared memory (shm).",
+        "RuntimeError: unable to write to file </torch_99_1>: No space left on device (28)",
+        "OSError: [Errno 28] No space left on device: '/dev/shm/psm_1'",
+    ],
+)
+def test_shm_full_by_the_words_of_torch(tmp_path: Path, line: str) -> None:
+    small = {"total_bytes": 64 * MB, "used_before_bytes": 0, "used_after_bytes": 0}
+    found = explained(tmp_path, outcome=outcome(exit_code=1, dev_shm=small), log=line)
+    assert found.verdict == "shm_full"
+    assert found.victim is not None
+    assert found.victim.is_main == ("worker" not in line)
+
+
+def test_sigbus_by_a_file_that_was_cut_short(tmp_path: Path) -> None:
+    found = explained(tmp_path, outcome=killed("SIGBUS"), samples=ramp(100, 150, 10), run=ours())
+    assert (found.verdict, found.cause) == ("failed", "truncated_file")
+    assert "python pretokenize_dataset.py verify tokens.npy" in overrides(found)
+
+
+def test_a_leak_by_step(tmp_path: Path) -> None:
+    records = []
+    for step in range(1, 61):
+        records.append(record("begin", "train", step, 100 + 4 * step, step=step))
+        records.append(record("end", "train", step + 0.9, 104 + 4 * step, step=step))
+    found = explained(tmp_path, outcome=outcome(), records=records, samples=ramp(100, 350, 60))
+    assert (found.verdict, found.cause) == ("healthy", "leak")
+    assert "4.0 MB a step" in found.sentence
+    assert "steps" in found.sentence, "when the limit is reached"
+
+
+def test_a_leak_by_time_that_died(tmp_path: Path) -> None:
+    found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(50, 1020, 60))
+    assert (found.verdict, found.cause) == ("oom_cgroup", "leak")
+
+
+def test_thrash(tmp_path: Path) -> None:
+    samples = [
+        sample(
+            at,
+            30,
+            usage_bytes=LIMIT - MB,
+            cache_bytes=900 * MB,
+            refaults=20_000 * at,
+            stalled_us=600_000 * at,
+        )
+        for at in range(30)
+    ]
+    found = explained(tmp_path, outcome=outcome(), samples=samples, run=ours())
+    assert (found.verdict, found.cause) == ("healthy", "thrash")
+    assert overrides(found)[0] == "dataset.reader=pread"
+    assert not [override for override in overrides(found) if (override or "").startswith("--mem")]
+
+
+def test_a_timeout_for_thrash(tmp_path: Path) -> None:
+    samples = [
+        sample(at, 30, usage_bytes=LIMIT - MB, refaults=20_000 * at, stalled_us=600_000 * at)
+        for at in range(30)
+    ]
+    command = ["timeout", "30", "python", "a.py"]
+    found = explained(tmp_path, outcome=outcome(exit_code=124, command=command), samples=samples)
+    assert (found.verdict, found.cause) == ("timeout", "thrash")
+
+
+def test_memory_high(tmp_path: Path) -> None:
+    counters = {
+        "counters_before": {"oom_kill": 0, "high": 5},
+        "counters_after": {"oom_kill": 0, "high": 90_000},
+    }
+    found = explained(tmp_path, outcome=outcome(**counters), samples=ramp(100, 300))
+    assert (found.verdict, found.cause) == ("healthy", "throttled")
+
+
+def test_many_small_workers(tmp_path: Path) -> None:
+    tree = (process(MAIN, 50), *(process(MAIN + number, 12 + 50) for number in range(1, 40)))
+    samples = [
+        sample(at, 60 + 30 * at, tree_anon_bytes=int((50 + 39 * 50 + 30 * at) * MB), processes=40, tree=tree)
+        for at in range(31)
+    ]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert found.cause == "workers"
+
+
+def test_forked_workers_without_memory_of_their_own_are_no_cause(tmp_path: Path) -> None:
+    tree = tuple(process(MAIN + number, 900) for number in range(5))
+    samples = [
+        sample(at, 905 + 3 * at, tree_anon_bytes=4500 * MB, processes=5, tree=tree) for at in range(31)
+    ]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert found.cause not in ("workers", "copy_on_write")
+
+
+def script(folder: Path, text: str) -> list[str]:
+    """The command that runs it."""
+    path = folder / "script.py"
+    path.write_text(text)
+
+    os.utime(path, (1, 1))
+    return ["python", str(path)]
+
+
+def test_a_load_in_the_script_while_cache_rises(tmp_path: Path) -> None:
+    command = script(tmp_path, "import sys\ndata = open(sys.argv[1], 'rb').read()\n")
+    samples = [
+        sample(at, 100 + 90 * at, cache_bytes=80 * at * MB, usage_bytes=min(1024, 100 + 170 * at) * MB)
+        for at in range(11)
+    ]
+    found = explained(tmp_path / "run", outcome=killed(command=command, **oom()), samples=samples)
+    assert found.cause == "whole_file_load"
+    assert any("script.py:2: data = open" in line for line in found.evidence)
+
+
+def test_a_private_map_in_the_script_while_cache_rises(tmp_path: Path) -> None:
+    command = script(tmp_path, "import numpy as np\ndata = np.load('a.npy', mmap_mode='c')\n")
+    samples = [
+        sample(at, 100 + 90 * at, cache_bytes=80 * at * MB, usage_bytes=min(1024, 100 + 170 * at) * MB)
+        for at in range(11)
+    ]
+    found = explained(tmp_path / "run", outcome=killed(command=command, **oom()), samples=samples)
+    assert found.cause == "private_writes"
+
+
+def test_a_script_that_was_edited_since_says_nothing(tmp_path: Path) -> None:
+    command = script(tmp_path, "data = open('a').read()\n")
+    (tmp_path / "script.py").touch()
+    samples = [sample(at, 100 + 90 * at, cache_bytes=80 * at * MB) for at in range(11)]
+    found = explained(tmp_path / "run", outcome=killed(command=command, **oom()), samples=samples)
+    assert found.cause == "growth"
+
+
+def test_sigbus_where_the_run_had_put_files_into_dev_shm(tmp_path: Path) -> None:
+    samples = [
+        sample(at, 100, dev_shm_used_bytes=10 * at * MB, dev_shm_total_bytes=1000 * MB) for at in range(10)
+    ]
+    left = {"total_bytes": 1000 * MB, "used_before_bytes": 0, "used_after_bytes": 0}
+    found = explained(tmp_path, outcome=killed("SIGBUS", dev_shm=left), samples=samples)
+    assert (found.verdict, found.confidence) == ("shm_full", "likely")
+
+
+def test_a_counter_that_lags_is_no_sharing(tmp_path: Path) -> None:
+    """memory.stat of v1 stood still while spawned workers came: usage tells that nothing was shared."""
+    samples = []
+    for at in range(12):
+        count = 1 + at // 2
+        tree = (process(MAIN, 5), *(process(MAIN + number, 180) for number in range(1, count)))
+        u = 5 + 180 * (count - 1)
+        seen = u if at > 7 else 200
+        samples.append(
+            sample(at, min(u, seen), anon_bytes=min(u, seen) * MB, usage_bytes=(u + 20) * MB,
+                   tree_anon_bytes=u * MB, processes=count, tree=tree)
+        )  # fmt: skip
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert found.cause == "workers"

@@ -1,0 +1,182 @@
+"""`python -m memory explain`, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from evidence_builder import killed, oom, ours, outcome, ramp, record, write
+
+from memory.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+OOM_LINE = "slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks "
+"have been OOM Killed.\n"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write(
+        tmp_path / "runs" / "study" / "32d-1a2b3c4d",
+        outcome=killed(**oom()),
+        samples=ramp(200, 1020),
+        records=[record("begin", "train", 25, 900, step=1200)],
+        run=ours(),
+        status={"state": "running", "attempt": 1, "stage": "train"},
+    )
+
+
+def explain(*arguments: str | Path, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "memory", "explain", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | environment,
+        timeout=60,
+    )
+
+
+def test_one_screen(run: Path) -> None:
+    done = explain(run)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "oom_cgroup (certain), cause leak (likely)"
+    assert lines[1].startswith("The kernel killed the main process")
+    assert len(lines) < 45
+    assert max(map(len, lines)) <= 120
+    assert "\033" not in done.stdout
+    assert "1. training" in done.stdout or "1. memory.attribute=true" in done.stdout
+    assert lines[-1] == f"next: python -m memory report {run}"
+
+
+def test_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(run), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {
+        "verdict", "cause", "victim", "near_limit", "confidence", "evidence", "advice", "findings",
+        "sentence", "run",
+    } <= set(found)  # fmt: skip
+    assert found["verdict"] == "oom_cgroup"
+    assert found["victim"] == {"is_main": True, "pid": 100, "name": "python"}
+    assert all(set(advice) == {"text", "override"} for advice in found["advice"])
+
+
+def test_by_the_beginning_of_an_identity(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(run.parents[2])
+    assert main(["explain", "1a2b3c4d"]) == 0
+    assert "oom_cgroup" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("how", ["file", "--log", "stdin"])
+def test_a_foreign_log_alone(tmp_path: Path, how: str) -> None:
+    log = tmp_path / "slurm-17.out"
+    log.write_text("epoch 1\n" + OOM_LINE)
+    done = {
+        "file": lambda: explain(log),
+        "--log": lambda: explain("--log", log),
+        "stdin": lambda: explain("--log", "-", stdin=log.read_text()),
+    }[how]()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("oom_cgroup")
+    assert ("standard input" if how == "stdin" else "slurm-17.out") in " ".join(done.stdout.split())
+    assert "python -m memory run --output DIR -- COMMAND" in done.stdout
+
+
+def test_a_log_beside_a_run(run: Path, tmp_path: Path) -> None:
+    (run / "outcome.json").unlink()
+    log = tmp_path / "slurm-17.out"
+    log.write_text(OOM_LINE)
+    done = explain(run, "--log", log)
+    assert "slurm-17.out" in done.stdout
+
+
+def test_a_healthy_run_takes_two_lines(tmp_path: Path) -> None:
+    write(tmp_path / "run", outcome=outcome(), samples=ramp(100, 300))
+    lines = explain(tmp_path / "run").stdout.splitlines()
+    assert lines[0] == "healthy (certain)"
+    assert lines[1] == "It ended well."
+    assert lines[2].endswith("It was not near.")
+    assert len(lines) == 5
+
+
+def test_a_run_of_experiments_without_a_supervisor(tmp_path: Path) -> None:
+    status = {"state": "cancelled", "attempt": 1, "reason": "interrupted (Ctrl-C)", "stage": "train"}
+    write(tmp_path / "run", status=status, run=ours(), log="2026-01-01 00:00:00 run x, attempt 1, on cpu\n")
+    done = explain(tmp_path / "run")
+    assert done.stdout.startswith("terminated")
+    assert "interrupted (Ctrl-C)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "nothing to explain: expected RUN, --log FILE or --job ID"),
+        (["nowhere-at-all"], "no such run"),
+        (["--log", "/no/such/log"], "cannot be read"),
+    ],
+)
+def test_what_cannot_be_used(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", *arguments]) == 2
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("\n") == 1
+
+
+def test_a_job_that_slurm_does_not_know(tmp_path: Path) -> None:
+    done = explain("--job", "43", PATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "there is no sacct on this machine" in done.stderr
+
+
+def sacct(folder: Path, name: str) -> str:
+    """A PATH whose sacct prints a recorded answer."""
+    command = folder / "sacct"
+    golden = ROOT / "tests" / "golden" / "slurm" / f"{name}.txt"
+    command.write_text(f'#!/bin/sh\necho "$@" >> {folder}/asked\nexec /bin/cat {golden}\n')
+    command.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def test_a_job_by_its_number(tmp_path: Path) -> None:
+    done = explain("--job", "43", PATH=sacct(tmp_path, "22.05-swallowed"))
+    assert done.stdout.startswith("oom_cgroup"), done.stderr
+    assert "43.0 OUT_OF_MEMORY 0:125 (sacct)" in done.stdout
+
+
+def test_a_runs_own_job_is_asked_for(tmp_path: Path) -> None:
+    path = sacct(tmp_path, "24.11-cancelled")
+    run = write(tmp_path / "run", outcome=killed("SIGTERM", environment={"SLURM_JOB_ID": "80"}))
+    assert explain(run, PATH=path).stdout.startswith("killed_from_outside (certain), cause scancel")
+    assert "--jobs 80 " in (tmp_path / "asked").read_text()
+    (tmp_path / "asked").unlink()
+    assert explain(run, "--no-sacct", PATH=path).stdout.startswith("terminated")
+    assert not (tmp_path / "asked").exists()
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", "--help"])
+    assert "examples:" in capsys.readouterr().out
+
+
+def test_it_loads_nothing_heavy() -> None:
+    heavy = ("torch", "numpy", "rich", "psutil")
+    code = f"import sys, memory.commands.explain; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_an_empty_folder_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for given in ("", str(tmp_path)):
+        assert main(["explain", given]) == 2
+        assert "error: " in capsys.readouterr().err
+    (tmp_path / "log.txt").write_text("x\n")
+    assert main(["explain", str(tmp_path)]) == 0

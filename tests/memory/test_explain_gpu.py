@@ -1,0 +1,126 @@
+"""torch's own message, in the wordings of its versions, as people have posted it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from evidence_builder import explained, ours, outcome, record
+
+from memory.explain.wordings import gpu_message
+
+GIB = 1 << 30
+MESSAGES = {
+    # github.com/pytorch/pytorch/issues/67971, torch 1.10
+    "1.10, growth": (
+        "RuntimeError: CUDA out of memory. Tried to allocate 2.00 MiB (GPU 0; 6.00 GiB total capacity; 4.88 "
+        "GiB already allocated; 0 bytes free; 4.96 GiB reserved in total by PyTorch)",
+        "growth",
+    ),
+    # github.com/pytorch/pytorch/issues/35901, torch 1.4
+    "1.4, fragmentation": (
+        "RuntimeError: CUDA out of memory. Tried to allocate 10.84 GiB (GPU 0; 23.65 GiB total "
+        "capacity; 1.06 "
+        "GiB already allocated; 10.26 GiB free; 12.53 GiB reserved in total by PyTorch)",
+        "fragmentation",
+    ),
+    # github.com/carolchenyx/MGFN./issues/35, torch 2.1, which spells it so
+    "2.1, fragmentation": (
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a "
+        "total capacty of "
+        "6.00 GiB of which 0 bytes is free. Of the allocated memory 2.93 GiB is allocated by "
+        "PyTorch, and 2.30 GiB is "
+        "reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+        "max_split_size_mb to avoid fragmentation.",
+        "fragmentation",
+    ),
+    # github.com/Tianhao-Qi/Mask2DiT/issues/4: the process that is named may be this very one, in a container
+    "2.6, fragmentation": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 35.60 GiB. GPU 0 has a total "
+        "capacity of "
+        "79.33 GiB of which 26.16 GiB is free. Process 76883 has 53.16 GiB memory in use. Of the "
+        "allocated memory "
+        "11.97 GiB is allocated by PyTorch, and 40.69 GiB is reserved by PyTorch but unallocated. "
+        "If reserved but "
+        "unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "fragmentation",
+    ),
+    # github.com/FoundationVision/GenerateU/issues/10
+    "2.1, a container's own process": (
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 496.00 MiB. GPU 0 has a "
+        "total capacty of "
+        "14.75 GiB of which 235.06 MiB is free. Process 20398 has 14.52 GiB memory in use. Of the "
+        "allocated memory "
+        "14.06 GiB is allocated by PyTorch, and 330.42 MiB is reserved by PyTorch but unallocated.",
+        "growth",
+    ),
+    "others": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+        "capacity of 79.15 "
+        "GiB of which 1.00 GiB is free. Process 11 has 60.00 GiB memory in use. Including "
+        "non-PyTorch memory, this "
+        "process has 18.00 GiB memory in use. Of the allocated memory 17.00 GiB is allocated by "
+        "PyTorch, and 100.00 "
+        "MiB is reserved by PyTorch but unallocated.",
+        "neighbours",
+    ),
+    "size": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 100.00 GiB. GPU 0 has a "
+        "total capacity of "
+        "79.15 GiB of which 70.00 GiB is free. Including non-PyTorch memory, this process has 9.00 "
+        "GiB memory in use. "
+        "Of the allocated memory 8.00 GiB is allocated by PyTorch, and 10.00 MiB is reserved by PyTorch but "
+        "unallocated.",
+        "size",
+    ),
+    "bare": ("RuntimeError: CUDA error: out of memory", "growth"),
+    "cublas": (
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "growth",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_out_of_memory(tmp_path: Path, name: str) -> None:
+    line, cause = MESSAGES[name]
+    found = explained(
+        tmp_path,
+        outcome=outcome(exit_code=1),
+        log=f"Traceback (most recent call last):\n  File 'a.py', line 3, in <module>\n{line}\n",
+        records=[record("begin", "first_step", 50, 300)],
+        run=ours(),
+    )
+    assert (found.verdict, found.cause, found.confidence) == ("oom_gpu", cause, "certain")
+    overrides = [advice.override for advice in found.advice]
+    assert "training.micro_batch=8" in overrides
+    assert not [override for override in overrides if (override or "").startswith("--mem")], (
+        "that is of the host"
+    )
+    if cause == "fragmentation":
+        assert overrides[0] == "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+
+
+def test_the_numbers_of_old_and_new_messages() -> None:
+    old = gpu_message(MESSAGES["1.4, fragmentation"][0])
+    assert old is not None
+    assert old.asked_bytes == int(10.84 * GIB)
+    assert old.total_bytes == int(23.65 * GIB)
+    assert old.free_bytes == int(10.26 * GIB)
+    assert old.unallocated_bytes == int(12.53 * GIB) - int(1.06 * GIB)
+    new = gpu_message(MESSAGES["others"][0])
+    assert new is not None
+    assert (new.asked_bytes, new.others_bytes, new.in_use_bytes) == (2 * GIB, 60 * GIB, 18 * GIB)
+
+
+def test_a_run_that_says_so_itself(tmp_path: Path) -> None:
+    status = {
+        "state": "failed",
+        "attempt": 1,
+        "reason": "OutOfMemoryError: " + MESSAGES["size"][0].partition(": ")[2],
+    }
+    assert explained(tmp_path, status=status, run=ours()).verdict == "oom_gpu"
+
+
+def test_no_message() -> None:
+    assert gpu_message("all is well") is None

@@ -1,0 +1,174 @@
+"""Which job of several is told of, what is not over yet, and what can be typed for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evidence_builder import GB, JOB, MB, START_S, explained, killed, oom, ours, outcome, ramp, record
+
+from memory.explain.text import as_text
+from memory.sacct import SlurmFacts, parse_sacct
+
+COLUMNS = (
+    "JobID|State|ExitCode|MaxRSS|ReqMem|Elapsed|Timelimit|Start|End|NodeList|Reason"
+)  # fmt: skip
+BEGIN = "2026-11-22T08:00:00"
+TIMES = "01:00:20|02:00:00|2026-11-22T08:00:00|2026-11-22T09:00:20|n7"
+FOREIGN = {"limit_at": "/docker/abc", "cgroup_path": "/docker/abc"}
+
+
+def told(*rows: str, job: str = "42") -> SlurmFacts:
+    return SlurmFacts(job, tuple(parse_sacct("\n".join((COLUMNS, *rows)))), "sacct")
+
+
+def typed(found: Any) -> list[str]:
+    return [advice.override for advice in found.advice if advice.override]
+
+
+@pytest.mark.parametrize("sign", ["_", "+"])
+def test_an_array_is_told_of_by_the_task_that_ended_worst(tmp_path: Path, sign: str) -> None:
+    rows = [f"42{sign}1|COMPLETED|0:0||4G|{TIMES}|", f"42{sign}2|OUT_OF_MEMORY|0:125||4G|{TIMES}|",
+            f"42{sign}3|FAILED|1:0||4G|{TIMES}|"]  # fmt: skip
+    found = explained(tmp_path, slurm=told(*rows))
+    assert found.verdict == "oom_cgroup"
+    assert f"42{sign}2" in found.sentence
+    assert any(f"42{sign}3 FAILED" in line for line in found.evidence)
+    swallowed = [
+        rows[0],
+        f"42{sign}2|COMPLETED|0:0||4G|{TIMES}|",
+        f"42{sign}2.0|OUT_OF_MEMORY|0:125||4G|{TIMES}|",
+    ]
+    assert explained(tmp_path, slurm=told(*swallowed)).verdict == "oom_cgroup"
+    asked = explained(tmp_path, slurm=told(*rows, job=f"42{sign}3"))
+    assert asked.verdict == "failed"
+
+
+def test_of_a_task_that_was_requeued_the_last_start_counts(tmp_path: Path) -> None:
+    late = TIMES.replace("T08", "T10").replace("T09", "T11")
+    rows = [f"42_1|NODE_FAIL|0:0||4G|{TIMES}|", f"42_1|COMPLETED|0:0||4G|{late}|",
+            f"42_2|COMPLETED|0:0||4G|{late}|"]  # fmt: skip
+    assert explained(tmp_path, slurm=told(*rows)).verdict == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("row", "head", "words"),
+    [
+        (f"42|RUNNING|0:0||4G|00:10:00|01:00:00|{BEGIN}|Unknown|n7|", "running", ("RUNNING", "n7")),
+        ("42|PENDING|0:0||4G|00:00:00|01:00:00|Unknown|Unknown|None assigned|Resources", "waiting",
+         ("PENDING", "(Resources)", "queue")),
+    ],
+)  # fmt: skip
+def test_a_job_that_is_not_over(tmp_path: Path, row: str, head: str, words: tuple[str, ...]) -> None:
+    found = explained(tmp_path, slurm=told(row))
+    shown = as_text(found)
+    assert shown.splitlines()[0] == head
+    assert (found.is_running, found.is_waiting) == (head == "running", head == "waiting")
+    assert all(word in shown for word in words)
+
+
+def test_sigkill_that_slurm_did_not_count(tmp_path: Path) -> None:
+    job = f"42|FAILED|137:0||4G|{TIMES}|"
+    found = explained(tmp_path, slurm=told(job, f"42.batch|FAILED|137:0|4190000K||{TIMES}|"))
+    assert (found.verdict, found.confidence) == ("oom_cgroup", "possible")
+    assert typed(found)[-1] == "--mem=6144M"
+    found = explained(tmp_path, slurm=told(job, f"42.batch|FAILED|137:0|100000K||{TIMES}|"))
+    assert found.verdict == "unknown"
+    assert "SIGKILL" in found.sentence
+    assert "sacct -j 42 --format=JobID,State%40,ExitCode,MaxRSS,ReqMem" in typed(found)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/var/spool/slurmd/job123/slurm_script: line 12: 4711 Killed                  python train.py",
+        "srun: error: n1: task 0: Killed",
+        "subprocess.CalledProcessError: Command '['x']' died with <Signals.SIGKILL: 9>.",
+    ],
+)
+def test_sigkill_in_a_log_alone(tmp_path: Path, line: str) -> None:
+    found = explained(tmp_path, log=f"epoch 1\n{line}\n")
+    assert (found.verdict, found.confidence) == ("unknown", "possible")
+    assert "SIGKILL" in found.sentence
+    assert any(line[:60] in evidence for evidence in found.evidence)
+    assert explained(tmp_path / "b", outcome=outcome(), log=line).verdict == "healthy"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["MemoryError: falling back to chunks", "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"],
+)
+def test_an_error_that_was_got_over_by_the_log_alone(tmp_path: Path, line: str) -> None:
+    found = explained(tmp_path, log=f"{line}\nepoch 9 done\nTraining finished successfully, saved model.pt\n")
+    assert found.confidence == "possible"
+    assert explained(tmp_path / "b", log=f"epoch 9\n{line}\n").confidence == "likely"
+
+
+def test_words_in_quotation_marks_are_no_error(tmp_path: Path) -> None:
+    log = 'config: on_oom="CUDA out of memory" -> skip batch\n'
+    assert explained(tmp_path, outcome=outcome(exit_code=3), log=log).verdict == "failed"
+
+
+def test_what_is_known_is_filled_in(tmp_path: Path) -> None:
+    failed = explained(tmp_path, slurm=told(f"42|NODE_FAIL|1:0||4G|{TIMES}|"))
+    assert typed(failed) == ["--exclude=n7"]
+    late = explained(tmp_path, slurm=told(f"42|TIMEOUT|0:0||4G|{TIMES}|"))
+    assert typed(late) == ["--time=04:00:00"]
+    cancelled = explained(tmp_path, slurm=told(f"42|CANCELLED by 1000|0:0||4G|{TIMES}|"))
+    assert typed(cancelled) == ["getent passwd 1000"]
+    times = {"SLURM_JOB_END_TIME": str(int(START_S + 60)), "SLURM_JOB_START_TIME": str(int(START_S - 86340))}
+    late = explained(tmp_path / "b", samples=ramp(200, 1015), outcome=killed(environment=times))
+    assert "--time=2-00:00:00" in typed(late)
+
+
+def test_nothing_to_type_where_it_is_not_known(tmp_path: Path) -> None:
+    line = "slurmstepd: error: *** JOB 44 ON n1 CANCELLED AT 2026-03-02T10:02:27 DUE TO TIME LIMIT ***"
+    assert typed(explained(tmp_path, log=line)) == []
+
+
+def test_no_mem_where_there_is_no_slurm(tmp_path: Path) -> None:
+    """Of the machine there is no more; of a container somebody else decides."""
+    on_host = oom() | {"limit_at": "host", "limit_bytes": 24 * GB, "cgroup_path": None}
+    found = explained(tmp_path, outcome=killed(**on_host), samples=[])
+    assert not [words for words in typed(found) if words.startswith("--mem")]
+    found = explained(tmp_path / "b", outcome=killed(**oom(), **FOREIGN), ring_facts=FOREIGN,
+                      samples=ramp(200, 1020))  # fmt: skip
+    assert not [words for words in typed(found) if words.startswith("--mem")]
+    assert any("/docker/abc" in advice.text for advice in found.advice)
+
+
+def test_no_mem_where_an_rlimit_was_short(tmp_path: Path) -> None:
+    short = {"rlimits": {"as_bytes": 300 * MB, "data_bytes": None}, "limit_at": JOB}
+    log = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nMemoryError\n'
+    found = explained(tmp_path, outcome=outcome(exit_code=1, **short), samples=ramp(50, 60), log=log)
+    assert (found.verdict, found.cause) == ("memory_error", "rlimit")
+    assert typed(found) == ["ulimit -v unlimited; ulimit -d unlimited"]
+
+
+@pytest.mark.parametrize(("now", "advised"), [(16, 8), (15, 5), (7, 1), (9, 3), (2, 1)])
+def test_a_smaller_micro_batch_divides_what_it_divided(tmp_path: Path, now: int, advised: int) -> None:
+    run = ours(micro_batch=now)
+    records = [record("begin", "train", 25, 900, step=3)]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(200, 1020), run=run, records=records)
+    assert f"training.micro_batch={advised}" in typed(found)
+
+
+@pytest.mark.parametrize(("now", "advised"), [(4096, "2048"), (300, "256"), (256, None), (128, None)])
+def test_fewer_logits_are_fewer(tmp_path: Path, now: int, advised: str | None) -> None:
+    records = [record("begin", "train", 25, 900, step=3)]
+    found = explained(
+        tmp_path, outcome=killed(**oom()), samples=ramp(200, 1020), run=ours(loss_chunk=now), records=records
+    )
+    chunks = [words for words in typed(found) if words.startswith("training.loss_chunk")]
+    assert chunks == ([f"training.loss_chunk={advised}"] if advised else [])
+
+
+def test_records_alone_of_a_run_whose_stages_all_ended(tmp_path: Path) -> None:
+    done = [record("begin", "load", 1, 100), record("end", "load", 2, 100)]
+    found = explained(tmp_path, records=done)
+    assert (found.verdict, found.confidence) == ("unknown", "possible")
+    assert "killed" not in found.sentence
+    assert "nobody watched it" in found.sentence
+    open_stage = explained(tmp_path / "b", records=done[:1])
+    assert "it was killed" in open_stage.sentence

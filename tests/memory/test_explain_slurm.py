@@ -1,0 +1,212 @@
+"""What Slurm writes into logs and accounting, against what the cgroup says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from evidence_builder import LIMIT, MB, START_S, explained, killed, oom, ours, outcome, ramp, sample
+
+from memory.sacct import SlurmFacts, parse_sacct, parse_scontrol
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"
+
+
+def facts(name: str, job: str, **more: str) -> SlurmFacts:
+    return SlurmFacts(job, tuple(parse_sacct((GOLDEN / f"{name}.txt").read_text())), "sacct", **more)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        # 22.05 and before
+        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=14604003.0 cgroup. Some of your "
+        "processes may have "
+        "been killed by the cgroup out-of-memory handler.",
+        "slurmstepd: error: Detected 3 oom-kill event(s) in step 370626.batch cgroup",
+        # 23.02 and after
+        "[2026-03-02T10:00:09.123] error: Detected 1 oom_kill event in StepId=17.0. Some of the "
+        "step tasks have been "
+        "OOM Killed.",
+        "slurmstepd: error: Detected 2 oom_kill events in StepId=17.batch. Some of the step tasks "
+        "have been OOM Killed.",
+        "srun: error: n1: task 0: Out Of Memory",
+    ],
+)
+def test_an_oom_kill_in_the_log(tmp_path: Path, line: str) -> None:
+    found = explained(tmp_path, log=f"epoch 1\n{line}\n")
+    assert (found.verdict, found.confidence) == ("oom_cgroup", "certain")
+    assert any(line[:40] in told for told in found.evidence)
+    assert "--mem" in found.advice[-1].text
+    assert found.advice[-1].override is None, "how much is not known, so there is nothing to type"
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict", "cause"),
+    [
+        (
+            "slurmstepd: error: *** JOB 44 ON n1 CANCELLED AT 2026-03-02T10:02:27 DUE TO TIME LIMIT ***",
+            "timeout",
+            "none",
+        ),
+        (
+            "slurmstepd: error: *** STEP 44.0 ON n1 CANCELLED AT 2026-03-02T10:02:27 DUE TO PREEMPTION ***",
+            "killed_from_outside",
+            "preemption",
+        ),
+        (
+            "slurmstepd: error: *** JOB 44 ON n1 CANCELLED AT 2026-03-02T10:02:27 ***",
+            "killed_from_outside",
+            "scancel",
+        ),
+        (
+            "slurmstepd: error: *** JOB 44 ON n1 CANCELLED AT 2026-03-02T10:02:27 DUE TO NODE "
+            "FAILURE, SEE SLURMCTLD LOG "
+            "FOR DETAILS ***",
+            "killed_from_outside",
+            "node_failure",
+        ),
+        ("srun: error: Node failure on n2", "killed_from_outside", "node_failure"),
+        (
+            "slurmstepd: error: *** JOB 44 ON n1 CANCELLED AT 2026-03-02T10:02:27 DUE TO JOB REQUEUE ***",
+            "killed_from_outside",
+            "requeue",
+        ),
+    ],
+)
+@pytest.mark.parametrize("with_outcome", [True, False])
+def test_an_end_by_slurm(tmp_path: Path, line: str, verdict: str, cause: str, with_outcome: bool) -> None:
+    ended = killed("SIGTERM", environment={"SLURM_JOB_ID": "44"})
+    parts = {"outcome": ended, "samples": ramp(100, 200)} if with_outcome else {}
+    found = explained(tmp_path, log=f"epoch 1\n{line}\n", **parts)
+    assert (found.verdict, found.cause, found.confidence) == (verdict, cause, "certain")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "slurmstepd: error: StepId=5.0 exceeded memory limit (763363328 > 209715200), being killed",
+        "slurmstepd: error: Step 5.0 exceeded memory limit (745472 > 204800), being killed",
+        "slurmstepd: error: Exceeded job memory limit\nslurmstepd: error: Job 5 exceeded memory "
+        "limit (745472 > 204800), "
+        "being killed",
+    ],
+)
+def test_a_kill_by_the_poll(tmp_path: Path, line: str) -> None:
+    """RSS of mapped files was over the limit, the cgroup's U far below it."""
+    samples = [sample(at, 14, usage_bytes=LIMIT - MB, tree_rss_bytes=2 * LIMIT) for at in range(20)]
+    found = explained(
+        tmp_path,
+        outcome=killed(peak_unreclaimable_bytes=14 * MB, environment={"SLURM_JOB_ID": "5"}),
+        samples=samples,
+        log=line + "\nslurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-03-02T10:02:27 ***\n",
+        run=ours(),
+    )
+    assert (found.verdict, found.cause, found.confidence) == ("killed_from_outside", "rss_polling", "certain")
+    assert found.advice[0].override == "dataset.reader=pread"
+    assert "nothing was really short" in found.sentence
+
+
+def test_the_row_of_the_step(tmp_path: Path) -> None:
+    found = explained(tmp_path, slurm=facts("22.05-srun-oom", "42"))
+    assert (found.verdict, found.confidence) == ("oom_cgroup", "certain")
+    assert "42.0 OUT_OF_MEMORY 0:125 (sacct)" in found.evidence
+    assert "42 FAILED 1:0 (sacct)" in found.evidence
+    assert found.advice[-1].override == "--mem=300M"
+
+
+def test_a_swallowed_kill_by_its_row(tmp_path: Path) -> None:
+    found = explained(tmp_path, slurm=facts("22.05-swallowed", "43"))
+    assert (found.verdict, found.confidence) == ("oom_cgroup", "certain")
+    assert "COMPLETED" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "job", "verdict", "cause"),
+    [
+        ("22.05-timeout", "44", "timeout", "none"),
+        ("20.11-reqmem", "45", "healthy", "none"),
+        ("23.02-array", "50_2", "oom_cgroup", "unknown"),
+        ("23.02-array", "50_1", "healthy", "none"),
+        ("23.11-requeued", "60", "healthy", "none"),
+        ("24.05-het", "70+0", "failed", "none"),
+        ("24.05-het", "70+1", "oom_cgroup", "unknown"),
+        ("24.11-cancelled", "80", "killed_from_outside", "scancel"),
+        ("25.11-oom", "90", "oom_cgroup", "unknown"),
+    ],
+)
+def test_states(tmp_path: Path, name: str, job: str, verdict: str, cause: str) -> None:
+    found = explained(tmp_path, slurm=facts(name, job))
+    assert (found.verdict, found.cause) == (verdict, cause)
+
+
+def test_a_node_failure_by_scontrol(tmp_path: Path) -> None:
+    jobs = parse_scontrol((GOLDEN / "scontrol-job.txt").read_text())
+    found = explained(tmp_path, slurm=SlurmFacts("43", tuple(jobs), "scontrol show job"))
+    assert (found.verdict, found.cause) == ("killed_from_outside", "node_failure")
+
+
+def test_earlier_starts_are_told(tmp_path: Path) -> None:
+    found = explained(tmp_path, slurm=facts("23.11-requeued", "60"))
+    assert any(
+        finding.rule == "requeued" and "PREEMPTED, NODE_FAIL" in finding.says for finding in found.findings
+    )
+
+
+def test_max_rss_is_explained(tmp_path: Path) -> None:
+    """204 MB job, MaxRSS 22 MB: a sample, not a peak."""
+    slurm = facts("22.05-srun-oom", "42", version="22.05.8", gather="jobacct_gather/linux")
+    found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(100, 1000), slurm=slurm)
+    lines = "\n".join(found.evidence)
+    assert "42.0: MaxRSS 22 MB" in lines
+    assert "no peak, and no sign of an OOM kill" in lines
+
+
+def test_slurm_against_the_cgroup(tmp_path: Path) -> None:
+    """The job is COMPLETED, but the run's own cgroup counted a kill."""
+    lost = [
+        {"pid": 9, "name": "python", "parent_pid": 100, "last_anon_bytes": 900 * MB, "time_s": START_S + 30}
+    ]
+    found = explained(
+        tmp_path,
+        outcome=outcome(children_lost=lost, **oom()),
+        samples=[*ramp(100, 1000, 29), sample(30, 200, oom_kills=1)],
+        slurm=facts("20.11-reqmem", "45"),
+    )
+    assert found.verdict == "oom_cgroup"
+
+
+def test_a_kill_by_the_poll_without_its_message(tmp_path: Path) -> None:
+    """The setting, RSS above what was asked for, and U far below: it goes before the word CANCELLED."""
+    slurm = facts("24.11-cancelled", "80", gather="jobacct_gather/linux", gather_params="OverMemoryKill")
+    mapped = [sample(at, 300, limit=64 << 30, tree_rss_bytes=(1 + at) << 28) for at in range(20)]
+    parts = {"outcome": killed(limit_bytes=64 << 30, limit_at="host"), "samples": mapped}
+    found = explained(tmp_path / "polled", slurm=slurm, **parts)
+    assert (found.verdict, found.cause) == ("killed_from_outside", "rss_polling")
+    assert found.cause_confidence == "likely"
+    slurm = facts("24.11-cancelled", "80", gather="jobacct_gather/linux")
+    found = explained(tmp_path / "cancelled", slurm=slurm, **parts)
+    assert (found.verdict, found.cause) == ("killed_from_outside", "scancel")
+
+
+def test_a_step_that_ends_by_somebody_unknown_is_not_certainly_cancelled(tmp_path: Path) -> None:
+    """A preempted job that ends within its grace time is told with the same words."""
+    line = "slurmstepd: error: *** STEP 44.0 ON n1 CANCELLED AT 2026-03-02T10:02:27 ***"
+    found = explained(tmp_path, log=f"epoch 1\n{line}\n")
+    assert (found.verdict, found.cause, found.confidence) == ("killed_from_outside", "scancel", "likely")
+    assert "preempted" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("step", "verdict"), [("1", "healthy"), ("0", "oom_cgroup"), ("4294967291", "healthy")]
+)
+def test_a_kill_in_another_step_is_not_this_runs(tmp_path: Path, step: str, verdict: str) -> None:
+    """43.0 was killed; the script went on with another step, or by itself."""
+    ended = outcome(environment={"SLURM_JOB_ID": "43", "SLURM_STEP_ID": step})
+    log = (
+        "srun: error: n1: task 0: Out Of Memory\n"
+        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=43.0.\n"
+    )
+    for slurm in (facts("22.05-swallowed", "43"), None):
+        found = explained(tmp_path, slurm=slurm, outcome=ended, samples=ramp(50, 60), log=log)
+        assert found.verdict == verdict

@@ -1,0 +1,111 @@
+"""What is known to hurt is told in a line with what to type; on a machine with memory to spare nothing is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memory.advice import Setup, advise
+from memory.room import Room
+
+GB = 1 << 30
+MB = 1 << 20
+PLENTY = Room(32 * GB, "host", 8 * GB)
+SMALL = Room(2 * GB, "/job", 0)
+NONE: dict[str, str] = {"PATH": "/bin"}
+
+
+def told(setup: Setup, room: Room, root: Path, **environment: str) -> dict[str, str]:
+    return {
+        advice.rule: str(advice)
+        for advice in advise(setup, room, root=str(root), pid=1, environment=NONE | environment)
+    }
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """/proc and /sys of a machine with cgroup v2, where process 1 is in /job."""
+    files = {
+        "proc/1/cgroup": "0::/job\n",
+        "proc/self/mountinfo": "30 20 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+        "proc/meminfo": "MemTotal: 33554432 kB\nMemFree: 1 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
+        "proc/1/limits": "Max data size             unlimited            unlimited            bytes\n"
+        "Max address space         unlimited            unlimited            bytes\n",
+        "sys/fs/cgroup/job/memory.max": f"{2 * GB}\n",
+        "sys/fs/cgroup/job/memory.high": "max\n",
+    }
+    for name, content in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return tmp_path
+
+
+def test_a_plain_machine_hears_nothing(machine: Path) -> None:
+    assert told(Setup(GB, gpu=True), PLENTY, machine) == {}
+    assert advise(Setup(GB), PLENTY, environment=NONE) == [], "this one neither"
+    assert told(Setup(GB), Room(), machine / "nothing here") == {}
+
+
+def test_mapped_files_where_rss_is_what_kills(machine: Path) -> None:
+    setup = Setup(GB, mapped_bytes=4 * GB, counts_rss=True)
+    assert told(setup, SMALL, machine)["rss_polling"].endswith(": dataset.reader=pread")
+    assert told(setup, PLENTY, machine) == {}
+    assert told(Setup(GB, mapped_bytes=4 * GB), SMALL, machine) == {}, "page cache kills nobody elsewhere"
+
+
+def test_memory_high_below_what_it_needs(machine: Path) -> None:
+    high = machine / "sys/fs/cgroup/job/memory.high"
+    high.write_text(f"{512 * MB}\n")
+    assert "memory.high of cgroup /job is 512 MB" in told(Setup(GB), SMALL, machine)["memory_high"]
+    high.write_text(f"{3 * GB}\n")
+    assert told(Setup(GB), SMALL, machine) == {}
+
+
+def test_swap(machine: Path) -> None:
+    meminfo = machine / "proc/meminfo"
+    meminfo.write_text("MemTotal: 33554432 kB\nSwapTotal: 8388608 kB\nSwapFree: 8000000 kB\n")
+    assert told(Setup(GB), SMALL, machine) == {}, "swap that nobody needs"
+    assert "the rest would go to swap" in told(Setup(4 * GB), SMALL, machine)["swap"]
+    (machine / "proc/pressure").mkdir()
+    (machine / "proc/pressure/memory").write_text(
+        "some avg10=80.00 avg60=60.00 avg300=1.00 total=1\nfull avg10=50.00 avg60=31.00 avg300=1.00 total=1\n"
+    )
+    assert "31%" in told(Setup(GB), PLENTY, machine)["thrash"]
+    (machine / "sys/fs/cgroup/job/memory.swap.current").write_text(f"{GB}\n")
+    assert "1.0 GB of this job lie in swap already" in told(Setup(GB), SMALL, machine)["swap_in_use"]
+
+
+def test_a_limit_far_below_what_slurm_was_asked_for(machine: Path) -> None:
+    found = told(Setup(GB), SMALL, machine, SLURM_MEM_PER_NODE="32768")
+    assert found["limit_below_mem"].startswith("Slurm was asked for 32.0 GB, but /job limits this to 2.0 GB")
+    assert told(Setup(GB), SMALL, machine, SLURM_MEM_PER_NODE="2048") == {}
+    assert told(Setup(GB), SMALL, machine, SLURM_MEM_PER_NODE="garbage") == {}
+
+
+def test_a_group_kill_is_told_where_it_is_close(machine: Path) -> None:
+    (machine / "sys/fs/cgroup/job/memory.oom.group").write_text("1\n")
+    assert "oom_group" in told(Setup(int(1.95 * GB)), SMALL, machine)
+    assert told(Setup(GB), SMALL, machine) == {}
+
+
+def test_rlimits_below_what_it_needs(machine: Path) -> None:
+    (machine / "proc/1/limits").write_text(
+        f"Max data size             {512 * MB}            unlimited            bytes\n"
+        f"Max address space         {100 * GB}            unlimited            bytes\n"
+    )
+    found = told(Setup(GB), PLENTY, machine)
+    assert (
+        found["rlimit"]
+        == "ulimit -d allows 512 MB and it needs 1.0 GB: it would end in MemoryError: ulimit -d unlimited"
+    )
+
+
+def test_a_gpu_that_others_use(machine: Path) -> None:
+    room = Room(32 * GB, "host", 0, 80 * GB, 30 * GB)
+    assert (
+        "others hold 30.0 GB of the GPU's 80.0 GB"
+        in told(Setup(GB, gpu=True), room, machine)["gpu_neighbours"]
+    )
+    assert told(Setup(GB), room, machine) == {}

@@ -1,0 +1,411 @@
+"""`python -m memory`: the screen, its JSON, /dev/shm, GPUs of others, and what Slurm says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import mmap
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from memory import Gpu
+from memory.details import read_details
+from memory.dev_shm import DevShm, ShmFile, read_dev_shm
+from memory.gpus import GpuProcess, read_gpus
+from memory.here_lines import lines
+from memory.limits import processes_of, read_limits, read_rlimits
+from memory.screen import wrapped
+from memory.slurm_words import SlurmWords, environment_of, read_slurm
+
+ROOT = Path(__file__).parents[2]
+MB, GB = 1 << 20, 1 << 30
+PID = 4_000_000
+needs_shm = pytest.mark.skipif(
+    not (Path("/dev/shm").is_dir() and Path("/proc/self/maps").exists()), reason="no /dev/shm, or no /proc"
+)
+
+
+def here(*arguments: str, code: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "memory", *arguments]
+    if code:
+        command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=os.environ | environment
+    )
+
+
+def test_one_screen_without_a_command() -> None:
+    done = here()
+    assert (done.returncode, done.stderr) == (0, "")
+    text = done.stdout
+    assert text.startswith("Memory of ")
+    assert "limit  " in text
+    assert text.splitlines()[-1].startswith("next: python -m memory ")
+    assert "\x1b" not in text
+
+
+def test_of_a_process_and_its_children() -> None:
+    code = "import os, time; held = bytearray(b'x') * (32 << 20)\nprint(1, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        child.stdout.readline()
+        try:
+            done = here("--pid", str(child.pid), "--json")
+            screen = here("--pid", str(child.pid))
+        finally:
+            child.communicate("\n")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["version"] == 1
+    assert found["processes_of"] == "process"
+    assert found["processes"][0]["pid"] == child.pid
+    if found["processes"][0]["anon_bytes"] is not None:
+        assert found["processes"][0]["anon_bytes"] > 32 * MB
+        assert found["processes"][0]["pss_bytes"] > 32 * MB
+    assert found["snapshot"]["limit_bytes"] > 0
+    assert f"{child.pid}  python" in screen.stdout
+    assert screen.stdout.splitlines()[-1] == f"next: python -m memory watch --pid {child.pid}"
+
+
+def test_every_key_of_the_json_stands_on_its_page() -> None:
+    page = (ROOT / "docs" / "memory-here.md").read_text()
+    found = json.loads(here("--json").stdout)
+    assert [key for key in found if f"`{key}`" not in page] == []
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc to know processes by")
+def test_a_process_that_is_not_there_is_the_users_to_mend() -> None:
+    done = here("--pid", "2000000000")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: --pid 2000000000: no such process")
+    assert "Traceback" not in done.stderr
+
+
+def test_without_proc_a_process_is_known_by_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    from memory.commands import here as command
+
+    monkeypatch.setattr(command, "exists", lambda path: False)
+    assert command._lives(os.getpid())
+    assert not command._lives(2_000_000_000)
+    assert not command._lives(1 << 80)
+    assert not command._lives(-os.getpgrp())
+
+
+def test_help_has_examples_and_options_go_to_here() -> None:
+    done = here("here", "--help")
+    assert done.returncode == 0
+    assert "python -m memory --pid" in done.stdout
+    assert "here" in here("--help").stdout
+    assert here("--nonsense").returncode == 2
+
+
+def test_neither_torch_nor_numpy_is_needed() -> None:
+    code = (
+        "import sys\nfor name in ('torch', 'numpy', 'psutil', 'pynvml'): sys.modules[name] = None\n"
+        "from memory.__main__ import main\nsys.exit(main([]))\n"
+    )
+    done = here(code=code)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.privileged
+def test_a_user_who_may_not_look_is_told_so() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become somebody else")
+    code = (  # imported first: the interpreter's folder may be closed to others
+        "import locale, os, psutil\n"
+        "from memory.details import read_details\nfrom memory.here_lines import lines\n"
+        "read_details(); os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "print('\\n'.join(lines(read_details())))\n"
+    )
+    done = here(code=code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Memory of ")
+    assert "may not be looked into" in done.stdout
+
+
+@contextmanager
+def shm_file(name: str, megabytes: int) -> Iterator[Path]:
+    path = Path("/dev/shm") / f"highwater_test_{os.getpid()}_{name}"
+    path.write_bytes(b"x" * (megabytes * MB))
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@needs_shm
+def test_what_no_living_process_uses_in_dev_shm_is_stale() -> None:
+    with shm_file("stale", 3) as stale, shm_file("mapped", 2) as mapped, shm_file("open", 1) as opened:
+        with open(mapped, "r+b") as file:
+            held = mmap.mmap(file.fileno(), 0)
+        with open(opened, "rb"):
+            found = {file.path: file for file in read_dev_shm().files}
+        held.close()
+        later = {file.path: file for file in read_dev_shm().files}
+    assert found[str(stale)].is_stale
+    assert found[str(stale)].bytes == 3 * MB
+    assert (found[str(mapped)].used_by, found[str(opened)].used_by) == ((os.getpid(),), (os.getpid(),))
+    assert not found[str(mapped)].is_stale
+    assert later[str(mapped)].is_stale
+
+
+@needs_shm
+def test_a_killed_owner_leaves_a_stale_file_and_the_screen_says_how_to_remove_it() -> None:
+    with shm_file("left", 2) as path:
+        code = "import mmap, os, sys; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 0)\n"
+        code += "print(1, flush=True); os.kill(os.getpid(), 9)"
+        killed = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True)
+        assert killed.returncode == -9
+        screen = here("--all").stdout
+    assert f"{path}  stale: no living process uses it" in screen
+    assert "rm /dev/shm/" in screen
+
+
+@needs_shm
+def test_files_without_a_name_are_held_by_somebody() -> None:
+    with shm_file("gone", 1) as path, open(path, "rb"):
+        path.unlink()
+        assert os.getpid() in read_dev_shm().deleted_but_held
+
+
+def test_dev_shm_of_a_tree(tree) -> None:
+    assert read_dev_shm(str(tree.root)) is None
+    tree.write("dev/shm/torch_1", b"x" * 8192)
+    tree.write("dev/shm/sem.mp-x", b"x")
+    tree.write(f"proc/{PID}/maps", "7f00-7f01 rw-s 00000000 00:19 5  /dev/shm/torch_1\n")
+    tree.write("proc/12/status", "Name:\tother\n")  # neither its maps nor its descriptors can be read
+    found = read_dev_shm(str(tree.root))
+    assert found.unreadable_processes == 1
+    files = {file.path: file for file in found.files}
+    assert files["/dev/shm/torch_1"].used_by == (PID,)
+    assert files["/dev/shm/sem.mp-x"].is_stale is None, "that other process may use it"
+    assert found.total_bytes >= found.used_bytes > 0
+
+
+@pytest.mark.parametrize(("total_mb", "told"), [(64, True), (2048, False)])
+def test_a_small_dev_shm_is_told(total_mb: int, told: bool) -> None:
+    """What a container gets where nobody asks for more."""
+    details = dataclasses.replace(read_details(os.getpid()), dev_shm=DevShm(total_mb * MB, MB, (), ()))
+    assert ("  ! small: " in "\n".join(lines(details))) is told
+
+
+def test_the_processes_of_a_cgroup_and_of_those_below(tree) -> None:
+    tree.membership("0::/job/step/task\n", "/ /sys/fs/cgroup cgroup2 rw")
+    for path, pids in (
+        ("job", ""),
+        ("job/step", "11\n"),
+        ("job/step/task", "12\n13\n"),
+        ("job/other", "14\n"),
+    ):
+        tree.v2(f"sys/fs/cgroup/{path}", limit=GB if path == "job" else "max")
+        tree.write(f"sys/fs/cgroup/{path}/cgroup.procs", pids)
+    assert processes_of(PID, "/job", str(tree.root)) == (11, 12, 13, 14)
+    assert processes_of(PID, "/job/step/task", str(tree.root)) == (12, 13)
+    assert processes_of(PID, "/elsewhere", str(tree.root)) == ()
+    assert processes_of(PID + 1, "/job", str(tree.root)) == ()
+    assert [level.limit_bytes for level in read_limits(PID, str(tree.root))] == [None, None, GB]
+
+
+def test_limits_of_the_process_itself(tree) -> None:
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_DATA, (1 << 40, resource.RLIM_INFINITY))\n"
+        "from memory.limits import read_rlimits; import os; print(read_rlimits(os.getpid()))"
+    )
+    if Path("/proc/self/limits").exists():
+        printed = here(code=code).stdout
+        assert f"'data_bytes': {1 << 40}" in printed
+        assert "'as_bytes': None" in printed
+    tree.write(f"proc/{PID}/limits", "Limit   Soft\nMax data size     garbage\nMax address space\n")
+    assert read_rlimits(PID, str(tree.root)) == {}
+
+
+def test_what_slurm_says() -> None:
+    assert read_slurm({}) is None
+    assert read_slurm({}, "/user.slice") is None
+    assert read_slurm({}, "/slurm/uid_0/job_7/step_batch/task_0") == SlurmWords(
+        "7", "batch", from_environment=False
+    )
+    found = read_slurm(
+        {
+            "SLURM_JOB_ID": "8", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "SLURM_STEP_ID": "0",
+            "SLURM_MEM_PER_NODE": "2048", "SLURM_JOB_END_TIME": "1700000000", "SLURMD_NODENAME": "n1",
+        }
+    )  # fmt: skip
+    assert (found.job_id, found.step_id, found.requested_bytes) == ("7_3", "0", 2 * GB)
+    assert (found.end_time_s, found.requested_as, found.node) == (1.7e9, "--mem", "n1")
+    by_cpu = read_slurm({"SLURM_JOB_ID": "8", "SLURM_MEM_PER_CPU": "512", "SLURM_CPUS_ON_NODE": "4"})
+    assert (by_cpu.requested_bytes, by_cpu.requested_as) == (2 * GB, "--mem-per-cpu x 4")
+    whole_node = read_slurm({"SLURM_JOB_ID": "8", "SLURM_MEM_PER_NODE": "0"})
+    assert whole_node.requested_bytes is None
+    garbage = read_slurm({"SLURM_JOB_ID": "8", "SLURM_MEM_PER_CPU": "x", "SLURM_JOB_END_TIME": "soon"})
+    assert (garbage.requested_bytes, garbage.end_time_s) == (None, None)
+
+
+def test_in_a_job_the_screen_tells_what_was_asked_for_and_goes_on_to_watch_it() -> None:
+    end = str(int(time.time()) + 7300)
+    job = {"SLURM_JOB_ID": "42", "SLURM_MEM_PER_NODE": "2048", "SLURM_JOB_END_TIME": end}
+    text = here(**job).stdout
+    assert "Slurm: job 42: asked for 2.0 GB on this node (--mem)" in text
+    assert "next: python -m memory watch --job 42   (it ends in 2.0 h)" in text
+    array = {"SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}
+    assert here(**array).stdout.splitlines()[-1] == "next: python -m memory watch --job 9"
+
+
+def test_the_environment_of_another_process(tree) -> None:
+    tree.write(f"proc/{PID}/environ", b"A=1\0B=x=y\0garbage\0")
+    assert environment_of(PID, str(tree.root)) == {"A": "1", "B": "x=y"}
+    assert environment_of(PID + 1, str(tree.root)) == {}
+    assert environment_of(os.getpid()) is os.environ
+
+
+class Nvml:
+    """pynvml, as much of it as is asked."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails = fails
+
+    def _(self, name: str) -> None:
+        if name == self.fails:
+            raise RuntimeError(f"{name} failed")
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        self._("init")
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        pass
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 1
+
+    def nvmlDeviceGetHandleByIndex(self, number: int) -> int:  # noqa: N802
+        return number
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:  # noqa: N802
+        self._("memory")
+        return SimpleNamespace(total=80 * GB, used=50 * GB)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[SimpleNamespace]:  # noqa: N802
+        self._("processes")
+        return [
+            SimpleNamespace(pid=11, usedGpuMemory=10 * GB),
+            SimpleNamespace(pid=PID, usedGpuMemory=40 * GB),
+            SimpleNamespace(pid=13, usedGpuMemory=None),
+        ]
+
+    def nvmlDeviceGetUUID(self, handle: int) -> bytes:  # noqa: N802
+        return b"GPU-1"
+
+    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
+        self._("name")
+        return "H200"
+
+
+def test_other_processes_on_the_gpu(tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = str(tree.root)
+    assert read_gpus(root) == ((), None), "no driver, nothing to say"
+    tree.write("proc/driver/nvidia/version", "NVRM version: 550\n")
+    tree.write(f"proc/{PID}/comm", "python\n")
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
+    (gpu,), note = read_gpus(root)
+    assert (gpu.name, gpu.uuid, gpu.used_bytes, gpu.total_bytes) == ("H200", "GPU-1", 50 * GB, 80 * GB)
+    assert gpu.processes == (
+        GpuProcess(PID, "python", 40 * GB), GpuProcess(11, "", 10 * GB), GpuProcess(13, "", None),
+    )  # fmt: skip
+    assert note is None
+
+
+@pytest.mark.parametrize(
+    ("fails", "told"),
+    [("init", "does not answer"), ("memory", "does not tell"), ("missing", "not installed")],
+)
+def test_a_driver_that_does_not_answer(tree, monkeypatch: pytest.MonkeyPatch, fails: str, told: str) -> None:
+    tree.write("proc/driver/nvidia/version", "")
+    monkeypatch.setitem(sys.modules, "pynvml", None if fails == "missing" else Nvml(fails))
+    devices, note = read_gpus(str(tree.root))
+    assert devices == ()
+    assert told in note
+
+
+def test_one_question_that_fails_costs_that_answer_alone(tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.write("proc/driver/nvidia/version", "")
+    for fails in ("processes", "name"):
+        monkeypatch.setitem(sys.modules, "pynvml", Nvml(fails))
+        (gpu,), _ = read_gpus(str(tree.root))
+        assert gpu.used_bytes == 50 * GB
+
+
+def test_a_narrow_terminal_gets_whole_words_below_each_other() -> None:
+    row = "page cache  400 MB, given back when memory is short: usage (893 MB, peak 893 MB) includes it"
+    assert list(wrapped(row, 60)) == [
+        "page cache  400 MB, given back when memory is short: usage",
+        "            (893 MB, peak 893 MB) includes it",
+    ]
+    assert list(wrapped("    354 MB       0 B    2.2 MB  python", 20)) == [
+        "    354 MB       0 B    2.2 MB  python"
+    ]
+    note = "  limits above /a: this container does not see them"
+    assert list(wrapped(note, 30)) == ["  limits above /a: this", "    container does not see", "    them"]
+    assert list(wrapped(row, 200)) == [row]
+
+
+def test_the_whole_screen_of_a_job_with_a_neighbour_on_its_gpu(
+    make_tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tree(tmp_path).unpack(ROOT / "tests/golden/kernels/slurm-24.11-v2.txt")
+    tree = make_tree(tmp_path)
+    step = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_42/step_0/user"
+    tree.write(f"{step}/memory.high", f"{1200 * MB}\n")
+    tree.write(f"{step}/memory.pressure", "full avg10=31.00 avg60=1.00 avg300=0.00 total=9\n")
+    tree.write(f"{step}/memory.oom.group", "1\n")
+    tree.write("proc/driver/nvidia/version", "")
+    tree.write(f"proc/{PID}/environ", "SLURM_JOB_ID=42\0SLURM_MEM_PER_NODE=2048\0")
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
+    monkeypatch.setattr("platform.node", lambda: "n01")
+    details = read_details(PID, str(tmp_path), pss=False)
+    stale = ShmFile("/dev/shm/a b", GB, 0, time.time() - 7200, (), True)
+    own = Gpu(0, "H200", 41 * GB, 45 * GB, 52 * GB, 139 * GB)
+    details = dataclasses.replace(
+        details,
+        at=dataclasses.replace(details.at, gpu=own),
+        gpu_largest_free_bytes=GB,
+        dev_shm=DevShm(4 * GB, 3900 * MB, (stale,), (7,)),
+        rlimits={"as_bytes": 8 * GB, "data_bytes": None},
+    )
+    expected = (ROOT / "tests/golden/memory_screen.txt").read_text()
+    assert "\n".join(lines(details)) + "\n" == expected
+
+
+@pytest.mark.parametrize(
+    ("membership", "mounts", "unseen"),
+    [
+        ("4:memory:/job_9/task_0\n", "", "/job_9/task_0"),
+        ("0::/job_9/task_0\n", "", "/job_9/task_0"),
+        ("0::/\n", "", "/"),  # a namespace of its own may begin anywhere
+        ("0::/../other\n", "/ /sys/fs/cgroup cgroup2 rw", "/../other"),
+        ("0::/user.slice\n", "/ /sys/fs/cgroup cgroup2 rw", None),  # there, without the controller of memory
+        ("4:memory:/\n", "/ /sys/fs/cgroup/memory cgroup rw,memory", None),
+        ("3:cpu:/job_9\n", "", None),
+    ],
+)
+def test_a_cgroup_that_cannot_be_seen_may_have_a_limit(
+    tree, membership: str, mounts: str, unseen: str | None
+) -> None:
+    tree.write("sys/fs/cgroup/user.slice/cgroup.procs", "")
+    tree.write("sys/fs/cgroup/memory/release_agent", "")
+    tree.membership(membership, mounts)
+    found = read_details(PID, str(tree.root))
+    assert (found.at.limit_at, found.unseen_cgroup) == ("host", unseen)
+    limit = next(line for line in lines(found) if line.startswith("limit"))
+    assert ("no cgroup has a smaller limit" in limit) == (unseen is None)
+    assert ("not known" in limit) == (unseen is not None)
+    assert any("no memory cgroup of its own" in note for note in found.not_known) == (unseen is None)

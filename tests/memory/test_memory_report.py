@@ -1,0 +1,407 @@
+"""What a report tells of a run folder is what its records and samples hold."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_runs import (
+    BEGUN_S,
+    LIMIT,
+    MB,
+    MadeStages,
+    make_killed,
+    sample_of,
+    snapshot_of,
+    write_outcome,
+    write_ring,
+)
+
+from memory.__main__ import main
+from memory.report.ending import ending, marks
+from memory.report.history import POINTS, read_history
+from memory.report.moments import PARTS, of_sample, of_snapshot, split
+from memory.report.summary import summary
+from memory.report.terminal import lines_of
+from memory.usage import UsageError
+
+AMOUNTS = st.none() | st.integers(0, 2**40)
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    return make_killed(tmp_path / "killed")
+
+
+@given(st.integers(0, 2**40), AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS)
+def test_the_parts_add_up_to_u(u: int, anon: int, shmem: int, kernel: int, main: int, tree: int) -> None:
+    parts = split(u, anon=anon, shmem=shmem, kernel=kernel, main=main, tree=tree)
+    assert tuple(sorted(parts)) == tuple(sorted(PARTS))
+    assert sum(parts.values()) == u
+    assert min(parts.values()) >= 0
+
+
+@given(st.integers(0, 500), st.lists(st.integers(0, 300), max_size=6), st.integers(0, 400))
+def test_parts_of_a_job_are_told_apart(main: int, workers: list[int], other: int) -> None:
+    found = snapshot_of(BEGUN_S, main, workers, other_mb=other)
+    moment = of_snapshot(found.to_json(), 3.0)
+    assert moment.u == found.unreclaimable_bytes
+    assert (moment.main, moment.workers, moment.other) == (main * MB, sum(workers) * MB, other * MB)
+    assert (moment.shmem, moment.kernel, moment.cache) == (5 * MB, 7 * MB, 288 * MB)
+    assert sum(getattr(moment, part) for part in PARTS) == moment.u
+
+
+def test_pages_that_workers_share_with_the_main_process_count_once() -> None:
+    parts = split(112, anon=100, shmem=5, kernel=7, main=80, tree=80 + 85 + 90)
+    assert parts == {"main": 80, "workers": 20, "shmem": 5, "kernel": 7, "other": 0}
+
+
+def test_a_sample_and_a_snapshot_of_the_same_moment_say_the_same() -> None:
+    sampled = of_sample(sample_of(4.0, 100, (20, 30)), 4.0)
+    measured = of_snapshot(snapshot_of(BEGUN_S + 4.0, 100, (20, 30)).to_json(), 4.0)
+    assert [getattr(sampled, part) for part in PARTS] == [getattr(measured, part) for part in PARTS]
+    assert (sampled.u, sampled.cache, sampled.limit) == (measured.u, measured.cache, measured.limit)
+    assert sampled.holders == measured.holders
+
+
+@pytest.mark.parametrize("damaged", [
+    {}, {"main": None}, {"main": 3, "workers": "x", "job": []}, {"job": {"anon_bytes": "much"}},
+    {"main": {"pid": 1.5, "anon_bytes": True}, "workers": [None, {"pid": 3}, 7]},
+    {"limit_bytes": float("nan")}, {"unreclaimable_bytes": -5}, {"gpu": [1]},
+])  # fmt: skip
+def test_a_snapshot_may_hold_anything(damaged: dict[str, Any]) -> None:
+    of_snapshot(damaged, 0.0)
+
+
+def test_samples_and_records_become_one_history(killed: Path) -> None:
+    history = read_history(killed)
+    track = history.last.main
+    assert (track.records, track.samples) == (13, 73)
+    assert [moment.at_s for moment in track.moments] == sorted(moment.at_s for moment in track.moments)
+    assert track.highest is not None
+    assert track.highest.u == (210 + 608 + 70 + 12) * MB == LIMIT
+    assert track.highest.is_sample
+    assert track.stage_at(1.5) == "build > weights"
+    assert track.stage_at(30.0) == "train"
+    end = ending(history.evidence, history.last)
+    assert end.words == "killed by SIGKILL in train, with 1 OOM kill in its cgroup"
+    assert end.at_s == pytest.approx(36.2)
+    told = [
+        (mark.label.split(",")[0], round(mark.at, 3), mark.is_bad)
+        for mark in marks(history.evidence, track, end)
+    ]
+    assert told == [("OOM kill", 36.0, True), ("killed by SIGKILL", 36.2, True)]
+
+
+def test_rows_hold_what_the_records_do(killed: Path) -> None:
+    rows = {row.path: row for row in read_history(killed).last.main.rows}
+    assert list(rows) == [
+        ("start",), ("build",), ("build", "weights"), ("build", "optimizer"), ("train",), ("evaluate",),
+    ]  # fmt: skip
+    start, build, train = rows["start",], rows["build",], rows["train",]
+    assert (start.times, start.seconds, start.before_bytes, start.unreclaimable_bytes) == (
+        1,
+        1.0,
+        32 * MB,
+        112 * MB,
+    )
+    assert (start.change_bytes, start.anon_change_bytes) == (80 * MB, 80 * MB)
+    assert build.before_bytes == 112 * MB
+    assert build.highest_bytes is not None
+    assert build.highest_bytes >= 232 * MB, "a stage within it held more than it did before and after"
+    assert (train.times, train.ended, train.seconds) == (2, False, 7.0)
+    assert train.highest_bytes == LIMIT, "what the samples saw after its last begin counts"
+    assert train.before_bytes == (200 + 110 + 12) * MB
+
+
+def test_what_a_stage_within_held_counts_for_the_outer_one(tmp_path: Path) -> None:
+    made = MadeStages(tmp_path / "memory.jsonl")
+    made.record("begin", "outer", 0.0, 10)
+    made.stage("inner", 1.0, 2.0, 10, 500, depth=1)
+    made.record("end", "outer", 3.0, 20, seconds=3.0)
+    outer, inner = read_history(tmp_path).last.main.rows
+    assert (outer.highest_bytes, outer.unreclaimable_bytes) == (512 * MB, 32 * MB)
+    assert inner.path == ("outer", "inner")
+
+
+def test_a_stage_whose_end_was_lost_is_not_around_the_next_one(tmp_path: Path) -> None:
+    made = MadeStages(tmp_path / "memory.jsonl")
+    made.record("begin", "torn", 0.0, 10)
+    made.stage("next", 1.0, 2.0, 10, 20)
+    made.record("end", "nowhere", 3.0, 20, seconds=1.0)
+    rows = read_history(tmp_path).last.main.rows
+    assert [(row.path, row.times, row.ended) for row in rows] == [
+        (("torn",), 1, False), (("next",), 1, True), (("nowhere",), 0, True),
+    ]  # fmt: skip
+
+
+def test_a_recorded_peak_counts(tmp_path: Path) -> None:
+    made = MadeStages(tmp_path / "memory.jsonl")
+    made.record("begin", "load", 0.0, 50)
+    peak = {"rss_bytes": 900 * MB, "gpu_bytes": None, "sampled_unreclaimable_bytes": 700 * MB, "samples": 4}
+    made.record("end", "load", 1.0, 60, seconds=1.0, peak=peak)
+    (row,) = read_history(tmp_path).last.main.rows
+    assert (row.rss_inside_bytes, row.highest_bytes) == (900 * MB, 700 * MB)
+
+
+def test_json_of_the_command_is_the_summary(killed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(killed), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == json.loads(json.dumps(summary(read_history(killed)) | {"written": []}))
+    (attempt,) = told["attempts"]
+    peak = attempt["tracks"][0]["peak"]
+    assert peak["unreclaimable_bytes"] == LIMIT
+    assert peak["stage"] == "train"
+    assert peak["workers_anon_bytes"] == (608 + 70) * MB
+    assert [stage["stage"] for stage in attempt["tracks"][0]["stages"]][:2] == ["start", "build"]
+    assert {row["pid"]: row["highest_anon_bytes"] // MB for row in attempt["tracks"][0]["processes"]} == {
+        100: 220, 101: 608, 102: 70,
+    }  # fmt: skip
+
+
+def test_the_text_names_what_matters(killed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(killed)]) == 0
+    said = capsys.readouterr().out
+    assert "killed by SIGKILL in train" in said
+    assert "highest U 900 MB of 900 MB (100%)" in said
+    assert "workers 678 MB" in said
+    assert "    weights" in said
+    assert "did not end" in said
+    assert "worker0" in said
+    assert said.rstrip().splitlines()[-1].startswith("next: python -m memory report")
+    assert "\x1b" not in said
+
+
+def test_records_alone(tmp_path: Path) -> None:
+    MadeStages(tmp_path / "memory.jsonl").stage("only", 0.0, 2.0, 10, 30)
+    history = read_history(tmp_path)
+    assert history.last.main.samples == 0
+    assert history.last.main.highest is not None
+    assert history.last.main.highest.u == 42 * MB
+    assert ending(history.evidence, history.last).words == "ended"
+
+
+def test_samples_alone_as_around_a_foreign_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_ring(tmp_path, [sample_of(i, 10 + i) for i in range(20)])
+    write_outcome(tmp_path, 20.0, exit_code=3, signal=None, by="exit")
+    assert main(["report", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "ended with exit code 3" in said
+    assert "By stage" not in said
+    assert "python (main)" in said
+
+
+def test_nothing_was_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "nothing of this run's memory was written down" in said.err
+    assert "python -m memory run --output DIR -- COMMAND" in said.err
+    assert main(["report", str(tmp_path / "none")]) == 2
+
+
+def test_files_of_nothing_but_damage(tmp_path: Path) -> None:
+    (tmp_path / "memory.jsonl").write_bytes(b"\0\0\0\n{torn\n[1]\n" + b'{"rank": 0, "stage": "x"')
+    (tmp_path / "memory.ring").write_bytes(b"HWRING1\n" + bytes(100))
+    (tmp_path / "outcome.json").write_text("[]")
+    with pytest.raises(UsageError):
+        read_history(tmp_path)
+
+
+def test_what_is_damaged_is_told(killed: Path) -> None:
+    with open(killed / "memory.jsonl", "a") as file:
+        file.write('{"torn": \n')
+    (killed / "outcome.json").write_text("x")
+    history = read_history(killed)
+    assert history.last.main.highest is not None
+    assert "memory.jsonl: 1 line passed over" in history.notes
+
+
+def test_several_attempts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, peak in ((1, 100), (2, 300), (3, 200)):
+        made = MadeStages(tmp_path / "memory.jsonl", attempt=number, begun_s=BEGUN_S + 1000 * number)
+        made.stage("start", 0.0, 1.0, 10, peak)
+        if number == 2:
+            made.record("begin", "train", 1.0, peak)
+    history = read_history(tmp_path)
+    assert [attempt.number for attempt in history.attempts] == [1, 2, 3]
+    assert [
+        attempt.main.highest.u // MB
+        for attempt in history.attempts
+        if attempt.main.highest and attempt.main.highest.u
+    ] == [112, 312, 212]
+    assert main(["report", str(tmp_path), "--html"]) == 0
+    said = capsys.readouterr().out
+    assert "attempt 3" in said
+    assert "lost in train" in said
+    assert main(["report", str(tmp_path), "--attempt", "2"]) == 0
+    assert "attempt 2: lost in train" in capsys.readouterr().out
+    assert main(["report", str(tmp_path), "--attempt", "7"]) == 2
+    assert "expected one of 1, 2, 3" in capsys.readouterr().err
+    assert "Attempt 2: lost in train" in (tmp_path / "memory.html").read_text()
+
+
+def test_several_ranks(tmp_path: Path) -> None:
+    for rank in range(3):
+        name = "memory.jsonl" if rank == 0 else f"memory.rank{rank}.jsonl"
+        made = MadeStages(tmp_path / name, rank=rank)
+        made.stage("train", 0.0, 5.0, 100, 100 + 50 * rank)
+    write_ring(tmp_path, [sample_of(i, 120) for i in range(5)])
+    history = read_history(tmp_path)
+    (attempt,) = history.attempts
+    assert [track.rank for track in attempt.tracks] == [0, 1, 2]
+    assert attempt.main.rank == 0, "the samples are of the process of rank 0"
+    text = "\n".join(lines_of(history))
+    assert "Over time, rank 0\n" in text
+    drawn = text.partition("Over time, rank 2\n")[2].splitlines()[0]
+    highest = text.partition("highest U ")[2].partition(" MB")[0]
+    assert drawn.endswith(f"{highest} MB"), "the line that is drawn and the words above it agree"
+    assert "Over time, rank 1" not in text
+    write_ring(tmp_path, [sample_of(i, 120) for i in range(5)], pid=77)
+    (attempt,) = read_history(tmp_path).attempts
+    assert [track.rank for track in attempt.tracks] == [0, 1, 2, None]
+    assert attempt.main.rank is None
+
+
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+def test_a_clock_that_was_set(tmp_path: Path, jump_s: float) -> None:
+    made = MadeStages(tmp_path / "memory.jsonl")
+    made.stage("one", 0.0, 10.0, 10, 20)
+    made.clock_s = jump_s
+    made.stage("two", 10.0, 20.0, 20, 30)
+    samples = [sample_of(i, 15) for i in (2, 8)] + [sample_of(jump_s + i, 25) for i in (12, 18)]
+    write_ring(tmp_path, samples)
+    history = read_history(tmp_path)
+    track = history.last.main
+    assert track.lasted_s == 20.0
+    assert [(span.name, span.begin_s, span.end_s) for span in track.spans] == [
+        ("one", 0.0, 10.0),
+        ("two", 10.0, 20.0),
+    ]
+    assert any("clock" in note and f"{jump_s:+,.0f} s" in note for note in history.notes)
+    if jump_s > 0:
+        assert [m.at_s for m in track.moments if m.is_sample] == [2.0, 8.0, 12.0, 18.0]
+
+
+def test_a_supervisor_that_looked_before_the_first_stage_began(tmp_path: Path) -> None:
+    MadeStages(tmp_path / "memory.jsonl", begun_s=BEGUN_S + 3.0).stage("start", 0.0, 1.0, 10, 20)
+    write_ring(tmp_path, [sample_of(i, 5) for i in range(6)])
+    track = read_history(tmp_path).last.main
+    assert track.moments[0].at_s == 0.0
+    assert (track.spans[0].begin_s, track.spans[0].end_s) == (3.0, 4.0)
+    assert track.at(BEGUN_S + 2.0) == pytest.approx(2.0)
+
+
+def test_a_process_that_is_gone_is_seen_under_the_limit_of_the_host(tmp_path: Path) -> None:
+    write_ring(tmp_path, [sample_of(1, 50), sample_of(2, 500), sample_of(3, 4, limit=64000 * MB)])
+    assert read_history(tmp_path).last.main.limit_bytes == LIMIT
+
+
+def test_of_a_system_that_tells_only_resident_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from memory.process import Process
+    from memory.snapshots import Snapshot
+
+    made = MadeStages(tmp_path / "memory.jsonl")
+    record = made.record("begin", "start", 0.0, 10)
+    (tmp_path / "memory.jsonl").unlink()
+    for event, rss in (("begin", 100), ("end", 300)):
+        bare = Snapshot(BEGUN_S, Process(1, "python", rss_bytes=rss * MB)).to_json()
+        with open(tmp_path / "memory.jsonl", "a") as file:
+            file.write(json.dumps(record | {"event": event, "snapshot": bare}) + "\n")
+    assert main(["report", str(tmp_path), "--html", "--png"]) == 0
+    assert "unreclaimable memory is not known on this system" in capsys.readouterr().out
+
+
+def test_a_long_run_is_thinned_as_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.report.history._HELD", 400)
+    monkeypatch.setattr("memory.report.history.POINTS", 100)
+    monkeypatch.setattr("memory.report.stages.SPANS", 50)
+    made = MadeStages(tmp_path / "memory.jsonl")
+    for i in range(1500):
+        made.stage("train", float(i), i + 0.9, 100, 999 if i == 777 else 101)
+    track = read_history(tmp_path).last.main
+    assert len(track.moments) <= 100
+    assert track.highest is not None
+    assert (track.highest.u, track.highest.at_s) == ((999 + 12) * MB, 777.9)
+    assert track.moments[-1].at_s == 1499.9
+    (row,) = track.rows
+    assert (row.times, row.highest_bytes) == (1500, (999 + 12) * MB)
+    assert row.seconds == pytest.approx(1350)
+    assert len(track.spans) <= 200
+
+
+def test_points_suit_a_screen() -> None:
+    assert 500 <= POINTS <= 5000
+
+
+@pytest.mark.slow
+def test_very_many_records_take_little_more_memory_than_a_thousand(tmp_path: Path) -> None:
+    """Written by hand: the recorder would take longer than the report."""
+    made = MadeStages(tmp_path / "memory.jsonl")
+    line = json.dumps(made.record("begin", "train", 0.0, 100)) + "\n"
+    few, many = tmp_path / "few", tmp_path / "many"
+    for folder, count in ((few, 1000), (many, 40_000)):
+        folder.mkdir()
+        with open(folder / "memory.jsonl", "w") as file:
+            for i in range(count):
+                event = "end" if i % 2 else "begin"
+                file.write(
+                    line.replace('"elapsed_s": 0.0', f'"elapsed_s": {i}').replace('"begin"', f'"{event}"')
+                )
+    program = (
+        "import resource, sys, pathlib\n"
+        "from memory.report.history import read_history\nfrom memory.report.html import page_of\n"
+        "page = page_of(read_history(pathlib.Path(sys.argv[1])), command='x')\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(page))\n"
+    )
+    found = {}
+    for folder in (few, many):
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True
+        )
+        found[folder.name] = [int(word) for word in done.stdout.split()]
+    assert found["many"][0] - found["few"][0] < 120 * 1024  # all of them take 300 MB
+    assert found["many"][1] < 1 << 20
+
+
+def test_an_output_folder(killed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "new" / "folder"
+    assert main(["report", str(killed), "--html", "--png", "--output", str(target)]) == 0
+    assert sorted(path.name for path in target.iterdir()) == [
+        "memory-processes.png",
+        "memory.html",
+        "memory.png",
+    ]
+    assert (target / "memory.png").read_bytes().startswith(b"\x89PNG")
+    assert f"wrote {target / 'memory.html'}" in capsys.readouterr().out
+    (tmp_path / "file").write_text("")
+    assert main(["report", str(killed), "--html", "--output", str(tmp_path / "file")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["report", "compare"])
+def test_help_has_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    assert "examples:" in capsys.readouterr().out
+
+
+def test_nothing_heavy_is_loaded_by_a_report(killed: Path) -> None:
+    program = (
+        "import sys\nfrom memory.__main__ import main\n"
+        f"main(['report', {str(killed)!r}, '--html', '--json'])\n"
+        "heavy = {'matplotlib', 'numpy', 'torch', 'rich', 'psutil'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
