@@ -8,17 +8,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from models.loss import lm_loss, loss_implementation, resolve_loss_chunk
+    from models.loss import lm_loss, loss_implementation
+    from models.loss_chunk import resolve_loss_chunk
+    from models.loss_model import LossModel
     from models.transformer import LanguageModel, build_model
 
-__all__ = ["LanguageModel", "build_model", "lm_loss", "loss_implementation", "resolve_loss_chunk"]
+__all__ = [
+    "LanguageModel",
+    "LossModel",
+    "build_model",
+    "lm_loss",
+    "loss_implementation",
+    "resolve_loss_chunk",
+]
 
 _HOME = {
     "LanguageModel": "models.transformer",
+    "LossModel": "models.loss_model",
     "build_model": "models.transformer",
     "lm_loss": "models.loss",
     "loss_implementation": "models.loss",
-    "resolve_loss_chunk": "models.loss",
+    "resolve_loss_chunk": "models.loss_chunk",
 }
 
 

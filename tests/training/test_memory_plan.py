@@ -1,0 +1,258 @@
+"""Whether a run fits: what is told, what is refused, what `auto` becomes and stays."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_run import ROOT, make_run, run_here, tiny_config
+
+import experiment_utils
+from conf import UserError
+from conf.schema import Config, Dataset, Model, Tokenizer, Training
+from memory.estimate import Estimate, Part
+from memory.room import Room
+from training.memory_parts import estimate_run
+from training.memory_plan import MemoryNeeds, divisors
+from training.micro_batch import died_for_memory
+from training.plan import make_plan, resolve
+
+GB = 1 << 30
+MB = 1 << 20
+VOCAB = 50_257
+
+
+def config_of(folder: Path, width: int = 256, **training: Any) -> Config:
+    options = {"max_steps": 10, "effective_batch": 32, "device": "cpu"}
+    return Config(
+        model=Model(name=f"{width}d", d_model=width),
+        dataset=Dataset(name="synthetic", path=f"synthetic:uniform:{VOCAB}:10M:0"),
+        tokenizer=Tokenizer(name="ids"),
+        training=Training(**(options | training)),
+        runs_dir=str(folder / "runs"),
+    )
+
+
+def limited(free: int) -> Room:
+    return Room(free, "/job", 0)
+
+
+def needs(config: Config, free: int) -> MemoryNeeds:
+    return MemoryNeeds(resolve(config), limited(free), vocab_size=VOCAB)
+
+
+def test_a_plan_tells_what_it_needs_and_the_parts_make_it_up(tmp_path: Path) -> None:
+    plan = make_plan(config_of(tmp_path), tokenize=False, room=limited(32 * GB))
+    told = json.loads(json.dumps(plan.to_json()["memory"]))
+    assert told["host_bytes"] == sum(told["host_parts"].values()) == told["host_by_phase"][told["host_phase"]]
+    assert told["fits"] is True
+    assert told["largest_micro_batch"] == 32
+    assert told["recommended_mem_bytes"] > told["host_bytes"]
+    page = plan.render()
+    assert " of 32.0 GB at /job (" in page
+    assert "largest micro-batch that fits: 32 (the whole step)" in page
+    mem_mb = told["recommended_mem_bytes"] >> 20
+    assert f"--mem={mem_mb // 1024}G:" in page or f"--mem={mem_mb}M:" in page
+    assert max(map(len, page.splitlines())) < 200
+
+
+def test_memory_lowers_what_speed_allows_and_never_raises_it(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    plenty = make_plan(config, tokenize=False, room=Room())
+    assert plenty.budget.micro_batch == experiment_utils.micro_batch(config.training) == 32
+    assert plenty.memory.fits, "what is not known refuses nothing"
+    little = make_plan(config, tokenize=False, room=limited(int(1.6 * GB)))
+    assert little.budget.micro_batch in (4, 8, 16)
+    assert little.budget.micro_batch * little.budget.accumulation == 32
+    assert little.memory.fits
+    assert little.memory.estimate.host_bytes * 1.1 <= 1.6 * GB
+    assert little.identity == plenty.identity, "how it is computed is not what is computed"
+    options = {"seq_len": 2048, "batch_tokens": 1 << 20, "effective_batch": None, "max_steps": 2}
+    long = make_plan(config_of(tmp_path, **options), tokenize=False, room=Room())
+    assert long.budget.micro_batch == 8, "no more than 16,384 tokens, however much memory there is"
+
+
+def test_a_run_that_cannot_fit_is_refused_with_the_nearest_that_can(tmp_path: Path) -> None:
+    asked = needs(config_of(tmp_path, micro_batch=32), int(1.6 * GB))
+    found = asked.plan(32)
+    assert found.problem is not None
+    with pytest.raises(UserError) as error:
+        found.check(refuse=True)
+    told = str(error.value)
+    assert told.startswith("training.micro_batch: 256d with 32 at once needs 2.9 GB of the 1.6 GB that /job")
+    (warned,) = found.check(refuse=False)[:1]
+    assert "memory.refuse=false" in warned
+
+    nearest = asked.nearest(32)
+    assert nearest is not None
+    assert f"The nearest that fits: {nearest[0]}" in told
+    typed = dict(word.removeprefix("training.").split("=") for word in nearest[0].split())
+    mended = config_of(tmp_path, micro_batch=int(typed.pop("micro_batch")))
+    assert typed == {}, "a smaller micro-batch is enough, and costs least"
+    assert make_plan(mended, tokenize=False, room=limited(int(1.6 * GB))).memory.fits
+
+
+def test_checkpointing_is_what_is_left_when_no_micro_batch_fits(tmp_path: Path) -> None:
+    config = config_of(tmp_path, width=192, seq_len=2048, micro_batch=2, effective_batch=2)
+    free = needs(config, GB).at(1).host_bytes
+    asked = needs(config, int(0.9 * free))
+    nearest = asked.nearest(2)
+    assert nearest is not None
+    assert "training.activation_checkpointing=true" in nearest[0]
+    assert nearest[1] < 0.9 * free
+    assert needs(config, 300 * MB).nearest(2) is None
+    problem = needs(config, 300 * MB).plan(2).problem
+    assert problem is not None
+    assert "Not even one window at a time" in problem.what
+
+
+@given(st.integers(200, 6000), st.sampled_from([1, 6, 30, 64]))
+def test_the_largest_that_fits_is_the_largest(free_mb: int, batch: int) -> None:
+    config = config_of(Path("/tmp"), width=64, effective_batch=batch)
+    asked = needs(config, free_mb * MB)
+    largest = asked.plan(1).largest_micro_batch
+    fitting = [size for size in divisors(config.training) if asked.fits(asked.at(size), 0.1)]
+    assert largest == max(fitting, default=None)
+
+
+def test_auto_is_pinned_and_only_ever_gets_smaller(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    asked = needs(config, 32 * GB)
+    assert asked.micro_batch() == 32
+    assert asked.micro_batch(pinned=4) == 4, "never grows"
+    assert asked.micro_batch(pinned=4, after_oom=True) == 2
+    assert asked.micro_batch(pinned=1, after_oom=True) == 1
+    busy = MemoryNeeds(resolve(config), Room(32 * GB, "/job", 31 * GB), vocab_size=VOCAB)
+    assert busy.micro_batch(pinned=32) == 32, "what neighbours hold at this moment changes no run"
+    assert needs(config, int(1.6 * GB)).micro_batch(pinned=32) < 32, "what can never fit does"
+    assert needs(config_of(tmp_path, micro_batch=16), GB).micro_batch(pinned=4) == 16, "as typed"
+
+
+def test_what_died_for_memory_is_known(tmp_path: Path) -> None:
+    run = {"attempts": [{"attempt": 1}, {"attempt": 2}]}
+    assert not died_for_memory(tmp_path, {})
+    assert not died_for_memory(tmp_path, run)
+    counted = {"counters_before": {"oom_kill": 3}, "counters_after": {"oom_kill": 4}}
+    outcome = {"attempt": 2, "signal": "SIGKILL", **counted, "parents": []}
+    path = tmp_path / "outcome.json"
+    path.write_text(json.dumps(outcome))
+    assert died_for_memory(tmp_path, run)
+    path.rename(tmp_path / "outcome.previous.json")
+    assert died_for_memory(tmp_path, run), "moved aside by the supervisor of the attempt that runs"
+    (tmp_path / "outcome.previous.json").unlink()
+    path.write_text(json.dumps(outcome | {"attempt": 1}))
+    assert not died_for_memory(tmp_path, run), "of an earlier attempt"
+    path.write_text(json.dumps(outcome | {"counters_after": {"oom_kill": 3}}))
+    assert not died_for_memory(tmp_path, run), "killed by somebody"
+    above = [{"path": "/", "oom_kill_before": 0, "oom_kill_after": 1}]
+    path.write_text(json.dumps(outcome | {"counters_after": {"oom_kill": 3}, "parents": above}))
+    assert died_for_memory(tmp_path, run)
+    path.write_text("[garbage")
+    assert not died_for_memory(tmp_path, run)
+    reason = "RuntimeError: [enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory"
+    (tmp_path / "status.json").write_text(json.dumps({"state": "failed", "reason": reason}))
+    assert died_for_memory(tmp_path, run)
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_with_the_micro_batch_it_had(tmp_path: Path) -> None:
+    folder = make_run(tiny_config(tmp_path, micro_batch="auto", max_steps=500, checkpoint_every=5))
+
+    def killed_in_attempt(number: int) -> dict[str, Any]:
+        """run.json of an attempt that took steps and was killed."""
+        process = subprocess.Popen([sys.executable, str(ROOT / "core.py"), str(folder), "--quiet"])
+        deadline = time.monotonic() + 120
+        while len(experiment_utils.read_run(folder).get("attempts", [])) < number or (
+            experiment_utils.read_status(folder).get("stage") != "train"
+        ):
+            assert time.monotonic() < deadline
+            assert process.poll() is None, "it has ended"
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        return experiment_utils.read_run(folder)
+
+    run = killed_in_attempt(1)
+    assert run["auto"]["micro_batch"] == 4
+    # As were it chosen where there was less memory.
+    experiment_utils.update_run(folder, auto={**run["auto"], "micro_batch": 2})
+    run = killed_in_attempt(2)
+    assert (run["auto"]["micro_batch"], run["accumulation"]) == (2, 2), "kept, and not grown"
+    assert run["attempts"][-1]["how"]["micro_batch"] == 2
+
+    counted = {"counters_before": {"oom_kill": 0}, "counters_after": {"oom_kill": 1}}
+    (folder / "outcome.json").write_text(json.dumps({"attempt": 2, "signal": "SIGKILL", **counted}))
+    run = killed_in_attempt(3)
+    assert run["auto"]["micro_batch"] == 1
+    assert "died for memory: micro-batch 1 in place of 2" in (folder / "log.txt").read_text()
+    assert killed_in_attempt(4)["auto"]["micro_batch"] == 1
+
+
+@pytest.mark.parametrize("state", ["refused", "with a warning"])
+def test_a_run_is_refused_or_warned_of(tmp_path: Path, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    huge = Estimate.of([Part("all", 1 << 60)])
+    monkeypatch.setattr("training.memory_plan.estimate_run", lambda *args, **options: huge)
+    config = tiny_config(tmp_path, max_steps=2, evals=1)
+    if state == "with a warning":
+        config = dataclasses.replace(config, memory=dataclasses.replace(config.memory, refuse=False))
+    folder = make_run(config)
+    done = run_here(folder)
+    log = (folder / "log.txt").read_text()
+    if state == "refused":
+        assert done.returncode == 2
+        assert "Not even one window at a time" in experiment_utils.read_status(folder)["reason"]
+    else:
+        assert done.returncode == 0
+        assert "started all the same (memory.refuse=false)" in log
+
+
+def test_an_estimate_costs_little_without_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; from conf.schema import Config; from training.plan import resolve\n"
+        "from training.memory_parts import estimate_run\n"
+        "found = estimate_run(resolve(Config()), vocab_size=257, micro_batch=8)\n"
+        "assert found.host_bytes > 0 and 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
+
+
+def test_parts_of_the_data(tmp_path: Path) -> None:
+    def parts(**dataset: Any) -> dict[str, int]:
+        config = config_of(tmp_path)
+        config = resolve(dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, **dataset)))
+        data = {"file_bytes": 2 * GB}
+        estimate = estimate_run(config, vocab_size=VOCAB, micro_batch=8, data=data)
+        return {part.name: part.host_bytes for part in estimate.parts}
+
+    assert parts(reader="memory")["tokens in memory"] == 2 * GB
+    assert "tokens in memory" not in parts()
+    assert parts()["page tables"] == 4 * MB, "2 MB a GiB mapped"
+    assert parts(num_workers=4)["workers"] >= 4 * 14 * MB
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss_chunk", ["auto", 10_000])
+def test_a_trace_comes_near_the_formula(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_chunk: int | str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = config_of(tmp_path, width=64, effective_batch=8, loss_chunk=loss_chunk)
+    traced_config = dataclasses.replace(config, memory=dataclasses.replace(config.memory, trace=True))
+    plain, traced = (make_plan(each, tokenize=False, room=Room()) for each in (config, traced_config))
+    found = traced.memory.estimate
+    assert any(part.name.endswith("(traced)") for part in found.parts)
+    assert found.host_bytes == pytest.approx(plain.memory.estimate.host_bytes, rel=0.1)
+    assert traced.identity == plain.identity
+    kept = list((tmp_path / "highwater" / "traces").iterdir())
+    assert len(kept) == 1
+    make_plan(traced_config, tokenize=False, room=Room())
+    assert list((tmp_path / "highwater" / "traces").iterdir()) == kept

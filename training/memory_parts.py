@@ -1,0 +1,160 @@
+"""What a run needs, joined from the rooms that know: model, optimizer, data, process. No torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import experiment_utils
+from conf import AUTO, Config
+from conf.schema import Training
+from memory import constants
+from memory.estimate import PHASES, RESTORE, STEP, Estimate, Part
+from models.counts import count_parameters
+from models.loss_chunk import resolve_loss_chunk
+from models.memory_parts import StepSizes, model_parts
+from models.shape import resolve_shape
+from training.device import may_have_gpu
+from training.distributed.memory_parts import of_ranks
+
+MOMENTS = 2
+"""AdamW keeps two numbers for each parameter, in fp32, from the first step on."""
+
+_INT64 = 8
+_AFTER_FIRST_STEP = (*STEP, "checkpoint", "evaluate")
+_AHEAD = 3
+"""Batches that a loader's worker has under way (data_loading/workers.py)."""
+
+
+def estimate_run(
+    config: Config,
+    *,
+    vocab_size: int,
+    micro_batch: int,
+    data: Mapping[str, Any] | None = None,
+    kept: Mapping[str, Any] | None = None,
+    ranks: int = 1,
+    ranks_here: int = 1,
+) -> Estimate:
+    """What a resolved configuration needs at this micro-batch, by part and phase.
+
+    data: facts of the plan; None where the text is not tokenized yet. kept: what `auto` became in an
+    earlier attempt. ranks: processes of the run, ranks_here of them on one node: what is told of the host is
+    of all of these, of the GPU of one.
+
+    Raises:
+        UserError: as `models.shape.resolve_shape`.
+    """
+    training = config.training
+    batch = experiment_utils.batch_of_rank(training, ranks)
+    step = step_sizes(config, vocab_size, micro_batch, kept or {}, ranks)
+    positions = config.arch.max_positions or training.seq_len
+    of_model = list(model_parts(config.model, config.arch, vocab_size, positions, step))
+    count = count_parameters(config.model, config.arch, vocab_size, positions)
+    parameters = 4 * count.total
+    parts = [
+        *of_model,
+        *_of_optimizer(parameters, step),
+        *_of_data(config, data, step, batch),
+        *_of_process(of_model, step),
+    ]
+    if ranks > 1:
+        layers = max(1, resolve_shape(config.model, config.arch).n_layers)
+        block = 4 * count.non_embedding // layers
+        parts = list(of_ranks(parts, training.parallel, ranks, ranks_here, parameters, layers, block, step))
+    return Estimate.of(parts)
+
+
+def step_sizes(
+    config: Config, vocab_size: int, micro_batch: int, kept: Mapping[str, Any], ranks: int = 1
+) -> StepSizes:
+    """How a step of the configuration is computed here, as far as it decides what it holds."""
+    training = config.training
+    device, precision = expected_device(training, kept)
+    chunk = training.loss_chunk
+    if chunk == AUTO:
+        chunk = kept.get("loss_chunk", AUTO)
+    return StepSizes(
+        micro_batch=micro_batch,
+        seq_len=training.seq_len,
+        precision=precision,
+        loss_chunk=resolve_loss_chunk(chunk, vocab_size),
+        activation_checkpointing=training.activation_checkpointing,
+        compiled=training.compile,
+        accumulates=experiment_utils.effective_batch(training) > micro_batch * ranks,
+        masks_documents=config.dataset.documents != "across",
+        on_gpu=device == "cuda",
+    )
+
+
+def expected_device(training: Training, kept: Mapping[str, Any]) -> tuple[str, str]:
+    """Device and precision that a run here will have; without torch unless it is loaded already."""
+    device = str(kept.get("device", training.device))
+    if device == AUTO:
+        torch = sys.modules.get("torch")
+        has_gpu = (
+            torch.cuda.is_available()
+            if torch is not None and hasattr(torch, "cuda")
+            else sys.platform.startswith("linux") and may_have_gpu()
+        )
+        device = "cuda" if has_gpu else "cpu"
+    precision = str(kept.get("precision", training.precision))
+    if precision == AUTO:
+        precision = "bf16" if device == "cuda" else "fp32"
+    return device, precision
+
+
+def _of_optimizer(parameters: int, step: StepSizes) -> Iterator[Part]:
+    """Moments; and what saving them and reading them back takes besides."""
+    moments = MOMENTS * parameters
+    if step.on_gpu:
+        yield Part("optimizer state", gpu_bytes=moments, when=_AFTER_FIRST_STEP)
+        yield Part("checkpoint on its way to disk", moments, when=("checkpoint",))
+    else:
+        yield Part("optimizer state", moments, when=_AFTER_FIRST_STEP)
+    # One file's content while it is checked, and all tensors of both.
+    yield Part("checkpoint read back", moments + parameters + moments, when=(RESTORE,))
+
+
+def _of_data(config: Config, data: Mapping[str, Any] | None, step: StepSizes, batch: int) -> Iterator[Part]:
+    dataset = config.dataset
+    windows = batch if step.masks_documents else step.micro_batch
+    one_batch = 2 * _INT64 * windows * step.seq_len
+    yield Part("batches", 2 * one_batch, one_batch if step.on_gpu else 0, when=_AFTER_FIRST_STEP)
+    if config.dataset.source == "hf" and not dataset.materialize:
+        held = _INT64 * dataset.buffer_windows * step.seq_len
+        yield Part("windows to draw from", held, when=_AFTER_FIRST_STEP)
+    if dataset.num_workers:
+        each = constants.FORKED_WORKER.in_bytes + _AHEAD * 2 * _INT64 * step.tokens
+        yield Part("workers", dataset.num_workers * each, when=_AFTER_FIRST_STEP, beside=True)
+    file_bytes = int((data or {}).get("file_bytes") or 0)
+    if file_bytes and dataset.reader == "memory":
+        yield Part("tokens in memory", file_bytes)
+    elif file_bytes and dataset.reader in (AUTO, "mmap"):
+        tables = int(constants.PAGE_TABLES.value * file_bytes) * (1 + dataset.num_workers)
+        yield Part("page tables", tables, when=_AFTER_FIRST_STEP, is_kernel=True)
+
+
+def _of_process(of_model: list[Part], step: StepSizes) -> Iterator[Part]:
+    """What Python, torch and the allocator take besides."""
+    yield Part("python and torch", constants.FRAMEWORK_BASE.in_bytes)
+    yield Part("experiments.py", constants.ENTRY.in_bytes, beside=True)
+    if step.compiled:
+        yield Part("compiler", constants.COMPILER_BASE.in_bytes, when=_AFTER_FIRST_STEP)
+        yield Part("compiler's workers", constants.COMPILER_WORKERS.in_bytes, when=("forward",), beside=True)
+    if step.on_gpu:
+        yield Part("CUDA", constants.CUDA_HOST.in_bytes, constants.CUDA_CONTEXT.in_bytes)
+        for phase in PHASES:
+            held = sum(part.gpu_bytes for part in of_model if phase in part.when)
+            cached = int(constants.CUDA_CACHE_SHARE.value * held)
+            yield Part("allocator", 0, cached, when=(phase,))
+        return
+    forward = [part for part in of_model if "forward" in part.when]
+    holes, share = constants.HEAP_FIXED.in_bytes, constants.HEAP_SHARE.value
+    if step.accumulates:
+        holes += constants.HEAP_FIXED_AGAIN.in_bytes
+        share += constants.HEAP_SHARE_AGAIN.value
+    holes += int(share * sum(part.heap_bytes for part in forward))
+    holes += int(constants.HEAP_CHURN.value * sum(part.churned_bytes for part in forward))
+    yield Part("allocator", holes, when=_AFTER_FIRST_STEP)

@@ -1,0 +1,290 @@
+"""Whether a run fits, the largest micro-batch that does, and what to type where it does not. No torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import experiment_utils
+from conf import AUTO, Config, Problem, UserError
+from conf.schema import Training
+from conf.sizes import size_name
+from memory import format_bytes
+from memory.advice import Setup, advise
+from memory.estimate import Estimate, recommended_mem, told
+from memory.room import Room
+from training.memory_parts import estimate_run, expected_device, step_sizes
+
+_TIGHT = 0.9
+"""Of what is free: a run that needs more is told that it is close."""
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What a run needs, against what is to be had.
+
+    largest_micro_batch: of the divisors of the step that fit with the margin, None where none does.
+    problem: why it cannot fit, with the nearest that can. advice: set-ups known to hurt, a line each.
+    """
+
+    estimate: Estimate
+    room: Room
+    largest_micro_batch: int | None
+    effective_batch: int
+    problem: Problem | None
+    advice: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        return self.problem is None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.estimate.to_json(),
+            **self.room.to_json(),
+            "fits": self.fits,
+            "largest_micro_batch": self.largest_micro_batch,
+            "recommended_mem_bytes": recommended_mem(self.estimate),
+            "advice": list(self.advice),
+        }
+
+    def summary(self) -> str:
+        """`needs 2.9 GB of the host's 23.5 GB (12%), 21.8 GB free`."""
+        room, free = self.room, self.free_words()
+        return f"needs {_of(self.estimate.host_bytes, room.limit_bytes, room.limit_at)}{free}"
+
+    def free_words(self) -> str:
+        """`, 21.8 GB free`; empty where that is not known."""
+        free = self.room.free_bytes
+        return "" if free is None else f", {format_bytes(free)} free"
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """For the page of a plan: (label, text)."""
+        room, estimate = self.room, self.estimate
+        yield "memory", self.summary()
+        yield "", ", ".join(f"{name} {format_bytes(n)}" for name, n in told(estimate.at_host_peak()).items())
+        if estimate.gpu_bytes:
+            yield "", f"needs {_of(estimate.gpu_bytes, room.gpu_total_bytes, 'GPU')}"
+            parts = told(estimate.at_gpu_peak())
+            yield "", ", ".join(f"{name} {format_bytes(n)}" for name, n in parts.items())
+        largest = self.largest_micro_batch
+        if largest is None:
+            yield "", "no micro-batch fits"
+        else:
+            whole = " (the whole step)" if largest == self.effective_batch else ""
+            yield "", f"largest micro-batch that fits: {largest}{whole}"
+        wanted = recommended_mem(estimate)
+        amount = f"{wanted >> 30}G" if wanted % (1 << 30) == 0 else f"{wanted >> 20}M"
+        yield "", f"of Slurm ask for --mem={amount}: what it needs, also when it goes on, with a margin"
+        yield from (("advice", line) for line in self.advice)
+
+    def check(self, *, refuse: bool) -> list[str]:
+        """What to warn of.
+
+        Raises:
+            UserError: it cannot fit, and such runs are refused.
+        """
+        if self.problem is None:
+            return list(self.advice)
+        if refuse:
+            raise UserError(self.problem)
+        return [f"started all the same (memory.refuse=false), but {self.problem.what}", *self.advice]
+
+
+def _of(needed: int, limit: int | None, where: str | None) -> str:
+    if limit is None:
+        return format_bytes(needed) + (" of the GPU's memory" if where == "GPU" else "")
+    whose = {"host": "the host's ", "GPU": "the GPU's "}.get(where or "", "")
+    at = f" at {where}" if not whose and where else ""
+    return f"{format_bytes(needed)} of {whose}{format_bytes(limit)}{at} ({100 * needed / limit:.0f}%)"
+
+
+class MemoryNeeds:
+    """The needs of one resolved configuration, asked for at several micro-batches.
+
+    data: facts of the plan, or None. kept: what `auto` became in the earlier attempts of the run. ranks:
+    processes of the run, ranks_here of them on one node.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        room: Room,
+        *,
+        vocab_size: int,
+        data: Mapping[str, Any] | None = None,
+        kept: Mapping[str, Any] | None = None,
+        ranks: int = 1,
+        ranks_here: int = 1,
+    ) -> None:
+        self.config, self.room = config, room
+        self._ranks, self._ranks_here = ranks, ranks_here
+        self._vocab_size, self._data, self._kept = vocab_size, data, kept
+        self._asked: dict[tuple[Any, ...], Estimate] = {}
+
+    def at(self, micro_batch: int, config: Config | None = None) -> Estimate:
+        """The estimate at this micro-batch, of the configuration or of a variant of it."""
+        config = self.config if config is None else config
+        training, dataset = config.training, config.dataset
+        key = (micro_batch, training.activation_checkpointing, training.loss_chunk, dataset.num_workers,
+               dataset.reader)  # fmt: skip
+        if key not in self._asked:
+            self._asked[key] = estimate_run(
+                config,
+                vocab_size=self._vocab_size,
+                micro_batch=micro_batch,
+                data=self._data,
+                kept=self._kept,
+                ranks=self._ranks,
+                ranks_here=self._ranks_here,
+            )
+        return self._asked[key]
+
+    def _sizes(self) -> list[int]:
+        return divisors(self.config.training, self._ranks)
+
+    def fits(self, estimate: Estimate, margin: float = 0.0) -> bool:
+        """Whether host and GPU have room for it and a margin; what is not known does not refuse."""
+        free, gpu_free = self.room.free_bytes, self.room.gpu_free_bytes
+        on_host = free is None or estimate.host_bytes * (1 + margin) <= free
+        return on_host and (gpu_free is None or estimate.gpu_bytes * (1 + margin) <= gpu_free)
+
+    def fits_limit(self, estimate: Estimate) -> bool:
+        """The same were this machine's limit all for itself."""
+        limit, gpu = self.room.limit_bytes, self.room.gpu_total_bytes
+        return (limit is None or estimate.host_bytes <= limit) and (gpu is None or estimate.gpu_bytes <= gpu)
+
+    def micro_batch(self, *, pinned: int | None = None, after_oom: bool = False) -> int:
+        """What the configuration asks for; `auto`: the largest that is no slower and fits with the margin.
+
+        pinned: what `auto` became before. It is kept, never exceeded, and lowered when the run died for
+        memory, or can no longer fit at all. Where nothing fits it is the smallest.
+        """
+        training = self.config.training
+        if training.micro_batch != AUTO:
+            return int(training.micro_batch)
+        largest = experiment_utils.micro_batch(training, self._ranks)
+        sizes = [size for size in self._sizes() if size <= largest]
+        if pinned is not None:
+            if not after_oom and pinned in self._sizes() and self.fits_limit(self.at(pinned)):
+                return pinned
+            sizes = [size for size in sizes if size < pinned]
+        return self.largest(sizes) or 1
+
+    def largest(self, sizes: list[int], config: Config | None = None) -> int | None:
+        """The first of these sizes, descending, that fits with the margin."""
+        margin = self.config.memory.margin
+        return next((size for size in sizes if self.fits(self.at(size, config), margin)), None)
+
+    def plan(self, micro_batch: int) -> MemoryPlan:
+        """All that is told of the run at this micro-batch."""
+        estimate = self._traced(micro_batch) if self.config.memory.trace else self.at(micro_batch)
+        sizes = self._sizes()
+        return MemoryPlan(
+            estimate=estimate,
+            room=self.room,
+            largest_micro_batch=self.largest(sizes),
+            effective_batch=sizes[0],
+            problem=None if self.fits(estimate) else self._problem(estimate, micro_batch),
+            advice=tuple(self._advice(estimate, micro_batch)),
+        )
+
+    def _traced(self, micro_batch: int) -> Estimate:
+        from training.memory_trace import trace_run, with_trace
+
+        step = step_sizes(self.config, self._vocab_size, micro_batch, self._kept or {})
+        found = trace_run(self.config, step, self._vocab_size)
+        return with_trace(self.at(micro_batch), found, sees_loss=step.tokens <= step.loss_chunk)
+
+    def _problem(self, estimate: Estimate, micro_batch: int) -> Problem:
+        room = self.room
+        if room.free_bytes is not None and estimate.host_bytes > room.free_bytes:
+            needed, limit, used = estimate.host_bytes, room.limit_bytes or 0, room.used_bytes
+            where = "of this machine" if room.limit_at == "host" else f"that {room.limit_at} allows"
+        else:
+            needed, limit, used = estimate.gpu_bytes, room.gpu_total_bytes or 0, room.gpu_used_bytes
+            where = "of the GPU"
+        held = f", of which others hold {format_bytes(used)}" if used > 0.01 * limit else ""
+        nearest = self.nearest(micro_batch)
+        mended = (
+            f"The nearest that fits: {nearest[0]} ({format_bytes(nearest[1])})"
+            if nearest
+            else "Not even one window at a time with every saving fits: take a smaller model=, a shorter "
+            "training.seq_len, or more memory"
+        )
+        return Problem(
+            "training.micro_batch",
+            f"{size_name(self.config.model)} with {micro_batch} at once needs {format_bytes(needed)} of the "
+            f"{format_bytes(limit)} {where}{held}. {mended}. To start it all the same: memory.refuse=false",
+        )
+
+    def nearest(self, micro_batch: int) -> tuple[str, int] | None:
+        """What to type for the least change that fits with the margin, and the bytes it then needs."""
+        sizes = [size for size in self._sizes() if size <= micro_batch]
+        for words, config in self._savings():
+            size = self.largest(sizes, config)
+            if size is not None:
+                typed = [f"training.micro_batch={size}"] if size != micro_batch else []
+                return " ".join([*typed, *words]), self.at(size, config).host_bytes
+        return None
+
+    def _savings(self) -> Iterator[tuple[list[str], Config]]:
+        """Ways to need less, the cheapest for the user first, each on top of those before."""
+        config, words = self.config, list[str]()
+        yield words, config
+        training, dataset = config.training, config.dataset
+        if training.loss_chunk != AUTO:
+            config = dataclasses.replace(config, training=dataclasses.replace(training, loss_chunk=AUTO))
+            words = [*words, "training.loss_chunk=auto"]
+            yield words, config
+        if dataset.reader == "memory":
+            config = dataclasses.replace(config, dataset=dataclasses.replace(dataset, reader=AUTO))
+            words = [*words, "dataset.reader=auto"]
+            yield words, config
+        if dataset.num_workers:
+            fewer = dataclasses.replace(config.dataset, num_workers=0)
+            config, words = dataclasses.replace(config, dataset=fewer), [*words, "dataset.num_workers=0"]
+            yield words, config
+        if not training.activation_checkpointing:
+            again = dataclasses.replace(config.training, activation_checkpointing=True)
+            config = dataclasses.replace(config, training=again)
+            yield [*words, "training.activation_checkpointing=true"], config
+
+    def _advice(self, estimate: Estimate, micro_batch: int) -> Iterator[str]:
+        dataset, data = self.config.dataset, self._data or {}
+        sizes = self._sizes()
+        smaller = next((size for size in sizes if size < micro_batch), 1)
+        is_mapped = dataset.reader == "mmap" and dataset.max_resident is None
+        mapped = int(data.get("file_bytes") or 0) if is_mapped else 0
+        setup = Setup(
+            host_bytes=estimate.host_bytes,
+            mapped_bytes=mapped,
+            counts_rss=bool(mapped) and _counts_page_cache(),
+            gpu=expected_device(self.config.training, self._kept or {})[0] == "cuda",
+            smaller=(
+                f"training.micro_batch={smaller}"
+                if micro_batch > 1
+                else "training.activation_checkpointing=true"
+            ),
+        )
+        yield from map(str, advise(setup, self.room))
+        free = self.room.free_bytes
+        if free is not None and _TIGHT * free < estimate.host_bytes <= free:
+            yield (
+                f"it needs {format_bytes(estimate.host_bytes)} of the {format_bytes(free)} that are free, "
+                f"which is close: {setup.smaller}"
+            )
+
+
+def divisors(training: Training, ranks: int = 1) -> list[int]:
+    """Sizes a micro-batch may have, descending."""
+    batch = experiment_utils.batch_of_rank(training, ranks)
+    return [size for size in range(batch, 0, -1) if batch % size == 0]
+
+
+def _counts_page_cache() -> bool:
+    from data_loading.readers.choose import slurm_counts_page_cache
+
+    return slurm_counts_page_cache()

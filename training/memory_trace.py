@@ -1,0 +1,87 @@
+"""The step of a run on shapes alone: hands the model and the step to `memory.trace` as functions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from conf import Config
+from memory.estimate import STEP, Estimate, Part
+from memory.trace import Traced, traced
+from models.memory_parts import StepSizes
+
+_REPLACED = (
+    "parameters", "gradients", "activations", "backward pass", "optimizer state", "logits and loss",
+)  # fmt: skip
+"""Parts of the formula that the trace stands for at the peak of a step."""
+
+
+def trace_run(config: Config, sizes: StepSizes, vocab_size: int) -> Traced:
+    """Bytes of tensors at the worst moment of a step of this configuration, on a CPU."""
+    micro_batch, loss_chunk, precision = sizes.micro_batch, sizes.loss_chunk, sizes.precision
+    shape = {
+        "model": asdict(config.model),
+        "arch": asdict(config.arch),
+        "vocab_size": vocab_size,
+        "seq_len": config.training.seq_len,
+        "micro_batch": micro_batch,
+        "accumulates": sizes.accumulates,
+        "loss_chunk": loss_chunk,
+        "precision": precision,
+        "activation_checkpointing": config.training.activation_checkpointing,
+        "optimizer": config.optimizer.name,
+        "masked": config.dataset.documents != "across",
+    }
+
+    def build() -> tuple[Any, Any]:
+        from models import build_model
+        from training.optimizers import build_optimizer
+
+        positions = config.arch.max_positions or config.training.seq_len
+        model = build_model(config.model, config.arch, vocab_size, positions)
+        model.activation_checkpointing = config.training.activation_checkpointing
+        return model, build_optimizer(model, config.optimizer, "cpu")
+
+    def step(model: Any, optimizer: Any) -> None:
+        import torch
+
+        from training.device import Device
+        from training.step import train_step
+
+        ids = torch.zeros((micro_batch, config.training.seq_len), dtype=torch.int64)
+        batch = {"input_ids": ids, "labels": ids}
+        if shape["masked"]:
+            batch["position_ids"] = ids
+        train_step(
+            model,
+            optimizer,
+            iter([batch] * 2),
+            accumulation=2 if sizes.accumulates else 1,
+            lr=0.0,
+            grad_clip=config.optimizer.grad_clip,
+            loss_chunk=loss_chunk,
+            device=Device("cpu", precision, 1),
+        )
+
+    return traced(build, step, shape=shape)
+
+
+def with_trace(estimate: Estimate, found: Traced, *, sees_loss: bool) -> Estimate:
+    """The estimate with the traced peak in place of the formula's in the phases of a step.
+
+    sees_loss: ordinary cross-entropy. What happens inside a loss of chunks is one operation to a trace: there
+    the formula is kept.
+    """
+    kept = []
+    phases = tuple(phase for phase in STEP if sees_loss or phase != "loss")
+    for part in estimate.parts:
+        if part.name not in _REPLACED:
+            kept.append(part)
+            continue
+        others = tuple(phase for phase in part.when if phase not in phases)
+        if others:
+            kept.append(replace(part, when=others))
+    on_gpu = any(part.gpu_bytes for part in estimate.parts if part.name == "parameters")
+    for name, amount in found.parts.items():
+        kept.append(Part(f"{name} (traced)", *((0, amount) if on_gpu else (amount, 0)), when=phases))
+    return Estimate.of(kept)

@@ -1,0 +1,83 @@
+"""What an attempt begins with: its plan on this machine, every `auto` settled, a note of it in run.json."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import experiment_utils
+from conf import AUTO, Config
+from conf.quantities import counted
+from training.distributed.place import Place
+from training.plan import Plan
+
+log = logging.getLogger("training")
+
+
+@dataclass(frozen=True)
+class Settled:
+    """auto: what each `auto` became. is_pinned: the micro-batch is that of an earlier attempt."""
+
+    plan: Plan
+    auto: dict[str, Any]
+    is_pinned: bool
+
+
+def settle(folder: Path, config: Config, before: dict[str, Any], place: Place) -> Settled:
+    """Plan a run once more and note that an attempt of it begins. before: run.json as the last one left it.
+
+    Raises:
+        UserError: it cannot run here, or is not what its earlier attempts were.
+    """
+    from data_loading import prepare_run
+    from models import loss_implementation, resolve_loss_chunk
+    from training.device import resolve_device
+    from training.micro_batch import died_for_memory, tell_micro_batch
+    from training.plan import make_plan
+    from training.provenance import check_same_run, provenance
+
+    ranks, kept = place.world_size, dict(before.get("auto", {}))
+    ranks_before = ranks_of_last(before)
+    if before.get("attempts") and ranks_before != ranks:
+        kept.pop("threads", None)  # as many as there are cores for each rank
+        log.info("%s, the last attempt had %s", counted(ranks, "rank"), ranks_before)
+    # The data it began with, also where more was appended to them since.
+    prepare = partial(prepare_run, versions=(before.get("data") or {}).get("sets", ()))
+    after_oom = died_for_memory(folder, before)
+    plan = make_plan(
+        config,
+        tokenize=False,
+        prepare=prepare,
+        kept=kept,
+        after_oom=after_oom,
+        ranks=ranks,
+        ranks_here=place.local_world_size,
+    )
+    check_same_run(folder, before, plan)
+    tell_micro_batch(plan, kept, after_oom=after_oom)
+    for warning in plan.memory.check(refuse=config.memory.refuse):
+        log.warning("memory: %s", warning)
+    device = resolve_device(config.training, kept, place.local_world_size)
+    loss_chunk = config.training.loss_chunk
+    if loss_chunk == AUTO:
+        loss_chunk = kept.get("loss_chunk", AUTO)
+    auto = {
+        "micro_batch": plan.budget.micro_batch,
+        "loss_chunk": resolve_loss_chunk(loss_chunk, plan.vocab_size),
+        "threads": device.threads,
+        "device": device.kind,
+        "precision": device.precision,
+    }
+    implementation = {"loss": loss_implementation(device.kind, device.precision)}
+    experiment_utils.record_attempt(folder, plan.to_json(), auto, implementation, provenance(), ranks=ranks)
+    return Settled(plan, auto, is_pinned="micro_batch" in kept and not after_oom)
+
+
+def ranks_of_last(run: dict[str, Any]) -> int:
+    """How many processes the last attempt of a run had. run: run.json."""
+    attempts = run.get("attempts") or [{}]
+    ranks = (attempts[-1].get("how") or {}).get("ranks", 1)
+    return ranks if isinstance(ranks, int) else 1
