@@ -107,6 +107,14 @@ class Checkpoints:
                 )
         return None
 
+    def of_step(self, step: int) -> Checkpoint:
+        """The checkpoint of this step, which another rank has found whole.
+
+        Raises:
+            CorruptError: it does not read here.
+        """
+        return load(self._path(step))
+
     def _path(self, step: int) -> Path:
         return self._folder / f"step-{step:08d}"
 

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,12 +68,26 @@ class Device:
         return f"{name}, {self.precision}, {counted(self.threads, 'thread')}"
 
 
-def resolve_device(training: Training, kept: dict[str, object]) -> Device:
+def take_gpu(training: Training, kept: Mapping[str, object], local_rank: int) -> str:
+    """Make the GPU of this rank the one that `cuda` means; returns the kind of device it has.
+
+    Where a job gives each rank a GPU of its own, that is the only one that it sees.
+    """
+    import torch
+
+    if str(kept.get("device", training.device)) == "cpu" or not torch.cuda.is_available():
+        return "cpu"
+    torch.cuda.set_device(local_rank % torch.cuda.device_count())
+    return "cuda"
+
+
+def resolve_device(training: Training, kept: Mapping[str, object], ranks_here: int = 1) -> Device:
     """Choose device, precision and threads; what an earlier attempt chose (`kept`) stays.
 
     `auto` is bf16 on a GPU that computes in it (compute capability 8.0 and later), else fp32. A CPU
     always gets fp32 from it: most lack bf16 and then run it many times slower, and the nodes of one
-    cluster differ, so that one study would be computed in two precisions.
+    cluster differ, so that one study would be computed in two precisions. ranks_here: processes of the run on
+    this node.
 
     Raises:
         UserError: cuda is asked for, or was used by the earlier attempts, and there is none.
@@ -98,12 +113,15 @@ def resolve_device(training: Training, kept: dict[str, object]) -> Device:
         )
     threads = training.threads
     if threads == AUTO:
-        threads = kept.get("threads", available_threads())  # type: ignore[assignment]
+        threads = kept.get("threads", available_threads(ranks_here))  # type: ignore[assignment]
     return Device(kind, precision, int(threads))
 
 
-def available_threads() -> int:
-    """CPU threads this job may use: its affinity, and the cgroup's CPU quota where that is smaller."""
+def available_threads(ranks_here: int = 1) -> int:
+    """CPU threads this process may use: its affinity, and the cgroup's CPU quota where that is smaller.
+
+    ranks_here: so many share them, unless Slurm says what is of each (SLURM_CPUS_PER_TASK).
+    """
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -111,7 +129,10 @@ def available_threads() -> int:
             threads = min(threads, max(1, int(quota) // int(period)))
     except (OSError, ValueError):
         pass
-    return threads
+    if ranks_here == 1:
+        return threads
+    of_each = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    return min(threads, int(of_each)) if of_each.isdigit() else max(1, threads // ranks_here)
 
 
 def may_have_gpu() -> bool:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from data_loading import Data, MixedData, StreamingDataset
     from models import LanguageModel
     from training.device import Device
+    from training.distributed.parallel import Parallel
 
 
 @dataclass(frozen=True)
@@ -67,25 +68,39 @@ def evaluate(
     batch_size: int,
     loss_chunk: int,
     device: Device,
+    parallel: Parallel | None = None,
 ) -> Evaluation:
-    """Mean loss over the first `windows` windows of `dataset`, in order, without gradients."""
+    """Mean loss over the first `windows` windows of `dataset`, in order, without gradients.
+
+    parallel: the same model on several ranks, which take the batches in turn; each gets the loss of all.
+    """
     import torch
 
     from data_loading.spans import IGNORED_LABEL
-    from models import lm_loss
+    from training.distributed.parallel import Parallel
     from training.step import positions_of
 
     started = time.monotonic()
+    parallel = parallel or Parallel(model)
+    ranks, loss_of = parallel.ranks, parallel.evaluating()
     total, tokens = torch.zeros((), dtype=torch.float64, device=device.torch_device), 0
     was_training = model.training
     model.eval()
     with torch.no_grad(), device.autocast():
-        for start in range(0, windows, batch_size):
+        for first in range(0, windows, batch_size * ranks.size):
+            start = first + batch_size * ranks.rank
+            counts = start < windows
+            if not counts:
+                if not parallel.is_sharded:
+                    break
+                start = 0  # the others need this rank's part of the parameters
             batch = dataset.__getitems__(range(start, min(start + batch_size, windows)))
             input_ids, labels = device.put(batch["input_ids"]), device.put(batch["labels"])
-            hidden = model.hidden(input_ids, positions_of(batch, device))
-            loss = lm_loss(hidden, model.output_weight, labels, chunk=loss_chunk, reduction="sum")
-            total += loss.double()
-            tokens += int((batch["labels"] != IGNORED_LABEL).sum())
+            loss = loss_of(input_ids, labels, positions_of(batch, device), loss_chunk, "sum")
+            if counts:
+                total += loss.double()
+                tokens += int((batch["labels"] != IGNORED_LABEL).sum())
     model.train(was_training)
+    ranks.sum_(total)
+    tokens = ranks.total(tokens)
     return Evaluation(loss=total.item() / tokens, tokens=tokens, seconds=time.monotonic() - started)

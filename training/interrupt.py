@@ -12,8 +12,12 @@ from typing import Any
 
 log = logging.getLogger("training")
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """What asks a run to stop."""
+TIME_IS_UP = (signal.SIGUSR1, signal.SIGUSR2)
+"""What Slurm is told to send ahead of a time limit (`sbatch --signal`), at some sites of a preemption too."""
+GRACE_S = 30.0
+"""Between SIGTERM and SIGKILL: Slurm's KillWait and a partition's GraceTime, as most sites have them."""
 _PR_SET_PDEATHSIG = 1
 SAME_KEYPRESS_S = 1.0
 """A terminal sends Ctrl-C to the whole process group, and the parent passes its own on: one wish."""
@@ -51,7 +55,7 @@ def stop_with_parent(parent: int) -> None:
 
 
 class Interrupt:
-    """Within the `with` block SIGINT, SIGTERM and SIGHUP only note that a stop is wanted.
+    """Within the `with` block SIGNALS only note that a stop is wanted.
 
     A SIGHUP that nohup has ignored stays so; signals that the parent had blocked are let in. A second
     SIGINT, later than the same keypress can explain, raises KeyboardInterrupt at once.
@@ -75,10 +79,28 @@ class Interrupt:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
+    def agree(self) -> int | None:
+        """What is asked of the run; where it has several ranks (`training.distributed`), of any of them."""
+        return self.requested
+
     def check(self) -> None:
         """Raise Interrupted when a stop is wanted."""
         if self.requested is not None:
             raise Interrupted(self.requested)
+
+    def left_s(self) -> float | None:
+        """Until the job is killed, as far as anybody knows; None where nothing is known to come.
+
+        After SIGTERM that is the grace (HIGHWATER_GRACE_S, else 30 s). After SIGUSR1 or SIGUSR2 it is the
+        rest of the time limit, where Slurm tells its end; it may be a preemption, whose grace is not told.
+        """
+        if self.requested is None or "SLURM_JOB_ID" not in os.environ or self.requested == signal.SIGINT:
+            return None
+        grace_s = _number("HIGHWATER_GRACE_S", GRACE_S) - (time.monotonic() - self._requested_at)
+        if self.requested not in TIME_IS_UP:
+            return grace_s
+        end_s = _number("SLURM_JOB_END_TIME", 0.0)
+        return end_s - time.time() if end_s else grace_s
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -87,3 +109,10 @@ class Interrupt:
             # Not through logging: the signal may have come while its lock was held.
         elif number == signal.SIGINT and now - self._requested_at > SAME_KEYPRESS_S:
             raise KeyboardInterrupt
+
+
+def _number(variable: str, otherwise: float) -> float:
+    try:
+        return float(os.environ[variable])
+    except (KeyError, ValueError):
+        return otherwise

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import experiment_utils
 from conf import Config
 from conf.quantities import format_count
-from memory import stage
+from memory import LeakMonitor, Stage, stage
+from training.attribution import Attributions
+from training.distributed.ranks import Ranks
 from training.interrupt import Interrupt
 from training.plan import Plan
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from models import LanguageModel
     from training.checkpoints import Checkpoints
     from training.device import Device
+    from training.distributed.loader import PartOfStream
+    from training.distributed.parallel import Parallel
     from training.evaluation import Evaluation, HeldOut
     from training.progress import Progress
     from training.step import Batch
@@ -36,8 +40,11 @@ class Run:
     """One attempt at a run: what it is, what `auto` became, and how far it is.
 
     step: optimizer steps done. best: `{"step", "val_loss"}` of the best evaluation so far.
-    seconds: spent in each stage by this attempt, and in the steps themselves (`step`).
-    train_seconds: spent in train stages by all attempts.
+    seconds: spent in each stage by this attempt, and in the steps themselves (`step`); longest_s: at most at
+    once.
+    train_seconds: spent in train stages by all attempts. leaks: memory by step, of this attempt. is_pinned:
+    the micro-batch is that of an earlier attempt. ranks: of all its processes, of which the first alone
+    writes what is not named by its rank. parallel: the model as they train it, from build_optimizer on.
     """
 
     folder: Path
@@ -52,32 +59,46 @@ class Run:
     best: dict[str, Any] | None = None
     val_loss: float | None = None
     train_seconds: float = 0.0
+    is_pinned: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
+    longest_s: dict[str, float] = field(default_factory=dict)
+    leaks: LeakMonitor = field(default_factory=LeakMonitor)
+    ranks: Ranks = field(default_factory=Ranks)
+    parallel: Parallel | None = None
+
+    def __post_init__(self) -> None:
+        self.attributions = Attributions(
+            self.folder, is_on=self.config.memory.attribute and self.ranks.is_first
+        )
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str) -> Iterator[Stage]:
         """A stage, known to status.json and to memory. Does not begin when a stop is wanted.
 
         Raises:
             Interrupted: a signal has asked the run to stop.
         """
+        if self.step == self.saved_step:  # else a stop would lose steps: it is asked for after the next one
+            self.interrupt.agree()
         self.interrupt.check()
-        with self.last_stage(name):
-            yield
+        with self.last_stage(name) as measured:
+            yield measured
 
     @contextmanager
-    def last_stage(self, name: str) -> Iterator[None]:
+    def last_stage(self, name: str) -> Iterator[Stage]:
         """A stage that is also gone through on the way out."""
         self.status.update(stage=name, step=self.step)
-        with stage(name, step=self.step), self.timed(name):
-            yield
+        with stage(name, step=self.step) as measured, self.timed(name):
+            yield measured
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """Add the time of the block to `seconds[name]`."""
         started = time.monotonic()
         yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+        lasted_s = time.monotonic() - started
+        self.seconds[name] = self.seconds.get(name, 0.0) + lasted_s
+        self.longest_s[name] = max(self.longest_s.get(name, 0.0), lasted_s)
 
 
 def restore_newest(
@@ -85,21 +106,26 @@ def restore_newest(
     checkpoints: Checkpoints,
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
-    loader: Loader | StreamLoader,
+    loader: Loader | StreamLoader | PartOfStream,
 ) -> None:
     """Go on from the newest whole checkpoint, if there is one; evaluations after it are dropped."""
     from training.metrics import cut_evaluations
     from training.state import restore
 
-    checkpoint = checkpoints.newest()
+    # Which one is newest is looked up once: a shared file system may show it to others later.
+    checkpoint = checkpoints.newest() if run.ranks.is_first else None
+    step = run.ranks.share(lambda: checkpoint.state["step"] if checkpoint is not None else None)
+    if step is not None and not run.ranks.is_first:
+        checkpoint = checkpoints.of_step(step)
     if checkpoint is not None:
         restore(checkpoint, model, optimizer, loader)
         run.step = run.saved_step = checkpoint.state["step"]
         run.train_seconds = checkpoint.state["train_seconds"]
         run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
         log.info("going on from the checkpoint of step %s", f"{run.step:,}")
-    cut_evaluations(run.folder / "evals.jsonl", run.step, run.plan.evaluations)
-    experiment_utils.update_attempt(run.folder, resumed_from_step=run.step)
+    if run.ranks.is_first:
+        cut_evaluations(run.folder / "evals.jsonl", run.step, run.plan.evaluations)
+        experiment_utils.update_attempt(run.folder, resumed_from_step=run.step)
 
 
 def train_until(
@@ -116,7 +142,7 @@ def train_until(
 
     config, budget = run.config, run.plan.budget
     seconds_before, entered = run.train_seconds, time.monotonic()
-    while run.step < until and run.interrupt.requested is None:
+    while run.step < until:
         lr = lr_at(run.step, budget.steps, config.optimizer, config.schedule)
         with run.timed("step"):
             result = train_step(
@@ -129,13 +155,36 @@ def train_until(
                 loss_chunk=run.loss_chunk,
                 device=run.device,
                 sources=len(run.plan.sources),
+                parallel=run.parallel,
             )
         run.step += 1
         run.train_seconds = seconds_before + time.monotonic() - entered
+        run.leaks.sample(run.step)
         progress.add(run.step, result, lr, run.train_seconds)
         if run.step < until:
             progress.tell(config.logging.every_s)
         run.status.beat(step=run.step)
+        if run.interrupt.agree() is not None:
+            break
+
+
+def tell_leak(run: Run, measured: Stage) -> None:
+    """Does memory grow with the steps: a record, words at the end of the stage's line, and a warning when the
+    limit is nearer than the end of the run.
+    """
+    report = run.leaks.look(run.step)
+    measured.tell("leak", report.to_json(), report.words())
+    warning = run.leaks.warning(report, run.leaks.left_s(run.plan.budget.steps - run.step))
+    if warning is not None:
+        log.warning("%s", warning)
+
+
+def tell_holders(run: Run, when: str, measured: Stage) -> None:
+    """With memory.attribute=true: who holds the memory, as a stage of its own, where it is due."""
+    due = run.attributions.is_due(when, measured)
+    if due is not None:
+        with run.last_stage("attribute"):
+            run.attributions.take(due, run.step)
 
 
 def next_boundary(run: Run) -> int:
@@ -172,6 +221,7 @@ def _evaluate(run: Run, model: LanguageModel, sets: Sequence[HeldOut]) -> list[t
             batch_size=run.plan.budget.micro_batch,
             loss_chunk=run.loss_chunk,
             device=run.device,
+            parallel=run.parallel,
         )
         for one in sets
     ]
@@ -189,22 +239,21 @@ def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) ->
 
     tokens = run.step * run.plan.budget.batch_tokens
     all_found = _evaluate(run, model, val_sets)
-    append_evaluation(
-        run.folder / "evals.jsonl",
-        *(
-            {
-                "version": experiment_utils.RUN_FOLDER_VERSION,
-                "step": run.step,
-                "tokens": tokens,
-                "source": source,
-                "loss": found.loss,
-                "perplexity": found.perplexity,
-                "eval_tokens": found.tokens,
-                "seconds": round(found.seconds, 3),
-            }
-            for source, found in all_found
-        ),
-    )
+    records = [
+        {
+            "version": experiment_utils.RUN_FOLDER_VERSION,
+            "step": run.step,
+            "tokens": tokens,
+            "source": source,
+            "loss": found.loss,
+            "perplexity": found.perplexity,
+            "eval_tokens": found.tokens,
+            "seconds": round(found.seconds, 3),
+        }
+        for source, found in all_found
+    ]
+    if run.ranks.is_first:
+        append_evaluation(run.folder / "evals.jsonl", *records)
     found = all_found[-1][1]
     run.val_loss = found.loss
     is_best = run.best is None or found.loss < run.best["val_loss"]
@@ -227,6 +276,28 @@ def _in_words(losses: Mapping[str, float]) -> str:
     return f"{mean[1]:.4f}" + (f" ({words})" if words else "")
 
 
+def check_there_is_time(run: Run) -> None:
+    """Before an evaluation: a run that is to stop, and would be killed before the checkpoint behind it, stops
+    here. Steps since its last checkpoint are taken again, as they were.
+
+    Raises:
+        Interrupted: there is not; as long as an evaluation and a checkpoint of this attempt took.
+    """
+    if run.interrupt.agree() is None:
+        return
+    left_s = run.interrupt.left_s()
+    needed_s = run.longest_s.get("evaluate", 0.0) + run.longest_s.get("checkpoint", 0.0)
+    is_late = left_s is not None and needed_s > left_s
+    if is_late:
+        log.warning(
+            "%.0f s are left, an evaluation and a checkpoint take %.0f: stopping without them",
+            left_s,
+            needed_s,
+        )
+    if run.ranks.largest(int(is_late)):  # rank 0 alone knows how long a checkpoint takes
+        run.interrupt.check()
+
+
 def checkpoint_is_due(run: Run) -> bool:
     """At every period, at a new best validation loss, at the end, and when a stop is asked for."""
     if run.step == run.saved_step:
@@ -242,20 +313,24 @@ def save_checkpoint(
     checkpoints: Checkpoints,
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
-    loader: Loader | StreamLoader,
+    loader: Loader | StreamLoader | PartOfStream,
 ) -> None:
     """Put this step on the disk."""
     from training.state import capture
 
-    checkpoints.save(
-        capture(
-            model,
-            optimizer,
-            loader,
-            step=run.step,
-            train_seconds=run.train_seconds,
-            best=run.best,
-            val_loss=run.val_loss,
-        )
-    )
     run.saved_step = run.step
+    is_sharded = run.parallel is not None and run.parallel.is_sharded
+    if not (run.ranks.is_first or is_sharded):
+        return
+    captured = capture(
+        model,
+        optimizer,
+        loader,
+        keep=run.ranks.is_first,
+        step=run.step,
+        train_seconds=run.train_seconds,
+        best=run.best,
+        val_loss=run.val_loss,
+    )
+    if run.ranks.is_first:
+        checkpoints.save(captured)

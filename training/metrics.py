@@ -66,9 +66,13 @@ SOURCE_COLUMNS = tuple(field.name for field in fields(SourceRow))
 
 
 class RowsFile:
-    """Rows of one kind in a csv, opened for appending behind those up to `step`."""
+    """Rows of one kind in a csv, opened for appending behind those up to `step`. path: None: nowhere."""
 
-    def __init__(self, path: Path, step: int, columns: tuple[str, ...]) -> None:
+    def __init__(self, path: Path | None, step: int, columns: tuple[str, ...]) -> None:
+        self._is_kept = path is not None
+        if path is None:
+            self._descriptor = os.open(os.devnull, os.O_WRONLY)
+            return
         _cut(path, ",".join(columns) + "\n", step, range(1, step + 1), partial(_step_of_row, columns))
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
 
@@ -81,7 +85,8 @@ class RowsFile:
 
     def sync(self) -> None:
         """Put the rows on the disk itself."""
-        os.fsync(self._descriptor)
+        if self._is_kept:
+            os.fsync(self._descriptor)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -90,14 +95,14 @@ class RowsFile:
 class MetricsFile(RowsFile):
     """metrics.csv of a run."""
 
-    def __init__(self, path: Path, step: int) -> None:
+    def __init__(self, path: Path | None, step: int) -> None:
         super().__init__(path, step, COLUMNS)
 
 
 class SourcesFile(RowsFile):
     """sources.csv of a run of a mixture: a row for each source of each step."""
 
-    def __init__(self, path: Path, step: int) -> None:
+    def __init__(self, path: Path | None, step: int) -> None:
         super().__init__(path, step, SOURCE_COLUMNS)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from conf import Config
 from conf.proportions import parse_milestone, parse_weights, weight_text
 from conf.quantities import format_count
+from conf.schema import Dataset
 
 if TYPE_CHECKING:
     from data_loading import Data, HubStream, MixedData, StreamingDataset, StreamingMixture
@@ -80,6 +81,15 @@ def source_lines(facts: Mapping[str, Any], when_dry: str) -> Iterator[str]:
             f"{source['passes']:.3g} x its {format_count(source['train_tokens'])} for training"
         )
         yield line + (f"; all read after {format_count(dry)}{goes_on[when_dry]}" if dry is not None else "")
+
+
+def milestone_lines(dataset: Dataset, budget_tokens: int) -> Iterator[str]:
+    """A line of a mixture's milestones, and one of those that the budget does not reach."""
+    if dataset.curriculum:
+        yield f"other weights: {', '.join(dataset.curriculum)}"
+    beyond = [text for text in dataset.curriculum if parse_milestone(text).tokens >= budget_tokens]
+    if beyond:
+        yield f"never reached: {', '.join(beyond)}: the budget ends at {format_count(budget_tokens)} tokens"
 
 
 def mean_floor(config: Config, data: Data | MixedData) -> float | None:

@@ -7,32 +7,37 @@ What would run, what it costs, what it is called. `core.train` follows the very 
 from __future__ import annotations
 
 import dataclasses
-import operator
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import experiment_utils
 from conf import Config, Problem, UserError
+from conf.by_model import settle
 from conf.quantities import counted, format_count
 from conf.schema import Arch, Dataset, Tokenizer
 from conf.sizes import size_name
 from memory import format_bytes
+from memory.constants import ENTRY, FRAMEWORK_BASE
+from memory.room import Room
+from memory.room import room as room_here
 from training.device import may_have_gpu
 from training.evaluation import evaluation_windows
+from training.memory_parts import expected_device
+from training.memory_plan import MemoryNeeds, MemoryPlan
 from training.mixture import (
     budget_words,
     is_mixture,
-    mean_floor,
+    milestone_lines,
     repeats,
-    source_facts,
     source_lines,
     with_plain_weights,
 )
+from training.plan_data import count_train_windows, describe, problems_with_data
 
 if TYPE_CHECKING:
-    from data_loading import BatchOptions, Data, MixedData
+    from data_loading import Data, MixedData
 
 ADAM_STATE_COPIES = 3
 """A checkpoint holds the weights and two moments of each, in fp32."""
@@ -44,7 +49,8 @@ class Plan:
 
     identity and folder are None while the text is not tokenized: then `text` says which, and the
     numbers that need the data (`data`, `budget.epochs`) are None as well.
-    needs: what must be done before it can start, as sentences; empty where nothing is in the way.
+    needs: what must be done before it can start, as sentences; empty where nothing is in the way. memory:
+    what it needs and what is free, of this moment: not a part of what makes two plans the same.
     """
 
     config: Config
@@ -61,6 +67,7 @@ class Plan:
     identity: str | None
     folder: Path | None
     needs: tuple[str, ...]
+    memory: MemoryPlan = field(compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values; `state` is that of an existing run of this identity, else None."""
@@ -82,6 +89,7 @@ class Plan:
             "checkpoint_bytes": self.checkpoint_bytes,
             "data": self.data,
             "not_tokenized": self.text,
+            "memory": self.memory.to_json(),
             "needs": list(self.needs),
         }
 
@@ -135,7 +143,9 @@ class Plan:
             ),
             (
                 "step",
-                f"micro-batch {budget.micro_batch} x {budget.accumulation} accumulated; lr "
+                f"micro-batch {budget.micro_batch} x {budget.accumulation} accumulated"
+                + (f" x {budget.ranks} ranks ({training.parallel})" if budget.ranks > 1 else "")
+                + "; lr "
                 f"{config.optimizer.lr:g}, {config.schedule.name}",
             ),
             (
@@ -154,6 +164,7 @@ class Plan:
                 f"{format_bytes(self.checkpoint_bytes)} a checkpoint, "
                 f"up to {training.keep_checkpoints + 1} kept",
             ),
+            *self.memory.rows(),
         ]
         return "\n".join(f"{label:<8}{text}" for label, text in rows)
 
@@ -161,9 +172,8 @@ class Plan:
         """A line for each source of a mixture, and one of its milestones."""
         if self.data is None or "sources" not in self.data:
             return []
-        milestones = self.config.dataset.curriculum
-        curriculum = [f"other weights: {', '.join(milestones)}"] if milestones else []
-        return [*source_lines(self.data, self.config.dataset.when_dry), *curriculum]
+        dataset = self.config.dataset
+        return [*source_lines(self.data, dataset.when_dry), *milestone_lines(dataset, self.budget.tokens)]
 
     def _describe_data(self) -> str:
         if self.data is None:
@@ -190,7 +200,7 @@ def resolve(config: Config) -> Config:
     """Fill in every key whose value follows from others, so that the config says all that will be done."""
     from models.shape import resolve_shape
 
-    config = with_plain_weights(config)
+    config = settle(with_plain_weights(config))
     shape = resolve_shape(config.model, config.arch)
     seed_init, seed_data = experiment_utils.seeds(config)
     return dataclasses.replace(
@@ -214,12 +224,19 @@ def make_plan(
     tokenize: bool,
     log: Callable[[str], None] = lambda line: None,
     prepare: Callable[..., Data | MixedData] | None = None,
+    room: Room | None = None,
+    kept: Mapping[str, Any] | None = None,
+    after_oom: bool = False,
+    ranks: int = 1,
+    ranks_here: int = 1,
 ) -> Plan:
     """Plan a checked configuration against its data.
 
     tokenize: make missing token files first (where dataset.auto_tokenize allows it). Otherwise a
     text without token file gives a plan without identity. prepare: stands for
-    `data_loading.prepare_run`.
+    `data_loading.prepare_run`. room: what memory is to be had; None: what this machine has now. kept:
+    what `auto` became in earlier attempts, given by the run itself; after_oom: the last of them died for
+    memory. ranks: processes that the run will have, ranks_here of them on one node, whose memory they share.
 
     Raises:
         UserError: whatever is wrong with the data, or with the configuration in view of the data.
@@ -227,7 +244,7 @@ def make_plan(
     from data_loading import NotTokenized, prepare_run
 
     config = resolve(config)
-    problems = _problems_with_place(config)
+    problems = [*_problems_with_place(config), *_problems_with_ranks(config, ranks)]
     if problems:
         raise UserError(*problems)
     try:
@@ -235,8 +252,8 @@ def make_plan(
     except NotTokenized as missing:
         if tokenize:
             raise
-        return _plan(config, None, missing)
-    return _plan(config, data, None)
+        return _plan(config, None, missing, room, kept, after_oom, (ranks, ranks_here))
+    return _plan(config, data, None, room, kept, after_oom, (ranks, ranks_here))
 
 
 def open_data(dataset: Dataset, tokenizer: Tokenizer, versions: Sequence[Any] = ()) -> Data | MixedData:
@@ -251,8 +268,16 @@ def max_positions(config_arch: Arch, seq_len: int) -> int:
     return config_arch.max_positions or seq_len
 
 
-def _plan(config: Config, data: Data | MixedData | None, missing: Any) -> Plan:
-    """missing: the NotTokenized, where there is no data yet."""
+def _plan(
+    config: Config,
+    data: Data | MixedData | None,
+    missing: Any,
+    room: Room | None,
+    kept: Mapping[str, Any] | None,
+    after_oom: bool,
+    ranks: tuple[int, int],
+) -> Plan:
+    """missing: the NotTokenized, where there is no data yet. ranks: in all, and on one node."""
     from models import counts
 
     training = config.training
@@ -260,13 +285,32 @@ def _plan(config: Config, data: Data | MixedData | None, missing: Any) -> Plan:
     positions = max_positions(config.arch, training.seq_len)
     counted = counts.count_parameters(config.model, config.arch, vocab_size, positions)
     is_counted = data is not None and data.is_counted
-    problems = _problems_with_data(config, data) if data and is_counted else []
+    problems = problems_with_data(config, data) if data and is_counted else []
     if problems:
         raise UserError(*problems)
+    is_here = room is None
+    if room is None:
+        with_gpu = expected_device(training, kept or {})[0] == "cuda"
+        # Of what others hold: the entry that waits, and the other ranks, which have loaded torch by now.
+        waiting = 0 if kept is None else ENTRY.in_bytes + (ranks[1] - 1) * FRAMEWORK_BASE.in_bytes
+        room = room_here(own=True, gpu=with_gpu, waiting_bytes=waiting)
+    kept = kept or {}
+    needs = MemoryNeeds(
+        config,
+        room,
+        vocab_size=vocab_size,
+        data=data.describe() if data else None,
+        kept=kept,
+        ranks=ranks[0],
+        ranks_here=ranks[1],
+    )
+    micro = needs.micro_batch(pinned=kept.get("micro_batch"), after_oom=after_oom)
     budget = experiment_utils.resolve_budget(
         training,
+        micro=micro,
+        ranks=ranks[0],
         parameters=counted.total,
-        train_windows=_train_windows(config, data) if data and is_counted else 0,
+        train_windows=count_train_windows(config, data) if data and is_counted else 0,
         repeat=repeats(config) or not is_counted,
         default_max_tokens=config.dataset.default_max_tokens,
         **(budget_words(config, cast("MixedData", data)) if is_mixture(config) and data else {}),
@@ -276,6 +320,7 @@ def _plan(config: Config, data: Data | MixedData | None, missing: Any) -> Plan:
         config = dataclasses.replace(config, training=training)
     flops = counts.flops_per_token(config.model, config.arch, vocab_size, training.seq_len)
     run_identity = experiment_utils.identity(config, data.fingerprint) if data else None
+    memory = needs.plan(micro)
     return Plan(
         config=config,
         parameters=counted.total,
@@ -286,64 +331,51 @@ def _plan(config: Config, data: Data | MixedData | None, missing: Any) -> Plan:
         budget=budget,
         evaluations=experiment_utils.milestones(budget.steps, training.evals, training.eval_spacing),
         checkpoint_bytes=ADAM_STATE_COPIES * 4 * counted.total,
-        data=_describe(config, data, budget) if data else None,
+        data=describe(config, data, budget) if data else None,
         text=str(missing.text_path) if missing else None,
         identity=run_identity,
         folder=experiment_utils.run_folder(config, run_identity) if run_identity else None,
-        needs=tuple(_needs(config, missing)),
+        needs=tuple(_needs(config, missing, memory, is_here=is_here)),
+        memory=memory,
     )
 
 
-def _options(config: Config, split: str) -> BatchOptions:
-    """What the batches of a split are."""
-    from data_loading import BatchOptions
-
-    if split != "train":
-        return BatchOptions.held_out(config.dataset, config.training.seq_len)
-    step_windows = experiment_utils.effective_batch(config.training)
-    return BatchOptions.of(config.dataset, config.training.seq_len, step_windows)
-
-
-def _train_windows(config: Config, data: Data | MixedData) -> int:
-    """Windows of an epoch."""
-    from data_loading import train_windows
-
-    batch = experiment_utils.effective_batch(config.training)
-    return train_windows(data, config.dataset, config.training.seq_len, batch)
-
-
-def _describe(config: Config, data: Data | MixedData, budget: experiment_utils.Budget) -> dict[str, Any]:
-    if not data.is_counted:
-        return {**data.describe(), "train_windows": None, "val_windows": None, "floor_loss": None}
-    facts = {**data.describe(), **_windows(config, data.parts), "floor_loss": mean_floor(config, data)}
-    if isinstance(facts.get("sources"), list):
-        read = source_facts(config, cast("MixedData", data), budget)
-        each = zip(facts["sources"], data.parts, read, strict=True)
-        facts["sources"] = [{**one, **_windows(config, [part]), **more} for one, part, more in each]
-        facts["train_windows"] = _train_windows(config, data)
-    return facts
-
-
-def _windows(config: Config, parts: Sequence[Data]) -> dict[str, Any]:
-    """Windows of each split, and where they hold whole documents how full they are, over all parts."""
-    facts: dict[str, Any] = {}
-    full = {}
-    for split in parts[0].splits:
-        options = _options(config, split)
-        counts = [options.count(part, split) for part in parts]
-        packings = [options.packing(part, split) for part in parts]
-        facts[f"{split}_windows"] = sum(counts)
-        known = [packing.efficiency for packing in packings if packing is not None]
-        if known:
-            full[split] = sum(map(operator.mul, known, counts)) / sum(counts)
-    return {**facts, **({"packing_efficiency": full} if full else {})}
-
-
-def _needs(config: Config, missing: Any) -> Iterator[str]:
+def _needs(config: Config, missing: Any, memory: MemoryPlan, *, is_here: bool) -> Iterator[str]:
+    """is_here: it is planned for this machine."""
     if missing is not None and not config.dataset.auto_tokenize:
         yield f"Tokenize the text first: {missing.command}"
-    if config.training.device == "cuda" and not may_have_gpu():
+    if memory.problem is not None and config.memory.refuse:
+        yield f"It does not fit here, and would not be started: {memory.problem.what}"
+    if is_here and config.training.device == "cuda" and not may_have_gpu():
         yield "Start it where a GPU is: training.device=cuda, and this machine has none"
+
+
+def _problems_with_ranks(config: Config, ranks: int) -> list[Problem]:
+    """What cannot be computed by several processes."""
+    if ranks == 1:
+        return []
+    problems = []
+    try:
+        experiment_utils.micro_batch(config.training, ranks)
+    except UserError as error:
+        problems += error.problems
+    if config.dataset.ranks == "shared":
+        problems.append(
+            Problem(
+                "dataset.ranks",
+                f"shared: {ranks} ranks would read the same windows and compute the same gradient. Use "
+                "dataset.ranks=distinct, which is another run, or one rank",
+            )
+        )
+    if config.training.compile and config.training.parallel == "fsdp":
+        problems.append(
+            Problem(
+                "training.compile",
+                "true: the compiled model reads its parameters where fsdp has them in parts. Use "
+                "training.parallel=ddp, or training.compile=false",
+            )
+        )
+    return problems
 
 
 def _problems_with_place(config: Config) -> list[Problem]:
@@ -358,40 +390,3 @@ def _problems_with_place(config: Config) -> list[Problem]:
             where, f"{there} is a file, but run folders are to be made in {wanted}. Choose another {where}="
         )
     ]
-
-
-def _problems_with_data(config: Config, data: Data | MixedData) -> list[Problem]:
-    return [problem for part in data.parts for problem in _problems_with_part(config, part)]
-
-
-def _problems_with_part(config: Config, data: Data) -> list[Problem]:
-    seq_len, shift = config.training.seq_len, config.dataset.shift
-    if config.dataset.documents == "separate":
-        from data_loading.batch_options import too_short
-
-        options = {split: _options(config, split) for split in data.splits}
-        return [
-            Problem("dataset.documents", too_short(data, split, of_split))
-            for split, of_split in options.items()
-            if not of_split.count(data, split)
-        ]
-    problems = [
-        Problem(
-            "training.seq_len",
-            f"one window of {seq_len} needs {seq_len + shift} tokens, but the {split} split of "
-            f"{data.ranges_of(split)[0].name} has {data.tokens(split):,}. Set a smaller training.seq_len or "
-            "use more text",
-        )
-        for split in data.splits
-        if not data.windows(split, seq_len, shift)
-    ]
-    if not problems and not _train_windows(config, data):
-        problems.append(
-            Problem(
-                "dataset.windows",
-                f"not one step of dataset.windows={config.dataset.windows} with shift {config.dataset.shift} "
-                f"fits in the {data.windows('train', seq_len):,} windows of {seq_len} tokens of the train "
-                "split. Set a smaller training.seq_len, batch or shift, or use more text",
-            )
-        )
-    return problems

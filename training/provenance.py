@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -17,6 +18,9 @@ from experiment_utils import is_in_identity
 if TYPE_CHECKING:
     from training.plan import Plan
 
+SNAPSHOT_MANIFEST = ".snapshot.json"
+"""In a copy of the code that was made for a job (`slurm.snapshot`)."""
+
 
 def provenance() -> dict[str, Any]:
     """Of this process: git commit of the code, versions of packages, Slurm's names for the job."""
@@ -25,7 +29,14 @@ def provenance() -> dict[str, Any]:
 
 
 def code_version(root: Path) -> dict[str, Any]:
-    """Git commit of the code and whether the working tree differs from it; None where there is no git."""
+    """Git commit of the code and whether the working tree differs from it; None where there is no git.
+
+    Of a job's copy of the code what it was copied from, and the name of the copy: a checkout around it is
+    another matter.
+    """
+    manifest = read_manifest(root)
+    if manifest is not None:
+        return {key: manifest.get(key) for key in ("commit", "dirty")} | {"snapshot": root.name}
 
     def git(*arguments: str) -> str | None:
         try:
@@ -38,6 +49,15 @@ def code_version(root: Path) -> dict[str, Any]:
 
     status = git("status", "--porcelain", "--untracked-files=no")
     return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
+
+
+def read_manifest(root: Path) -> dict[str, Any] | None:
+    """What is known of a job's copy of the code; None where `root` is none."""
+    try:
+        found = json.loads((root / SNAPSHOT_MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def versions() -> dict[str, str]:

@@ -8,32 +8,43 @@ import torch
 
 from conf import UserError
 from training.checkpoints import Checkpoint
+from training.distributed.parallel import like, whole
 
 if TYPE_CHECKING:
     from data_loading import Loader, StreamLoader
     from models import LanguageModel
+    from training.distributed.loader import PartOfStream
 
 
 def capture(
-    model: LanguageModel, optimizer: torch.optim.Optimizer, loader: Loader | StreamLoader, **counters: Any
+    model: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    loader: Loader | StreamLoader | PartOfStream,
+    *,
+    keep: bool = True,
+    **counters: Any,
 ) -> Checkpoint:
     """The state at a step boundary.
 
     Optimizer state is stored flat: tensors as `optimizer.PARAMETER.KEY`, other values in `state`.
-    Random-number states are tensors of bytes.
+    Random-number states are tensors of bytes. Where ranks have parts of the tensors, all of them call this,
+    and those that keep it get the whole: a checkpoint does not tell how many ranks wrote it.
     """
     training = {"rng.cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
         training["rng.cuda"] = torch.cuda.get_rng_state()
     scalars: dict[str, Any] = {}
-    for index, entries in optimizer.state_dict()["state"].items():
-        for key, value in entries.items():
+    # In one order on all ranks, which read what a checkpoint held in any.
+    for index, entries in sorted(optimizer.state_dict()["state"].items()):
+        for key, value in sorted(entries.items()):
             name = f"optimizer.{index}.{key}"
             if isinstance(value, torch.Tensor):
-                training[name] = value.detach().contiguous()
+                training[name] = whole(value.detach(), keep=keep).contiguous()
             else:
                 scalars[name] = value
-    weights = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
+    weights = {
+        name: whole(tensor.detach(), keep=keep).contiguous() for name, tensor in model.state_dict().items()
+    }
     return Checkpoint(weights, training, {**counters, "data": loader.state_dict(), "optimizer": scalars})
 
 
@@ -41,7 +52,7 @@ def restore(
     checkpoint: Checkpoint,
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
-    loader: Loader | StreamLoader,
+    loader: Loader | StreamLoader | PartOfStream,
 ) -> None:
     """Make model, optimizer, random numbers and data position those of the checkpoint.
 
@@ -56,14 +67,24 @@ def restore(
             "the checkpoint is of another model; differing parameters: "
             + ", ".join(f"{name} {saved.get(name)} -> {own.get(name)}" for name in differing)
         )
-    model.load_state_dict(checkpoint.weights)
-    optimizer.load_state_dict(
-        {"state": _nested(checkpoint), "param_groups": optimizer.state_dict()["param_groups"]}
-    )
+    now = model.state_dict()
+    model.load_state_dict({name: like(full, now[name]) for name, full in checkpoint.weights.items()})
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    moments = {
+        index: {key: _as_its_parameter(value, parameters[index]) for key, value in entries.items()}
+        for index, entries in _nested(checkpoint).items()
+    }
+    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     torch.set_rng_state(checkpoint.training["rng.cpu"])
     if "rng.cuda" in checkpoint.training and torch.cuda.is_available():
         torch.cuda.set_rng_state(checkpoint.training["rng.cuda"])
     loader.load_state_dict(checkpoint.state["data"])
+
+
+def _as_its_parameter(value: Any, parameter: torch.Tensor) -> Any:
+    """A moment, divided over ranks as its parameter is; a count of steps as it is."""
+    is_moment = isinstance(value, torch.Tensor) and value.shape == parameter.shape
+    return like(value, parameter) if is_moment else value
 
 
 def _nested(checkpoint: Checkpoint) -> dict[int, dict[str, Any]]:

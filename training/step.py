@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from data_loading.spans import IGNORED_LABEL
+from training.distributed.parallel import Parallel, clip
+from training.distributed.ranks import Ranks
 
 if TYPE_CHECKING:
     import torch
@@ -44,33 +46,41 @@ def train_step(
     loss_chunk: int,
     device: Device,
     sources: int = 0,
+    parallel: Parallel | None = None,
 ) -> StepResult:
     """Read `accumulation` micro-batches of equal size, each (micro_batch, seq_len), and take one step.
 
     The gradient is that of the mean loss over all labels of the step, so the accumulation changes memory,
     not the mathematics. sources: of a mixture, whose batches have `source`; 0: the data are one set.
+    parallel: the same model on several ranks, each of which reads `accumulation` micro-batches of its own;
+    what is returned is of all of them.
     """
     import torch
 
-    from models import lm_loss
-
+    parallel = parallel or Parallel(model)
+    ranks = parallel.ranks
     total = torch.zeros((), device=device.torch_device)
     by_source = (
         torch.zeros((2, sources), dtype=torch.float64, device=device.torch_device) if sources else None
     )
-    for batch, divisor in _with_divisors(batches, accumulation):
+    for number, (batch, divisor) in enumerate(_with_divisors(batches, accumulation, ranks)):
         # Shifted windows come as (micro_batch, seq_len // shift, shift); these models read them flat.
         input_ids, labels = (device.put(batch[name].flatten(1)) for name in ("input_ids", "labels"))
-        with device.autocast():
-            hidden = model.hidden(input_ids, positions_of(batch, device))
-            of_tokens = None if by_source is None else torch.empty(labels.shape, device=labels.device)
-            loss = lm_loss(hidden, model.output_weight, labels, loss_chunk, of_tokens=of_tokens) / divisor
-        loss.backward()
+        of_tokens = None if by_source is None else torch.empty(labels.shape, device=labels.device)
+        reduction = "mean" if divisor else "sum"  # of no label at all, where the others wait for this rank
+        with parallel.backward_of(number, accumulation):
+            with device.autocast():
+                positions = positions_of(batch, device)
+                loss = parallel(input_ids, labels, positions, loss_chunk, reduction, of_tokens)
+                loss = loss / (divisor or 1.0)
+            loss.backward()
         total += loss.detach()
         if by_source is not None and of_tokens is not None:
             by_source += _sums_by_source(of_tokens, labels, device.put(batch["source"]), sources)
-    limit = float("inf") if grad_clip is None else grad_clip
-    grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+    if not ranks.is_alone:
+        ranks.sum_(total, *([] if by_source is None else [by_source]))
+        total /= ranks.size
+    grad_norm = clip(model.parameters(), float("inf") if grad_clip is None else grad_clip)
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.step()
@@ -97,10 +107,13 @@ def _sums_by_source(
     return rows @ torch.nn.functional.one_hot(source, sources).double()
 
 
-def _with_divisors(batches: Iterator[Batch], accumulation: int) -> Iterator[tuple[Batch, float]]:
+def _with_divisors(
+    batches: Iterator[Batch], accumulation: int, ranks: Ranks
+) -> Iterator[tuple[Batch, float]]:
     """Micro-batches of a step, and by what the mean of each is divided to be its part of the step's mean.
 
-    Where labels are left out, across the borders of documents, their number is known when all are read.
+    Where labels are left out, across the borders of documents, their number is known when all are read. Of
+    several ranks, whose gradients are averaged, the step is that of all; 0.0: this one has no label.
     """
     first = next(batches)
     if "position_ids" not in first:
@@ -110,6 +123,9 @@ def _with_divisors(batches: Iterator[Batch], accumulation: int) -> Iterator[tupl
         return
     step = [first, *(next(batches) for _ in range(accumulation - 1))]
     counts = [int((batch["labels"] != IGNORED_LABEL).sum()) for batch in step]
+    in_step = ranks.total(sum(counts))
     for batch, count in zip(step, counts, strict=True):
         if count:
-            yield batch, sum(counts) / count
+            yield batch, in_step / (count * ranks.size)
+        elif not ranks.is_alone:
+            yield batch, 0.0

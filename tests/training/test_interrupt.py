@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from training import interrupt
+from training.distributed.ranks import Ranks
 from training.interrupt import SIGNALS, Interrupt, Interrupted
+from training.loop import check_there_is_time
 
 
 @pytest.mark.usefixtures("hears_hangup")
@@ -51,3 +55,38 @@ def test_a_hangup_that_nohup_ignores_stays_ignored() -> None:
             assert asked.requested is None
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_how_long_until_the_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_END_TIME", "HIGHWATER_GRACE_S"):
+        monkeypatch.delenv(name, raising=False)
+    with Interrupt() as asked:
+        assert asked.left_s() is None
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert asked.left_s() is None, "outside of a job nobody is known to kill"
+        monkeypatch.setenv("SLURM_JOB_ID", "7")
+        assert 0 < (asked.left_s() or 0) <= interrupt.GRACE_S
+        monkeypatch.setenv("HIGHWATER_GRACE_S", "5")
+        assert (asked.left_s() or 0) <= 5
+    with Interrupt() as asked:
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert (asked.left_s() or 0) <= 5, "the end of the job is not told: as if it were near"
+        monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 100))
+        assert 90 < (asked.left_s() or 0) <= 100
+
+
+def test_an_evaluation_that_would_take_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("HIGHWATER_GRACE_S", "30")
+    with Interrupt() as asked:
+        run: Any = SimpleNamespace(
+            interrupt=asked, ranks=Ranks(), longest_s={"evaluate": 20.0, "checkpoint": 15.0}
+        )
+        check_there_is_time(run)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            check_there_is_time(run)
+        run.longest_s["evaluate"] = 5.0
+        check_there_is_time(run)
+        run.longest_s.clear()  # the first one: nobody knows
+        check_there_is_time(run)

@@ -41,6 +41,11 @@ class TestPlan:
         assert "short: weight 0.25, 640 tokens = " in page
         assert plan.to_json()["data"]["sources"] == sources
 
+    def test_a_milestone_beyond_the_budget_is_told(self, tmp_path: Path) -> None:
+        milestones = {"curriculum": ["0.5+0.5@1280", "0.1+0.9@1M"]}
+        page = planned(mixed_config(tmp_path, milestones, max_steps=40)).render()
+        assert "never reached: 0.1+0.9@1000000: the budget ends at 2,560 tokens" in page
+
     def test_a_dry_source_ends_it_or_is_told(self, tmp_path: Path) -> None:
         steps = 40_000 // 64
         with pytest.raises(UserError) as error:

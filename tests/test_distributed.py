@@ -1,0 +1,189 @@
+"""One run on 1, 2 and 3 processes over gloo: the same batches, losses and checkpoints, and honest ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranked import RankProcesses
+from tiny_run import (
+    assert_same_numbers,
+    copy_of,
+    make_run,
+    mixed_config,
+    run_here,
+    tiny_config,
+    write_text,
+)
+
+import experiment_utils
+from conf import Config
+
+pytestmark = pytest.mark.slow
+BATCH = {"effective_batch": 12, "micro_batch": 2, "max_steps": 30, "evals": 3}
+"""A step divides over 1, 2 and 3 ranks, which accumulate 6, 3 and 2 micro-batches."""
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[RankProcesses]:
+    processes = RankProcesses()
+    yield processes
+    processes.close()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run on one rank."""
+    folder = make_run(config_in(tmp_path_factory.mktemp("alone")))
+    assert run_here(folder, "--quiet").returncode == 0
+    return folder
+
+
+def config_in(folder: Path, **training: Any) -> Config:
+    return tiny_config(folder, **(BATCH | training))
+
+
+def again(alone: Path, tmp_path: Path, **training: Any) -> Path:
+    """The same run elsewhere."""
+    folder = copy_of(config_in(alone.parents[2], **training), tmp_path / "runs")
+    assert folder.name == alone.name
+    return folder
+
+
+def state_of_checkpoint(folder: Path) -> dict[str, Any]:
+    newest = max((folder / "checkpoints").glob("step-*"))
+    state: dict[str, Any] = json.loads((newest / "state.json").read_text())
+    return state
+
+
+@pytest.mark.parametrize(("count", "parallel"), [(2, "ddp"), (3, "ddp"), (2, "fsdp"), (3, "fsdp")])
+def test_losses_are_those_of_one_rank(
+    ranks: RankProcesses, alone: Path, tmp_path: Path, count: int, parallel: str
+) -> None:
+    folder = again(alone, tmp_path, parallel=parallel)
+    assert ranks.run(folder, count) == [0] * count
+    assert_same_numbers(folder, alone)
+    run = experiment_utils.read_run(folder)
+    assert (run["ranks"], run["accumulation"]) == (count, 6 // count)
+    assert run["attempts"][0]["how"]["ranks"] == count
+    assert run["identity"] == experiment_utils.read_run(alone)["identity"]
+    assert state_of_checkpoint(folder)["data"] == state_of_checkpoint(alone)["data"]
+    assert {path.name for path in folder.glob("*rank1*")} == {"log.rank1.txt", "memory.rank1.jsonl", "rank1"}
+    records = (folder / "memory.rank1.jsonl").read_text().splitlines()
+    assert {json.loads(line)["rank"] for line in records} == {1}
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_run_goes_on_with_another_number_of_ranks(
+    ranks: RankProcesses, alone: Path, tmp_path: Path, parallel: str
+) -> None:
+    folder = again(alone, tmp_path, parallel=parallel)
+    for count, step in ((2, 8), (1, 7), (3, 6)):
+        stop = {"rank": count - 1, "step": step, "what": "term"}
+        assert ranks.run(folder, count, stop) == [1] * count
+        assert experiment_utils.read_status(folder)["reason"] == "stopped by SIGTERM"
+    assert [a["how"]["ranks"] for a in experiment_utils.read_run(folder)["attempts"]] == [2, 1, 3]
+    assert state_of_checkpoint(folder)["step"] == 8 + 7 + 6
+    assert ranks.run(folder, 2) == [0, 0]
+    resumed = [a["resumed_from_step"] for a in experiment_utils.read_run(folder)["attempts"]]
+    assert resumed == [0, 8, 15, 21]
+    assert_same_numbers(folder, alone)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "training"),
+    [
+        ({"documents": "masked", "document_separator": "--"}, {}),
+        ({"windows": "shifted"}, {}),
+        ({"windows": "streams"}, {}),
+    ],
+    ids=["masked documents", "shifted windows", "streams"],
+)
+def test_other_windows(
+    ranks: RankProcesses, tmp_path: Path, dataset: dict[str, Any], training: dict[str, Any]
+) -> None:
+    lines = write_text(tmp_path / "tiny.txt").read_text().splitlines()
+    # Documents of a few words and of many, so that ranks have different numbers of labels.
+    parts = [line[: 9 * (number % 5)] + "\n--" * (number % 3 > 0) for number, line in enumerate(lines * 2)]
+    (tmp_path / "tiny.txt").write_text("\n".join(parts) + "\n")
+    config = config_in(tmp_path, max_steps=8, **training)
+    config = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, **dataset))
+    folders = [copy_of(config, tmp_path / name) for name in ("one", "three")]
+    assert run_here(folders[0], "--quiet").returncode == 0
+    assert ranks.run(folders[1], 3) == [0, 0, 0]
+    assert_same_numbers(folders[1], folders[0])
+
+
+def test_a_mixture(ranks: RankProcesses, tmp_path: Path) -> None:
+    config = mixed_config(tmp_path, **(BATCH | {"max_steps": 8}))
+    folders = [copy_of(config, tmp_path / name) for name in ("one", "two")]
+    assert run_here(folders[0], "--quiet").returncode == 0
+    assert ranks.run(folders[1], 2) == [0, 0]
+    assert_same_numbers(folders[1], folders[0])
+    one, two = ((folder / "sources.csv").read_text().splitlines()[1:] for folder in folders)
+    for first, second in zip(one, two, strict=True):
+        assert first.split(",")[:3] == second.split(",")[:3]
+        assert float(first.split(",")[3]) == pytest.approx(float(second.split(",")[3]), rel=2e-5)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_the_first_failing_rank_is_named(
+    ranks: RankProcesses, alone: Path, tmp_path: Path, failing: int
+) -> None:
+    folder = again(alone, tmp_path)
+    assert ranks.run(folder, 3, {"rank": failing, "step": 9, "what": "raise"}) == [1, 1, 1]
+    told = "ValueError: something is wrong with this rank"
+    own_log = folder / ("log.txt" if failing == 0 else f"log.rank{failing}.txt")
+    assert "Traceback" in own_log.read_text()
+    assert told in own_log.read_text()
+    status = experiment_utils.read_status(folder)
+    assert status["state"] == "failed"
+    assert told in status["reason"]
+    if failing:
+        assert status["reason"].startswith(f"rank {failing} (")
+        assert status["reason"].endswith(f"(its log: log.rank{failing}.txt)")
+    assert f"rank {failing} (" in (folder / "log.rank2.txt").read_text()
+    assert not (folder / "run.lock").exists()
+    assert state_of_checkpoint(folder)["step"] == 7
+    assert ranks.run(folder, 2) == [0, 0]
+    assert_same_numbers(folder, alone)
+
+
+@pytest.mark.parametrize("killed", [0, 2])
+def test_a_killed_rank_is_named_and_the_others_end(
+    ranks: RankProcesses, alone: Path, tmp_path: Path, killed: int
+) -> None:
+    folder = again(alone, tmp_path)
+    codes = ranks.run(folder, 3, {"rank": killed, "step": 9, "what": "kill"})
+    assert codes == [-9 if rank == killed else 1 for rank in range(3)]
+    others = [
+        folder / ("log.txt" if rank == 0 else f"log.rank{rank}.txt") for rank in range(3) if rank != killed
+    ]
+    for log in others:
+        assert f"rank {killed} (" in log.read_text()
+        assert "is gone" in log.read_text()
+    if killed:
+        assert experiment_utils.read_status(folder)["state"] == "failed"
+        assert experiment_utils.read_status(folder)["reason"].startswith(f"rank {killed} (")
+    assert ranks.run(folder, 3) == [0, 0, 0]
+    assert_same_numbers(folder, alone)
+
+
+def test_a_step_that_does_not_divide_is_refused_on_all_ranks(ranks: RankProcesses, tmp_path: Path) -> None:
+    folder = make_run(config_in(tmp_path, effective_batch=4))
+    assert ranks.run(folder, 3)[0] == 2
+    reason = experiment_utils.read_status(folder)["reason"]
+    assert "a step of 4 windows does not divide over 3 ranks. Start the run on 1, 2, 4 of them" in reason
+
+
+def test_ranks_that_do_not_come_are_named(ranks: RankProcesses, tmp_path: Path) -> None:
+    folder = make_run(config_in(tmp_path))
+    variables = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "HIGHWATER_RANKS_TIMEOUT_S": "1"}
+    assert ranks.run(folder, 2, **variables) == [1, 1]
+    reason = experiment_utils.read_status(folder)["reason"]
+    assert reason.startswith("rank 2 of 3 did not come to 127.0.0.1:")
+    assert "those that came: 0 on " in reason

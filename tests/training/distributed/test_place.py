@@ -1,0 +1,125 @@
+"""Which process this is: from Slurm's variables, torchrun's, or none."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conf import UserError
+from training.distributed.hostlist import expand_counts, expand_hosts
+from training.distributed.place import FIRST_PORT, PORTS, Place, place_of, port_of
+
+STEP = {
+    "SLURM_JOB_ID": "812", "SLURM_STEP_ID": "0", "SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "5",
+    "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
+    "SLURM_STEP_NODELIST": "127.0.0.[1-3]", "SLURM_JOB_NODELIST": "127.0.0.[9-11]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("n1", ["n1"]),
+        ("n[1-3]", ["n1", "n2", "n3"]),
+        ("n[08-11,20],gpu-a", ["n08", "n09", "n10", "n11", "n20", "gpu-a"]),
+        ("r[1-2]n[3,5]-ib", ["r1n3-ib", "r1n5-ib", "r2n3-ib", "r2n5-ib"]),
+        ("a-1-2,b[1]", ["a-1-2", "b1"]),
+    ],
+)
+def test_lists_of_hosts_are_written_out(text: str, hosts: list[str]) -> None:
+    assert expand_hosts(text) == hosts
+
+
+@given(st.lists(st.integers(0, 9999), min_size=1, max_size=8), st.integers(1, 4))
+def test_ranges_keep_their_width(numbers: list[int], width: int) -> None:
+    text = ",".join(f"{number:0{width}d}-{number + 2:0{width}d}" for number in numbers)
+    wanted = [f"n{number + more:0{width}d}" for number in numbers for more in range(3)]
+    found = expand_hosts(f"n[{text}]")
+    assert [int(name[1:]) for name in found] == [int(name[1:]) for name in wanted]
+    assert found[0] == wanted[0]
+
+
+@pytest.mark.parametrize("text", ["n[1-", "n1]", "n[a-b]", "n[1-2-3]"])
+def test_what_is_no_list_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"brackets|expected numbers"):
+        expand_hosts(text)
+
+
+def test_tasks_on_each_node() -> None:
+    assert expand_counts("2(x3),1") == [2, 2, 2, 1]
+    with pytest.raises(ValueError, match="expected a number of tasks"):
+        expand_counts("2x3")
+
+
+def test_a_process_by_itself_is_alone() -> None:
+    assert place_of("run", {}) == Place()
+    assert place_of("run", {"RANK": "0", "WORLD_SIZE": "1"}) == Place()
+    assert place_of("run", {"WORLD_SIZE": "4"}) == Place(), "not everything that sets it starts ranks"
+
+
+def test_a_batch_script_is_one_process_though_its_job_has_tasks() -> None:
+    batch = {name: text for name, text in STEP.items() if not name.startswith("SLURM_STEP")}
+    assert place_of("run", {**batch, "SLURM_NTASKS": "5"}).is_alone
+
+
+def test_a_task_of_a_step() -> None:
+    place = place_of("run", STEP)
+    assert (place.rank, place.world_size, place.local_rank, place.local_world_size) == (3, 5, 1, 2)
+    assert (place.source, place.address) == ("slurm", "127.0.0.1")
+    assert place.port == port_of("812.0.0.run")
+    assert place_of("run", {**STEP, "MASTER_ADDR": "head", "MASTER_PORT": "77"}).port == 77
+
+
+def test_a_host_that_the_network_does_not_know_is_where_srun_ran() -> None:
+    there = {"SLURM_STEP_NODELIST": "no-such-host.invalid", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1"}
+    assert place_of("run", {**STEP, **there}).address == "127.0.0.1"
+
+
+def test_other_jobs_steps_restarts_and_runs_meet_elsewhere() -> None:
+    changed = [
+        {},
+        {"SLURM_JOB_ID": "813"},
+        {"SLURM_STEP_ID": "1"},
+        {"SLURM_RESTART_COUNT": "1"},
+    ]
+    ports = [place_of("run", {**STEP, **change}).port for change in changed] + [place_of("other", STEP).port]
+    assert len(set(ports)) == len(ports)
+
+
+@given(st.text())
+def test_ports_are_below_those_that_the_system_hands_out(key: str) -> None:
+    assert FIRST_PORT <= port_of(key) < FIRST_PORT + PORTS <= 32_768
+
+
+def test_torchrun_inside_of_a_job_goes_before_slurm() -> None:
+    launched = {
+        "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "head",
+        "MASTER_PORT": "29500", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "2",
+    }  # fmt: skip
+    place = place_of("run", {**STEP, **launched})
+    assert (place.source, place.rank, place.world_size, place.is_hosted) == ("torchrun", 1, 2, True)
+    assert place.key.endswith(".2"), "keys of an earlier start are still in the agent's store"
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "set MASTER_ADDR and MASTER_PORT too"),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK=x: expected a number"),
+        ({"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, "ranks count from 0"),
+        ({**STEP, "SLURM_STEP_NODELIST": "n["}, "does not tell where rank 0 is"),
+    ],
+)
+def test_variables_that_do_not_tell_are_refused(variables: dict[str, str], says: str) -> None:
+    with pytest.raises(UserError, match=re.escape(says)):
+        place_of("run", variables)
+
+
+def test_files_of_a_rank() -> None:
+    first, third = Place(rank=0, world_size=4), Place(rank=3, world_size=4)
+    assert [first.file("log.txt"), third.file("log.txt")] == ["log.txt", "log.rank3.txt"]
+    assert [place.folder(Path("run")) for place in (first, third)] == [Path("run"), Path("run/rank3")]

@@ -1,0 +1,114 @@
+"""The model of a run as its ranks train it: alone, under DDP, or sharded by FSDP2.
+
+DDP keeps the whole model on every rank and averages gradients in the backward pass (Li et al.,
+arXiv:2006.15704). FSDP2 (`torch.distributed.fsdp.fully_shard`; Zhao et al., arXiv:2304.11277) keeps a part of
+each parameter, gradient and moment on each, and gathers a block's parameters while that block computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from conf import UserError
+from training.distributed.ranks import Ranks
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from models import LanguageModel
+
+DDP, FSDP = "ddp", "fsdp"
+
+
+class Parallel:
+    """Calling it computes a loss as `models.LossModel` does. is_sharded: no rank has whole parameters."""
+
+    def __init__(self, model: LanguageModel, ranks: Ranks | None = None, kind: str = DDP) -> None:
+        """The model lies on its device. With kind `fsdp` its parameters become sharded in place: build the
+        optimizer afterwards.
+
+        Raises:
+            UserError: the backend at hand cannot shard.
+        """
+        from models import LossModel
+
+        self.model, self.ranks = model, ranks or Ranks()
+        self.is_sharded = kind == FSDP and not self.ranks.is_alone
+        self._loss: nn.Module = LossModel(model)
+        self._is_ddp = not self.ranks.is_alone and not self.is_sharded
+        if self.is_sharded:
+            _shard(self._loss, model, self.ranks.size)
+        elif self._is_ddp:
+            from torch.nn.parallel import DistributedDataParallel
+
+            # Buffers are tables of positions, the same everywhere.
+            self._loss = DistributedDataParallel(
+                self._loss, forward_sync_buffers=False, gradient_as_bucket_view=True
+            )
+
+    def __call__(self, *arguments: Any, **options: Any) -> Tensor:
+        found: Tensor = self._loss(*arguments, **options)
+        return found
+
+    def evaluating(self) -> nn.Module:
+        """What computes the loss without gradients; DDP has no part in that."""
+        return self._loss.module if self._is_ddp else self._loss  # type: ignore[return-value]
+
+    def backward_of(self, micro_step: int, accumulation: int) -> AbstractContextManager[object]:
+        """Around forward and backward of a micro-batch: DDP's gradients go to the others with the last one.
+
+        FSDP's go at once: the whole gradients would have to be kept until then, which is what it is to avoid.
+        """
+        if self._is_ddp and micro_step < accumulation - 1:
+            return self._loss.no_sync()  # type: ignore[operator]
+        return nullcontext()
+
+
+def _shard(loss: nn.Module, model: LanguageModel, ranks: int) -> None:
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    kind = next(model.parameters()).device.type
+    try:
+        mesh = init_device_mesh(kind, (ranks,))
+        for block in model.blocks:
+            fully_shard(block, mesh=mesh)
+        # Embedding, last norm and head: gathered from the forward pass on to the end of the backward pass.
+        fully_shard(loss, mesh=mesh)
+    except (NotImplementedError, RuntimeError) as error:
+        raise UserError(
+            f"training.parallel=fsdp: torch {torch.__version__} cannot shard on {kind} with the backend at "
+            f"hand ({error}). Use training.parallel=ddp"
+        ) from error
+
+
+def whole(tensor: Tensor, *, keep: bool = True) -> Tensor:
+    """All of a tensor that may be sharded, then on the host; every rank has to ask for it. keep: False: this
+    rank does not need it.
+    """
+    gather = getattr(tensor, "full_tensor", None)
+    if gather is None:
+        return tensor
+    full: Tensor = gather()
+    return full.cpu() if keep else full.new_empty(0)
+
+
+def like(full: Tensor, sharded: Tensor) -> Tensor:
+    """This rank's part of a whole tensor that every rank has, sharded as another one is."""
+    if not hasattr(sharded, "full_tensor"):
+        return full
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(sharded, DTensor)
+    on_device = full.to(sharded.device)
+    return distribute_tensor(on_device, sharded.device_mesh, sharded.placements, src_data_rank=None)
+
+
+def clip(parameters: Iterable[nn.Parameter], limit: float) -> Tensor:
+    """Clip the gradients to a global norm; returns what it was, over all ranks."""
+    from torch.nn.utils import clip_grad_norm_
+
+    return whole(clip_grad_norm_(parameters, limit))
