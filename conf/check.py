@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from conf.by_model import convert_by_model, is_mapping
 from conf.errors import Problem, UserError
 from conf.keys import groups, keys
 from conf.names import nearest_keys
@@ -51,7 +52,8 @@ def to_yaml(config: Config) -> str:
     import yaml
 
     plain = to_plain(config)
-    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # five times as fast
+    text = yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=True)
     # U+0085 is a line break for YAML 1.1: PyYAML writes it as it is and reads a space.
     return text if "\x85" not in text else yaml.safe_dump(plain, sort_keys=False)
 
@@ -80,6 +82,9 @@ def _convert(plain: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
             problems.append(unknown_key(path))
         elif value == "???":
             problems.append(Problem(path, f"must be given: {path}=VALUE"))
+        elif is_mapping(key):
+            values[path], found = convert_by_model(value)
+            problems += found
         else:
             try:
                 values[path] = convert(key, value)

@@ -34,13 +34,14 @@ class Composition:
 
     plain: nested plain values, interpolations as text. choices: group to option, for every group.
     sweep: the `hydra.sweeper.params` of a study. files: (file, the part of the config it fills,
-    its content), later ones win.
+    its content), later ones win. launcher: the option of hydra/launcher.
     """
 
     plain: dict[str, Any]
     choices: dict[str, str]
     sweep: dict[str, Any]
     files: list[tuple[Path, str, dict[Any, Any]]]
+    launcher: str = "local"
 
     def origin(self, path: str) -> Path | None:
         """The file that a value comes from; None for a default of the schema."""
@@ -145,9 +146,11 @@ class Composer:
     def _compose(self, choices: Mapping[str, str]) -> Composition:
         defaults, chosen = self._list_of(choices)
         plain: dict[str, Any] = {}
-        files = []
+        files, launcher = [], "local"
         for entry in defaults:
             if str(entry.config_path).startswith("hydra/"):
+                group, _, option = str(entry.config_path).rpartition("/")
+                launcher = option if group == "hydra/launcher" else launcher
                 continue
             file, content = self._content(str(entry.config_path))
             package = (entry.package or "").removeprefix("_global_").removeprefix(".")
@@ -161,7 +164,7 @@ class Composer:
             section = plain.get(group)
             if group in groups() and isinstance(section, dict) and section.get("name", "") is None:
                 section["name"] = option.rpartition("/")[2]
-        return Composition(plain, chosen, sweep, files)
+        return Composition(plain, chosen, sweep, files, launcher)
 
     def _content(self, config_path: str) -> tuple[Path | None, dict[Any, Any]]:
         """The file of a config path, None for one of Hydra's own making, and what it says."""

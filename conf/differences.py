@@ -41,7 +41,7 @@ def varying(configs: Sequence[Config], counts: Callable[[str], bool]) -> dict[st
     flat = [dict(leaves(to_plain(config))) for config in configs]
     columns: dict[str, list[str]] = {}
     for path in flat[0] if flat else ():
-        values = [as_typed(one[path]) for one in flat]
+        values = [as_typed(one.get(path)) for one in flat]
         if len(set(values)) == 1 or not counts(path):
             continue
         group, _, name = path.rpartition(".")

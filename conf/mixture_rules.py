@@ -11,20 +11,20 @@ from conf.quantities import counted
 from conf.schema import Config, Dataset
 
 KEYS_OF_A_MIXTURE = (
-    "source", "sources", "weights", "curriculum", "path", "val_path", "repeat", "windows",
+    "source", "sources", "weights", "curriculum", "when_dry", "path", "val_path", "repeat", "windows",
 )  # fmt: skip
 
 
 def whole_mixture(config: Config) -> list[Problem]:
     """A mixture has sources, as many weights as these, and nothing that belongs to one set alone."""
-    dataset = config.dataset
+    dataset, plain = config.dataset, Dataset()
     if dataset.source != "mix":
         return [
             Problem(
                 f"dataset.{name}", f"goes with dataset=mix, which reads several sources, not {dataset.name}"
             )
-            for name in ("sources", "weights", "curriculum")
-            if getattr(dataset, name)
+            for name in ("sources", "weights", "curriculum", "when_dry")
+            if getattr(dataset, name) != getattr(plain, name)
         ]
     if not dataset.sources:
         example = "dataset.sources=[Datasets/one.npy,Datasets/other.npy] dataset.weights=[0.7,0.3]"

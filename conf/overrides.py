@@ -66,6 +66,9 @@ def parse(argument: str, options: Callable[[str], list[str]], *, split: bool = F
     match = _ARGUMENT.fullmatch(argument)
     assert match is not None
     sign, key, value = match["sign"] or "", match["key"].strip(), match["value"]
+    inside = _inside_mapping(key)
+    if inside is not None and value is not None and sign != "~":
+        return _of_mapping(inside, value, options)
     if not key or (value is None and sign != "~"):
         return Problem(argument, f"expected KEY=VALUE{_example(key)}")
     try:
@@ -77,6 +80,30 @@ def parse(argument: str, options: Callable[[str], list[str]], *, split: bool = F
             expected = f"expected {describe(known)}, " if known else ""
             return Problem(key, f"{expected}cannot read `{value}`{_reason(error)}")
         return _taken_literally(key, value, split)
+
+
+def _inside_mapping(key: str) -> tuple[str, str] | None:
+    """Of `slurm.by_model.256d.mem` the key that is a mapping and the path in it; None of other keys."""
+    found = next(
+        (path for path, known in keys().items() if known.types == (dict,) and key.startswith(f"{path}.")),
+        None,
+    )
+    return (found, key.removeprefix(f"{found}.")) if found else None
+
+
+def _of_mapping(inside: tuple[str, str], text: str, options: Callable[[str], list[str]]) -> Setting | Problem:
+    """`MAPPING.SIZE.KEY=VALUE` as a mapping: Hydra's grammar refuses it for a size such as 256d."""
+    mapping, path = inside
+    size, _, name = path.rpartition(".")
+
+    def whole(inner: str) -> str:
+        return f"{mapping}={{{size or name}:{f'{{{name}:{inner}}}' if size else inner}}}"
+
+    parsed = parse(whole(text), options)
+    if isinstance(parsed, Problem) or parsed.is_sweep:
+        literal = _taken_literally(f"{mapping.rpartition('.')[0]}.{name}", text, split=False)
+        parsed = parse(whole(literal.values[0].text), options)
+    return parsed if isinstance(parsed, Setting) else Problem(f"{mapping}.{path}", parsed.what)
 
 
 def _example(key: str) -> str:
@@ -121,7 +148,7 @@ def _setting(parsed: Override, options: Callable[[str], list[str]]) -> Setting:
         return Setting(key, ends, argument, is_sweep=True, is_interval=True)
     if not parsed.is_sweep_override():
         value = _value(key, raw, Transformer.str(raw), parsed.get_value_string())
-        return Setting(key, (value,), f"{key}={value.text}")
+        return Setting(key, (value,), argument_of(key, value.text))
     elements = raw.filter(options(key)) if isinstance(raw, Glob) else parsed.sweep_iterator()
     values = tuple(
         _value(key, item, Transformer.str(item), None) for item in islice(elements, MOST_VALUES + 1)
@@ -138,6 +165,8 @@ def _value(key: str, raw: Any, text: str, typed: str | None) -> Value:
     if known is not None and known.is_text and is_number:
         return _literal(typed.strip() if typed is not None else text)
     value = Override._convert_value(raw)
+    if known is not None and known.types == (dict,):
+        return Value(value, as_typed(value))
     if isinstance(raw, str) and not _PLAIN.fullmatch(raw):
         return Value(value, quoted(raw))
     if is_number and typed is not None and not isinstance(raw, bool):
@@ -154,6 +183,12 @@ def _literal(text: str) -> Value:
     return Value(escaped, quoted(escaped))
 
 
+def argument_of(key: str, text: str) -> str:
+    """As Hydra takes it: what a mapping holds is new to it."""
+    known = keys().get(key)
+    return f"{'++' if known is not None and known.types == (dict,) else ''}{key}={text}"
+
+
 def as_typed(value: Any) -> str:
     """A value of a key as `parse` reads it back, before it is quoted for the shell."""
     if value is None or isinstance(value, bool):
@@ -162,6 +197,8 @@ def as_typed(value: Any) -> str:
         return f"{value:g}"
     if isinstance(value, list):
         return f"[{','.join(map(as_typed, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{name}:{as_typed(inner)}' for name, inner in value.items())}}}"
     text = str(value)
     if isinstance(value, str) and (not _TYPED_AS_IT_IS.fullmatch(text) or text.lower() in _OTHER_THAN_TEXT):
         return quoted(text.replace("${", r"\${"))

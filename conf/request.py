@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from conf.by_model import is_mapping, merged, unknown_sizes, without
 from conf.check import check
 from conf.compose import Composer, Composition
 from conf.defaults_errors import shown_path
 from conf.errors import Problem, UserError
 from conf.interpolation import resolve
 from conf.keys import groups, keys
-from conf.overrides import Setting, Value
+from conf.overrides import Setting, Value, argument_of
 from conf.rules import RULES, Rule
 from conf.schema import Config
 from conf.settings import Settings, option_name, read_settings
@@ -26,6 +27,23 @@ ENUMERATING_SWEEPERS = (
     "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
 )
 """Sweepers that run every combination; others choose as they go."""
+SLURM_LAUNCHER = "hydra_plugins.highwater.SlurmLauncher"
+LOCAL_LAUNCHER = "hydra_plugins.highwater.LocalLauncher"
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """What starts the runs. target: its class. jobs, detach: of the local one: side by side, in the
+    background."""
+
+    target: str = LOCAL_LAUNCHER
+    jobs: int = 1
+    detach: bool = False
+
+    @property
+    def submits(self) -> bool:
+        """Whether the runs outlive the command that asks for them."""
+        return self.target == SLURM_LAUNCHER or (self.target == LOCAL_LAUNCHER and self.detach)
 
 
 @dataclass(frozen=True)
@@ -40,21 +58,24 @@ class Run:
 class Request:
     """runs: in the order of Hydra's own sweeper. arguments: the whole command line as Hydra's grammar
     reads it. is_open: the sweeper chooses the runs as it goes; `runs` are then samples that were checked.
+    launcher: what is to start them, which for one run alone is asked only whether it submits.
     """
 
     runs: list[Run]
     multirun: bool
     arguments: list[str]
     is_open: bool
+    launcher: Launcher = Launcher()
 
 
 @dataclass(frozen=True)
 class _Sweep:
-    """settings: what a study or the sweeper's params add. is_open: as in Request."""
+    """settings: what a study or the sweeper's params add. is_open, launcher: as in Request."""
 
     settings: Settings
     is_open: bool
     multirun: bool
+    launcher: Launcher
 
 
 def read_request(
@@ -90,11 +111,12 @@ def read_request(
     bad = {problem.where for problem in problems}
     runs, found = _check_all(assignments, composer, rules, bad)
     problems += _told_once(found, assignments, settings, of_study)
+    problems += unknown_sizes((run.config for run in runs), composer.options("model"))
     if problems:
         raise UserError(*problems)
     of_hydra = [setting.argument for setting in given.of_hydra]
     ours = [setting.argument for setting in given.by_key.values()]
-    return Request(runs, sweep.multirun, [*of_hydra, *ours], sweep.is_open)
+    return Request(runs, sweep.multirun, [*of_hydra, *ours], sweep.is_open, sweep.launcher)
 
 
 def read_run(overrides: Iterable[str], composer: Composer, rules: Iterable[Rule] = RULES) -> Config:
@@ -112,14 +134,14 @@ def read_run(overrides: Iterable[str], composer: Composer, rules: Iterable[Rule]
 def _read_sweep(given: Settings, composer: Composer, multirun: bool, problems: list[Problem]) -> _Sweep:
     """What the study, or the command line through Hydra's sweeper, sweeps over."""
     choices = {k: option_name(s.values[0]) for k, s in given.by_key.items() if k not in keys()}
-    is_enumerated = True
-    if multirun or given.of_hydra:
+    is_enumerated, launcher = True, Launcher()
+    if multirun or given.of_hydra or composer.compose(choices).launcher != "local":
         node, wrong = composer.hydra_part(choices, [setting.argument for setting in given.of_hydra])
         problems += wrong
         params = node.hydra.sweeper.get("params") or {}
         is_enumerated = node.hydra.sweeper.get("_target_") in ENUMERATING_SWEEPERS
         multirun = multirun or str(node.hydra.get("mode")).endswith("MULTIRUN")
-        problems += _wrong_jobs(node.hydra.launcher.get("jobs", 1))
+        launcher = _launcher(node.hydra.launcher, problems)
     else:
         params = composer.compose(choices).sweep
     settings = read_settings([f"{key}={value}" for key, value in params.items()], composer, split=True)
@@ -134,13 +156,16 @@ def _read_sweep(given: Settings, composer: Composer, multirun: bool, problems: l
             )
             for setting in intervals
         ]
-    return _Sweep(settings, is_open=not is_enumerated, multirun=multirun)
+    return _Sweep(settings, is_open=not is_enumerated, multirun=multirun, launcher=launcher)
 
 
-def _wrong_jobs(jobs: Any) -> list[Problem]:
-    if isinstance(jobs, int) and not isinstance(jobs, bool) and jobs >= 1:
-        return []
-    return [Problem("hydra.launcher.jobs", f"expected a whole number at least 1, got {jobs}")]
+def _launcher(node: Mapping[str, Any], problems: list[Problem]) -> Launcher:
+    jobs, detach = node.get("jobs", 1), node.get("detach", False)
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
+        problems.append(Problem("hydra.launcher.jobs", f"expected a whole number at least 1, got {jobs}"))
+    if not isinstance(detach, bool):
+        problems.append(Problem("hydra.launcher.detach", f"expected true or false, got {detach}"))
+    return Launcher(str(node.get("_target_")), jobs, detach)
 
 
 def _needs_multirun(
@@ -191,7 +216,7 @@ def _check_all(
         for problem in problems:
             found.setdefault(problem, ([], composition))[0].append(number)
         signs = {key: "" if key in keys() or key in groups() else "+" for key in assignment}
-        overrides = tuple(f"{signs[key]}{key}={value.text}" for key, value in assignment.items())
+        overrides = tuple(argument_of(f"{signs[key]}{key}", value.text) for key, value in assignment.items())
         runs.append(Run(overrides, config))
     return runs, found
 
@@ -205,15 +230,25 @@ def _check_one(
     except UserError as error:
         return Config(), error.problems, None
     plain = {name: dict(part) if isinstance(part, dict) else part for name, part in composition.plain.items()}
+    _yield_to_typed(plain, assignment)
     for path, value in assignment.items():
         if path in keys():
             group, _, name = path.rpartition(".")
             section = plain.setdefault(group, {}) if group else plain
             if isinstance(section, dict):
-                section[name] = value.value
+                is_merged = is_mapping(keys()[path])
+                section[name] = merged(section.get(name), value.value) if is_merged else value.value
     resolved, unresolved = resolve(plain)
     config, problems = check(resolved, rules, bad | {problem.where for problem in unresolved})
     return config, unresolved + problems, composition
+
+
+def _yield_to_typed(plain: dict[str, Any], assignment: Mapping[str, Value]) -> None:
+    """What is typed for all runs goes before what a site's file says of one size."""
+    section = plain.get("slurm")
+    if isinstance(section, dict) and section.get("by_model"):
+        typed = [path.removeprefix("slurm.") for path in assignment if path.startswith("slurm.")]
+        section["by_model"] = without(section["by_model"], typed)
 
 
 def _told_once(

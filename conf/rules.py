@@ -15,6 +15,8 @@ from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config, Dataset
 
 BUDGETS = ("max_tokens", "max_steps", "tokens_per_param")
+_OF_THE_HUB = ("hub_split", "text_field", "materialize", "materialize_tokens", "buffer_windows")
+STORES = ("s3://", "r2://", "https://", "http://")
 SCHEDULES_WITHOUT_WARMUP = ("constant", "cosine")
 
 
@@ -179,6 +181,19 @@ def one_held_out_share(config: Config) -> list[Problem]:
     return problems
 
 
+def only_of_stores(config: Config) -> list[Problem]:
+    """What is said of fetching goes with something that is fetched."""
+    dataset, plain = config.dataset, Dataset()
+    paths = [dataset.path, dataset.val_path, *dataset.sources]
+    if any(path is not None and path.startswith(STORES) for path in paths):
+        return []
+    return [
+        Problem(f"dataset.{name}", f"it is of token sets in stores ({', '.join(STORES)}). Take it away")
+        for name in ("disk_budget", "download_workers", "part_size")
+        if getattr(dataset, name) != getattr(plain, name)
+    ]
+
+
 def options_of_an_order(config: Config) -> list[Problem]:
     """What an order needs to be told, and that packed rows have no files."""
     dataset, problems, plain = config.dataset, [], Dataset()
@@ -265,21 +280,15 @@ def windows_of_one_kind(config: Config) -> list[Problem]:
 
 def only_of_the_hub(config: Config) -> list[Problem]:
     """What says something of hf:// is given with it."""
-    dataset = config.dataset
+    dataset, plain = config.dataset, Dataset()
     is_hub = dataset.source == "hf" or (dataset.path or "").startswith("hf://")
-    given = {
-        "hub_split": dataset.hub_split != "train",
-        "text_field": dataset.text_field is not None,
-        "materialize": dataset.materialize,
-        "materialize_tokens": dataset.materialize_tokens is not None,
-    }
     problems = [
         Problem(
             f"dataset.{name}",
             "it is of datasets of the hub, and this is none (dataset.path=hf://ORG/NAME). Take it away",
         )
-        for name, is_given in given.items()
-        if is_given and not is_hub
+        for name in _OF_THE_HUB
+        if not is_hub and getattr(dataset, name) != getattr(plain, name)
     ]
     if is_hub and dataset.materialize_tokens is not None and not dataset.materialize:
         problems.append(
@@ -342,6 +351,13 @@ RULES = (
         one_held_out_share,
     ),
     Rule(
+        tuple(
+            f"dataset.{name}"
+            for name in ("path", "val_path", "sources", "disk_budget", "download_workers", "part_size")
+        ),
+        only_of_stores,
+    ),
+    Rule(
         tuple(f"dataset.{name}" for name in ("order", "block_windows", "shard_windows", "documents")),
         options_of_an_order,
     ),
@@ -355,10 +371,7 @@ RULES = (
     ),
     Rule(("dataset.max_resident", "dataset.reader"), bound_of_a_map),
     Rule(
-        tuple(
-            f"dataset.{name}"
-            for name in ("source", "path", "hub_split", "text_field", "materialize", "materialize_tokens")
-        ),
+        tuple(f"dataset.{name}" for name in ("source", "path", *_OF_THE_HUB)),
         only_of_the_hub,
     ),
     Rule(

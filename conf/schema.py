@@ -37,7 +37,7 @@ def key(
     """A key of the schema.
 
     kind: how text becomes a value where the annotation does not say it: `count` (1B, 500M),
-        `size` (32GB), `path` (~ is expanded), `name` (a part of a file name).
+        `size` (32GB), `path` (~ is expanded), `name` (a part of a file name), `time` (24:00:00, 2h).
     choices: the only values allowed. Bounds are checked on numbers.
     """
     metadata = {
@@ -50,8 +50,8 @@ def key(
         "below": below,
         "as_before": as_before,
     }
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata=metadata)
+    if isinstance(default, list | dict):
+        return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
@@ -269,6 +269,12 @@ class Training:
     precision: str = key(AUTO, "auto: bf16 where the device has it", choices=(AUTO, "fp32", "bf16"))
     device: str = key(AUTO, "auto: cuda where there is one", choices=(AUTO, "cpu", "cuda"))
     threads: int | str = key(AUTO, "CPU threads of torch; auto: those this job may use", at_least=1)
+    parallel: str = key(
+        "ddp",
+        "of a run on several ranks; ddp: the whole model on each; fsdp: sharded over them (FSDP2)",
+        choices=("ddp", "fsdp"),
+        as_before="ddp",
+    )
     compile: bool = key(False, "torch.compile; not reproducible bit for bit on CPU")
     evals: int = key(10, "evaluations over the run, the last one at its end", at_least=1)
     eval_spacing: str = key("linear", "of the token milestones", choices=("linear", "log"))
@@ -281,9 +287,18 @@ class Training:
 
 @dataclass
 class Memory:
-    """`memory=`: what is measured while the run goes on."""
+    """`memory=`: what is measured while the run goes on, and what is asked of it before."""
 
     every_steps: int = key(100, "steps between two train records", at_least=1)
+    supervise: bool = key(True, "a small process beside the run samples its memory and notes how it ended")
+    refuse: bool = key(True, "do not start a run that cannot fit; false: start it with a warning")
+    margin: float = key(
+        0.1, "of the estimate, that is left free where a size is chosen: micro_batch=auto", at_least=0
+    )
+    trace: bool = key(
+        False, "plan: run the step once on shapes alone (4-6 s, kept) instead of the formula for the model"
+    )
+    attribute: bool = key(False, "tell who holds the memory after the first step, at the peak, at the end")
 
 
 @dataclass
@@ -291,6 +306,52 @@ class Logging:
     """`logging=`: what is printed while the run goes on."""
 
     every_s: float = key(5.0, "seconds between two progress lines", above=0)
+
+
+@dataclass
+class Slurm:
+    """`slurm=`: what a job asks of the cluster, and how it behaves there. An option is a site."""
+
+    name: str = key("default", "site; for messages and docs")
+    partition: str | None = key(None, "sbatch --partition; null: the cluster's default")
+    account: str | None = key(None, "sbatch --account")
+    qos: str | None = key(None, "sbatch --qos")
+    constraint: str | None = key(None, "sbatch --constraint")
+    mem: int | str | None = key(
+        AUTO,
+        "of a node; auto: the estimate and a margin; null: what the cluster gives",
+        kind="size",
+        at_least=1,
+    )
+    time: str = key(AUTO, "limit: 24:00:00, 1-12, 90, 2h; auto: from measured tokens/s", kind="time")
+    nodes: int = key(1, "of a run", at_least=1)
+    tasks_per_node: int | str = key(AUTO, "ranks on each node; auto: one a GPU, else one", at_least=1)
+    gpus_per_node: int = key(0, "sbatch --gres=gpu:N", at_least=0)
+    gpu_type: str | None = key(None, "sbatch --gres=gpu:TYPE:N")
+    cpus_per_task: int | str = key(
+        AUTO, "cores of a rank; auto: training.threads, else 2, and dataset.num_workers", at_least=1
+    )
+    by_model: dict[str, Any] = key({}, "other values of these keys for runs of one size: {256d: {mem: 64GB}}")
+    offline: bool = key(
+        False,
+        "the nodes have no internet: what would be fetched there is refused, HF_HUB_OFFLINE=1 is set",
+    )
+    parallel: int | None = key(None, "tasks of an array that run at a time (%N); null: all", at_least=1)
+    pack: int = key(1, "runs side by side in one task, each in a step of its own", at_least=1)
+    workers: int | None = key(
+        None, "so many jobs that take one missing run after the other; null: a task for each run", at_least=1
+    )
+    signal_s: int = key(
+        120, "seconds before the time limit at which a run is asked to checkpoint", at_least=1
+    )
+    requeue: bool = key(True, "go on in the same job after a timeout, a preemption, a lost node")
+    max_idle_attempts: int = key(
+        3, "attempts without a step forward after which a run is given up", at_least=1
+    )
+    setup: list[str] = key([], "lines of shell before the run: modules, a venv")
+    options: list[str] = key([], "any other option of sbatch, as it is typed: --exclusive, --nodelist=n1")
+    confirm: int = key(1000, "largest number of runs that is submitted without asking", at_least=1)
+    require_clean: bool = key(False, "refuse to submit from a git tree with changes")
 
 
 @dataclass
@@ -313,11 +374,15 @@ class Config:
     training: Training = field(default_factory=Training)
     memory: Memory = field(default_factory=Memory)
     logging: Logging = field(default_factory=Logging)
+    slurm: Slurm = field(default_factory=Slurm)
     study: Study = field(default_factory=Study)
     seed: int = key(0, "sets seed_init and seed_data", at_least=0, at_most=_LARGEST_SEED)
     seed_init: int | None = key(None, "of the initial weights; null: seed", at_least=0, at_most=_LARGEST_SEED)
     seed_data: int | None = key(None, "of the order of data; null: seed", at_least=0, at_most=_LARGEST_SEED)
     runs_dir: str = key("runs", "where studies and their runs go", kind="path")
     plan: bool = key(False, "say what would run and what it costs, run nothing")
+    wait: bool = key(False, "after submitting: wait for the jobs and show how they go; Ctrl-C leaves them")
+    then: str | None = key(None, "submitted to run when the sweep has ended", choices=("analysis",))
+    notify: str | None = key(None, "told at the end of a study: a mail address, or an https:// webhook")
     tags: list[str] = key([], "words to find the run by")
     notes: str = key("", "free text")

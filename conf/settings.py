@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from conf.by_model import is_mapping, merged
 from conf.check import unknown_key
 from conf.compose import Composer
 from conf.errors import Problem
 from conf.keys import groups, keys
 from conf.names import nearest, no_such
-from conf.overrides import Setting, Value, parse
+from conf.overrides import Setting, Value, argument_of, as_typed, parse
 
 
 @dataclass
@@ -40,10 +41,25 @@ def read_settings(arguments: Iterable[str], composer: Composer, *, split: bool) 
         elif parsed.key in groups() or (parsed.key not in keys() and composer.is_group(parsed.key)):
             _read_choice(parsed, composer, settings)
         elif parsed.key in keys():
-            settings.by_key[parsed.key] = parsed
+            settings.by_key[parsed.key] = _with_mapping(parsed, settings)
         else:
             settings.problems.append(unknown_key(parsed.key))
     return settings
+
+
+def _with_mapping(setting: Setting, settings: Settings) -> Setting:
+    """The setting; of a mapping, of which several may be given, with what was given of it before."""
+    if not is_mapping(keys()[setting.key]):
+        return setting
+    if setting.is_sweep:
+        settings.problems.append(
+            Problem(setting.key, "cannot be swept: it says what each size asks for, and changes no run")
+        )
+        setting = dataclasses.replace(setting, values=setting.values[:1], is_sweep=False)
+    before = settings.by_key.get(setting.key)
+    whole = merged(before.values[0].value if before else {}, setting.values[0].value)
+    value = Value(whole, as_typed(whole))
+    return dataclasses.replace(setting, values=(value,), argument=argument_of(setting.key, value.text))
 
 
 def option_name(value: Value) -> str:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from conf.durations import EXPECTED as A_TIME
+from conf.durations import parse_duration
 from conf.keys import Key
 from conf.names import nearest, or_list
 from conf.quantities import parse_count, parse_size
@@ -42,8 +44,12 @@ def describe(key: Key) -> str:
         words = or_list(key.choices)
     elif key.types == (list,):
         words = f"a list such as {key.name}=[a,b]"
+    elif key.types == (dict,):
+        words = f"a mapping such as {key.name}={{256d: {{mem: 64GB}}}}"
     elif key.types == (bool,):
         words = "true or false"
+    elif key.kind == "time":
+        words = f"auto, or {A_TIME}"
     elif key.kind == "count":
         words = "a count such as 500M, 2e9 or 1000,"
     elif key.kind == "size":
@@ -82,6 +88,8 @@ def _bounds(key: Key) -> list[tuple[str, float, Callable[[Any, Any], bool]]]:
 def _of_type(key: Key, value: Any) -> Any:
     if key.types == (list,):
         return _list(key, value)
+    if key.types == (dict,) and isinstance(value, dict):
+        return value  # what is in it: conf.by_model
     if isinstance(value, list | dict):
         raise ValueError(f"expected {describe(key)}, got {_shown(value)}")
     if key.types == (bool,):
@@ -144,6 +152,14 @@ def _list(key: Key, value: Any) -> list[str]:
 
 
 def _text(key: Key, value: Any) -> str:
+    if key.kind == "time" and value != AUTO:
+        if isinstance(value, float | bool):
+            raise ValueError(f"expected {describe(key)}, got {_shown(value)}")
+        try:
+            parse_duration(value)
+        except ValueError as error:
+            raise ValueError(f"expected {describe(key)}, got {_shown(value)}") from error
+        return str(value).strip()
     if not isinstance(value, str):
         raise ValueError(
             f"expected {describe(key)}, got {_shown(value)}, which yaml reads as "

@@ -10,9 +10,9 @@ from hydra.plugins.launcher import Launcher
 
 
 class LocalLauncher(Launcher):
-    """`hydra/launcher=local`: see slurm/local.py."""
+    """`hydra/launcher=local`: see slurm/local.py, and slurm/submit where it is detached."""
 
-    def __init__(self, jobs: int = 1) -> None:
+    def __init__(self, jobs: int = 1, detach: bool = False) -> None:
         self.jobs = jobs
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
@@ -20,6 +20,10 @@ class LocalLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[Any]:
         return self.runs.launch(job_overrides, jobs=self.jobs)
+
+
+class SlurmLauncher(LocalLauncher):
+    """`hydra/launcher=slurm`: see slurm/submit."""
 
 
 class LocalSweeper(BasicSweeper):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import experiment_utils
 from conf import Config, Problem, UserError
 from conf.quantities import counted, format_count
+from memory import format_bytes
 
 if TYPE_CHECKING:
     from conf.schema import Dataset, Tokenizer
@@ -20,8 +21,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("slurm")
 
 
-def plan_all(configs: Iterable[Config], *, tokenize: bool) -> list[Plan]:
-    """The plan of each configuration, in order.
+def plan_all(
+    configs: Iterable[Config],
+    *,
+    tokenize: bool,
+    place: Callable[[Config], dict[str, Any]] = lambda config: {},
+) -> list[Plan]:
+    """The plan of each configuration, in order. tokenize: they are to be run, not only looked at.
+
+    place: where they are to run, if not here: further arguments of make_plan (`slurm.cluster.place`).
 
     Where more was appended to the data since, a run of it that was begun before and is not done is gone on
     with, on the data that it began with.
@@ -37,8 +45,11 @@ def plan_all(configs: Iterable[Config], *, tokenize: bool) -> list[Plan]:
     problems: dict[Problem, None] = {}
     for config in configs:
         try:
-            plan = make_plan(config, tokenize=tokenize, log=log.info, prepare=prepare)
-            plans.append(_begun_before(plan, config, prepare) or plan)
+            plan = make_plan(config, tokenize=tokenize, log=log.info, prepare=prepare, **place(config))
+            plan = _begun_before(plan, config, prepare, place(config)) or plan
+            if tokenize and plan.state != "done":
+                plan.memory.check(refuse=config.memory.refuse)  # the run itself tells what to be warned of
+            plans.append(plan)
         except UserError as error:
             problems |= dict.fromkeys(error.problems)
     if problems:
@@ -46,7 +57,31 @@ def plan_all(configs: Iterable[Config], *, tokenize: bool) -> list[Plan]:
     return plans
 
 
-def _begun_before(plan: Plan, config: Config, prepare: Callable[..., Data | MixedData]) -> Plan | None:
+def check_side_by_side(plans: Sequence[Plan], jobs: int) -> None:
+    """Whether so many of these runs fit beside each other.
+
+    Raises:
+        UserError: says how many do.
+    """
+    waiting = {plan.identity: plan for plan in plans if plan.state != "done"}.values()
+    refused = [plan for plan in waiting if plan.config.memory.refuse]
+    needed = sorted((plan.memory.estimate.host_bytes for plan in refused), reverse=True)
+    free = refused[0].memory.room.free_bytes if refused else None
+    if jobs < 2 or free is None or sum(needed[:jobs]) <= free:
+        return
+    fitting = max((n for n in range(1, jobs) if sum(needed[:n]) <= free), default=1)
+    raise UserError(
+        Problem(
+            "hydra.launcher.jobs",
+            f"{jobs} side by side need {format_bytes(sum(needed[:jobs]))}, {format_bytes(free)} are free. "
+            f"What fits: hydra.launcher.jobs={fitting}. To start them all the same: memory.refuse=false",
+        )
+    )
+
+
+def _begun_before(
+    plan: Plan, config: Config, prepare: Callable[..., Data | MixedData], place: dict[str, Any]
+) -> Plan | None:
     """The plan of a run of the same command, not done, that began on less of the same data."""
     from training.plan import make_plan
 
@@ -63,7 +98,8 @@ def _begun_before(plan: Plan, config: Config, prepare: Callable[..., Data | Mixe
             versions = tuple(data["sets"])
             if versions == tuple(plan.data["sets"]):
                 continue
-            earlier = make_plan(config, tokenize=False, prepare=partial(prepare, versions=versions))
+            again = partial(prepare, versions=versions)
+            earlier = make_plan(config, tokenize=False, prepare=again, **place)
         except (KeyError, UserError):  # damaged, or what it read is no longer there
             continue
         if earlier.folder == status.parent:
@@ -104,22 +140,26 @@ def render_plans(plans: Sequence[Plan]) -> str:
     if len(plans) == 1:
         return plans[0].render()
     settings = experiment_utils.varying_settings([plan.config for plan in plans])
-    header = ("run", *settings, "parameters", "tokens", "steps", "FLOPs", "state")
+    header = ("run", *settings, "parameters", "tokens", "steps", "FLOPs", "memory", "state")
     told = zip(*settings.values(), strict=True) if settings else [()] * len(plans)
     rows = [header, *(_row(plan, cells) for plan, cells in zip(plans, told, strict=True))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = ["<"] * (1 + len(settings)) + [">"] * 4 + ["<"]
+    sides = ["<"] * (1 + len(settings)) + [">"] * 5 + ["<"]
     lines = [
         "  ".join(
             f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
         ).rstrip()
         for row in rows
     ]
-    different = {plan.identity or id(plan): plan for plan in plans}.values()
+    different = list({plan.identity or id(plan): plan for plan in plans}.values())
     tokens = sum(plan.budget.tokens for plan in different)
     flops = sum(plan.total_flops for plan in different)
     there = sum(plan.state == "done" for plan in different)
-    total = f"{counted(len(different), 'run')}, {format_count(tokens)} tokens, {flops:.3g} FLOPs"
+    most = max((plan.memory for plan in different), key=lambda found: found.estimate.host_bytes)
+    total = (
+        f"{counted(len(different), 'run')}, {format_count(tokens)} tokens, {flops:.3g} FLOPs, up to "
+        f"{format_bytes(most.estimate.host_bytes)} each of memory{most.free_words()}"
+    )
     if len(different) < len(plans):
         total += f"; {len(plans) - len(different)} asked for twice run once"
     if there:
@@ -127,7 +167,8 @@ def render_plans(plans: Sequence[Plan]) -> str:
     texts = sorted({plan.text for plan in plans if plan.text is not None})
     if texts:
         total += f"; not tokenized yet: {', '.join(texts)} (identities after tokenizing)"
-    return "\n".join([*lines, total])
+    advice = dict.fromkeys(f"advice: {line}" for plan in plans for line in plan.memory.advice)
+    return "\n".join([*lines, total, *advice])
 
 
 def _row(plan: Plan, settings: Iterable[str]) -> tuple[str, ...]:
@@ -138,5 +179,6 @@ def _row(plan: Plan, settings: Iterable[str]) -> tuple[str, ...]:
         format_count(plan.budget.tokens),
         f"{plan.budget.steps:,}",
         f"{plan.total_flops:.3g}",
+        format_bytes(plan.memory.estimate.host_bytes) + ("" if plan.memory.fits else " !"),
         plan.state or "-",
     )

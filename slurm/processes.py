@@ -14,6 +14,10 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
+import experiment_utils
+from conf import UserError
+from memory.supervision.options import command_line as supervised
+from training.distributed.place import place_of
 from training.interrupt import SIGNALS, is_left_alone
 
 CORE = Path(__file__).resolve().parent.parent / "core.py"
@@ -23,10 +27,34 @@ POLL_S = 0.05
 def run_command(folder: Path, *, quiet: bool) -> list[str]:
     """What runs a run folder: one process, which exits 0 done, 1 failed, 2 user's input, 130 interrupted.
 
-    It checkpoints and stops when this process is gone.
+    It checkpoints and stops when this process is gone. Between the two stands the supervisor, which exits as
+    the run does; not with `memory.supervise=false`, nor where the run is done and will only say so. Of a run
+    with several ranks (`training.distributed.place`) this is one of them.
     """
-    flags = ["--parent", str(os.getpid()), *(["--quiet"] if quiet else [])]
-    return [sys.executable, str(CORE), str(folder), *flags]
+    flags = ["--quiet"] if quiet else []
+    if _is_supervised(folder):
+        run = [sys.executable, str(CORE), str(folder), *flags]
+        own = place_of(folder.name).folder(folder)
+        own.mkdir(exist_ok=True)
+        return supervised(run, own, attempt=_attempt(folder), parent=os.getpid())
+    return [sys.executable, str(CORE), str(folder), "--parent", str(os.getpid()), *flags]
+
+
+def _attempt(folder: Path) -> int:
+    try:
+        return experiment_utils.next_attempt(folder)
+    except UserError:  # the run says what is wrong with it
+        return 1
+
+
+def _is_supervised(folder: Path) -> bool:
+    if experiment_utils.read_status(folder).get("state") == "done":
+        return False
+    try:
+        memory = experiment_utils.read_config(folder).get("memory")
+    except Exception:  # the run says what is wrong with it
+        return True
+    return not isinstance(memory, dict) or memory.get("supervise", True) is not False
 
 
 @dataclass
@@ -64,15 +92,16 @@ class Child:
 
 
 class Children:
-    """Within the `with` block SIGINT, SIGTERM and SIGHUP are passed on to the children, each time.
+    """Within the `with` block SIGNALS are passed on to the children, each time; blocked ones are let in.
 
-    slots: how many may run side by side; the CPU cores of this process are shared out among them, so
-    that a run which takes all cores it may use takes its share. requested: the first signal that
-    came; nothing more should be started then.
+    slots: how many may run side by side; the CPU cores of this process are shared out among them
+    (shares_cores), so that a run which takes all cores it may use takes its share. requested: the first
+    signal that came; nothing more should be started then.
     """
 
-    def __init__(self, slots: int = 1) -> None:
+    def __init__(self, slots: int = 1, *, shares_cores: bool = True) -> None:
         self.slots = slots
+        self._shares = slots if shares_cores else 1
         self.requested: int | None = None
         self._running: list[Child] = []
         self._previous: dict[int, Any] = {}
@@ -81,6 +110,7 @@ class Children:
         for number in SIGNALS:
             if not is_left_alone(number):
                 self._previous[number] = signal.signal(number, self._pass_on)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         return self
 
     def __exit__(
@@ -105,7 +135,7 @@ class Children:
         slot = next(slot for slot in range(self.slots) if slot not in taken)
         errors = tempfile.TemporaryFile() if quiet else None  # noqa: SIM115  lives as long as the child
         sys.stdout.flush()
-        with _on_cores(slot, self.slots), _signals_held_back():
+        with _on_cores(slot if self._shares > 1 else 0, self._shares), _signals_held_back():
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL if quiet else None,

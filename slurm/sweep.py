@@ -9,7 +9,9 @@ from conf.compose import Composer
 from conf.hydra_parts import first_line, prepare_hydra, search_path
 from conf.request import Request
 from conf.rules import Rule
-from slurm.local import Interrupted, LocalRuns, RunFailed
+from slurm.local import Interrupted, LocalRuns
+from slurm.requested import RequestedRuns, RunFailed
+from slurm.submit import SubmittedRuns
 
 
 def run_sweep(
@@ -20,21 +22,45 @@ def run_sweep(
     Raises:
         UserError: what is wrong with a run in view of its data, or what Hydra says of its own part.
     """
+    runs = LocalRuns(request, composer, rules, quiet=quiet)
+    try:
+        _hand_over(runs, request, composer)
+    except Interrupted as stopped:
+        runs.interrupted = stopped
+    return runs
+
+
+def submit_sweep(
+    request: Request, composer: Composer, rules: Iterable[Rule], *, quiet: bool = False, command: str = ""
+) -> SubmittedRuns:
+    """Submit what was requested, one run or a sweep; with `wait=true` return when all of it has ended.
+
+    command: as it was typed.
+
+    Raises:
+        UserError: what is wrong with a run; nothing was submitted.
+        WaitInterrupted: Ctrl-C while waiting; the jobs go on.
+    """
+    runs = SubmittedRuns(request, composer, rules, quiet=quiet, command=command)
+    if request.multirun:
+        _hand_over(runs, request, composer)
+    else:
+        runs.launch(runs.job_overrides())
+    return runs
+
+
+def _hand_over(runs: RequestedRuns, request: Request, composer: Composer) -> None:
     from hydra._internal.hydra import Hydra
     from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
 
     prepare_hydra()
-    runs = LocalRuns(request, composer, rules, quiet=quiet)
     hydra = Hydra.create_main_hydra2("experiments", search_path(composer.config_dir))
     try:
         hydra.multirun(composer.config_name, task_function=runs, overrides=request.arguments)
-    except Interrupted as stopped:
-        runs.interrupted = stopped
     except RunFailed:
         pass  # a sweeper that wants every result gave up; `outcomes` tell the rest
     except HydraException as error:
         raise UserError(first_line(error)) from error
     finally:
         GlobalHydra.instance().clear()
-    return runs

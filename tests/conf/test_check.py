@@ -28,6 +28,11 @@ def values_of(key: Key) -> st.SearchStrategy[Any]:
         kinds.append(
             st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda t: t[0] != "~")
         )
+    elif key.kind == "time":
+        kinds.append(st.sampled_from(["auto", "90", "24:00:00", "1-12", "2h", "UNLIMITED"]))
+    elif key.types == (dict,):
+        of_a_size = st.fixed_dictionaries({}, optional={"nodes": st.integers(1), "qos": st.text("abc=: ,")})
+        kinds.append(st.dictionaries(st.from_regex(r"[1-9]\d{1,3}d", fullmatch=True), of_a_size))
     elif key.types == (list,):
         kinds.append(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
     elif key.types == (bool,):
@@ -59,6 +64,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(configs())
+@example({"slurm": {"by_model": {"32d": {}}}})
 @example({"notes": "\x85"})
 @example({"notes": "a\u2028b\n\xa0"})
 def test_a_config_survives_its_file(plain: dict[str, Any]) -> None:

@@ -215,6 +215,13 @@ def test_options_of_an_order() -> None:
     assert "packed over the whole split" in problems(dataset=separate)["dataset.order"]
 
 
+@pytest.mark.parametrize("name", ["disk_budget", "download_workers", "part_size"])
+def test_what_is_said_of_fetching_goes_with_a_store(name: str) -> None:
+    assert problems(dataset={name: 5000, "path": "s3://bucket/c4"}) == {}
+    assert problems(dataset={name: 5000, "path": "here.npy", "val_path": "https://host/val.npy"}) == {}
+    assert "Take it away" in problems(dataset={name: 5000, "path": "here.npy"})[f"dataset.{name}"]
+
+
 def test_val_is_given_once() -> None:
     assert problems(dataset={"val_tokens": 100}) == {}
     both = problems(dataset={"val_tokens": 100, "val_fraction": 0.2})

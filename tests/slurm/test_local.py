@@ -151,17 +151,19 @@ def test_one_failure_does_not_stop_the_rest(
 
 
 @pytest.mark.parametrize(
-    ("notes", "reason"),
+    ("notes", "state", "reason"),
     [
-        ("crash", "the last words"),
-        ("kill", "killed by SIGKILL"),
-        ("bus", "killed by SIGBUS, most likely because a token file was truncated"),
+        ("crash", "never_started", "the last words"),
+        ("kill", "failed", "killed by SIGKILL"),
+        ("bus", "failed", "killed by SIGBUS, most likely because a token file was truncated"),
     ],
 )
-def test_a_run_that_says_nothing_more(sweep: Callable[..., LocalRuns], notes: str, reason: str) -> None:
+def test_a_run_that_says_nothing_more(
+    sweep: Callable[..., LocalRuns], notes: str, state: str, reason: str
+) -> None:
     runs = sweep("seed=0,1", f"notes={notes}", "hydra.launcher.jobs=2")
-    assert sorted(states(runs)) == ["done", "failed"]
-    (failed,) = (outcome for outcome in runs.outcomes.values() if outcome.state == "failed")
+    assert sorted(states(runs)) == ["done", state]
+    (failed,) = (outcome for outcome in runs.outcomes.values() if outcome.state == state)
     assert str(failed.reason).startswith(reason)
 
 
@@ -189,7 +191,11 @@ def test_what_an_earlier_attempt_said_is_not_told_of_a_later_one(place: Path) ->
     folder = run_one(run.config, command=stand_in).folder
     (place / "stand_in.py").write_text("import sys; sys.exit('run.json was damaged')")
     outcome = run_one(run.config, command=stand_in, quiet=True)
-    assert (outcome.folder, outcome.state, outcome.reason) == (folder, "failed", "run.json was damaged")
+    assert (outcome.folder, outcome.state, outcome.reason) == (
+        folder,
+        "never_started",
+        "run.json was damaged",
+    )
 
 
 def test_a_damaged_run_folder_does_not_stop_the_rest(sweep: Callable[..., LocalRuns], place: Path) -> None:
@@ -197,7 +203,7 @@ def test_a_damaged_run_folder_does_not_stop_the_rest(sweep: Callable[..., LocalR
     (folder,) = (folder for folder in first.outcomes if "seed1" in folder.name)
     (folder / "run.json").write_text("{")
     (folder / "status.json").write_text("")
-    assert states(sweep("seed=0,1,2", "notes=crash")) == ["done", "failed", "done"]
+    assert states(sweep("seed=0,1,2", "notes=crash")) == ["done", "never_started", "done"]
 
 
 def test_all_that_is_wrong_with_the_data_is_told_before_anything_starts(

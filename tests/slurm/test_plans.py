@@ -18,12 +18,25 @@ from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
-from slurm.plans import plan_all, render_plans
+from memory.room import Room
+from slurm.plans import check_side_by_side, plan_all, render_plans
 
 
 def test_one_plan_is_its_page(tmp_path: Path) -> None:
     (plan,) = plan_all([tiny_config(tmp_path)], tokenize=False)
     assert render_plans([plan]) == plan.render()
+
+
+def test_runs_side_by_side_have_to_fit_together(tmp_path: Path) -> None:
+    configs = [dataclasses.replace(tiny_config(tmp_path), seed=seed) for seed in range(3)]
+    plans = plan_all(configs, tokenize=True)
+    each = plans[0].memory.estimate.host_bytes
+    room = Room(int(2.5 * each), "/job", 0)
+    plans = [dataclasses.replace(plan, memory=dataclasses.replace(plan.memory, room=room)) for plan in plans]
+    check_side_by_side(plans, 1)
+    check_side_by_side(plans, 2)
+    with pytest.raises(UserError, match=r"3 side by side need .* What fits: hydra\.launcher\.jobs=2\."):
+        check_side_by_side(plans, 3)
 
 
 def test_equal_runs_count_once(tmp_path: Path) -> None:
@@ -43,7 +56,16 @@ def test_what_no_name_tells_has_a_column(tmp_path: Path) -> None:
     header, first, second, _ = render_plans(plan_all(configs, tokenize=True)).splitlines()
     at = header.index("effective_batch")
     assert (first[at : at + 2], second[at : at + 2]) == ("4 ", "8 ")
-    assert header.split() == ["run", "effective_batch", "parameters", "tokens", "steps", "FLOPs", "state"]
+    assert header.split() == [
+        "run",
+        "effective_batch",
+        "parameters",
+        "tokens",
+        "steps",
+        "FLOPs",
+        "memory",
+        "state",
+    ]
 
 
 def test_a_text_that_is_not_tokenized_is_named(tmp_path: Path) -> None:

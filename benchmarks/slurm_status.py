@@ -1,0 +1,222 @@
+"""How soon `python -m slurm status` tells of 1,000 runs, and how soon it has the right word for an OOM kill.
+
+Runs: folders as a submitter, runs and supervisors leave them: 600 done, 150 queued, 100 running with a full
+memory.ring each, 100 failed, 50 killed for memory. squeue and sacct are programs on PATH that note each call
+and print what a cluster would, with three rows a task; so the time is that of `status`, not of a slurmctld.
+Each round is a process of its own, timed from outside.
+
+With --kills N, which needs root and a local cluster (`slurm/local_cluster.sh start`, SLURM_CONF set): N jobs
+that the kernel kills for memory, one after the other. Counted from the last sign of life of the victim until
+`study_truth` says `oom`; and until submitit's `results()` raises for the same program, started by submitit.
+
+    python benchmarks/slurm_status.py [--rounds 7] [--runs 1000] [--kills 3] [--no-save]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from made_studies import FakeSlurm, MadeStudy
+
+from benchmarks.environment import save, summary
+from memory.ring import HISTORY, RingWriter
+from memory.samples import ProcessSample, Sample
+from slurm.records import SLURM, Array, Place, Submission, add_place
+from slurm.states import ENDED
+from slurm.truth import study_truth
+
+GOAL_S = 2.0
+SHARES = {"done": 600, "queued": 150, "running": 100, "failed": 100, "oom": 50}
+HEADER = "step,tokens,train_loss,val_loss,lr,grad_norm,flops,seconds,tokens_per_s,mfu\n"
+CLIENT = """#!/bin/sh
+echo {name} >>{folder}/calls.txt
+cat {folder}/{name}.txt
+"""
+GROW = """
+import time
+time.sleep({age_s})
+held = []
+while True:
+    held.append(bytearray(8 << 20))
+    open({sign!r}, "w").write(repr(time.time()))
+    time.sleep(0.05)
+"""
+KILL_MB = 120
+AGE_S = 30
+"""How long a victim lives before it grows: submitit asks less and less often as a job gets older."""
+
+
+def make_study(folder: Path, runs: int) -> tuple[FakeSlurm, dict[str, int]]:
+    """The study, and what the cluster says of it."""
+    states = [state for state, share in SHARES.items() for _ in range(share * runs // 1000)]
+    states += ["done"] * (runs - len(states))
+    names = [f"32d-lr0.003-seed{n}-{n:08x}" for n in range(runs)]
+    study, said, now_s = MadeStudy(folder, names), FakeSlurm(), time.time()
+    for number, (name, state) in enumerate(zip(names, states, strict=True)):
+        job = f"4242_{number}"
+        one_run(study, name, state, now_s)
+        if state == "queued":
+            said.wait(job)
+            continue
+        if state == "running":
+            said.wait(job, "RUNNING", "None", start=str(int(now_s - 900)), nodes="n1")
+            said.row(job, "RUNNING")
+            continue
+        word = {"done": "COMPLETED", "failed": "FAILED", "oom": "FAILED"}[state]
+        said.row(job, word, "0:0" if state == "done" else "1:0")
+        said.row(f"{job}.batch", word)
+        said.row(
+            f"{job}.0", "OUT_OF_MEMORY" if state == "oom" else word, "0:125" if state == "oom" else "0:0"
+        )
+    return said, {state: states.count(state) for state in SHARES}
+
+
+def one_run(study: MadeStudy, name: str, state: str, now_s: float) -> None:
+    """Its files."""
+    if state == "queued":
+        return
+    run = study.folder / name
+    own = {"oom": "running"}.get(state, state)
+    reason = "ValueError: no" if state == "failed" else None
+    study.status(name, own, reason=reason, heartbeat_s=now_s - 2)
+    os.utime(run / "status.json", (now_s - 2, now_s - 2))
+    rows = [f"{n},{n * 4096},3.1,,0.001,1.0,1e12,{n * 0.4},10240,\n" for n in range(1, 401)]
+    (run / "metrics.csv").write_text(HEADER + "".join(rows))
+    if state == "running":
+        study.lock(name)
+    else:
+        study.outcome(name, exit_code=0 if state == "done" else 1)
+    if state == "oom":
+        study.killed_for_memory(name)
+    if state in ("running", "oom"):
+        tree = tuple(ProcessSample(100 + n, "python", 200 << 20, 50 << 20, 0, 250 << 20) for n in range(5))
+        with RingWriter(run / "memory.ring", {"pid": 100, "attempt": 1, "host": "n1"}) as ring:
+            for at in range(HISTORY):
+                ring.add(Sample(now_s - HISTORY + at, (300 + at % 500) << 20, 1 << 30, tree=tree))
+
+
+def clients(folder: Path, said: FakeSlurm) -> dict[str, str]:
+    """squeue and sacct on PATH; the variables for it."""
+    folder.mkdir()
+    (folder / "squeue.txt").write_text("".join(f"{line}\n" for line in said.queue or []))
+    (folder / "sacct.txt").write_text(f"{said.accounting}\n")
+    for name in ("squeue", "sacct"):
+        (folder / name).write_text(CLIENT.format(name=name, folder=folder))
+        (folder / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+
+
+def status_of_many(runs: int, rounds: int) -> dict[str, Any]:
+    """Seconds a round, and calls of Slurm's clients in one."""
+    with tempfile.TemporaryDirectory() as place:
+        study = Path(place) / "runs" / "sweep"
+        said, states = make_study(study, runs)
+        environment = clients(Path(place) / "bin", said)
+        command = [sys.executable, "-m", "slurm", "status", "sweep", "--json"]
+        seconds, calls = [], Path(place) / "bin" / "calls.txt"
+        for _ in range(rounds):
+            calls.unlink(missing_ok=True)
+            begun = time.perf_counter()
+            done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
+            seconds.append(time.perf_counter() - begun)
+            told = json.loads(done.stdout)["counts"]
+            if told != {state: count for state, count in states.items() if count}:
+                raise AssertionError(f"{told} where {states} are")
+        asked = calls.read_text().split()
+        return {
+            "runs": runs, "states": states, "seconds": summary(seconds), "goal_s": GOAL_S,
+            "calls": {name: asked.count(name) for name in ("squeue", "sacct")},
+        }  # fmt: skip
+
+
+def word_for_a_kill(kills: int) -> dict[str, Any]:
+    """Seconds from the victim's last sign of life to the word `oom`, ours and submitit's."""
+    ours, theirs = [], []
+    with tempfile.TemporaryDirectory(prefix="hw-kill-") as place:
+        for number in range(kills):
+            ours.append(_ours(Path(place) / f"ours{number}"))
+            theirs.append(_submitit(Path(place) / f"submitit{number}"))
+    right = sum(bool(re.search("out.of.memory|oom", said, re.IGNORECASE)) for _, said in theirs)
+    return {
+        "kills": kills, "age_s": AGE_S, "status_s": summary(ours), "submitit_says_oom": right,
+        "submitit_results_s": summary([seconds for seconds, _ in theirs]),
+        "submitit_says": theirs[0][1][:400],
+    }  # fmt: skip
+
+
+def _ours(place: Path) -> float:
+    """A supervised program as the run of a job, as `slurm.in_job` starts one."""
+    from memory.supervision.options import command_line
+
+    study, run, sign = place / "sweep", place / "sweep" / "a", place / "sign"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text("seed: 0\n")
+    array = Array(0, f"kill-{os.getpid()}-{place.name}", [["a"]])
+    made = Submission("1", study, SLURM, time.time(), "root", os.uname().nodename, str(place), "-", [array])
+    command = command_line([sys.executable, "-c", GROW.format(sign=str(sign), age_s=AGE_S)], run)
+    script = place / "job.sh"
+    script.write_text(f"#!/bin/sh\nsrun {shlex.join(command)}\n")
+    options = [f"--mem={KILL_MB}", f"--job-name={array.name}", "--time=5", "--output=/dev/null"]
+    sent = subprocess.run(
+        ["sbatch", "--parsable", *options, str(script)], capture_output=True, text=True, check=True, cwd=place
+    )
+    array = replace(array, job_id=sent.stdout.split(";")[0].strip())
+    replace(made, arrays=[array]).write()
+    add_place(run, Place("1", 0, 0))
+    while (truth := study_truth(study)[0]).state != "oom":
+        if truth.state in ENDED:
+            raise AssertionError(f"{truth.state}: {truth.reason}")
+        time.sleep(0.2)
+    return time.time() - float(sign.read_text())
+
+
+def _submitit(place: Path) -> tuple[float, str]:
+    """(seconds, what it says), of a function that grows in submitit's own process, as its users' do."""
+    import submitit
+
+    place.mkdir()
+    sign = place / "sign"
+    executor = submitit.SlurmExecutor(folder=place / "log", max_num_timeout=0)
+    executor.update_parameters(mem=f"{KILL_MB}M", time=5, job_name="kill")
+    job = executor.submit(exec, GROW.format(sign=str(sign), age_s=AGE_S))
+    try:
+        job.results()
+    except Exception as error:
+        return time.time() - float(sign.read_text()), str(error)
+    raise AssertionError("submitit says that it did well")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--no-save", action="store_true")
+    options = parser.parse_args()
+    result: dict[str, Any] = {"status": status_of_many(options.runs, options.rounds)}
+    if options.kills:
+        result["kill"] = word_for_a_kill(options.kills)
+    if options.no_save:
+        print(json.dumps(result, indent=2))
+    else:
+        save("slurm_status", result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""What of a study's files is no longer needed, and taking it away: never of a run that runs or waits.
+
+checkpoints   of runs that are done: all but the best; of those that ended otherwise: all but the newest and
+              the best, from which they would go on
+left over     half-written checkpoints of runs that were killed
+reports       pictures and pages that are drawn anew when they are asked for
+submissions   submitit's folders of submissions whose runs are all done
+snapshots     copies of the code that no submission with open runs refers to
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import durable
+import experiment_utils
+from slurm.records import run_folders, submissions
+from slurm.truth.study import Truth, study_truth
+from training.checkpoints import checkpoint_steps
+
+KINDS = ("checkpoints", "left over", "reports", "submissions", "snapshots", "other")
+KEEP = ("best", "last", "none")
+_REPORTS = ("memory.html", "memory-processes.png", "memory-ranks.png", "memory.png", "loss.png")
+_MANIFEST = ".snapshot.json"
+
+
+@dataclass(frozen=True)
+class Item:
+    """What may go. kind: of KINDS. run: whose it is, None of what belongs to the study."""
+
+    path: Path
+    kind: str
+    bytes: int
+    run: Path | None = None
+
+
+@dataclass(frozen=True)
+class Disk:
+    """study: its folder. held_bytes: by kind, now. items: what is not needed. kept_runs: that run or wait."""
+
+    study: Path
+    held_bytes: dict[str, int]
+    items: tuple[Item, ...]
+    kept_runs: int
+
+    @property
+    def freed_bytes(self) -> int:
+        return sum(item.bytes for item in self.items)
+
+
+def look(study: Path, keep: str, truths: Sequence[Truth] | None = None) -> Disk:
+    """keep: of the checkpoints of a run that is done: `best`, `last` or `none`."""
+    truths = study_truth(study) if truths is None else truths
+    items: list[Item] = []
+    for truth in truths:
+        if not _is_kept(truth):
+            items += _of_run(truth, keep)
+    done = {truth.name for truth in truths if truth.state == "done"}
+    items += _of_submissions(study, done)
+    items += _of_snapshots(study, {truth.folder: truth for truth in truths})
+    return Disk(study, _held(study), tuple(items), sum(map(_is_kept, truths)))
+
+
+def remove(items: Iterable[Item]) -> tuple[int, list[str]]:
+    """Take them away; returns the bytes that were freed, and what could not be taken away and why.
+
+    A run is held by its lock meanwhile, so that it cannot be started; one that has just been started is left.
+    """
+    freed = 0
+    refused: list[str] = []
+    by_run: dict[Path | None, list[Item]] = {}
+    for item in items:
+        by_run.setdefault(item.run, []).append(item)
+    for run, its_items in by_run.items():
+        try:
+            if run is None:
+                freed += _remove_all(its_items, refused)
+            else:
+                with experiment_utils.run_lock(run):
+                    freed += _remove_all(its_items, refused)
+        except durable.LockHeld as held:
+            refused.append(f"{run} was left alone: {held}")
+        except OSError as error:
+            refused.append(f"{run}: {error.strerror}")
+    return freed, refused
+
+
+def size_of(path: Path) -> int:
+    """Bytes on disk of a file, or of all below a folder; links are not followed."""
+    total = 0
+    with suppress(OSError):
+        found = path.lstat()
+        total = found.st_blocks * 512
+        if stat.S_ISDIR(found.st_mode):
+            with os.scandir(path) as entries:
+                total += sum(size_of(Path(entry.path)) for entry in entries)
+    return total
+
+
+def _is_kept(truth: Truth) -> bool:
+    return truth.is_live or truth.state == "blocked"
+
+
+def _of_run(truth: Truth, keep: str) -> Iterator[Item]:
+    folder = truth.folder / "checkpoints"
+    steps = checkpoint_steps(folder)
+    wanted = set(steps[-1:])
+    best = _best_step(folder, steps)
+    if truth.state != "done":
+        wanted |= {best} if best is not None else set()
+    elif keep == "none":
+        wanted = set()
+    elif keep == "best" and best is not None:
+        wanted = {best}
+    for step in steps:
+        if step not in wanted:
+            path = folder / f"step-{step:08d}"
+            yield Item(path, "checkpoints", size_of(path), truth.folder)
+    for pattern in (".step-*.tmp", ".step-*.removed", ".*.removed"):
+        for path in folder.glob(pattern):
+            yield Item(path, "left over", size_of(path), truth.folder)
+    for name in _REPORTS:
+        path = truth.folder / name
+        if path.is_file():
+            yield Item(path, "reports", size_of(path), truth.folder)
+
+
+def _best_step(folder: Path, steps: Sequence[int]) -> int | None:
+    try:
+        step = int((folder / "best").readlink().name.rpartition("-")[2])
+    except (OSError, ValueError):
+        return None
+    return step if step in steps else None
+
+
+def _of_submissions(study: Path, done: set[str]) -> Iterator[Item]:
+    for submission in submissions(study):
+        names = {name for array in submission.arrays for task in array.tasks for name in task}
+        folder = submission.folder / "submitit"
+        if names <= done and folder.is_dir():
+            yield Item(folder, "submissions", size_of(folder))
+
+
+def _of_snapshots(study: Path, truths: dict[Path, Truth]) -> Iterator[Item]:
+    """Studies under the same runs_dir share them. What is not known as a copy of ours is left."""
+    needed: set[Path] = set()
+    ours: set[Path] = set()
+    for other in sorted(path for path in study.parent.glob("*") if path.is_dir()):
+        for submission in submissions(other):
+            if submission.snapshot is None:
+                continue
+            path = Path(submission.snapshot).resolve()
+            runs = {name for array in submission.arrays for task in array.tasks for name in task}
+            is_open = any(not _is_done(other / name, truths) for name in runs)
+            (needed if is_open else ours).add(path)
+    for path in sorted(ours - needed):
+        if (path / _MANIFEST).is_file():
+            yield Item(path, "snapshots", size_of(path))
+
+
+def _is_done(run: Path, truths: dict[Path, Truth]) -> bool:
+    """A run whose folder is gone needs no code."""
+    if run in truths:
+        return truths[run].state == "done"
+    if not (run / "config.yaml").is_file():
+        return True
+    with suppress(Exception):
+        return experiment_utils.read_status(run).get("state") == "done"
+    return False
+
+
+def _held(study: Path) -> dict[str, int]:
+    held = dict.fromkeys(KINDS, 0)
+    for run in run_folders(study):
+        checkpoints = size_of(run / "checkpoints")
+        reports = sum(size_of(run / name) for name in _REPORTS)
+        held["checkpoints"] += checkpoints
+        held["reports"] += reports
+        held["other"] += size_of(run) - checkpoints - reports
+    held["submissions"] = size_of(study / ".submissions")
+    used = {Path(one.snapshot).resolve() for one in submissions(study) if one.snapshot}
+    held["snapshots"] = sum(size_of(path) for path in used)
+    return held
+
+
+def _remove_all(items: Iterable[Item], refused: list[str]) -> int:
+    freed = 0
+    for item in items:
+        try:
+            _remove(item.path)
+            freed += item.bytes
+        except OSError as error:
+            refused.append(f"{item.path}: {error.strerror}")
+    return freed
+
+
+def _remove(path: Path) -> None:
+    """Renamed first, so that a kill on the way leaves no half checkpoint under a checkpoint's name."""
+    if not path.is_dir() or path.is_symlink():
+        path.unlink(missing_ok=True)
+        return
+    doomed = (
+        path
+        if path.name.startswith(".") and path.name.endswith(".removed")
+        else path.with_name(f".{path.name}.removed")
+    )
+    if doomed != path:
+        path.rename(doomed)
+    for place, _, _ in os.walk(doomed):  # a snapshot is read-only
+        Path(place).chmod(0o700)
+    shutil.rmtree(doomed)

@@ -1,0 +1,260 @@
+"""What a cluster has, as its own commands tell it. Whatever could not be had is None or empty, and a note."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """Nodes of one make in a partition. gpus: type to how many on each node; the type is "" where it has
+    none. mem_bytes: RealMemory, of which the system may keep a part.
+    """
+
+    count: int
+    cpus: int | None = None
+    mem_bytes: int | None = None
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
+    state: str = ""
+
+    @property
+    def gpu_count(self) -> int:
+        return sum(self.gpus.values())
+
+    def gpus_of(self, kind: str | None) -> int:
+        """How many of a type each node has; of None: of any."""
+        if kind is None:
+            return self.gpu_count
+        return sum(count for name, count in self.gpus.items() if name.lower() == kind.lower())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "nodes": self.count,
+            "cpus": self.cpus,
+            "mem_bytes": self.mem_bytes,
+            "gpus": dict(self.gpus),
+            "features": list(self.features),
+            "state": self.state,
+        }
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Times in seconds, None: no limit. allow_*, deny_*: names, empty: no such rule. is_up: takes jobs.
+    nodes: how many it has; None: not told. default_time_s: what a job without --time gets; None: the limit.
+    """
+
+    name: str
+    is_default: bool = False
+    is_up: bool = True
+    max_time_s: float | None = None
+    default_time_s: float | None = None
+    nodes: int | None = None
+    min_nodes: int = 0
+    max_nodes: int | None = None
+    max_mem_per_node_bytes: int | None = None
+    max_mem_per_cpu_bytes: int | None = None
+    max_cpus_per_node: int | None = None
+    allow_accounts: tuple[str, ...] = ()
+    deny_accounts: tuple[str, ...] = ()
+    allow_qos: tuple[str, ...] = ()
+    deny_qos: tuple[str, ...] = ()
+    qos: str | None = None
+    preempt_mode: str | None = None
+    grace_s: float | None = None
+    kinds: tuple[NodeKind, ...] = ()
+
+    @property
+    def most_mem_bytes(self) -> int | None:
+        """On one node, as far as it is known."""
+        known = [kind.mem_bytes for kind in self.kinds if kind.mem_bytes is not None]
+        bounds = [max(known)] if known else []
+        bounds += [self.max_mem_per_node_bytes] if self.max_mem_per_node_bytes is not None else []
+        return min(bounds, default=None)
+
+    @property
+    def most_cpus(self) -> int | None:
+        known = [kind.cpus for kind in self.kinds if kind.cpus is not None]
+        bounds = [max(known)] if known else []
+        bounds += [self.max_cpus_per_node] if self.max_cpus_per_node is not None else []
+        return min(bounds, default=None)
+
+    def most_gpus(self, kind: str | None = None) -> int | None:
+        """On one node; None: not told."""
+        return max((nodes.gpus_of(kind) for nodes in self.kinds), default=None)
+
+    @property
+    def gpu_types(self) -> list[str]:
+        return sorted({name for kind in self.kinds for name in kind.gpus if name})
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "default": self.is_default,
+            "up": self.is_up,
+            "max_time_s": self.max_time_s,
+            "default_time_s": self.default_time_s,
+            "nodes": self.nodes,
+            "max_nodes": self.max_nodes,
+            "most_mem_bytes": self.most_mem_bytes,
+            "preempt_mode": self.preempt_mode,
+            "grace_s": self.grace_s,
+            "kinds": [kind.to_json() for kind in self.kinds],
+        }
+
+
+@dataclass(frozen=True)
+class Association:
+    """What the user may use: an account, of one partition where that is named. qos: names. A limit that is
+    None is none."""
+
+    account: str
+    partition: str | None = None
+    qos: tuple[str, ...] = ()
+    default_qos: str | None = None
+    max_jobs: int | None = None
+    max_submit: int | None = None
+    max_time_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Qos:
+    """Limits of a quality of service; None: none. max_jobs, max_submit: of one user."""
+
+    name: str
+    max_time_s: float | None = None
+    max_jobs: int | None = None
+    max_submit: int | None = None
+    preempt_mode: str | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """is_here: a controller answered. settings: `scontrol show config`. partitions: by name.
+    associations, qos: of sacctmgr; None: it did not answer. notes: what could not be had, and why.
+    """
+
+    is_here: bool = False
+    version: str = ""
+    name: str = ""
+    user: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    associations: tuple[Association, ...] | None = None
+    default_account: str | None = None
+    qos: Mapping[str, Qos] | None = None
+    notes: tuple[str, ...] = ()
+
+    def setting(self, name: str) -> str:
+        """Of slurm.conf; "" where it is not set or not known."""
+        value = self.settings.get(name, "").strip()
+        return "" if value.lower() in ("(null)", "n/a", "none") else value
+
+    @property
+    def default_partition(self) -> Partition | None:
+        return next((found for found in self.partitions.values() if found.is_default), None)
+
+    def partitions_of(self, names: str | None) -> list[Partition]:
+        """Those of `--partition=a,b`; without one the default. Names that are not there are passed over."""
+        if names is None:
+            return [self.default_partition] if self.default_partition else []
+        return [self.partitions[name] for name in names.split(",") if name in self.partitions]
+
+    @property
+    def max_array_size(self) -> int | None:
+        """MaxArraySize: the largest index of an array is one below it. Slurm's default is 1001."""
+        return _whole(self.setting("MaxArraySize"))
+
+    @property
+    def kill_wait_s(self) -> float | None:
+        """KillWait: between SIGTERM and SIGKILL at the time limit."""
+        return _whole(self.setting("KillWait").split(" ")[0])
+
+    @property
+    def enforces(self) -> frozenset[str]:
+        """AccountingStorageEnforce; what is beyond associations implies them, as slurm.conf(5) says."""
+        named = {word.strip() for word in self.setting("AccountingStorageEnforce").lower().split(",")} - {""}
+        implied = {"associations"} if named & {"limits", "safe", "qos", "wckeys", "nosteps"} else set()
+        return frozenset(named | implied)
+
+    @property
+    def counts_rss(self) -> bool:
+        """Whether slurmd kills by the RSS that it polls, in which mapped files are counted."""
+        named = [word.strip() for word in self.setting("JobAcctGatherParams").lower().split(",")]
+        return "overmemorykill" in named and "usepss" not in named
+
+    @property
+    def signals_on_preemption(self) -> bool:
+        """Whether a job that is preempted gets its --signal. The setting has had two names and places."""
+        named = f"{self.setting('SlurmctldParameters')},{self.setting('PreemptParameters')}".lower()
+        return bool({"preempt_send_user_signal", "send_user_signal"} & set(named.split(",")))
+
+    @property
+    def preempts(self) -> bool:
+        return self.setting("PreemptType").removeprefix("preempt/").lower() not in ("", "none")
+
+    @property
+    def requeues_by_default(self) -> bool:
+        """JobRequeue: of a job that says neither --requeue nor --no-requeue."""
+        return self.settings.get("JobRequeue", "1").strip() != "0"
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether its controller listens on loopback: a cluster of slurm/local_cluster.sh."""
+        hosts = [value for name, value in self.settings.items() if name.startswith("SlurmctldHost")]
+        return any("(127.0.0.1)" in host or host.startswith("localhost") for host in hosts)
+
+    @property
+    def accounts(self) -> list[str]:
+        return sorted({found.account for found in self.associations or ()})
+
+    def associations_of(self, account: str | None, partition: str | None) -> list[Association]:
+        """Those that a job falls under; what is None is what a job gets that does not name it."""
+        account = account or self.default_account
+        partitions = {None, *(found.name for found in self.partitions_of(partition))}
+        return [
+            found
+            for found in self.associations or ()
+            if account in (None, found.account) and found.partition in partitions
+        ]
+
+    def submit_limit(
+        self, account: str | None = None, qos: str | None = None, partition: str | None = None
+    ) -> int | None:
+        """Tasks of this user that may be queued at once (MaxSubmitJobs), the least of all that apply.
+
+        What is None is what a job gets that does not name it.
+        """
+        mine = self.associations_of(account, partition)
+        defaults = {found.default_qos for found in mine} if qos is None else {qos}
+        known = self.qos or {}
+        of_qos = [known[name] for name in defaults if name is not None and name in known]
+        bounds = [*(found.max_submit for found in mine), *(found.max_submit for found in of_qos)]
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "here": self.is_here,
+            "version": self.version,
+            "name": self.name,
+            "user": self.user,
+            "partitions": [found.to_json() for found in self.partitions.values()],
+            "accounts": self.accounts,
+            "default_account": self.default_account,
+            "qos": sorted(self.qos or {}),
+            "max_array_size": self.max_array_size,
+            "max_submit": self.submit_limit(),
+            "kill_wait_s": self.kill_wait_s,
+            "counts_rss": self.counts_rss,
+            "preempts": self.preempts,
+            "signals_on_preemption": self.signals_on_preemption,
+            "requeues_by_default": self.requeues_by_default,
+            "notes": list(self.notes),
+        }
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isdigit() else None

@@ -1,0 +1,108 @@
+"""What a node must be able to reach, checked where the user stands: data, code, folders, lines of set-up.
+
+A node without internet finds that out an hour later, in the queue's own time. So what a run would fetch is
+refused now (`slurm.offline=true`, as the site's file says); tokens and tokenizer were opened already to make
+the plan.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conf import Problem
+from conf.by_model import settle
+from conf.schema import Slurm
+from slurm.cluster.facts import Cluster
+
+if TYPE_CHECKING:
+    from training.plan import Plan
+
+_OF_ONE_MACHINE = ("tmpfs", "ramfs")
+_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")
+_SOURCES = ("source", ".")
+
+
+def unreachable(plans: Iterable[Plan]) -> list[Problem]:
+    """What a run would miss on a node, each thing once."""
+    found: dict[Problem, None] = {}
+    for plan in plans:
+        wanted = settle(plan.config).slurm
+        found |= dict.fromkeys(_missing_setup(wanted))
+        if wanted.offline or os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on"):
+            found |= dict.fromkeys(_fetched(plan))
+    return list(found)
+
+
+def _fetched(plan: Plan) -> Iterator[Problem]:
+    """What is read from elsewhere while the run goes on."""
+    from data_loading.remote.address import is_remote
+
+    path = plan.config.dataset.path
+    why = "the nodes have no internet (slurm.offline=true, or HF_HUB_OFFLINE is set)"
+    if path is not None and is_remote(path):
+        yield Problem(
+            "dataset.path",
+            f"{path} is read over the network while the run goes on, and {why}. Copy it to a file system of "
+            "the cluster and give that path",
+        )
+    elif plan.data is not None and plan.data.get("tokens") is None:
+        yield Problem(
+            "dataset.path",
+            f"{plan.data.get('path')} is streamed from the hub while the run goes on, and {why}. Tokenize it "
+            "where there is a network: python pretokenize_dataset.py --help",
+        )
+
+
+def _missing_setup(wanted: Slurm) -> Iterator[Problem]:
+    """Files that the lines of set-up read, by whole paths, and that are not there."""
+    for line in wanted.setup:
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            yield Problem("slurm.setup", f"the shell cannot read `{line}`: {error}")
+            continue
+        for command, path in pairwise(words):
+            is_file = command in _SOURCES and path.startswith(("/", "~")) and "$" not in path
+            if is_file and not Path(path).expanduser().exists():
+                yield Problem("slurm.setup", f"`{line}`: there is no {path}")
+
+
+def of_this_machine_alone(plans: Iterable[Plan], cluster: Cluster, code: Path) -> list[str]:
+    """Warnings of folders that nodes most likely do not see; none where the nodes are this machine."""
+    if cluster.is_this_machine:
+        return []
+    warnings: dict[str, None] = {}
+    folders = dict.fromkeys(folder for plan in plans for folder in _folders(plan))
+    for name, path in [("the code", code), *folders]:
+        kind = local_kind(path)
+        if kind is not None:
+            told = f"{name} lies in {path}, {kind}: a node has another one there"
+            warnings[f"{told}. Put it on a file system that all nodes share"] = None
+    return list(warnings)
+
+
+def _folders(plan: Plan) -> Iterator[tuple[str, Path]]:
+    yield "runs_dir", Path(plan.config.runs_dir).absolute()
+    for key in ("path", "val_path"):
+        path = (plan.data or {}).get(key)
+        if isinstance(path, str) and "://" not in path and Path(path).exists():
+            yield f"dataset.{key}", Path(path).absolute()
+
+
+def local_kind(path: Path) -> str | None:
+    """Why a path is of this machine alone, in words; None where nothing says so."""
+    from data_loading.readers.choose import file_system_of
+
+    there = next(parent for parent in (path, *path.parents) if parent.exists())
+    kind = file_system_of(there)
+    if kind in _OF_ONE_MACHINE:
+        return f"a {kind} of this machine"
+    real = os.path.realpath(there)
+    if any(real == folder or real.startswith(f"{folder}/") for folder in _TEMPORARY):
+        return "a temporary folder of this machine"
+    return None

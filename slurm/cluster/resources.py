@@ -1,0 +1,232 @@
+"""What a run asks of the cluster: the options of sbatch, and how each came about.
+
+The rules, which docs/clusters.md tells users:
+
+    mem    auto: the estimate's peak of all ranks on a node and 15%, or memory.margin where that is more,
+           rounded up; at most what the largest node has, where the estimate itself fits it
+    time   auto: 10 minutes, and 1.5 times what its tokens take to train and evaluate at the slowest measured
+           speed of runs like it, rounded up to 10 minutes; at most the partition's limit. Where no such run
+           is known, none is asked for: the partition's default holds
+    signal slurm.signal_s before the limit, a quarter of it where that is less
+
+Of slurm.pack=N runs that share a task, N times the memory and the cores that are `auto`; what is typed is the
+whole task's. A worker's time is the partition's limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from conf import AUTO, Config
+from conf.by_model import settle
+from conf.durations import format_limit, parse_duration
+from conf.quantities import counted, format_count, format_duration
+from conf.schema import Slurm
+from memory import format_bytes
+from memory.estimate import recommended_mem
+from slurm.cluster.facts import Cluster, Partition
+from slurm.cluster.options import GPUS_OTHERWISE, MEMORY_OTHERWISE, read_options
+from slurm.cluster.speeds import Speed, Speeds
+
+if TYPE_CHECKING:
+    from training.plan import Plan
+
+LEAST_MARGIN = 0.15
+START_S = 600.0
+"""To load the code and the data, on a slow file system."""
+TIME_MARGIN = 1.5
+TIME_UNIT_S = 600.0
+EVAL_SHARE = 1 / 3
+"""Of a token's cost in training: an evaluation has the forward pass alone."""
+SIGNAL_SHARE = 0.25
+_MB = 1 << 20
+OF_EACH_STEP_BYTES = 48 * _MB
+"""Of a task that several runs share, for itself and the srun of each (slurm.in_job.sharing)."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """options: of sbatch, without dashes; True for one without a value. setup: lines of shell before the run.
+
+    mem_bytes: of a node; None: not by --mem. limit_s: the time limit, asked for or the partition's; None:
+    none. expected_s: how long it should train and evaluate; None: not known. tasks, cpus, gpus: of the whole
+    run. how_mem, how_time: where they come from, in words.
+    """
+
+    options: dict[str, Any]
+    setup: tuple[str, ...]
+    mem_bytes: int | None
+    limit_s: float | None
+    expected_s: float | None
+    tasks: int
+    cpus: int
+    gpus: int
+    how_mem: str
+    how_time: str
+
+
+def resources(config: Config, plan: Plan, cluster: Cluster | None = None) -> dict[str, Any]:
+    """Options of sbatch for a run, without dashes."""
+    return ask(config, plan, cluster).options
+
+
+def ask(config: Config, plan: Plan, cluster: Cluster | None = None, speeds: Speeds | None = None) -> Ask:
+    """What the run asks for. cluster: None, or with pieces missing: what depends on them is left to Slurm.
+
+    speeds: kept between the runs of a sweep. An option that cannot be used is left out: `refuse` tells of it.
+    """
+    wanted = settle(config).slurm
+    cluster = cluster or Cluster()
+    partitions = cluster.partitions_of(wanted.partition)
+    open_options, _ = read_options(wanted.options)
+    tasks_per_node = ranks_per_node(wanted)
+    tasks, cpus = wanted.nodes * tasks_per_node, cpus_per_task(config, wanted)
+    mem_bytes, how_mem = _memory(config, wanted, plan, partitions, tasks_per_node)
+    if any(name in open_options for name in MEMORY_OTHERWISE):
+        mem_bytes, how_mem = None, "slurm.options"
+    limit_s, expected_s, how_time, is_asked = _time(wanted, plan, partitions, tasks, speeds or Speeds())
+    options: dict[str, Any | None] = {
+        "partition": wanted.partition,
+        "account": wanted.account,
+        "qos": wanted.qos,
+        "constraint": wanted.constraint,
+        "nodes": wanted.nodes,
+        "ntasks-per-node": tasks_per_node,
+        "cpus-per-task": cpus,
+        "gres": _gres(wanted),
+        "mem": None if mem_bytes is None else f"{-(-mem_bytes // _MB)}M",
+        "time": format_limit(limit_s) if limit_s is not None and is_asked else None,
+        "signal": f"USR2@{signal_s(wanted, limit_s)}",
+        "requeue": True if wanted.requeue else None,
+        "no-requeue": None if wanted.requeue else True,
+    }
+    if wanted.time != AUTO and limit_s is None:
+        options["time"] = "UNLIMITED"
+    given = {name: value for name, value in options.items() if value is not None}
+    return Ask(
+        options=given | open_options,
+        setup=setup_lines(wanted),
+        mem_bytes=mem_bytes,
+        limit_s=limit_s,
+        expected_s=expected_s,
+        tasks=tasks,
+        cpus=tasks * cpus,
+        gpus=wanted.nodes * wanted.gpus_per_node,
+        how_mem=how_mem,
+        how_time=how_time,
+    )
+
+
+def runs_beside(wanted: Slurm) -> int:
+    """Runs that share a task's cores and memory at one time (`slurm.pack`)."""
+    return 1 if wanted.workers is not None else wanted.pack
+
+
+def ranks_per_node(wanted: Slurm) -> int:
+    """Tasks on each node: one a GPU, else one, unless it says."""
+    return max(1, wanted.gpus_per_node) if wanted.tasks_per_node == AUTO else int(wanted.tasks_per_node)
+
+
+def cpus_per_task(config: Config, wanted: Slurm) -> int:
+    """Cores of a rank: its threads (two where they are left to the job) and its loader's workers; of all runs
+    that share the task."""
+    if wanted.cpus_per_task != AUTO:
+        return int(wanted.cpus_per_task)
+    threads = config.training.threads
+    each = (2 if threads == AUTO else int(threads)) + config.dataset.num_workers
+    return each * runs_beside(wanted)
+
+
+def device_of(config: Config) -> str:
+    """cpu or cuda: what `training.device=auto` will be on the nodes, whatever this machine has."""
+    device = config.training.device
+    if device != AUTO:
+        return device
+    wanted = settle(config).slurm
+    options, _ = read_options(wanted.options)
+    return "cuda" if wanted.gpus_per_node or any(name in options for name in GPUS_OTHERWISE) else "cpu"
+
+
+def signal_s(wanted: Slurm, limit_s: float | None) -> int:
+    """Seconds before the limit at which a run is asked to checkpoint: of a short one not all of it."""
+    if limit_s is None:
+        return wanted.signal_s
+    return max(1, min(wanted.signal_s, int(limit_s * SIGNAL_SHARE)))
+
+
+def setup_lines(wanted: Slurm) -> tuple[str, ...]:
+    """`slurm.setup`, and what keeps Hugging Face's libraries from waiting for a network that is not there."""
+    offline = ["export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TRANSFORMERS_OFFLINE=1"]
+    return (*wanted.setup, *(offline if wanted.offline else []))
+
+
+def room_bytes(wanted: Slurm, partitions: Sequence[Partition]) -> tuple[int | None, str | None]:
+    """What a run may take on a node, and whose word that is: slurm.mem, else the largest node."""
+    if wanted.mem is not None and wanted.mem != AUTO:
+        return int(wanted.mem), "slurm.mem"
+    most = [found.most_mem_bytes for found in partitions if found.most_mem_bytes is not None]
+    if not most:
+        return None, None
+    return max(most), f"the largest node of {','.join(found.name for found in partitions)}"
+
+
+def _memory(
+    config: Config, wanted: Slurm, plan: Plan, partitions: Sequence[Partition], ranks: int
+) -> tuple[int | None, str]:
+    if wanted.mem is None:
+        return None, "what the cluster gives (slurm.mem=null)"
+    if wanted.mem != AUTO:
+        return int(wanted.mem), "slurm.mem"
+    estimate = plan.memory.estimate
+    margin = max(LEAST_MARGIN, config.memory.margin)
+    # A plan that was made for all ranks tells what those on one node need together.
+    apart = 1 if plan.budget.ranks > 1 else ranks
+    beside = runs_beside(wanted)
+    needed = apart * beside * estimate.resumed_bytes
+    asked = apart * beside * recommended_mem(estimate, margin)
+    asked += OF_EACH_STEP_BYTES * (beside + 1) if beside > 1 else 0
+    how = f"estimate {format_bytes(needed)} + {margin:.0%}"
+    most, whose = room_bytes(wanted, partitions)
+    if most is not None and needed <= most < asked:
+        return most, f"{how}, at most {whose}"
+    return asked, how
+
+
+def _time(
+    wanted: Slurm, plan: Plan, partitions: Sequence[Partition], ranks: int, speeds: Speeds
+) -> tuple[float | None, float | None, str, bool]:
+    """(the limit, how long it should take, in words, whether sbatch is told)"""
+    speed = speeds.of(plan, device_of(plan.config), ranks)
+    expected = None if speed is None else expected_seconds(plan, speed)
+    if wanted.time != AUTO:
+        return parse_duration(wanted.time), expected, "slurm.time", True
+    limits = [found.max_time_s for found in partitions]
+    most = None if not limits or None in limits else min(limit for limit in limits if limit is not None)
+    if wanted.workers is not None and most is not None:
+        return most, expected, "the partition's limit: a worker takes one run after the other", True
+    if expected is None or speed is None:
+        defaults = [found.default_time_s for found in partitions if found.default_time_s is not None]
+        default = min(defaults) if defaults else most
+        told = f"the partition's default, {format_duration(default)}" if default else "the cluster's default"
+        return default, None, f"{told}: no run like it has been measured", False
+    asked = -(-(START_S + expected * TIME_MARGIN) // TIME_UNIT_S) * TIME_UNIT_S
+    measured = f"{format_count(round(speed.tokens_per_s))} tokens/s measured in {counted(speed.runs, 'run')}"
+    how = measured if speed.nearby else f"{measured} elsewhere"
+    if most is not None and most < asked:
+        goes_on = ", and goes on after it" if wanted.requeue else ", which it may not meet"
+        return most, expected, f"{how}; the partition's limit{goes_on}", True
+    return asked, expected, how, True
+
+
+def expected_seconds(plan: Plan, speed: Speed) -> float:
+    """What the run takes to train and to evaluate."""
+    evaluated = len(plan.evaluations) * plan.eval_tokens * EVAL_SHARE
+    return (plan.budget.tokens + evaluated) / speed.tokens_per_s
+
+
+def _gres(wanted: Slurm) -> str | None:
+    if not wanted.gpus_per_node:
+        return None
+    return ":".join(["gpu", *([wanted.gpu_type] if wanted.gpu_type else []), str(wanted.gpus_per_node)])

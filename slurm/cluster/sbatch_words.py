@@ -1,0 +1,76 @@
+"""What `sbatch --test-only` says, as the problem of the key that it is about.
+
+Sources of the messages: slurm_errno.c of 20.11 to 25.11, and what 22.05.8 says (`slurm/local_cluster.sh`).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from conf import Problem
+
+MEANINGS = (
+    (r"invalid partition", "slurm.partition", "there is no such partition, or it is not open to you: sinfo"),
+    (r"invalid account or account/partition", "slurm.account",
+     "not an account of yours, or not for this partition: python -m slurm doctor lists yours"),
+    (r"invalid qos", "slurm.qos", "the account has no such one: python -m slurm doctor lists them"),
+    (r"time limit is invalid|exceeds? .*time limit", "slurm.time",
+     "the partition, the account or the quality of service allows less time"),
+    (r"memory specification can ?not be satisfied|requested memory", "slurm.mem",
+     "no node of the partition has as much memory"),
+    (r"node configuration is not available", "slurm.partition",
+     "no node of it has these CPUs, memory and GPUs together: python -m slurm doctor lists them"),
+    (r"node count specification|more processors requested|requested nodes? (count )?(is|are) (busy|not)",
+     "slurm.nodes", "the partition gives a job fewer nodes"),
+    (r"invalid (generic resource|gres)|gres.*specification", "slurm.gpus_per_node",
+     "the cluster does not know such a GPU"),
+    (r"invalid feature", "slurm.constraint", "no node has such a feature: sinfo -o '%P %f'"),
+    (r"(submit|job).*limit|assocmax|qosmax|accounting/qos policy", "slurm",
+     "a limit of the account or its quality of service is reached: ask for less, or wait"),
+    (r"invalid node name", "slurm.options", "the cluster has no such node: sinfo -N"),
+    (r"invalid license", "slurm.options", "the cluster has no such license: scontrol show licenses"),
+    (r"unrecognized option|invalid option|unknown option", "slurm.options", "sbatch has no such option"),
+    (r"access/permission denied|user.*not permitted", "slurm.partition", "it is not open to you"),
+    (r"unable to contact|connection refused|communication connection failure", "slurm",
+     "the cluster's controller does not answer: try again in a minute; scontrol ping"),
+)  # fmt: skip
+"""What sbatch says, as a pattern; the key it is about; what it means."""
+
+
+def directives(options: Mapping[str, Any]) -> str:
+    """`#SBATCH` lines; an option that is True has no value."""
+    return "".join(
+        f"#SBATCH --{name}\n" if value is True else f"#SBATCH --{name}={shlex.quote(str(value))}\n"
+        for name, value in options.items()
+    )
+
+
+def meaning(told: str, options: Mapping[str, Any]) -> Problem:
+    """What sbatch said, as the problem of the key that it is about; its own words are kept."""
+    said = words(told)
+    for pattern, where, what in MEANINGS:
+        if re.search(pattern, said, re.IGNORECASE):
+            name = where.rpartition(".")[2].replace("_", "-")
+            given = next(
+                (options[key] for key in (name, "gres" if "gpu" in name else "") if key in options), None
+            )
+            typed = "" if given is None else f"{given}: "
+            return Problem(where, f"{typed}{what}. sbatch says: {said}")
+    return Problem("slurm", f"sbatch would refuse it: {said}")
+
+
+def words(told: str) -> str:
+    """Without `sbatch: error:` and what follows from the first line."""
+    lines = [
+        re.sub(r"^(sbatch|allocation failure)(: (error|fatal))?: ", "", line.strip())
+        for line in told.splitlines()
+    ]
+    kept = [
+        line.removeprefix("Batch job submission failed: ")
+        for line in lines
+        if line and not line.startswith("Try ")
+    ]
+    return "; ".join(dict.fromkeys(kept)) or "nothing"

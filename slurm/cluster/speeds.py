@@ -1,0 +1,126 @@
+"""Tokens a second of runs that were made, to tell how long others of their kind will take.
+
+Runs of one kind have the same model, arch and seq_len, the same device and precision, and as many ranks. Of
+those, the ones that ran in the same partition on the same GPU, as many side by side, go before all others.
+The slowest counts: nodes differ, and a limit that is too short costs a requeue.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conf.by_model import settle
+
+if TYPE_CHECKING:
+    from training.plan import Plan
+
+NEWEST = 300
+"""Of the runs below runs_dir, those that are looked at: each costs a millisecond."""
+LEAST_STEPS = 10
+"""Of a run that tells a speed: the first steps warm caches up."""
+_TAIL_BYTES = 4096
+_MODEL = ("d_model", "n_layers", "n_heads")
+_HERE = ("partition", "gpu_type", "pack")
+
+
+@dataclass(frozen=True)
+class Speed:
+    """tokens_per_s: of the whole run, while it trained. runs: how many were measured. nearby: in the same
+    partition, on the same type of GPU, with as many runs beside it.
+    """
+
+    tokens_per_s: float
+    runs: int
+    nearby: bool
+
+
+@dataclass(frozen=True)
+class _Measured:
+    kind: str
+    place: tuple[Any, ...]
+    tokens_per_s: float
+
+
+class Speeds:
+    """What the runs below a runs_dir tell; each folder is read once, when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._measured: dict[str, list[_Measured]] = {}
+
+    def of(self, plan: Plan, device: str, ranks: int) -> Speed | None:
+        """Of runs like this one; None where there is none. device: cpu or cuda. ranks: of the whole run."""
+        config = settle(plan.config)
+        measured = self._of(config.runs_dir)
+        if not measured:
+            return None
+        kind = _kind(vars(config.model), asdict(config.arch), vars(config.training), device, ranks)
+        place = tuple(getattr(config.slurm, name) for name in _HERE)
+        alike = [one for one in measured if one.kind == kind]
+        nearby = [one for one in alike if one.place == place]
+        found = nearby or alike
+        if not found:
+            return None
+        return Speed(min(one.tokens_per_s for one in found), len(found), bool(nearby))
+
+    def _of(self, runs_dir: str) -> list[_Measured]:
+        if runs_dir not in self._measured:
+            found = (_measured(folder) for folder in _newest(Path(runs_dir)))
+            self._measured[runs_dir] = [one for one in found if one is not None]
+        return self._measured[runs_dir]
+
+
+def _newest(runs_dir: Path) -> list[Path]:
+    dated = []
+    for path in runs_dir.glob("*/*/metrics.csv"):
+        try:
+            dated.append((path.stat().st_mtime, path.parent))
+        except OSError:
+            continue
+    return [folder for _, folder in sorted(dated, reverse=True)[:NEWEST]]
+
+
+def _measured(folder: Path) -> _Measured | None:
+    """Of one run; None where it tells nothing, or was damaged."""
+    try:
+        run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        config, auto = run["config"], run["auto"]
+        ranks = int(auto.get("world_size") or 1)
+        row = _last_row(folder / "metrics.csv")
+        if row is None or int(row["step"]) < LEAST_STEPS or float(row["seconds"]) <= 0:
+            return None
+        slurm = config.get("slurm") or {}
+        return _Measured(
+            _kind(config["model"], config["arch"], config["training"], str(auto["device"]), ranks),
+            tuple(slurm.get(name) for name in _HERE),
+            float(row["tokens"]) / float(row["seconds"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _kind(
+    model: Mapping[str, Any], arch: Mapping[str, Any], training: Mapping[str, Any], device: str, ranks: int
+) -> str:
+    """Equal for runs of one kind."""
+    computed = [arch, training["seq_len"], training["precision"], device, ranks]
+    return json.dumps([[model.get(name) for name in _MODEL], *computed], sort_keys=True)
+
+
+def _last_row(path: Path) -> dict[str, str] | None:
+    """The last whole row, from the end of the file."""
+    with path.open("rb") as file:
+        header = file.readline().decode()
+        start = file.tell()
+        size = file.seek(0, 2)
+        file.seek(max(start, size - _TAIL_BYTES))
+        tail = file.read().decode(errors="replace")
+    lines = [line for line in tail.split("\n")[:-1] if line]
+    if not lines:
+        return None
+    names, cells = next(csv.reader([header])), next(csv.reader([lines[-1]]))
+    return dict(zip(names, cells, strict=True))

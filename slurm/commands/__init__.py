@@ -1,0 +1,1 @@
+"""What `python -m slurm` offers, a module a command."""

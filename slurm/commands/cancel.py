@@ -1,0 +1,81 @@
+"""`python -m slurm cancel STUDY`: end the runs of a study that are queued or running."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+
+from conf.exit_status import DONE, INTERRUPTED
+from conf.quantities import counted
+from slurm.records import LOCAL, find_study, run_folders
+
+EXAMPLES = """\
+examples:
+  python -m slurm cancel lr_sweep                # asks first, when typed in a terminal
+  python -m slurm cancel lr_sweep --yes
+  python -m slurm cancel lr_sweep 1a2b3c4d       # one run of it
+  python -m slurm cancel lr_sweep --dry-run --json
+
+Runs that have begun write a checkpoint and stop; `python -m slurm resubmit STUDY` goes on with them."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What a user may type."""
+    parser = subparsers.add_parser(
+        "cancel",
+        help="end what is queued or running",
+        description="End the runs of a study that are queued or running, as jobs or in the background.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("study", metavar="STUDY", help="a path, or a name below runs_dir")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="of the study (all)")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be ended, and end nothing")
+    parser.add_argument("--json", action="store_true", help="the answer as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Say what, ask in a terminal, end it. Raises UserError."""
+    from slurm.submit.again import named
+    from slurm.submit.cancelling import Target, cancel, under_way
+
+    study = find_study(options.study).resolve()
+    there = [folder.name for folder in run_folders(study)]
+    runs = [named(given, there) for given in options.runs]
+    found = under_way(study, runs)
+
+    def jobs(targets: list[Target]) -> list[dict[str, object]]:
+        return [
+            {"job": one.array.job_id, "launcher": one.submission.launcher, "runs": one.runs}
+            for one in targets
+        ]
+
+    if found and not options.dry_run:
+        if sys.stdin.isatty() and not options.yes:
+            listed = ", ".join(_words(one.array.job_id, one.submission.launcher) for one in found)
+            many = counted(len(runs or {run for one in found for run in one.runs}), "run")
+            print(f"{study.name}: {many} in {listed}")
+            if input("End them? [y/N] ").strip().lower() not in ("y", "yes"):
+                print("left as they are")
+                return INTERRUPTED
+        found = cancel(study, runs)
+    if options.json:
+        print(
+            json.dumps({"cancelled": [] if options.dry_run else jobs(found), "found": jobs(found)}, indent=2)
+        )
+        return DONE
+    did = "would end" if options.dry_run else "ended"
+    for one in found:
+        print(f"{study.name}: {did} {_words(one.array.job_id, one.submission.launcher)}")
+    if not found:
+        print(f"{study.name}: nothing of it is queued, or runs in the background")
+    print(f"How it goes: python -m slurm status {shlex.quote(options.study)}")
+    return DONE
+
+
+def _words(job_id: str | None, launcher: str) -> str:
+    return f"{'process' if launcher == LOCAL else 'job'} {job_id}"

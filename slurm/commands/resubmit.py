@@ -1,0 +1,102 @@
+"""`python -m slurm resubmit STUDY`: submit again what has ended and is not done."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections import Counter
+
+from conf.exit_status import DONE, FAILED
+from conf.quantities import counted
+from slurm.records import LOCAL, SLURM, find_study
+
+EXAMPLES = """\
+examples:
+  python -m slurm resubmit lr_sweep                          # all that is not done, queued or running
+  python -m slurm resubmit lr_sweep --only oom --mem x2      # those that ran out of memory, with twice of it
+  python -m slurm resubmit lr_sweep --only timeout --time x2
+  python -m slurm resubmit lr_sweep 1a2b3c4d slurm.partition=long
+  python -m slurm resubmit lr_sweep --dry-run --json
+
+Runs go on from their last checkpoint, with the configuration that they were submitted with; only keys that
+make no other run of it (slurm, memory, micro-batch, ...) can be changed. The code is that of now."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What a user may type."""
+    parser = subparsers.add_parser(
+        "resubmit",
+        help="submit again what is not done",
+        description="Submit again the runs of a study that have ended and are not done.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("study", metavar="STUDY", help="a path, or a name below runs_dir")
+    parser.add_argument("rest", nargs="*", metavar="RUN|KEY=VALUE", help="runs (all), and keys to be changed")
+    parser.add_argument("--only", metavar="STATES", help="failed, oom, timeout, ...: several with commas")
+    parser.add_argument("--mem", metavar="x2|SIZE", help="memory of a node: a factor of the last, or a size")
+    parser.add_argument("--time", metavar="x2|TIME", help="time limit: a factor of the last, or a time")
+    parser.add_argument("--launcher", choices=(SLURM, LOCAL), help="other than the last time")
+    parser.add_argument("--jobs", type=int, metavar="N", help="of the local launcher: runs side by side")
+    parser.add_argument("--dry-run", action="store_true", help="say which, and submit nothing")
+    parser.add_argument("--json", action="store_true", help="the answer as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Find them, submit them, say so. Raises UserError."""
+    from slurm.submit.again import Again, find, submit_again
+    from slurm.submit.runs import render
+
+    study = find_study(options.study).resolve()
+    names = [word for word in options.rest if "=" not in word]
+    only = [word.strip() for word in options.only.split(",") if word.strip()] if options.only else None
+    found = find(study, names, only)
+    if options.dry_run or not found:
+        if options.json:
+            print(
+                json.dumps(
+                    [{"run": one.folder.name, "state": one.state, "reason": one.reason} for one in found]
+                )
+            )
+            return DONE
+        counts = Counter(one.state for one in found)
+        words = ", ".join(f"{count} {state}" for state, count in counts.most_common())
+        print(f"{study.name}: {words or 'nothing'} to be submitted again")
+        for one in found:
+            print(f"  {one.folder.name}  {one.state}  {one.reason or ''}".rstrip())
+        again = [word for word in _typed(options) if word != "--dry-run"]
+        print(
+            f"Submit: {shlex.join(again)}" if found else f"How it goes: python -m slurm status {study.name}"
+        )
+        return DONE
+    submitted = submit_again(
+        study,
+        found,
+        Again(
+            only=only,
+            mem=options.mem,
+            time=options.time,
+            overrides=[word for word in options.rest if "=" in word],
+            launcher=options.launcher,
+            jobs=options.jobs,
+            command=shlex.join(_typed(options)),
+        ),
+    )
+    if options.json:
+        print(json.dumps([one.to_json() for one in submitted], indent=2, ensure_ascii=False))
+    else:
+        counts = Counter(one.state for one in found)
+        words = ", ".join(f"{count} {state}" for state, count in counts.most_common())
+        print(f"{study.name}: {counted(len(found), 'run')} again: {words}")
+        print("\n".join(render(submitted)))
+    return FAILED if any(one.not_sent for one in submitted) else DONE
+
+
+def _typed(options: argparse.Namespace) -> list[str]:
+    words = ["python", "-m", "slurm", "resubmit", options.study, *options.rest]
+    for name in ("only", "mem", "time", "launcher", "jobs"):
+        value = getattr(options, name)
+        words += [f"--{name}", str(value)] if value is not None else []
+    return words + (["--dry-run"] if options.dry_run else [])

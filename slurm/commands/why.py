@@ -1,0 +1,253 @@
+"""`python -m slurm why RUN`: one screen: why it waits, died or is slow, and what to type."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import sys
+import textwrap
+import time
+from typing import Any
+
+from conf.quantities import format_duration
+from memory.explain import Explanation
+from memory.explain.text import as_text
+from memory.live import find_live
+from memory.stacks import ask_all
+from slurm.finding import find_run
+from slurm.records import SLURM, run_folders
+from slurm.truth.answers import ask_in_unix_time
+from slurm.truth.attempts import read_attempts
+from slurm.truth.last_words import job_files, tail
+from slurm.truth.reasons import reason_of
+from slurm.truth.slow import pace_lines
+from slurm.truth.study import Look, Truth, look_at, truths
+from slurm.truth.table import Next
+
+EXAMPLES = """\
+examples:
+  python -m slurm why runs/lr_sweep/32d-lr0.003-seed1-1a2b3c4d
+  python -m slurm why 1a2b3c4d                  the beginning of its identity
+  python -m slurm why 1a2b3c4d --json
+
+Of a run that waits: Slurm's reason, its place in the queue, when it may start. Of one that died: what
+`python -m memory explain` says, with what Slurm's accounting has. Of one that runs: its speed against the
+others of its study; of a stalled one its Python stacks."""
+_STACK_LINES = 14
+_WORDS_LINES = 8
+_STARTS = 4
+_SRUN_S = 20.0
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What a user may type."""
+    parser = subparsers.add_parser(
+        "why",
+        help="why a run waits, died or is slow; what to change",
+        description="Why a run waits, died or is slow, on one screen, and what to change.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("given", metavar="RUN", help="path, name below runs_dir, or beginning of an identity")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Tell.
+
+    Raises:
+        UserError: there is no such run.
+    """
+    folder = find_run(options.given)
+    look = look_at(folder)
+    parts = _parts(look)
+    step = _next(look.truth)
+    if options.json:
+        explained = _explained(look)
+        plain: dict[str, Any] = {
+            **look.truth.to_json(),
+            **parts,
+            "explained": explained.to_json() if explained else None,
+            "next": step.command,
+        }
+        print(json.dumps(plain, indent=2, ensure_ascii=False))
+        return 0
+    columns = min(120, shutil.get_terminal_size((110, 24)).columns)
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    truth = look.truth
+    print(f"{truth.state}: {truth.folder}")
+    explained = _explained(look)
+    if explained is None or not (truth.reason or "").startswith(explained.sentence.partition(". ")[0]):
+        print("\n".join(_wrapped(truth.reason or "it has met its budget", columns)))
+    print(f"  known from {truth.source}" + "".join(f"; {note}" for note in truth.notes))
+    if explained is not None:
+        print("\n" + as_text(explained, columns=columns, colour=colour))
+    for title, lines in parts.items():
+        if lines:
+            print(f"\n{_TITLES[title]}")
+            for line in lines:
+                print("\n".join(_wrapped(line, columns)))
+    print(f"\nnext: {step.command}   ({step.why})")
+    return 0
+
+
+_TITLES = {
+    "queue": "In the queue", "slurm": "What Slurm has", "to_change": "What to change",
+    "progress": "How far and how fast",
+    "stack": "What it is doing", "words": "The last words of its job", "attempts": "Attempts",
+}  # fmt: skip
+
+
+def _explained(look: Look) -> Explanation | None:
+    """Memory's word, where it says more than Slurm or the run itself."""
+    found = look.explained if look.has_died else None
+    if found is None or look.truth.state in ("oom", "failed"):
+        return found
+    return None if found.verdict in ("failed", "healthy", "unknown", "timeout") else found
+
+
+def _parts(look: Look) -> dict[str, list[str]]:
+    truth = look.truth
+    waits = truth.state in ("queued", "blocked")
+    return {
+        "queue": _queue(look) if waits else [],
+        "slurm": _rows(look),
+        "to_change": _to_change(look),
+        "progress": _progress(look),
+        "stack": _stack(look) if truth.state == "stalled" else [],
+        "words": _words(look) if truth.state in ("never_started", "failed", "node_failed") else [],
+        "attempts": [one.line(look.now_s) for one in read_attempts(truth.folder)],
+    }
+
+
+def _queue(look: Look) -> list[str]:
+    row, truth = look.case.queue, look.truth
+    if row is None:
+        return []
+    lines = [f"job {row.job} in partition {row.partition}" + (f", {row.reason}" if row.reason else "")]
+    if row.submitted_s:
+        lines.append(f"it waits since {format_duration(max(0.0, look.now_s - row.submitted_s))}")
+    ahead = _ahead(row.partition, row.priority)
+    if ahead is not None:
+        lines.append(f"{ahead or 'none'} of the jobs that wait in {row.partition} have a higher priority")
+    if truth.expected_start_s and truth.expected_start_s > look.now_s:
+        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(truth.expected_start_s))
+        lines.append(f"Slurm expects it to start at {at}; that moves as other jobs come and end early")
+    else:
+        lines.append("Slurm has not worked out when it may start")
+    return lines
+
+
+def _rows(look: Look) -> list[str]:
+    """Of each start of its job the row, and those of steps that tell something else."""
+    found = []
+    for start in look.case.starts[-_STARTS:]:
+        for row in start.rows:
+            if row.step is None or row.was_out_of_memory:
+                lasted = f", {format_duration(row.elapsed_s)}" if row.elapsed_s else ""
+                reason = f", {row.reason}" if row.reason else ""
+                found.append(f"{row}{f' on {row.nodes}' if row.nodes else ''}{lasted}{reason}")
+    return found
+
+
+def _ahead(partition: str, priority: int | None) -> int | None:
+    """How many jobs that wait in a partition go first. None where Slurm does not say."""
+    if priority is None:
+        return None
+    command = ["squeue", "--noheader", f"--partition={partition}", "--states=PENDING", "--format=%Q"]
+    answer = ask_in_unix_time(command, 10.0)
+    if answer.code != 0:
+        return None
+    return sum(int(line) > priority for line in answer.out.split() if line.isdigit())
+
+
+def _to_change(look: Look) -> list[str]:
+    truth, progress = look.truth, look.truth.progress
+    if truth.state in ("queued", "blocked") and truth.slurm_word:
+        change = reason_of(truth.slurm_reason).change
+        job = truth.job or "JOB"
+        return [change.replace("{job}", job).replace("{array}", job.partition("_")[0])] if change else []
+    if truth.state == "timeout" and progress.eta_s:
+        needs = format_duration(progress.eta_s)
+        more = "a higher slurm.time, or submit it again: it goes on from its last checkpoint"
+        return [f"at its pace it needs {needs} more: {more}"]
+    if truth.state in ("preempted", "node_failed", "cancelled"):
+        return ["submit it again: it goes on from its last checkpoint"]
+    return []
+
+
+def _progress(look: Look) -> list[str]:
+    truth, progress = look.truth, look.truth.progress
+    if progress.step is None:
+        return []
+    lines = [f"step {progress.step:,}" + (f" of {progress.total_steps:,}" if progress.total_steps else "")]
+    if truth.state == "running" and progress.eta_s is not None:
+        lines[0] += f"; about {format_duration(progress.eta_s)} to go"
+    others = truths(run_folders(truth.folder.parent), answers=look.answers, now_s=look.now_s)
+    lines += pace_lines(truth, others)
+    found = look.explained if truth.state in ("running", "done", "timeout") else None
+    if found is not None and found.cause in ("thrash", "throttled", "leak"):
+        lines.append(found.sentence)
+    return lines
+
+
+def _stack(look: Look) -> list[str]:
+    """Asked of its process: on this host by a signal, in a job by a step beside it."""
+    folder, row = look.truth.folder, look.case.queue
+    live = find_live(folder)
+    if live is not None and live.is_here:
+        asked = ask_all(live.pid, str(folder.absolute()), live.attempt)
+        text = next((one.stacks or one.why or "" for one in asked), "")
+    elif row is not None and row.raw:
+        beside = ["srun", f"--jobid={row.raw}", "--overlap", "--nodes=1", "--ntasks=1", "--quiet"]
+        command = [*beside, sys.executable, "-m", "memory", "stacks", str(folder.absolute())]
+        answer = ask_in_unix_time(command, _SRUN_S)
+        if answer.code != 0:
+            words = answer.error.strip().splitlines() or ["srun did not answer"]
+            return [f"it cannot be asked: {words[-1]}", _ask_there(look)]
+        text = answer.out
+    else:
+        return [_ask_there(look)]
+    return [line for line in text.splitlines() if line.strip()][:_STACK_LINES]
+
+
+def _ask_there(look: Look) -> str:
+    where = look.truth.host or "its node"
+    return f"on {where}: python -m memory stacks {shlex.quote(str(look.truth.folder.absolute()))}"
+
+
+def _words(look: Look) -> list[str]:
+    """The end of what its job wrote to stderr; of a run that spoke, of its log."""
+    known = look.case.known
+    paths = [known.folder / "log.txt"] if known.state else job_files(known)
+    for path in paths:
+        lines = [line.rstrip() for line in tail(path).splitlines() if line.strip()]
+        if lines:
+            return [f"{path}:", *(f"  {line}" for line in lines[-_WORDS_LINES:])]
+    return []
+
+
+def _next(truth: Truth) -> Next:
+    run, study = shlex.quote(str(truth.folder)), shlex.quote(str(truth.folder.parent))
+    logs = f"python -m slurm logs {run}"
+    if truth.state == "done":
+        return Next(f"python -m memory report {run}", "its memory, stage by stage")
+    if truth.state in ("running", "queued"):
+        return Next(f"{logs} -f", "what it writes, as it comes")
+    if truth.state in ("stalled", "blocked"):
+        cancel = f"python -m slurm cancel {study} {shlex.quote(truth.name)}"
+        return Next(cancel, f"then: python -m slurm resubmit {study}")
+    more = {"oom": " --mem x2", "timeout": " --time x2"}.get(truth.state, "")
+    again = f"python -m slurm resubmit {study} --only {truth.state}{more if truth.launcher == SLURM else ''}"
+    return Next(again, f"goes on with what ended so; all it wrote: {logs}")
+
+
+def _wrapped(line: str, columns: int) -> list[str]:
+    indent = " " * (2 + len(line) - len(line.lstrip()))
+    return textwrap.wrap(line.strip(), columns, initial_indent=indent, subsequent_indent=indent + "  ") or [
+        ""
+    ]

@@ -1,0 +1,109 @@
+"""Which job of Slurm this process is in; what Slurm says of it; asking for another start of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+ANSWER_S = 20.0
+_REQUEUE_TRIES = 3
+PACKED = "HIGHWATER_PACKED"
+"""Set for the runs of a job that has several side by side."""
+_GONE = re.compile(r"invalid job id|not found", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of a command: code 127 where there is none of that name, 124 where it took too long."""
+
+    code: int
+    out: str = ""
+    error: str = ""
+
+
+Ask = Callable[[list[str]], Answer]
+
+
+def ask(command: list[str]) -> Answer:
+    """Run a command of Slurm's."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S)
+    except subprocess.TimeoutExpired:
+        return Answer(124, "", f"{command[0]} did not answer within {ANSWER_S:.0f} s")
+    except OSError as error:
+        return Answer(127, "", f"{command[0]}: {error.strerror}")
+    return Answer(done.returncode, done.stdout, done.stderr.strip())
+
+
+@dataclass(frozen=True)
+class Job:
+    """id: as Slurm writes it, `4242` or `4242_3`. raw_id: the number of this task alone. restart: how often
+    it was put back into the queue. rank: of this process among those of the run. is_packed: other runs share
+    the job, side by side.
+    """
+
+    id: str
+    raw_id: str
+    restart: int = 0
+    rank: int = 0
+    is_packed: bool = False
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str] = os.environ) -> Job | None:
+        """None where this is no job."""
+        raw = environment.get("SLURM_JOB_ID")
+        if not raw:
+            return None
+        array, task = (environment.get(f"SLURM_ARRAY_{name}_ID") for name in ("JOB", "TASK"))
+        return cls(
+            id=f"{array}_{task}" if array and task else raw,
+            raw_id=raw,
+            restart=_number(environment.get("SLURM_RESTART_COUNT")),
+            rank=_number(environment.get("SLURM_PROCID")),
+            is_packed=PACKED in environment,
+        )
+
+    def is_being_preempted(self, ask: Ask = ask) -> bool | None:
+        """Whether it still runs, and another job is to have its place: if it ends by itself then, Slurm does
+        not put it back into the queue. None: Slurm does not say.
+        """
+        answer = ask(["scontrol", "--oneliner", "show", "job", self.id])
+        if answer.code != 0:
+            return None
+        told = dict(word.partition("=")[::2] for word in answer.out.split())
+        return told.get("JobState") == "RUNNING" and told.get("PreemptTime", "None") not in ("None", "")
+
+    def requeue(self, ask: Ask = ask, pause_s: float = 2.0) -> str | None:
+        """Put it back into the queue; soon after that Slurm ends this process. What Slurm said if it refused.
+
+        The number alone would not do: of an array's last task it is that of the whole array.
+        """
+        said = ""
+        for attempt in range(_REQUEUE_TRIES):
+            if attempt:
+                time.sleep(pause_s)  # slurmctld may be just starting again
+            answer = ask(["scontrol", "requeue", self.id])
+            if answer.code == 0:
+                return None
+            said = answer.error or answer.out.strip() or f"exit code {answer.code}"
+        return said
+
+
+def has_ended(job_id: str, ask: Ask = ask) -> bool | None:
+    """Whether Slurm knows a job no more, or as ended. None: Slurm does not say."""
+    answer = ask(["squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%A %T"])
+    if answer.code != 0:
+        return True if _GONE.search(answer.error) else None
+    rows = [line.split() for line in answer.out.splitlines()]
+    states = {
+        row[1] for row in rows if len(row) == 2 and row[0] == job_id
+    }  # of an array all tasks are listed
+    return not states & {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING"}
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdigit() else 0

@@ -1,0 +1,69 @@
+"""What comes after a run has stopped: is it put back into the queue, or is this the end?"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from slurm.in_job.starts import DONE, ENDED, GAVE_UP, REQUEUED
+from training.interrupt import TIME_IS_UP
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A run's process has ended. state: of the run, by its own word or its end. signal: the first that came
+    to the job. idle: starts of this job without a step forward, this one among them.
+    """
+
+    state: str
+    exit_code: int
+    reason: str | None
+    signal: int | None
+    idle: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """end: as `starts` has it. exit_code: of the job, unless Slurm starts it again."""
+
+    end: str
+    exit_code: int
+    reason: str | None
+
+
+def judge(
+    stopped: Stopped,
+    *,
+    may_requeue: bool,
+    max_idle: int,
+    is_being_preempted: Callable[[], bool | None],
+) -> Verdict:
+    """Only a run that was asked to stop, and did, goes on in the same job: an error would come again.
+
+    SIGUSR1 and SIGUSR2 come ahead of a time limit or a preemption. SIGTERM may be a preemption, which Slurm
+    is asked about; else somebody has cancelled the job, or Slurm puts it back by itself.
+    """
+    number, reason = stopped.signal, stopped.reason
+    if stopped.exit_code == 0:
+        return Verdict(DONE, 0, None)
+    ended = Verdict(ENDED, stopped.exit_code, reason)
+    if number is None or stopped.state not in ("timeout", "cancelled"):
+        return ended
+    if number not in TIME_IS_UP and not (number == signal.SIGTERM and is_being_preempted()):
+        return ended
+    if not may_requeue:
+        return Verdict(ENDED, stopped.exit_code, f"{reason}; not started again: slurm.requeue=false")
+    if stopped.idle >= max_idle:
+        return Verdict(GAVE_UP, 1, no_progress(stopped.idle, reason))
+    return Verdict(REQUEUED, stopped.exit_code, reason)
+
+
+def no_progress(idle: int, reason: str | None) -> str:
+    """Why a run is given up."""
+    starts = "1 start" if idle == 1 else f"{idle} starts"
+    return (
+        f"given up: {starts} of this job brought no step forward (slurm.max_idle_attempts). The last one: "
+        f"{reason or 'it ended without a word'}. What helps: more time (slurm.time), smaller steps, or a "
+        "smaller training.checkpoint_every"
+    )

@@ -1,0 +1,104 @@
+"""Whether another copy of a run is alive, when its lock names a process on another machine.
+
+`durable.lock` sees the dead only on its own machine. A job that was requeued because its node is lost finds
+the lock of its earlier start; and where slurmd alone died, that start is alive, and Slurm starts the job
+twice. The process beside a run touches the lock every few seconds (`Heartbeat`): one that stands still is of
+the dead. Its change is what counts, not its time: the clocks of two machines differ.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import durable
+from slurm.in_job.job import Job, has_ended
+
+LOCK = "run.lock"
+BEAT_S = 5.0
+STILL_S = 25.0
+
+
+class Heartbeat:
+    """Within the `with` block locks are touched, if they are of this machine. also: done as often."""
+
+    def __init__(self, *locks: Path, beat_s: float = BEAT_S, also: Callable[[], None] = lambda: None) -> None:
+        self._locks, self._beat_s, self._also = locks, beat_s, also
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._over.wait(self._beat_s):
+            for path in self._locks:
+                with suppress(OSError, ValueError, KeyError, TypeError):
+                    if json.loads(path.read_text(encoding="utf-8"))["host"] == socket.gethostname():
+                        os.utime(path)
+            self._also()
+
+
+def living_holder(
+    path: Path,
+    what: str,
+    job: Job,
+    *,
+    has_ended: Callable[[str], bool | None] = has_ended,
+    still_s: float = STILL_S,
+    say: Callable[[str], None] = lambda line: None,
+) -> durable.Holder | None:
+    """Who holds the lock of `what` and lives; None: nobody. What the dead of another machine held is gone.
+
+    Raises:
+        UserError: the lock is damaged.
+    """
+    holder = durable.read_holder(path, what)
+    if holder is None or holder.is_gone():
+        return None
+    if holder.host == socket.gethostname() or holder.job_id is None:
+        return holder
+    over = None if holder.job_id == job.raw_id else has_ended(holder.job_id)
+    if over is False:
+        return holder
+    if over is None:
+        say(f"{holder} held {path}; looking for {still_s:.0f} s whether it is alive")
+        if _is_touched(path, still_s):
+            return holder
+    say(f"{holder} is gone: taking over")
+    durable.break_lock(path, holder, what)
+    return None
+
+
+def _is_touched(path: Path, still_s: float) -> bool:
+    """Whether somebody touches, replaces or removes it meanwhile: whoever does is alive."""
+    until_s, before = time.monotonic() + still_s, _seen(path)
+    while before is not None and time.monotonic() < until_s:
+        time.sleep(min(1.0, still_s / 10))
+        if _seen(path) != before:
+            return _seen(path) is not None
+    return False
+
+
+def _seen(path: Path) -> tuple[int, int] | None:
+    """Through an open file: NFS asks its server then, and answers stat(2) from its memory."""
+    try:
+        with open(path, "rb") as file:
+            found = os.fstat(file.fileno())
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns

@@ -1,0 +1,133 @@
+"""`python -m slurm.in_job.plain OVERRIDES`: a run inside of a job of a plain sbatch script (submit_job.sh).
+
+The first start of the job makes of it what a launcher would have made before: the run's folder, a copy of the
+code, a submission of one run. Later starts find that, and go on with the same code and configuration,
+whatever was edited since.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shlex
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from slurm.in_job.start import SIGNALS, start, word_for
+
+if __name__ == "__main__":  # until the run has a process that they are for
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+import experiment_utils
+from conf import Config, UserError
+from conf.exit_status import exit_status
+from slurm.in_job.job import Job
+from slurm.one_run import compose
+from slurm.records import SLURM, SUBMISSION, SUBMISSIONS, Array, Place, Submission, add_place
+
+OTHERS_WAIT_S = 600.0
+SCRIPT = "sbatch slurm/submit_job.sh"
+
+
+def main(argv: list[str]) -> int:
+    """Never returns where the run can be started.
+
+    Raises:
+        UserError: what is wrong with the overrides, or that this is no job.
+    """
+    job = Job.of()
+    if job is None:
+        raise UserError(f"this is for inside of a job. From a shell: {SCRIPT} {shlex.join(argv)}")
+    study = submitted_before(_runs_dir(argv), job) if job.restart or job.rank else None
+    if study is None and job.rank:
+        study = _wait_for_the_first(_runs_dir(argv), job)
+    if study is None:
+        study = submit_from_inside(compose(argv), job, argv)
+    start(word_for(study, submission_id(job), 0, 0))
+
+
+def submission_id(job: Job) -> str:
+    """Of the submission that the job is, in all its starts."""
+    return f"job-{job.id}"
+
+
+def submitted_before(runs_dir: Path, job: Job) -> Path | None:
+    """The study in which an earlier start of the job, or its first rank, has written down its submission.
+
+    Not that of a job of the same number before this one: a cluster that is set up anew counts from 1.
+    """
+    found = sorted(runs_dir.glob(f"*/{SUBMISSIONS}/{submission_id(job)}/{SUBMISSION}"))
+    begun_s = 0.0 if job.restart else float(os.environ.get("SLURM_JOB_START_TIME") or 0)
+    return next((path.parents[2] for path in found if path.stat().st_mtime >= begun_s), None)
+
+
+def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
+    """Make the run's folder, copy the code, write the submission; returns the study.
+
+    Raises:
+        UserError: the run cannot be made of this configuration and its data.
+    """
+    from slurm.plans import plan_all
+    from slurm.snapshot import take
+
+    (plan,) = plan_all([config], tokenize=True)
+    assert plan.identity is not None
+    folder = experiment_utils.create_run(plan.config, plan.identity).resolve()
+    array = Array(
+        number=0,
+        name=os.environ.get("SLURM_JOB_NAME", "highwater"),
+        tasks=[[folder.name]],
+        job_id=job.id,
+        submitted_s=time.time(),
+    )
+    submission = Submission(
+        id=submission_id(job),
+        study=folder.parent,
+        launcher=SLURM,
+        created_s=time.time(),
+        user=getpass.getuser(),
+        host=socket.gethostname(),
+        cwd=str(Path.cwd()),
+        command=f"{SCRIPT} {shlex.join(argv)}",
+        arrays=[array],
+        snapshot=str(take(plan.config.runs_dir).path),
+    )
+    add_place(folder, Place(submission.id, 0, 0))
+    submission.write()
+    return folder.parent
+
+
+def _runs_dir(argv: list[str]) -> Path:
+    """Where the job's earlier starts have written, by the command line alone: files may have been edited."""
+    given = [argument.partition("=")[2] for argument in argv if argument.lstrip("+").startswith("runs_dir=")]
+    if given:
+        return Path(given[-1]).expanduser()
+    from conf.schema import Config
+
+    return Path(Config().runs_dir)
+
+
+def _wait_for_the_first(runs_dir: Path, job: Job) -> Path:
+    """Of several ranks the first makes the submission."""
+    until_s = time.monotonic() + OTHERS_WAIT_S
+    while time.monotonic() < until_s:
+        found = submitted_before(runs_dir, job)
+        if found is not None:
+            return found
+        time.sleep(0.5)
+    raise UserError(f"rank 0 has not begun the run below {runs_dir} within {OTHERS_WAIT_S:.0f} s")
+
+
+if __name__ == "__main__":
+    import logging
+
+    from training.log import terminal_handler
+
+    logging.basicConfig(handlers=[terminal_handler(sys.stdout)], level=logging.INFO)
+    code = exit_status(lambda: main(sys.argv[1:]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

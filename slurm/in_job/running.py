@@ -1,0 +1,202 @@
+"""The story of one run in one start of a job: start it, wait, judge, put the job back or end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import experiment_utils
+from conf import UserError
+from slurm.in_job.job import Job
+from slurm.in_job.judge import Stopped, Verdict, judge, no_progress
+from slurm.in_job.lock import LOCK, Heartbeat, living_holder
+from slurm.in_job.starts import (
+    DONE,
+    ENDED,
+    GAVE_UP,
+    LEFT,
+    REQUEUED,
+    Start,
+    idle_starts,
+    note_end,
+    note_start,
+    read_starts,
+)
+from slurm.outcome import Outcome, outcome_of
+from slurm.processes import Children, run_command
+from training.checkpoints import checkpoint_steps
+from training.interrupt import TIME_IS_UP
+
+
+def run_in_job(folder: Path, job: Job) -> Verdict:
+    """Run `folder` until it has ended or is to stop.
+
+    Only the first of several ranks judges; the others end as their process does, but well when a stop was
+    asked for: srun ends all ranks as soon as one fails.
+
+    Raises:
+        UserError: the folder's files cannot be used.
+    """
+    if job.rank:
+        with Children() as children:
+            children.start(run_command(folder, quiet=False), quiet=False)
+            child = children.wait()
+        return Verdict(ENDED, 0 if children.requested is not None else child.exit_code, None)
+    if experiment_utils.read_status(folder).get("state") == "done":
+        say(folder, f"{folder} is finished; nothing to do")
+        return Verdict(DONE, 0, None)
+    lock, what = folder / LOCK, f"the run folder {folder}"
+    holder = living_holder(lock, what, job, say=lambda line: say(folder, line))
+    if holder is not None:
+        reason = f"{folder} is being run by {holder}: job {job.id} leaves it alone"
+        say(folder, reason)
+        return Verdict(LEFT, 0, reason)
+    settings = _settings(folder)
+    step = _newest_step(folder)
+    starts = read_starts(folder)
+    idle = idle_starts(starts, job.raw_id, step)
+    start = Start(
+        job_id=job.id,
+        raw_job_id=job.raw_id,
+        restart=job.restart,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        started_s=round(time.time(), 3),
+        attempt=experiment_utils.next_attempt(folder),
+        step_before=step,
+    )
+    if idle >= settings["max_idle_attempts"]:
+        reason = no_progress(idle, next((one.reason for one in reversed(starts) if one.reason), None))
+        return _end(folder, job, start, Verdict(GAVE_UP, 1, reason), "failed")
+    _note(note_start, folder, start)
+    before = experiment_utils.read_status(folder)
+    with Children() as children:
+        late = _Late(folder, job, start, children, may_requeue=bool(settings["requeue"]))
+        children.start(run_command(folder, quiet=False), quiet=False)
+        with Heartbeat(lock, also=late.look):
+            child = children.wait()
+        outcome = outcome_of(folder, child, before)
+        if late.has_requeued:
+            return Verdict(REQUEUED, outcome.exit_code, outcome.reason)
+        stopped = _stopped(outcome, children.requested, idle, step)
+        if stopped.signal is not None:  # before Slurm is asked: it may kill this process any moment
+            told = Verdict(ENDED, stopped.exit_code, stopped.reason)
+            _note(note_end, folder, _as_ended(folder, start, told, stopped.state, stopped.signal))
+        verdict = judge(
+            stopped,
+            may_requeue=bool(settings["requeue"]),
+            max_idle=int(settings["max_idle_attempts"]),
+            is_being_preempted=job.is_being_preempted,
+        )
+        return _end(folder, job, start, verdict, stopped.state, children.requested)
+
+
+TO_BE_REQUEUED = 75
+"""Exit code of a run that shares its job: whoever started it puts the job back when all have stopped."""
+
+
+class _Late:
+    """A run that was told in time, and comes to no step boundary before its job's time is up.
+
+    Slurm does not put a job back that has reached its limit: it must be asked just before. The run then has
+    KillWait to get there all the same, and else goes on from its last checkpoint, if this start made one.
+    """
+
+    MARGIN_S = 12.0
+
+    def __init__(
+        self, folder: Path, job: Job, start: Start, children: Children, *, may_requeue: bool
+    ) -> None:
+        self.has_requeued = False
+        self._folder, self._job, self._start, self._children = folder, job, start, children
+        end = os.environ.get("SLURM_JOB_END_TIME", "")
+        self._at_s = int(end) - self.MARGIN_S if end.isdigit() and may_requeue else float("inf")
+
+    def look(self) -> None:
+        """Now and then, from another thread."""
+        if self.has_requeued or self._children.requested not in TIME_IS_UP or time.time() < self._at_s:
+            return
+        self._at_s = float("inf")
+        if _newest_step(self._folder) <= self._start.step_before:
+            return  # it would come here again
+        self.has_requeued = True
+        reason = "its time is up before the step was done; going on from its last checkpoint"
+        _end(self._folder, self._job, self._start, Verdict(REQUEUED, 1, reason), "timeout", signal.SIGUSR2)
+
+
+def _stopped(outcome: Outcome, number: int | None, idle: int, step_before: int) -> Stopped:
+    moved = _newest_step(outcome.folder) > step_before
+    return Stopped(outcome.state, outcome.exit_code, outcome.reason, number, 0 if moved else idle + 1)
+
+
+def _end(
+    folder: Path, job: Job, start: Start, verdict: Verdict, state: str, number: int | None = None
+) -> Verdict:
+    """Write it down, then ask for another start: from then on Slurm may end this process at any time."""
+    start = _as_ended(folder, start, verdict, state, number)
+    _note(note_end, folder, start)
+    if verdict.end != REQUEUED:
+        if verdict.reason:
+            say(folder, f"job {job.id}: {state}: {verdict.reason}")
+        return verdict
+    say(folder, f"job {job.id} goes back into the queue: {verdict.reason}")
+    refused = None if job.is_packed else job.requeue()
+    if refused is None:
+        return replace(verdict, exit_code=TO_BE_REQUEUED if job.is_packed else 0)
+    reason = f"{verdict.reason}; it could not be put back into the queue: {refused}"
+    say(folder, f"job {job.id}: {reason}")
+    _note(note_end, folder, replace(start, end=ENDED, reason=reason))
+    return replace(verdict, end=ENDED, reason=reason)
+
+
+def _as_ended(folder: Path, start: Start, verdict: Verdict, state: str, number: int | None) -> Start:
+    return replace(
+        start,
+        step_after=_newest_step(folder),
+        ended_s=round(time.time(), 3),
+        end=verdict.end,
+        state=state,
+        reason=verdict.reason,
+        exit_code=verdict.exit_code,
+        signal=None if number is None else signal.Signals(number).name,
+    )
+
+
+def say(folder: Path, line: str) -> None:
+    """To the job's output and to the run's log.txt."""
+    print(line, flush=True)
+    try:
+        with open(folder / "log.txt", "a", encoding="utf-8") as log:
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
+    except OSError:
+        return
+
+
+def _note(how: Any, folder: Path, start: Start) -> None:
+    """A full disk must not stop what would otherwise go on, or change how it ends."""
+    try:
+        how(folder, start)
+    except OSError as error:
+        print(f"cannot write {folder / 'starts.json'}: {error.strerror}", file=sys.stderr, flush=True)
+
+
+def _newest_step(folder: Path) -> int:
+    return max(checkpoint_steps(folder / "checkpoints"), default=0)
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """`slurm=` of the run, with what stands where the config is older than a key."""
+    from conf.schema import Slurm
+
+    try:
+        found = experiment_utils.read_config(folder).get("slurm") or {}
+    except OSError as error:
+        raise UserError(f"cannot read {folder / 'config.yaml'}: {error.strerror}") from error
+    plain = Slurm()
+    return {name: found.get(name, getattr(plain, name)) for name in ("requeue", "max_idle_attempts")}

@@ -1,0 +1,115 @@
+"""Several runs in one job: side by side, each a step of its own, or one missing run after the other."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import durable
+import experiment_utils
+from slurm.in_job.job import PACKED, Job
+from slurm.in_job.lock import Heartbeat, living_holder
+from slurm.in_job.running import TO_BE_REQUEUED, run_in_job, say
+from slurm.in_job.starts import DONE, ENDED, GAVE_UP, REQUEUED, read_starts
+from slurm.processes import Children
+
+OWN_MB = 48
+"""Of the job's memory: for this process and the srun of each run."""
+
+
+def run_side_by_side(runs: Sequence[Path], word: str, job: Job) -> int:
+    """Run each in a step of its own, with its share of cores and memory: an OOM kill hits that run alone.
+
+    A run that ended before the job was put back into the queue is not run again. Returns the exit code: 0
+    when all are done, or the job was put back for those that are to go on.
+    """
+    waiting = [run for run in runs if not _is_over(run, job)]
+    codes: list[int] = []
+    os.environ[PACKED] = "1"
+    try:
+        with Children(slots=max(1, len(waiting)), shares_cores=False) as children:
+            for run in waiting:
+                children.start(step_command(run.name, word, len(runs), os.environ), quiet=False)
+            codes = [children.wait().process.returncode for _ in waiting]
+    finally:
+        del os.environ[PACKED]
+    if TO_BE_REQUEUED in codes:
+        refused = job.requeue()
+        if refused is None:
+            return 0
+        for run in waiting:
+            say(run, f"job {job.id} could not be put back into the queue: {refused}")
+    worst = next((code for code in codes if code), 0)
+    return 1 if worst == TO_BE_REQUEUED or worst < 0 else worst
+
+
+def step_command(
+    run: str, word: str, sharing: int, environment: os._Environ[str] | dict[str, str]
+) -> list[str]:
+    """The srun of one run. --overlap: this process is a step too, and has all of the job to itself."""
+    options = ["--overlap", "--exact", "--nodes=1", "--ntasks=1", "--kill-on-bad-exit=1", "--unbuffered"]
+    cores, memory_mb = (environment.get(f"SLURM_{name}", "") for name in ("CPUS_PER_TASK", "MEM_PER_NODE"))
+    if cores.isdigit():
+        options.append(f"--cpus-per-task={max(1, int(cores) // sharing)}")
+    if memory_mb.isdigit() and int(memory_mb):
+        options.append(f"--mem={max(1, (int(memory_mb) - OWN_MB * (sharing + 1)) // sharing)}M")
+    return ["srun", *options, sys.executable, "-P", "-u", "-m", "slurm.in_job", word, run]
+
+
+def run_missing(runs: Sequence[Path], claims: Path, job: Job) -> int:
+    """Run one after the other those that are not done, have not failed in this array, and are not taken.
+
+    Returns the exit code: of the first that did not end as done.
+    """
+    claims.mkdir(exist_ok=True)
+    failed = 0
+    with Children() as outer:  # so that a signal between two runs ends nothing
+        for run in runs:
+            if outer.requested is not None:
+                break
+            if _is_over(run, job):
+                continue
+            with _claimed(claims / run.name, run, job) as is_ours:
+                if not is_ours or _is_over(run, job):
+                    continue
+                print(f"job {job.id} takes {run.name}", flush=True)
+                verdict = run_in_job(run, job)
+            if verdict.end == REQUEUED:
+                return verdict.exit_code
+            failed = failed or verdict.exit_code
+            if verdict.end == ENDED and _was_stopped(run):
+                break
+    return failed
+
+
+@contextmanager
+def _claimed(claim: Path, run: Path, job: Job) -> Iterator[bool]:
+    """Whether nobody else has this run; it is ours for the length of the block then."""
+    what = f"the run {run.name} of this submission"
+    if living_holder(claim, what, job, say=lambda line: print(line, flush=True)) is not None:
+        yield False
+        return
+    try:
+        with durable.lock(claim, what), Heartbeat(claim):
+            yield True
+    except durable.LockHeld as held:
+        if held.path != claim:
+            raise
+        yield False
+
+
+def _is_over(run: Path, job: Job) -> bool:
+    """Done, or ended in this job, or in another of its array, by itself."""
+    if experiment_utils.read_status(run).get("state") == "done":
+        return True
+    array = job.id.partition("_")[0]
+    starts = [start for start in read_starts(run) if start.job_id.partition("_")[0] == array]
+    return bool(starts) and starts[-1].end in (DONE, ENDED, GAVE_UP) and starts[-1].signal is None
+
+
+def _was_stopped(run: Path) -> bool:
+    starts = read_starts(run)
+    return bool(starts) and starts[-1].signal is not None

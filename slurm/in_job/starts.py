@@ -1,0 +1,86 @@
+"""RUN/starts.json: every start of a job for this run, and what came of it. Written by the job alone.
+
+A start of a job is not an attempt of the run: one that finds its run done, or another copy at work, is none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import durable
+
+STARTS = "starts.json"
+VERSION = 1
+_KEPT = 100
+
+DONE, REQUEUED, GAVE_UP, ENDED, LEFT = "done", "requeued", "gave_up", "ended", "left"
+"""How a start ends: done; the job was put back into the queue; it was not, since no start got further;
+anything else, which `state` and `reason` tell. `left`: another copy is at work, and nothing is written."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """job_id: as Slurm writes it. restart: how often it was put back before. attempt: of the run.
+    step_before, step_after: of its newest checkpoint. end: None as long as it goes on, and where it was
+    killed. state, reason, exit_code: of the run's process. signal: which came first, if one did.
+    """
+
+    job_id: str
+    raw_job_id: str
+    restart: int
+    host: str
+    pid: int
+    started_s: float
+    attempt: int
+    step_before: int
+    step_after: int | None = None
+    ended_s: float | None = None
+    end: str | None = None
+    state: str | None = None
+    reason: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+
+
+def read_starts(run: Path) -> list[Start]:
+    """Oldest first; of a file that is missing or damaged none."""
+    try:
+        plain = json.loads((run / STARTS).read_text(encoding="utf-8"))
+        known = Start.__dataclass_fields__
+        return [Start(**{key: one[key] for key in one if key in known}) for one in plain["starts"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def note_start(run: Path, start: Start) -> None:
+    """Add one. Raises OSError: the disk is full, or read-only."""
+    _write(run, [*read_starts(run), start])
+
+
+def note_end(run: Path, start: Start) -> None:
+    """Replace the one that began at the same time in the same job. Raises OSError."""
+    others = [
+        one
+        for one in read_starts(run)
+        if (one.raw_job_id, one.started_s) != (start.raw_job_id, start.started_s)
+    ]
+    _write(run, [*others, start])
+
+
+def idle_starts(starts: Sequence[Start], raw_job_id: str, step_now: int) -> int:
+    """How many starts of this job, up to the last one, have brought the run no further."""
+    count, after = 0, step_now
+    for start in reversed([start for start in starts if start.raw_job_id == raw_job_id]):
+        if start.step_before < after:
+            break
+        count, after = count + 1, start.step_before
+    return count
+
+
+def _write(run: Path, starts: Sequence[Start]) -> None:
+    durable.write_json(
+        run / STARTS, {"version": VERSION, "starts": [asdict(start) for start in starts[-_KEPT:]]}
+    )

@@ -1,0 +1,33 @@
+"""The one run that a command line asks for, read as `experiments.py` reads it."""
+
+from __future__ import annotations
+
+from conf import Config, UserError
+
+
+def compose(argv: list[str]) -> Config:
+    """The one configuration that is asked for, as `experiments.py` reads it.
+
+    Raises:
+        UserError: everything that is wrong with it; or it is a sweep.
+    """
+    from conf.arguments import read_arguments
+    from conf.compose import Composer
+    from conf.request import read_request
+    from conf.rules import RULES, Rule
+    from models.shape import shape_problems
+
+    arguments = read_arguments(argv)
+    if arguments.multirun:
+        sweep = arguments.command(arguments.overrides, multirun=True)
+        raise UserError(f"a sweep is submitted from a shell: {sweep} hydra/launcher=slurm")
+    searchpath = [override for override in arguments.overrides if override.startswith("hydra.searchpath=")]
+    shapes = Rule(("model", "arch"), lambda config: shape_problems(config.model, config.arch))
+    request = read_request(
+        arguments.overrides,
+        Composer(arguments.config_dir, arguments.config_name, searchpath),
+        multirun=False,
+        rules=(*RULES, shapes),
+        command=arguments.command(arguments.overrides, multirun=True),
+    )
+    return request.runs[0].config

@@ -1,0 +1,78 @@
+"""How a run ended: its process, with what it left in its folder."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import experiment_utils
+from conf.exit_status import INTERRUPTED
+from memory.evidence import Evidence
+from memory.explain import explain
+from slurm.processes import Child
+from slurm.truth.case import Case
+from slurm.truth.judge import judge
+from slurm.truth.known import Known, oom_kills
+
+_WHY = {
+    "SIGBUS": (
+        ", most likely because a token file was truncated in the moment in which it was read. See whether it "
+        "is whole (pretokenize_dataset.py verify), and type the same command again to go on from the last "
+        "checkpoint"
+    )
+}
+"""What is known of a signal, behind its name."""
+_SEE_LOG = "see its log.txt"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. val_loss: its final one, nats a token; reason: why it is not `done`."""
+
+    folder: Path
+    exit_code: int
+    state: str
+    val_loss: float | None
+    reason: str | None
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+def outcome_of(folder: Path, child: Child, before: dict[str, Any]) -> Outcome:
+    """How the run ended: the child's exit, with what it left in its folder, judged as `slurm.truth` does.
+
+    before: status.json as it was when the child was started; what it says is of an earlier attempt.
+    """
+    if child.exit_code == 0:
+        results = experiment_utils.read_run(folder).get("results") or {}
+        val_loss = results.get("val_loss")
+        known = val_loss if isinstance(val_loss, int | float) else None
+        return Outcome(folder, 0, "done", known, None, child.seconds)
+    status = experiment_utils.read_status(folder)
+    told = Evidence(folder).outcome
+    is_told = told.get("supervisor_pid") == child.process.pid
+    if not is_told:  # of an earlier attempt, or nobody was there to tell
+        told = {}
+    told = {"signal": child.killed_by, "exit_code": child.exit_code, **told}
+    said = status if status != before and status.get("state") != "done" else {}
+    if not said and child.exit_code == INTERRUPTED:
+        return Outcome(folder, INTERRUPTED, "cancelled", None, child.last_error() or _SEE_LOG, child.seconds)
+    verdict = judge(
+        Case(
+            Known(folder, said, told),
+            time.time(),
+            explain=lambda: explain(Evidence(folder)) if is_told else None,
+            last_words=child.last_error,
+        )
+    )
+    reason = verdict.reason or _SEE_LOG
+    if verdict.rule == "was_killed":
+        reason += _WHY.get(str(child.killed_by), "")
+    if oom_kills(told):
+        reason = f"{reason}. Why: python -m memory explain {shlex.quote(str(folder))}"
+    return Outcome(folder, child.exit_code, verdict.state, None, reason, child.seconds)

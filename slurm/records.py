@@ -1,0 +1,184 @@
+"""What was asked of a cluster or of this machine: written before it is asked, completed by the answer.
+
+    runs/STUDY/.submissions/ID/submission.json    one submission: its arrays, their tasks, their job ids
+    runs/STUDY/RUN/jobs.json                      the run's place in each submission, newest last
+
+A submission stands on the disk, each of its runs with it, before the first sbatch; an array gets its job id
+from the answer. Where the submitter died in between, the name of the array finds its job (squeue --name).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import durable
+from conf import UserError
+from memory.usage import UsageError, is_folder, path_of, root_of
+
+VERSION = 1
+SUBMISSIONS, SUBMISSION, JOBS = ".submissions", "submission.json", "jobs.json"
+SLURM, LOCAL = "slurm", "local"
+
+
+@dataclass(frozen=True)
+class Array:
+    """One sbatch: a job array, or of one task a plain job; of the local launcher, its one process.
+
+    number: its place in the submission. name: of the job, unique among all submissions. tasks: for each the
+    names of the runs that it is for, below the study; of several runs, `how` they share it. options: of
+    sbatch, without dashes. parallel: tasks at a time; of the local launcher: runs side by side. job_id: of
+    the array, `4242`, without a task; None: not known to have been submitted; of the local launcher
+    `HOST:PID:STARTED_AT`. error: why it was not submitted: what sbatch said where it refused. cancelled_s:
+    when `slurm cancel` ended all of it.
+    """
+
+    number: int
+    name: str
+    tasks: list[list[str]]
+    options: dict[str, Any] = field(default_factory=dict)
+    how: str = "each"
+    """`each`: one run; `pack`: its runs side by side; `workers`: any missing run of the array, whose tasks
+    have their shares only on paper."""
+    parallel: int | None = None
+    job_id: str | None = None
+    submitted_s: float | None = None
+    error: str | None = None
+    cancelled_s: float | None = None
+
+    @property
+    def is_sent(self) -> bool | None:
+        """Whether it was submitted; None where its submitter died before it could say."""
+        return True if self.job_id is not None else False if self.error is not None else None
+
+    @property
+    def is_array(self) -> bool:
+        return len(self.tasks) > 1
+
+    def job_of(self, task: int) -> str | None:
+        """As Slurm writes it: `4242_3`, or `4242` of a plain job."""
+        return f"{self.job_id}_{task}" if self.job_id and self.is_array else self.job_id
+
+
+@dataclass(frozen=True)
+class Submission:
+    """launcher: SLURM or LOCAL. cwd: where the user stood: what paths are relative to. command: as typed.
+    snapshot: folder of the code that runs. then, notify: what the sweep's end is to do, as configured;
+    follow_up: job id of what does it; follow_up_error: why there is none.
+    """
+
+    id: str
+    study: Path
+    launcher: str
+    created_s: float
+    user: str
+    host: str
+    cwd: str
+    command: str
+    arrays: list[Array]
+    snapshot: str | None = None
+    then: str | None = None
+    notify: str | None = None
+    follow_up: str | None = None
+    follow_up_error: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self.study / SUBMISSIONS / self.id
+
+    @property
+    def wants_follow_up(self) -> bool:
+        """Whether its end is still to be submitted, once its arrays are."""
+        given_up = self.follow_up is not None or self.follow_up_error is not None
+        wanted = self.launcher == SLURM and (self.then is not None or self.notify is not None)
+        return wanted and not given_up and any(array.is_sent for array in self.arrays)
+
+    def write(self) -> None:
+        """Whole or not at all; safe to call again."""
+        plain = {**asdict(self), "version": VERSION}
+        del plain["study"]  # where it lies
+        self.folder.mkdir(parents=True, exist_ok=True)
+        durable.write_json(self.folder / SUBMISSION, plain)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A run's place in a submission."""
+
+    submission: str
+    array: int
+    task: int
+
+
+def read_submission(study: Path, submission_id: str) -> Submission:
+    """Raises UserError: it is missing, or was damaged; names the file."""
+    path = study / SUBMISSIONS / submission_id / SUBMISSION
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        arrays = [_known(Array, array) for array in plain.pop("arrays")]
+        return _known(Submission, {**plain, "arrays": arrays, "study": study})
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} was damaged ({error}). Its jobs go on; squeue --me lists them") from error
+
+
+def submissions(study: Path) -> Iterator[Submission]:
+    """Of a study, oldest first; damaged ones are passed over: `read_submission` tells of them."""
+    for path in sorted((study / SUBMISSIONS).glob(f"*/{SUBMISSION}")):
+        try:
+            yield read_submission(study, path.parent.name)
+        except UserError:
+            continue
+
+
+def places(run: Path) -> list[Place]:
+    """Of a run, oldest first; of a file that is missing or damaged none."""
+    try:
+        plain = json.loads((run / JOBS).read_text(encoding="utf-8"))
+        return [_known(Place, place) for place in plain["places"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def add_place(run: Path, place: Place) -> None:
+    """Note that a run is about to be submitted."""
+    durable.write_json(
+        run / JOBS, {"version": VERSION, "places": [asdict(one) for one in (*places(run), place)]}
+    )
+
+
+def _known(kind: Any, plain: dict[str, Any]) -> Any:
+    """Keys that a later version added are passed over."""
+    return kind(**{key: value for key, value in plain.items() if key in kind.__dataclass_fields__})
+
+
+def runs_of(submission: Submission) -> list[str]:
+    """Names of its runs, in the order they were asked for."""
+    return list(dict.fromkeys(name for array in submission.arrays for task in array.tasks for name in task))
+
+
+def find_study(given: str, runs_dir: str | None = None) -> Path:
+    """STUDY is a path, or a name under `runs_dir` (None: HIGHWATER_RUNS_DIR, else `runs`).
+
+    Raises:
+        UserError: there is none; names those that there are.
+    """
+    try:
+        root = root_of(runs_dir)
+        for path in (root / given, path_of(given)):
+            if is_folder(path):
+                return path
+    except UsageError as error:
+        raise UserError(str(error)) from error
+    there = sorted(path.name for path in root.glob("*") if run_folders(path))
+    told = f"studies there: {', '.join(there)}" if there else "there is no study there yet"
+    raise UserError(f"{given}: no such study: expected a folder, or a name under {root}; {told}")
+
+
+def run_folders(study: Path) -> Sequence[Path]:
+    """Of a study, by name: whatever has a config.yaml."""
+    return sorted(path.parent for path in study.glob("*/config.yaml"))

@@ -1,0 +1,261 @@
+"""A copy of the code for jobs: what was there at submit time is what runs, whatever is edited later.
+
+    runs_dir/.snapshots/HASH/                 the files, read-only, as they lay in the checkout
+    runs_dir/.snapshots/HASH/.snapshot.json   commit, whether it was dirty, each file with its size
+    runs_dir/.snapshots/HASH/.snapshot.diff   what differed from the commit in files that git tracks
+
+With git these are the files that it tracks and the new ones that it does not ignore; elsewhere those of the
+package. HASH is of all paths and bytes and of the commit, so that one tree is copied once, however many
+sweeps are submitted from it. Data lie where the user stands, not here: a job goes back there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import durable
+from conf import UserError
+from memory import format_bytes
+from training.provenance import SNAPSHOT_MANIFEST as MANIFEST
+from training.provenance import read_manifest
+
+log = logging.getLogger("slurm")
+
+__all__ = ["Snapshot", "read_manifest", "take"]
+
+ROOT = Path(__file__).resolve().parent.parent
+SNAPSHOTS, DIFF = ".snapshots", ".snapshot.diff"
+VERSION = 1
+LIMIT_BYTES = 100 << 20
+PACKAGE = (
+    "analysis", "conf", "core.py", "data_loading", "durable.py", "experiment_utils.py", "experiments.py",
+    "highwater.py", "hydra_plugins", "memory", "models", "pretokenize_dataset.py", "pyproject.toml", "slurm",
+    "training",
+)  # fmt: skip
+"""What is copied where there is no git."""
+_TOLD = 5
+_TRIES = 3
+_OUTPUTS = (SNAPSHOTS, ".submissions")
+_NEVER = ("__pycache__", ".git")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """path: the folder to be first on PYTHONPATH. commit, dirty: of the checkout; None without git."""
+
+    path: Path
+    hash: str
+    commit: str | None
+    dirty: bool | None
+
+
+@dataclass(frozen=True)
+class _File:
+    """mode: 0o444, 0o555 or, of a symbolic link, 0o120000. digest: SHA-256 of its bytes, or of the target."""
+
+    name: str
+    size_bytes: int
+    mode: int
+    digest: str
+
+
+class _Moving(Exception):
+    """A file was changed while it was copied."""
+
+
+def take(runs_dir: str | os.PathLike[str], *, root: Path = ROOT, limit_bytes: int = LIMIT_BYTES) -> Snapshot:
+    """Copy the code of `root`, or find the copy of the same that is there. Two shells may do so at once.
+
+    Files are not fsynced one by one, which takes seconds: one that a power cut has shortened, or a cleaning
+    service has taken away, is written anew by the next call.
+
+    Raises:
+        UserError: it is larger than `limit_bytes`, with its largest files; or the folder cannot be written.
+    """
+    runs_dir, root = Path(runs_dir).expanduser().resolve(), Path(root).resolve()
+    try:
+        for _ in range(_TRIES):
+            with suppress(_Moving):
+                return _take(runs_dir / SNAPSHOTS, runs_dir, root, limit_bytes)
+    except OSError as error:
+        raise UserError(
+            f"cannot copy the code of {root} to {runs_dir / SNAPSHOTS}: {error.strerror} "
+            f"({error.filename}). Choose another place with runs_dir="
+        ) from error
+    raise UserError(
+        f"the files of {root} change while they are copied. Wait until that is over, and try again"
+    )
+
+
+def _take(snapshots: Path, runs_dir: Path, root: Path, limit_bytes: int) -> Snapshot:
+    tracked = _git(root, "ls-files", "-z", "core.py")
+    commit, dirty, diff = None, None, b""
+    if tracked:
+        commit = (_git(root, "rev-parse", "HEAD") or b"").decode().strip() or None
+        diff = _git(root, "diff", "--binary", *(["HEAD"] if commit else []), "--", ".") or b""
+        dirty = bool(diff)
+    names = _names_by_git(root) if tracked else _names_of_package(root)
+    wanted = [name for name in sorted(set(names)) if not _is_output(root / name, name, runs_dir)]
+    _check_size(root, wanted, limit_bytes, by_git=bool(tracked))
+    files = [file for name in wanted if (file := _read(root, name)) is not None]
+    described = [commit, [[file.name, file.mode, file.digest] for file in files]]
+    text = json.dumps(described, ensure_ascii=False, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+    result = Snapshot(snapshots / digest, digest, commit, dirty)
+    if not result.path.is_dir():
+        _make(result, root, files, diff)
+    for file in files:
+        if not _is_there(result.path, file):
+            _put(root, result.path, file)
+    return result
+
+
+def _make(snapshot: Snapshot, root: Path, files: Sequence[_File], diff: bytes) -> None:
+    """Under another name first: whoever finds the folder finds all of it."""
+    folder = snapshot.path.with_name(f".{snapshot.hash}.{socket.gethostname()}.{os.getpid()}.tmp")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        for file in files:
+            _put(root, folder, file)
+        manifest = {
+            "version": VERSION,
+            "commit": snapshot.commit,
+            "dirty": snapshot.dirty,
+            "root": str(root),
+            "made_s": round(time.time(), 3),
+            "size_bytes": sum(file.size_bytes for file in files),
+            "files": {file.name: file.size_bytes for file in files},
+        }
+        durable.write_json(folder / MANIFEST, manifest)
+        (folder / DIFF).write_bytes(diff)
+        for name in (MANIFEST, DIFF):
+            (folder / name).chmod(0o444)
+        try:
+            folder.rename(snapshot.path)
+        except OSError:
+            if not snapshot.path.is_dir():
+                raise
+            return  # another shell was faster
+        durable.fsync_folder(snapshot.path.parent)
+        log.info(
+            "code: %s, %s files of %s%s",
+            snapshot.path,
+            len(files),
+            f"commit {snapshot.commit[:12]}" if snapshot.commit else str(root),
+            " with changes" if snapshot.dirty else "",
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put(root: Path, folder: Path, file: _File) -> None:
+    """Raises _Moving: it is no longer what it was."""
+    path = folder / file.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
+    if stat.S_ISLNK(file.mode):
+        temporary.symlink_to((root / file.name).readlink())
+    else:
+        try:
+            content = (root / file.name).read_bytes()
+        except FileNotFoundError as error:
+            raise _Moving from error
+        if hashlib.sha256(content).hexdigest() != file.digest:
+            raise _Moving
+        temporary.write_bytes(content)
+        temporary.chmod(file.mode)
+    temporary.replace(path)
+
+
+def _is_there(folder: Path, file: _File) -> bool:
+    try:
+        found = (folder / file.name).lstat()
+    except OSError:
+        return False
+    return stat.S_ISLNK(file.mode) == stat.S_ISLNK(found.st_mode) and (
+        stat.S_ISLNK(file.mode) or found.st_size == file.size_bytes
+    )
+
+
+def _read(root: Path, name: str) -> _File | None:
+    """None: it was deleted, and git still lists it; or it is no file."""
+    path = root / name
+    try:
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            return _File(name, 0, stat.S_IFLNK, hashlib.sha256(os.fsencode(path.readlink())).hexdigest())
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        mode = 0o555 if found.st_mode & stat.S_IXUSR else 0o444
+        return _File(name, found.st_size, mode, durable.file_sha256(path))
+    except FileNotFoundError:
+        return None
+
+
+def _names_by_git(root: Path) -> list[str]:
+    """Of tracked and of new files; those of a repository inside it by its own rules."""
+    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard") or b""
+    names: list[str] = []
+    for name in map(os.fsdecode, filter(None, listed.split(b"\0"))):
+        path = root / name
+        if path.is_dir() and not path.is_symlink():
+            names += [f"{name.rstrip('/')}/{inner}" for inner in _names_by_git(path)]
+        else:
+            names.append(name)
+    return names
+
+
+def _names_of_package(root: Path) -> list[str]:
+    names: list[str] = []
+    for top in PACKAGE:
+        path = root / top
+        files: Iterable[Path] = path.rglob("*") if path.is_dir() else [path]
+        names += [
+            str(file.relative_to(root)) for file in files if file.is_file() and not {*file.parts} & {*_NEVER}
+        ]
+    return names
+
+
+def _is_output(path: Path, name: str, runs_dir: Path) -> bool:
+    """Whether it lies below runs_dir, or in what other submissions left: that is no code."""
+    return path.is_relative_to(runs_dir) or bool({*Path(name).parts} & {*_OUTPUTS})
+
+
+def _check_size(root: Path, names: Iterable[str], limit_bytes: int, *, by_git: bool) -> None:
+    """Before any of them is read."""
+    sizes: dict[str, int] = {}
+    for name in names:
+        with suppress(FileNotFoundError):
+            sizes[name] = (root / name).lstat().st_size
+    total = sum(sizes.values())
+    if total <= limit_bytes:
+        return
+    largest = sorted(sizes, key=lambda name: sizes[name], reverse=True)[:_TOLD]
+    told = ", ".join(f"{name} {format_bytes(sizes[name])}" for name in largest)
+    mend = "Name what is no code in .gitignore" if by_git else "Move what is no code elsewhere"
+    raise UserError(
+        f"the code of {root} is {format_bytes(total)}, and a copy for jobs is at most "
+        f"{format_bytes(limit_bytes)}. Its largest files: {told}. {mend}; data belong in Datasets/"
+    )
+
+
+def _git(root: Path, *arguments: str) -> bytes | None:
+    """None: no git here, or it refuses."""
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,148 @@
+"""The states of a run, one list for every room, and how each source's words become one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STATES = (
+    "queued", "running", "stalled", "done", "failed", "oom", "timeout", "preempted", "cancelled",
+    "node_failed", "never_started", "blocked",
+)  # fmt: skip
+
+ENDED = ("done", "failed", "oom", "timeout", "preempted", "cancelled", "node_failed", "never_started")
+"""Nothing will go on by itself. A timeout or preemption whose job was requeued is `queued` or `running`."""
+
+FROM_SLURM = {
+    "PENDING": "queued", "REQUEUED": "queued", "REQUEUE_HOLD": "queued", "REQUEUE_FED": "queued",
+    "SPECIAL_EXIT": "queued", "RESV_DEL_HOLD": "queued", "CONFIGURING": "queued",
+    "RUNNING": "running", "COMPLETING": "running", "SUSPENDED": "running", "STOPPED": "running",
+    "SIGNALING": "running", "STAGE_OUT": "running", "RESIZING": "running", "EXPEDITING": "queued",
+    "COMPLETED": "done", "FAILED": "failed", "OUT_OF_MEMORY": "oom", "TIMEOUT": "timeout",
+    "DEADLINE": "timeout", "PREEMPTED": "preempted", "CANCELLED": "cancelled", "REVOKED": "cancelled",
+    "NODE_FAIL": "node_failed", "BOOT_FAIL": "node_failed", "LAUNCH_FAILED": "never_started",
+    "RECONFIG_FAIL": "node_failed",
+}  # fmt: skip
+"""Slurm's job states: slurm.h and the section JOB STATE CODES of sacct(1) and squeue(1), 20.11 to 25.11."""
+
+FROM_VERDICT = {
+    "oom_cgroup": "oom", "oom_host": "oom", "oom_gpu": "oom",
+    "memory_error": "failed", "shm_full": "failed", "terminated": "failed", "killed_from_outside": "failed",
+    "unknown": "failed", "failed": "failed", "timeout": "timeout", "healthy": "done",
+}  # fmt: skip
+"""Memory's word for how a run ended. Where Slurm's row says preempted, timeout, cancelled or node_failed,
+that goes before `failed`; an OOM kill goes before all of them. Ctrl-C is `cancelled`.
+"""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of PRECEDENCE. rule: name of the function in slurm/truth/judge.py. states: what it may say.
+    evidence: where it looks. applies: when.
+    """
+
+    rule: str
+    states: tuple[str, ...]
+    evidence: str
+    applies: str
+
+
+PRECEDENCE: tuple[Step, ...] = (
+    Step("said_done", ("done",), "status.json", "the run says that it is done"),
+    Step(
+        "depends",
+        ("blocked",),
+        "squeue",
+        "the job waits with DependencyNeverSatisfied, and no process of the run lives",
+    ),
+    Step(
+        "waits",
+        ("queued",),
+        "squeue, else sacct",
+        "the job waits, also again after a requeue, and no process of the run lives",
+    ),
+    Step(
+        "lives",
+        ("running", "stalled"),
+        "status.json, run.lock, memory.ring",
+        "the run says that it runs, and neither its process nor its job is known to have ended; `stalled` "
+        "without a heartbeat for 5 minutes",
+    ),
+    Step(
+        "starts",
+        ("running", "stalled", "queued"),
+        "squeue, else sacct",
+        "the job runs, and the run has said nothing in this start of it; `queued` where it shares its job "
+        "and has not had its turn, and while the job is put back into the queue",
+    ),
+    Step(
+        "killed_for_memory",
+        ("oom",),
+        "outcome.json",
+        "the supervisor saw the kernel kill it, or a process of it, for memory: no row of Slurm hides that",
+    ),
+    Step(
+        "row_out_of_memory",
+        ("oom",),
+        "sacct: rows of the job and its steps, squeue",
+        "a row says OUT_OF_MEMORY, or ended by signal 125",
+    ),
+    Step("gpu_out_of_memory", ("oom",), "memory explain", "the GPU's memory did not suffice"),
+    Step(
+        "interrupted",
+        ("cancelled",),
+        "status.json",
+        "Ctrl-C reached the run",
+    ),
+    Step(
+        "ended_by_slurm",
+        ("timeout", "preempted", "cancelled", "node_failed"),
+        "squeue, sacct, scontrol",
+        "the row of the job says TIMEOUT, DEADLINE, PREEMPTED, CANCELLED, NODE_FAIL, ...; not of a run that "
+        "had failed by itself while its job went on",
+    ),
+    Step(
+        "said_itself",
+        ("failed", "timeout", "cancelled", "oom"),
+        "status.json, memory explain",
+        "the run said why it ended: the last line of its traceback",
+    ),
+    Step(
+        "was_killed",
+        ("failed", "oom", "timeout"),
+        "outcome.json, memory explain",
+        "its process ended without a word: memory's verdict, by FROM_VERDICT",
+    ),
+    Step(
+        "never_ran",
+        ("never_started",),
+        "submission.json, the job's stderr, squeue, sacct",
+        "sbatch refused it, or its job or launcher ended without a word of the run",
+    ),
+    Step(
+        "unheard", ("queued",), "-", "nothing of the above: it has not been started, or Slurm does not answer"
+    ),
+)
+"""How the state of a run is found: the first line that applies. Evidence of an earlier start of a job, or of
+an earlier submission, counts only where nothing newer is known."""
+
+
+def precedence_table() -> str:
+    """PRECEDENCE as docs/slurm.md shows it, in Markdown."""
+    lines = ["| | state | known from | when |", "|---|---|---|---|"]
+    for place, step in enumerate(PRECEDENCE, 1):
+        states = ", ".join(f"`{state}`" for state in step.states)
+        lines.append(f"| {place} | {states} | {step.evidence} | {step.applies} |")
+    return "\n".join(lines) + "\n"
+
+
+def words_table() -> str:
+    """FROM_SLURM and FROM_VERDICT as docs/slurm.md shows them, in Markdown."""
+    lines = ["| state | Slurm's words | memory's verdicts |", "|---|---|---|"]
+    for state in STATES:
+        told = [
+            ", ".join(f"`{word}`" for word, means in words.items() if means == state)
+            for words in (FROM_SLURM, FROM_VERDICT)
+        ]
+        if any(told):
+            lines.append(f"| `{state}` | {told[0]} | {told[1]} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,258 @@
+"""Submitting again what did not end as done: the frozen config of each run, a few keys changed if asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import experiment_utils
+from conf import AUTO, Config, Problem, UserError
+from conf.by_model import settle
+from conf.check import check, to_config, to_plain
+from conf.durations import format_limit, parse_duration
+from conf.names import no_such
+from conf.quantities import parse_size
+from conf.request import LOCAL_LAUNCHER, SLURM_LAUNCHER, Launcher
+from slurm.records import LOCAL, Array, Submission, places, read_submission, run_folders
+from slurm.states import ENDED
+from slurm.submit.batch import Submitted
+from slurm.submit.in_flight import in_flight
+from slurm.submit.outcomes import outcomes_of
+from slurm.submit.runs import check_and_plan, submit_plans
+
+CHOICES = tuple(state for state in ENDED if state != "done")
+_LIVE = ("done", "running", "stalled")
+
+
+@dataclasses.dataclass(frozen=True)
+class Again:
+    """What is to be submitted again. only: states; None: all that are not done. mem, time: `x2`, or a value.
+    overrides: `KEY=VALUE` for all of them. launcher: None: of each run's last submission. command: as typed.
+    """
+
+    only: Sequence[str] | None = None
+    mem: str | None = None
+    time: str | None = None
+    overrides: Sequence[str] = ()
+    launcher: str | None = None
+    jobs: int | None = None
+    command: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A run that would be submitted again. last: its last submission, and its array there."""
+
+    folder: Path
+    state: str
+    reason: str | None
+    last: tuple[Submission, Array] | None
+
+
+def find(study: Path, names: Sequence[str], only: Sequence[str] | None) -> list[Found]:
+    """The runs of a study that have ended, and not as done; of these those of the names and states.
+
+    Raises:
+        UserError: a name or state that there is not; or Slurm does not answer.
+    """
+    folders = {folder.name: folder for folder in run_folders(study)}
+    chosen = [named(name, list(folders)) for name in names] or list(folders)
+    wrong = [state for state in only or () if state not in CHOICES]
+    if wrong:
+        raise UserError(*(Problem("--only", no_such("state", state, list(CHOICES))) for state in wrong))
+    held = in_flight(study, chosen)
+    found = []
+    for outcome in outcomes_of(study, chosen):
+        is_wanted = outcome.state not in _LIVE and (not only or outcome.state in only)
+        if outcome.folder.name not in held and is_wanted:
+            found.append(Found(outcome.folder, outcome.state, outcome.reason, _last(outcome.folder)))
+    return found
+
+
+def submit_again(study: Path, found: Sequence[Found], again: Again) -> list[Submitted]:
+    """Submit them with new numbers of jobs, in the same folders.
+
+    Raises:
+        UserError: what is asked for makes another run of one of them, or is refused by the cluster.
+    """
+    submitted = []
+    with _standing_where(found):
+        for launcher, runs in _by_launcher(found, again).items():
+            configs = [_config(study, run, again) for run in runs]
+            then, notify = configs[-1].then, configs[-1].notify  # one end for all of them
+            configs = [dataclasses.replace(config, then=then, notify=notify) for config in configs]
+            plans, cluster = check_and_plan(configs, launcher, is_open=False)
+            for plan, run in zip(plans, runs, strict=True):
+                if plan.folder is None or plan.folder.name != run.folder.name:
+                    raise UserError(
+                        f"{run.folder.name}: its data or the changed keys make another run of it, which "
+                        "resubmit does not start. Type the command of the sweep again"
+                    )
+            submitted += submit_plans(plans, cluster, launcher, again.command)
+    return submitted
+
+
+def _by_launcher(found: Sequence[Found], again: Again) -> dict[Launcher, list[Found]]:
+    groups: dict[Launcher, list[Found]] = {}
+    for run in found:
+        kind = again.launcher or (run.last[0].launcher if run.last else LOCAL)
+        if kind == LOCAL:
+            jobs = again.jobs or (run.last[1].parallel if run.last else None) or 1
+            launcher = Launcher(LOCAL_LAUNCHER, jobs, detach=True)
+        else:
+            launcher = Launcher(SLURM_LAUNCHER)
+        groups.setdefault(launcher, []).append(run)
+    return groups
+
+
+def _config(study: Path, run: Found, again: Again) -> Config:
+    plain = experiment_utils.read_config(run.folder)
+    frozen = settle(to_config(plain))
+    plain = to_plain(frozen)
+    for key, value in _changes(run, frozen, again).items():
+        group, _, name = key.rpartition(".")
+        (plain[group] if group else plain)[name] = value
+    config, problems = check(plain)
+    if problems:
+        raise UserError(*problems)
+    there = Path(config.runs_dir) / (config.study.name or "default")
+    if there.resolve() != study.resolve():  # the study was moved, or one stands elsewhere
+        config = dataclasses.replace(
+            config,
+            runs_dir=str(study.parent),
+            study=dataclasses.replace(config.study, name=study.name),
+        )
+    return dataclasses.replace(config, wait=False, plan=False)
+
+
+def _changes(run: Found, frozen: Config, again: Again) -> dict[str, Any]:
+    changes = _overrides(again.overrides)
+    asked = run.last[1].options if run.last else {}
+    if again.mem is not None:
+        changes["slurm.mem"] = new_mem(again.mem, frozen.slurm.mem, asked.get("mem"))
+    if again.time is not None:
+        changes["slurm.time"] = new_time(again.time, frozen.slurm.time, asked.get("time"))
+    before = to_plain(frozen)
+    other = [
+        key
+        for key, value in changes.items()
+        if experiment_utils.is_in_identity(key) and _at(before, key) != value
+    ]
+    if other:
+        raise UserError(
+            *(Problem(key, "another value makes another run; start it with experiments.py") for key in other)
+        )
+    return changes
+
+
+def _overrides(given: Sequence[str]) -> dict[str, Any]:
+    from conf.keys import keys
+    from conf.overrides import parse
+
+    changes: dict[str, Any] = {}
+    problems = []
+    for argument in given:
+        parsed = parse(argument, lambda group: [])
+        if isinstance(parsed, Problem):
+            problems.append(parsed)
+        elif parsed.key not in keys() or len(parsed.values) != 1:
+            problems.append(
+                Problem(parsed.key, "expected KEY=VALUE with one value, of a key such as slurm.mem")
+            )
+        else:
+            changes[parsed.key] = parsed.values[0].value
+    if problems:
+        raise UserError(*problems)
+    return changes
+
+
+def new_mem(given: str, configured: int | str | None, asked: str | None) -> int:
+    """Bytes. given: `x2`, or a size. asked: sbatch --mem of the last time.
+
+    Raises:
+        UserError: it is neither; or a factor of a size that nobody knows.
+    """
+    factor = _factor(given)
+    try:
+        if factor is None:
+            return parse_size(given)
+        last = parse_size(asked) if asked is not None else configured
+    except ValueError as error:
+        raise UserError(Problem("--mem", f"{error}, or a factor such as x2")) from error
+    if last == AUTO or not last:
+        raise UserError(Problem("--mem", f"{given} of what? It was never submitted with a size: --mem 8GB"))
+    return round(int(last) * factor)
+
+
+def new_time(given: str, configured: str, asked: str | None) -> str:
+    """A time limit. given: `x2`, or one; asked: sbatch --time of the last time.
+
+    Raises:
+        UserError: it is neither; or a factor of a limit that nobody knows.
+    """
+    factor = _factor(given)
+    last = asked if asked is not None else configured
+    try:
+        if factor is None:
+            parse_duration(given)
+            return given
+        seconds = None if last == AUTO else parse_duration(last)
+    except ValueError as error:
+        raise UserError(Problem("--time", f"{error}, or a factor such as x2")) from error
+    if seconds is None:
+        raise UserError(Problem("--time", f"{given} of what? It was never submitted with one: --time 2h"))
+    return format_limit(seconds * factor)
+
+
+def _factor(given: str) -> float | None:
+    found = re.fullmatch(r"[xX](\d+(?:\.\d+)?)", given.strip())
+    return float(found[1]) if found else None
+
+
+def _at(plain: Mapping[str, Any], key: str) -> Any:
+    group, _, name = key.rpartition(".")
+    return (plain[group] if group else plain)[name]
+
+
+def named(given: str, there: list[str]) -> str:
+    """The name of a run, of which one may give the beginning of its identity. Raises UserError."""
+    name = Path(given).name
+    matching = [run for run in there if run == name or run.rpartition("-")[2].startswith(given)]
+    if name in there:
+        return name
+    if len(matching) == 1:
+        return matching[0]
+    raise UserError(no_such("run", given, there) if not matching else f"{given} begins more than one run")
+
+
+def _last(folder: Path) -> tuple[Submission, Array] | None:
+    for place in reversed(places(folder)):
+        submission = read_submission(folder.parent, place.submission)
+        if place.array < len(submission.arrays):
+            return submission, submission.arrays[place.array]
+    return None
+
+
+@contextmanager
+def _standing_where(found: Sequence[Found]) -> Iterator[None]:
+    """In the folder that paths of the configs are relative to: where the sweep was submitted from."""
+    homes = {run.last[0].cwd for run in found if run.last}
+    if len(homes) > 1:
+        listed = ", ".join(sorted(shlex.quote(home) for home in homes))
+        raise UserError(
+            f"these runs were submitted from several folders: {listed}. Name those of one of them"
+        )
+    here = Path.cwd()
+    home = Path(homes.pop()) if homes else here
+    if home.is_dir():
+        os.chdir(home)
+    try:
+        yield
+    finally:
+        os.chdir(here)

@@ -1,0 +1,94 @@
+"""Runs to job arrays: one for each class of resources, split at what the cluster takes. A pure function."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slurm.records import Array
+
+_NOT_IN_A_JOB_NAME = re.compile(r"[^\w.-]+")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one run asks for. options: of sbatch, without dashes. setup: lines of shell before it.
+
+    parallel, pack, workers: as in `slurm=`. Runs that ask for the same share an array.
+    """
+
+    run: str
+    options: dict[str, Any] = field(default_factory=dict)
+    setup: tuple[str, ...] = ()
+    parallel: int | None = None
+    pack: int = 1
+    workers: int | None = None
+
+    @property
+    def resource_class(self) -> str:
+        """Equal for runs that may share an array."""
+        same = [self.options, self.setup, self.parallel, self.pack, self.workers]
+        return json.dumps(same, sort_keys=True, default=str)
+
+
+@dataclass(frozen=True)
+class ToSend:
+    """An array with the lines of shell before its runs."""
+
+    array: Array
+    setup: tuple[str, ...]
+
+
+def array_name(study: Path, submission_id: str, number: int) -> str:
+    """The job's name, which no other job has: Slurm is asked for it where its id was not heard."""
+    return f"{_NOT_IN_A_JOB_NAME.sub('_', study.name)}-{submission_id}-{number}"
+
+
+def arrays_of(asked: Sequence[Asked], study: Path, submission_id: str, most_tasks: int) -> list[ToSend]:
+    """The arrays of these runs, in the order in which they were asked for.
+
+    most_tasks: in one array (MaxArraySize: its indices are below it).
+    """
+    classes: dict[str, list[Asked]] = {}
+    for one in asked:
+        classes.setdefault(one.resource_class, []).append(one)
+    found: list[ToSend] = []
+    for members in classes.values():
+        first = members[0]
+        how, tasks = _tasks([member.run for member in members], first.pack, first.workers)
+        for start in range(0, len(tasks), most_tasks):
+            number = len(found)
+            part = tasks[start : start + most_tasks]
+            parallel = first.parallel if first.parallel is not None and first.parallel < len(part) else None
+            name = array_name(study, submission_id, number)
+            array = Array(number, name, part, dict(first.options), how, parallel)
+            found.append(ToSend(array, first.setup))
+    return found
+
+
+def first_runs(asked: Sequence[Asked], room: int) -> list[Asked]:
+    """As many of the runs as fit into `room` tasks, in their order."""
+    kept: list[Asked] = []
+    tasks: dict[str, int] = {}
+    runs: dict[str, int] = {}
+    for one in asked:
+        key = one.resource_class
+        many = runs.get(key, 0) + 1
+        needed = min(many, one.workers) if one.workers else -(-many // one.pack)
+        if sum(tasks.values()) - tasks.get(key, 0) + needed <= room:
+            tasks[key], runs[key] = needed, many
+            kept.append(one)
+    return kept
+
+
+def _tasks(runs: list[str], pack: int, workers: int | None) -> tuple[str, list[list[str]]]:
+    """(how, the runs of each task)"""
+    if workers is not None:
+        return "workers", [runs[worker::workers] for worker in range(min(workers, len(runs)))]
+    if pack > 1:
+        return "pack", [runs[start : start + pack] for start in range(0, len(runs), pack)]
+    return "each", [[run] for run in runs]

@@ -1,0 +1,127 @@
+"""Ending what was submitted: jobs with scancel, a process in the background with SIGTERM."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from conf import UserError
+from slurm.records import LOCAL, SLURM, Array, Submission, submissions
+from slurm.submit.ask import ask
+from slurm.submit.batch import study_lock
+from slurm.submit.in_flight import is_alive, process_of, task_states
+from slurm.submit.reconciling import reconcile
+
+
+@dataclass(frozen=True)
+class Target:
+    """An array that is under way. tasks: those of it that are queued or run, to Slurm's word; of the local
+    launcher empty."""
+
+    submission: Submission
+    array: Array
+    tasks: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> list[str]:
+        """Runs of the tasks that have not ended."""
+        if self.submission.launcher == LOCAL or self.array.how == "workers":
+            return [run for task in self.array.tasks for run in task]
+        return [run for task in sorted(self.tasks) for run in self.array.tasks[task]]
+
+
+def under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
+    """What holds runs of the study now; of these those that hold one of `runs`. Under the study's lock.
+
+    Raises:
+        UserError: Slurm does not answer.
+    """
+    known = list(submissions(study))
+    names = [array.name for one in known if one.launcher == SLURM for array in one.arrays if array.is_sent]
+    states = task_states(names)
+    found = []
+    for submission in known:
+        for array in submission.arrays:
+            if submission.launcher == LOCAL:
+                target = Target(submission, array) if is_alive(array) else None
+            else:
+                numbers = range(len(array.tasks))
+                tasks = {n: states[array.name, n] for n in numbers if (array.name, n) in states}
+                target = Target(submission, array, tasks) if tasks else None
+            if target is not None and (not runs or set(runs) & set(target.runs)):
+                found.append(target)
+    return found
+
+
+def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
+    """End what is under way, or what holds these runs alone; returns what was ended.
+
+    Runs that have begun get SIGTERM, at which they write a checkpoint and stop.
+
+    Raises:
+        UserError: a run shares its job or process with others; or Slurm does not answer.
+    """
+    with study_lock(study):
+        reconcile(study)
+        found = under_way(study, runs)
+        tasks_of = [_tasks(target, runs) for target in found] if runs else [None] * len(found)
+        jobs = []
+        for target, tasks in zip(found, tasks_of, strict=True):
+            if target.submission.launcher == LOCAL:
+                _end_process(target.array)
+            elif tasks is None:
+                jobs.append(target.array.job_id or "")
+            else:
+                jobs += [target.array.job_of(task) or "" for task in tasks]
+        if not runs:
+            whole = {target.submission.id: target.submission for target in found}
+            jobs += [one.follow_up for one in whole.values() if one.follow_up is not None]
+        if jobs:
+            ask(["scancel", *jobs])
+        for target, tasks in zip(found, tasks_of, strict=True):
+            if tasks is None:
+                _note(target)
+    return found
+
+
+def _tasks(target: Target, runs: Sequence[str]) -> list[int]:
+    """The tasks that hold these runs and no other."""
+    numbers = []
+    for number, names in enumerate(target.array.tasks):
+        wanted = set(runs) & set(names)
+        shares = target.submission.launcher == LOCAL or target.array.how == "workers"
+        others = {run for task in target.array.tasks for run in task} if shares else set(names)
+        if wanted and others - set(runs):
+            what = "process" if target.submission.launcher == LOCAL else "job"
+            listed = ", ".join(sorted(others - set(runs))[:3])
+            raise UserError(
+                f"{', '.join(sorted(wanted))} shares a {what} with other runs ({listed}, ...), which would "
+                "end with it. Name them all, or cancel the study"
+            )
+        if wanted:
+            numbers.append(number)
+    return numbers
+
+
+def _end_process(array: Array) -> None:
+    assert array.job_id is not None
+    host, pid, _ = process_of(array.job_id)
+    if host != socket.gethostname():
+        raise UserError(f"the process {pid} is on {host}: type this there")
+    os.kill(pid, signal.SIGTERM)
+
+
+def _note(target: Target) -> None:
+    now = round(time.time(), 3)
+    submission = next(one for one in submissions(target.submission.study) if one.id == target.submission.id)
+    arrays = [
+        dataclasses.replace(array, cancelled_s=now) if array.number == target.array.number else array
+        for array in submission.arrays
+    ]
+    dataclasses.replace(submission, arrays=arrays).write()

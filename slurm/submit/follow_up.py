@@ -1,0 +1,179 @@
+"""What is done when a submission has ended: `then=analysis`, and `notify=`, with what died and why.
+
+On a cluster it is a job of its own that depends on all arrays (`afterany`: also where some failed, which is
+when one most wants to know). Of the local launcher's process in the background it is the last thing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import durable
+from conf.quantities import counted
+from slurm.records import Submission, read_submission, runs_of
+from slurm.submit.ask import NoAnswer, ask
+from slurm.submit.outcomes import outcomes_of
+from slurm.submit.send import Refused, send
+
+log = logging.getLogger("slurm")
+
+REPORT = "report.txt"
+LIMITS = {"nodes": 1, "ntasks": 1, "cpus-per-task": 1, "mem": "1G", "time": "30"}
+_SHARED = ("partition", "account", "qos", "clusters", "reservation")
+_MOST_TOLD = 20
+_TRIES, _TIMEOUT_S = 3, 20.0
+
+
+def follow_up_name(submission: Submission) -> str:
+    """Of its job."""
+    return f"{submission.study.name}-{submission.id}-then"
+
+
+def send_follow_up(submission: Submission, lock: int) -> Submission:
+    """Submit what is to come after the arrays that were submitted; returns the submission with its job id.
+
+    A refusal is told in the log: the runs are in the queue all the same.
+    """
+    if not submission.wants_follow_up:
+        return submission
+    jobs = [array.job_id for array in submission.arrays if array.job_id is not None]
+    options: dict[str, Any] = {**LIMITS, "dependency": f"afterany:{':'.join(jobs)}"}
+    first = submission.arrays[0].options
+    options |= {key: first[key] for key in _SHARED if key in first}
+    if is_mail(submission.notify):
+        options |= {"mail-user": submission.notify, "mail-type": "END,FAIL"}
+    path = submission.folder / "then.sh"
+    path.write_text(_script(submission, options), encoding="utf-8")
+    try:
+        job = send(submission, path, options, lock)
+    except NoAnswer as error:
+        log.warning("nobody knows yet whether what is to come after the runs was submitted: %s", error)
+        return submission
+    except Refused as error:
+        log.warning("what is to come after the runs was not submitted: %s", error)
+        submission = dataclasses.replace(submission, follow_up_error=str(error))
+    else:
+        submission = dataclasses.replace(submission, follow_up=job)
+    submission.write()
+    return submission
+
+
+def is_mail(notify: str | None) -> bool:
+    """Whether it is an address, which Slurm itself writes to."""
+    return notify is not None and "://" not in notify
+
+
+def _script(submission: Submission, options: dict[str, Any]) -> str:
+    output = submission.folder / "then.txt"
+    lines = [f"#SBATCH --{key}={shlex.quote(str(value))}" for key, value in options.items()]
+    command = [sys.executable, "-P", "-u", "-m", "slurm.submit.follow_up"]
+    code = submission.snapshot or str(Path(__file__).resolve().parent.parent.parent)
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            f"#SBATCH --job-name={shlex.quote(follow_up_name(submission))}",
+            f"#SBATCH --output={shlex.quote(str(output.absolute()))}",
+            "#SBATCH --open-mode=append",
+            *lines,
+            f"cd {shlex.quote(submission.cwd)} || exit 1",
+            f'export PYTHONPATH={shlex.quote(code)}"${{PYTHONPATH:+:$PYTHONPATH}}"',
+            shlex.join([*command, str(submission.study.absolute()), submission.id]),
+            "",
+        ]
+    )
+
+
+def follow_up(submission: Submission) -> int:
+    """Do it; returns an exit status: 1 where some of it did not work."""
+    ok = True
+    told = summary(submission)
+    if submission.then == "analysis":
+        ok = _analyse(submission) and ok
+    if submission.notify is not None:
+        log.info("%s", told["text"])
+        ok = (_rename_job(told) if is_mail(submission.notify) else _post(submission.notify, told)) and ok
+    return 0 if ok else 1
+
+
+def summary(submission: Submission) -> dict[str, Any]:
+    """What became of the submission's runs. text: a message of a few lines; died: each with why."""
+    outcomes = outcomes_of(submission.study, runs_of(submission))
+    counts = Counter(outcome.state for outcome in outcomes)
+    died = [outcome for outcome in outcomes if outcome.state not in ("done", "queued", "running", "stalled")]
+    rest = ", ".join(f"{count} {state}" for state, count in counts.most_common() if state != "done")
+    title = f"{submission.study.name}: {counts['done']} of {counted(len(outcomes), 'run')} done"
+    title += f"; {rest}" if rest else ""
+    lines = [f"{one.folder.name}: {one.state}: {one.reason or 'no reason is given'}" for one in died]
+    if len(lines) > _MOST_TOLD:
+        lines = [*lines[:_MOST_TOLD], f"and {len(lines) - _MOST_TOLD} more"]
+    study = shlex.quote(str(submission.study))
+    after = [f"Again what is not done: python -m slurm resubmit {study}"] if died else []
+    return {
+        "text": "\n".join([title, *lines, *after]),
+        "title": title,
+        "study": str(submission.study),
+        "submission": submission.id,
+        "counts": dict(counts),
+        "died": [{"run": one.folder.name, "state": one.state, "reason": one.reason} for one in died],
+    }
+
+
+def _analyse(submission: Submission) -> bool:
+    """`python -m analysis STUDY` into report.txt of the study."""
+    command = [sys.executable, "-P", "-m", "analysis", str(submission.study)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        log.error("%s: %s", shlex.join(command), done.stderr.strip())
+        return False
+    durable.write_text(submission.study / REPORT, done.stdout)
+    log.info("%s", submission.study / REPORT)
+    return True
+
+
+def _rename_job(told: dict[str, Any]) -> bool:
+    """Slurm's mail says the job's name, exit status and nothing else: so that is where the outcome goes."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if job is None:
+        log.warning("mail is sent by Slurm alone: %s", told["title"])
+        return False
+    try:
+        ask(["scontrol", "update", f"JobId={job}", f"JobName={told['title']}"])
+    except NoAnswer as error:
+        log.warning("%s", error)
+        return False
+    return True
+
+
+def _post(url: str, told: dict[str, Any]) -> bool:
+    """As JSON, with `text`, which is what Slack, Mattermost and Teams show."""
+    import urllib.request
+
+    body = json.dumps(told, ensure_ascii=False).encode()
+    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
+    for left in reversed(range(_TRIES)):
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S):
+                return True
+        except OSError as error:
+            if not left:
+                log.error("the webhook was not told: %s. Nodes without internet cannot reach one", error)
+    return False
+
+
+def main(study: str, submission_id: str) -> int:
+    """What the job does."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    return follow_up(read_submission(Path(study), submission_id))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))

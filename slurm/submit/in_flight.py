@@ -1,0 +1,89 @@
+"""Which runs of a study a queue already holds, whoever submitted them: they must not be submitted again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import durable
+from slurm.records import LOCAL, SLURM, Array, Submission, places, read_submission
+from slurm.submit.ask import ask
+
+_QUEUED = (
+    "PENDING",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "SPECIAL_EXIT",
+    "RESV_DEL_HOLD",
+    "CONFIGURING",
+)
+
+
+def in_flight(study: Path, runs: Sequence[str]) -> dict[str, str]:
+    """Run to `queued` or `running`, for those of the runs that a job or a process in the background holds.
+
+    One call of squeue for all of them.
+
+    Raises:
+        UserError: squeue does not answer, or what was submitted cannot be read: then nobody can tell.
+    """
+    known: dict[str, Submission] = {}
+    of_run: dict[str, list[tuple[Submission, Array, int]]] = {}
+    for run in runs:
+        for place in places(study / run):
+            if place.submission not in known:
+                known[place.submission] = read_submission(study, place.submission)
+            submission = known[place.submission]
+            if place.array < len(submission.arrays):
+                of_run.setdefault(run, []).append((submission, submission.arrays[place.array], place.task))
+    asked = {
+        array.name
+        for held in of_run.values()
+        for submission, array, _ in held
+        if submission.launcher == SLURM and array.is_sent is not False
+    }
+    states = task_states(asked)
+    found = {}
+    for run, held in of_run.items():
+        words = {word for submission, array, task in held for word in _words(submission, array, task, states)}
+        if words:
+            found[run] = "running" if "running" in words else "queued"
+    return found
+
+
+def task_states(names: Iterable[str]) -> dict[tuple[str, int], str]:
+    """(name of the array, task) to Slurm's word, for all that squeue lists, whoever's they are."""
+    names = sorted(names)
+    if not names:
+        return {}
+    answer = ask(["squeue", "--noheader", "--array", f"--name={','.join(names)}", "--format=%j|%K|%T"])
+    found = {}
+    for line in answer.splitlines():
+        name, task, state = line.strip().rsplit("|", 2)
+        found[name, int(task) if task.isdigit() else 0] = state
+    return found
+
+
+def _words(
+    submission: Submission, array: Array, task: int, states: dict[tuple[str, int], str]
+) -> Iterable[str]:
+    if submission.launcher == LOCAL:
+        return ("queued",) if is_alive(array) else ()
+    tasks = range(len(array.tasks)) if array.how == "workers" else (task,)
+    there = [states[array.name, one] for one in tasks if (array.name, one) in states]
+    return ["queued" if state in _QUEUED else "running" for state in there]
+
+
+def is_alive(array: Array) -> bool:
+    """Whether the local launcher's process is there. One of another host counts as alive: nobody can see."""
+    if array.job_id is None:
+        return False
+    host, pid, started_at = process_of(array.job_id)
+    return not durable.Holder(host, pid, started_at, since="", job_id=None).is_gone()
+
+
+def process_of(job_id: str) -> tuple[str, int, int]:
+    """(host, pid, start in clock ticks after boot) of `HOST:PID:STARTED_AT`."""
+    host, pid, started_at = job_id.rsplit(":", 2)
+    return host, int(pid), int(started_at)

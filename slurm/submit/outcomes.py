@@ -1,0 +1,39 @@
+"""How runs that were submitted stand or ended, in the words of `slurm.truth`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import experiment_utils
+from conf import UserError
+from slurm.outcome import Outcome
+from slurm.truth import study_truth
+
+_EXIT_CODES = {"done": 0, "cancelled": 130}
+
+
+def outcomes_of(study: Path, runs: Sequence[str]) -> list[Outcome]:
+    """Of runs of a study, in their order; one squeue and one sacct for all of them."""
+    told = study_truth(study, folders=[study / run for run in runs])
+    return [
+        Outcome(
+            truth.folder,
+            _EXIT_CODES.get(truth.state, 1),
+            truth.state,
+            _val_loss(truth.folder) if truth.state == "done" else None,
+            truth.reason,
+            0.0,
+        )
+        for truth in told
+    ]
+
+
+def _val_loss(folder: Path) -> float | None:
+    """Its final one, nats a token."""
+    try:
+        results = experiment_utils.read_run(folder).get("results") or {}
+    except UserError:
+        return None
+    found = results.get("val_loss")
+    return found if isinstance(found, int | float) else None

@@ -1,0 +1,187 @@
+"""Runs that outlive the command: what Hydra's sweeper hands over is submitted, and waited for if asked."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conf import Config, Problem, UserError
+from conf.compose import Composer
+from conf.quantities import counted
+from conf.request import SLURM_LAUNCHER, Launcher, Request
+from conf.rules import Rule
+from slurm.cluster import Cluster, planned_for, read_cluster
+from slurm.cluster.reach import of_this_machine_alone
+from slurm.outcome import Outcome
+from slurm.plans import check_side_by_side, plan_all
+from slurm.records import LOCAL, SLURM
+from slurm.requested import RequestedRuns, RunFailed, job_return
+from slurm.submit.ask import NoAnswer, need_slurm
+from slurm.submit.asking import Limits, asked_of
+from slurm.submit.batch import Order, Submitted, submit
+from slurm.submit.checks import check_clean, check_request
+from slurm.submit.outcomes import outcomes_of
+from slurm.submit.waiting import wait_for
+
+if TYPE_CHECKING:
+    from hydra.core.utils import JobReturn
+
+    from training.plan import Plan
+
+log = logging.getLogger("slurm")
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class SubmittedRuns(RequestedRuns):
+    """submitted: what became of each study's runs. folders: of all that were asked for, in order.
+
+    outcomes: of those that were waited for (`wait=true`).
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        composer: Composer,
+        rules: Iterable[Rule],
+        *,
+        quiet: bool = False,
+        command: str = "",
+    ) -> None:
+        super().__init__(request, composer, rules, quiet=quiet)
+        self.submitted: list[Submitted] = []
+        self.folders: list[Path] = []
+        self.outcomes: dict[Path, Outcome] = {}
+        self._command = command
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], jobs: int = 1) -> list[JobReturn]:
+        """Submit a batch. Without `wait=true` Hydra's results say nothing but that.
+
+        Raises:
+            UserError: something is wrong with one of them; nothing was submitted.
+            WaitInterrupted: Ctrl-C while waiting; the jobs go on.
+        """
+        configs = [self._config(tuple(overrides)) for overrides in job_overrides]
+        launcher = self.request.launcher
+        plans, cluster = check_and_plan(configs, launcher, is_open=self.request.is_open)
+        submitted = submit_plans(plans, cluster, launcher, self._command)
+        self.submitted += submitted
+        folders = [plan.folder for plan in plans if plan.folder is not None]
+        self.folders += [folder for folder in dict.fromkeys(folders) if folder not in self.folders]
+        if configs[0].wait:
+            for line in render(submitted, waiting=True):
+                log.info("%s", line)
+            self._wait(submitted)
+        return [
+            job_return(overrides, config, folder, self._value(folder))
+            for overrides, config, folder in zip(job_overrides, configs, folders, strict=True)
+        ]
+
+    def __call__(self, composed: Any) -> None:
+        """Raises UserError: another launcher of Hydra's would run what is to be submitted."""
+        raise UserError(Problem("hydra/launcher", "this launcher runs nothing that can be submitted"))
+
+    def _wait(self, submitted: Sequence[Submitted]) -> None:
+        for one in submitted:
+            wait_for(one.study, [run for run in one.runs if run not in one.not_sent])
+            for outcome in outcomes_of(one.study, one.runs):
+                reason = one.not_sent.get(outcome.folder.name)
+                self.outcomes[outcome.folder] = (
+                    outcome
+                    if reason is None
+                    else Outcome(outcome.folder, 1, "never_started", None, reason, 0.0)
+                )
+
+    def _value(self, folder: Path) -> float | RunFailed | None:
+        outcome = self.outcomes.get(folder)
+        if outcome is None or outcome.val_loss is not None:
+            return outcome.val_loss if outcome else None
+        return RunFailed(f"{folder}: {outcome.state}: {outcome.reason}")
+
+
+def check_and_plan(
+    configs: Sequence[Config], launcher: Launcher, *, is_open: bool
+) -> tuple[list[Plan], Cluster | None]:
+    """The plans of the runs, and the cluster that they are for; what can be refused without asking it is.
+
+    Raises:
+        UserError: everything that is wrong.
+    """
+    on_slurm = launcher.target == SLURM_LAUNCHER
+    check_request(configs, launcher, is_open=is_open)
+    check_clean(configs, ROOT)
+    if not on_slurm:
+        plans = plan_all(configs, tokenize=True)
+        check_side_by_side(plans, launcher.jobs)
+        return plans, None
+    need_slurm()
+    cluster = read_cluster()
+    if not cluster.is_here:
+        raise NoAnswer(f"Slurm does not answer, so nothing was submitted: {'; '.join(cluster.notes)}")
+    return plan_all(configs, tokenize=True, place=planned_for(cluster)), cluster
+
+
+def submit_plans(
+    plans: Sequence[Plan], cluster: Cluster | None, launcher: Launcher, command: str
+) -> list[Submitted]:
+    """Submit them, study by study. cluster: None for the local launcher.
+
+    Raises:
+        UserError: the cluster takes one of them in no case; none was submitted.
+    """
+    asked, limits = asked_of(plans, cluster) if cluster is not None else ({}, Limits())
+    if cluster is not None:
+        for warning in of_this_machine_alone(plans, cluster, ROOT):
+            log.warning("%s", warning)
+    studies: dict[Path, list[Plan]] = {}
+    for plan in plans:
+        assert plan.folder is not None
+        studies.setdefault(plan.folder.parent, []).append(plan)
+    submitted = []
+    for of_study in studies.values():
+        config = of_study[0].config
+        order = Order(
+            launcher=LOCAL if cluster is None else SLURM,
+            command=command,
+            snapshot=_snapshot(config.runs_dir),
+            asked=asked,
+            limits=limits,
+            jobs=launcher.jobs,
+            then=config.then,
+            notify=config.notify,
+        )
+        submitted.append(submit(of_study, order))
+    return submitted
+
+
+def _snapshot(runs_dir: str) -> Path:
+    from slurm.snapshot import take
+
+    return take(runs_dir).path
+
+
+def render(submitted: Sequence[Submitted], *, waiting: bool = False) -> Iterator[str]:
+    """What a submission is told by: lines for a terminal."""
+    for one in submitted:
+        study = shlex.quote(one.study.name)
+        if one.submission is not None and one.sent:
+            arrays = [array for array in one.submission.arrays if array.is_sent]
+            jobs = ", ".join(array.job_id or "" for array in arrays)
+            what = "in the background as" if one.submission.launcher == LOCAL else "as"
+            kind = "process" if one.submission.launcher == LOCAL else "job"
+            yield f"{one.study.name}: submitted {counted(len(one.sent), 'run')} {what} {kind} {jobs}"
+        if one.left:
+            words = {word: sum(state == word for state in one.left.values()) for word in one.left.values()}
+            listed = ", ".join(f"{count} {word}" for word, count in words.items())
+            yield f"{one.study.name}: left as they are: {listed}"
+        for why in dict.fromkeys(one.not_sent.values()):
+            runs = sum(reason == why for reason in one.not_sent.values())
+            yield f"{one.study.name}: not submitted: {counted(runs, 'run')}: {why}"
+        if one.submission is not None and one.submission.follow_up is not None:
+            yield f"{one.study.name}: when they have ended: job {one.submission.follow_up}"
+        if not waiting:
+            yield f"How they go: python -m slurm status {study}"
+            if one.sent:
+                yield f"To stop them: python -m slurm cancel {study}"

@@ -1,0 +1,125 @@
+"""One sbatch: the script on the disk, the call that nothing interrupts, the job id that it answers.
+
+While a call is under way, it and its submitter hold a lock on the submission's file `sending`. The call
+inherits it, so that the lock stands as long as either of them lives: a submitter that was killed leaves an
+sbatch behind that may still succeed (flock(2): a lock belongs to the open file, which fork shares).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import durable
+from slurm.cluster.sbatch_words import meaning
+from slurm.records import Array, Submission
+from slurm.submit.ask import NoAnswer
+from slurm.submit.environment import environment
+from slurm.submit.script import script, submitit_folder, write_pickles
+
+SENDING = "sending"
+TIMEOUT_S = 300.0
+
+
+class Refused(Exception):
+    """sbatch did not take it; says why."""
+
+
+@contextmanager
+def sending(submission: Submission) -> Iterator[int]:
+    """Hold the submission's lock for the length of the block, as what is started in it does: its number."""
+    with open(submission.folder / SENDING, "a") as file:
+        with suppress(OSError):  # a file system without flock: `has_ended` then goes by the clock
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()
+
+
+def has_ended(submission: Submission) -> bool:
+    """Whether neither the submitter nor an sbatch of it is there any more, on this host."""
+    try:
+        with open(submission.folder / SENDING) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    except FileNotFoundError:
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        return time.time() - sent_last_s(submission) > TIMEOUT_S
+
+
+def sent_last_s(submission: Submission) -> float:
+    """When the last sbatch was called, seconds since the epoch; 0 where none was."""
+    try:
+        return (submission.folder / SENDING).stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def prepare(submission: Submission, array: Array, setup: Sequence[str]) -> Path:
+    """Write the array's pickles and its script; returns the script."""
+    write_pickles(submission, array)
+    path = submitit_folder(submission) / f"{array.number}.sh"
+    path.write_text(script(submission, array, setup), encoding="utf-8")
+    return path
+
+
+def send(submission: Submission, path: Path, options: dict[str, Any], lock: int, *arguments: str) -> str:
+    """Call sbatch with a script; returns the job id.
+
+    options: that the script sets. lock: of `sending`.
+
+    Raises:
+        Refused: sbatch says no.
+        NoAnswer: nobody can tell yet whether there is a job; `reconcile` will.
+    """
+    from submitit.core.utils import FailedSubmissionError
+    from submitit.slurm.slurm import SlurmExecutor
+
+    os.utime(submission.folder / SENDING)
+    command = ["sbatch", *arguments, str(path)]
+    durable.point("submit:before_sbatch")
+    with _left_alone():
+        # In a session of its own: Ctrl-C in the terminal must not end it between the job and its number.
+        called = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=submission.cwd,
+            env=environment(os.environ, options),
+            pass_fds=(lock,),
+            start_new_session=True,
+        )
+        try:
+            out, error = called.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            called.kill()
+            called.communicate()
+            raise NoAnswer(f"sbatch has not answered for {TIMEOUT_S:.0f} s: Slurm is down, or busy") from None
+    durable.point("submit:after_sbatch")
+    if called.returncode != 0:
+        raise Refused(str(meaning(error, options)))
+    try:
+        return SlurmExecutor._get_job_id_from_submission_command(out)
+    except FailedSubmissionError as unread:
+        raise NoAnswer(f"sbatch answered {out!r}, in which there is no job id") from unread
+
+
+@contextmanager
+def _left_alone() -> Iterator[None]:
+    """Signals that ask to stop wait until the block has ended."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

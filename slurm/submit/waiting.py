@@ -1,0 +1,63 @@
+"""`wait=true`: how the submitted runs go, until none is queued or running any more."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import experiment_utils
+from conf.quantities import counted, format_duration
+from slurm.submit.ask import NoAnswer
+from slurm.submit.in_flight import in_flight
+
+log = logging.getLogger("slurm")
+
+POLL_S = 5.0
+PATIENCE_S = 600.0
+
+
+class WaitInterrupted(Exception):
+    """Ctrl-C: the waiting ends, the jobs go on."""
+
+
+def wait_for(study: Path, runs: Sequence[str]) -> None:
+    """Return when no queue and no process holds any of the runs. A line whenever something has changed.
+
+    Raises:
+        WaitInterrupted: Ctrl-C.
+        NoAnswer: Slurm has not answered for ten minutes.
+    """
+    began = time.monotonic()
+    heard = began
+    told = ""
+    try:
+        while True:
+            try:
+                held = in_flight(study, runs)
+                heard = time.monotonic()
+            except NoAnswer:
+                if time.monotonic() - heard > PATIENCE_S:
+                    raise
+                time.sleep(POLL_S)
+                continue
+            line = _line(study, runs, held)
+            if line != told:
+                log.info("%s after %s", line, format_duration(time.monotonic() - began))
+                told = line
+            if not held:
+                return
+            time.sleep(POLL_S)
+    except KeyboardInterrupt as error:
+        raise WaitInterrupted(f"How they go: python -m slurm status {shlex.quote(study.name)}") from error
+
+
+def _line(study: Path, runs: Sequence[str], held: dict[str, str]) -> str:
+    words = Counter(
+        held.get(run) or experiment_utils.state_of(study / run) or "never_started" for run in runs
+    )
+    rest = ", ".join(f"{count} {word}" for word, count in words.most_common() if word != "done")
+    return f"{words['done']} of {counted(len(runs), 'run')} done" + (f", {rest}" if rest else "")

@@ -1,0 +1,115 @@
+"""What is known of a run and of its job, side by side, and what follows from it for all rules that judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from memory.explain import Explanation
+from memory.sacct import Job, Row
+from slurm.states import FROM_SLURM
+from slurm.truth.answers import QueueRow, moment
+from slurm.truth.known import Known
+
+_CLOCKS_APART_S = 30.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run before its judge.
+
+    queue: squeue's row of its job. starts: of the job by accounting, the oldest first. in_queue: whether
+    squeue answered; in_accounting: whether sacct, or scontrol in its place, did. explain: memory's word for
+    its end. last_words: of the job's own output, the line that tells most.
+    """
+
+    known: Known
+    now_s: float
+    queue: QueueRow | None = None
+    starts: tuple[Job, ...] = ()
+    in_queue: bool = False
+    in_accounting: bool = False
+    source: str = "sacct"
+    explain: Callable[[], Explanation | None] = lambda: None
+    last_words: Callable[[], str | None] = lambda: None
+    launcher_lives: bool | None = None
+    """Of a run of this machine in the background: whether its process is there; None: not known."""
+    notes: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def start(self) -> Job | None:
+        return self.starts[-1] if self.starts else None
+
+    @cached_property
+    def row(self) -> Row | None:
+        """Of the job's last start."""
+        return self.start.row if self.start else None
+
+    @cached_property
+    def word(self) -> str:
+        """Slurm's word for the job: squeue's is newer, and what it has forgotten does not run."""
+        if self.queue is not None:
+            return self.queue.state
+        told = self.row.state if self.row else ""
+        live = FROM_SLURM.get(told) in ("queued", "running")
+        return "" if live and self.in_queue else told
+
+    @cached_property
+    def stands(self) -> str | None:
+        """What that word means as a state; None where nothing is known."""
+        return FROM_SLURM.get(self.word)
+
+    @cached_property
+    def has_ended(self) -> bool:
+        """Slurm says that the job is over, or knows nothing of it any more though it answered."""
+        if self.stands in ("queued", "running"):
+            return False
+        return bool(self.known.job) and (self.stands is not None or self.in_queue)
+
+    @cached_property
+    def start_s(self) -> float | None:
+        """Unix time, on slurmctld's clock."""
+        if self.queue is not None and self.stands != "queued":
+            return self.queue.start_s
+        return moment(self.row.start) if self.row else None
+
+    @cached_property
+    def spoke_now(self) -> bool:
+        """Whether the run's own files are of this start of its job, and not of one before."""
+        known = self.known
+        if known.status == {} and known.outcome == {}:
+            return False
+        restarts = (self.row.restarts if self.row else None) or (
+            len(self.starts) - 1 if self.starts else None
+        )
+        if known.own_restarts is not None and restarts is not None and known.own_job == known.job:
+            return known.own_restarts >= restarts and self._spoke_in_last_start()
+        return self._is_later()
+
+    def _spoke_in_last_start(self) -> bool:
+        """Not if the job has written that it starts an attempt of which nothing was heard yet."""
+        attempt = self.known.start.get("attempt")
+        return not isinstance(attempt, int) or (self.known.attempt or 0) >= attempt
+
+    def _is_later(self) -> bool:
+        """By the clocks."""
+        beat, start = self.known.heartbeat_s, self.start_s
+        if beat is None or start is None:
+            return True
+        return beat >= start - _CLOCKS_APART_S
+
+    @cached_property
+    def has_ended_badly(self) -> bool:
+        """The run's process is no more, by its own word or its supervisor's or its job's."""
+        known = self.known
+        if known.state in (None, "done"):
+            return bool(known.outcome) and known.state is None
+        return known.state != "running" or known.is_gone or self.has_ended
+
+    @cached_property
+    def explained(self) -> Explanation | None:
+        try:
+            return self.explain()
+        except Exception:  # a word less, not an answer less
+            return None

@@ -1,0 +1,391 @@
+"""One state and its reason out of all that is known of a run: the rules of `slurm.states.PRECEDENCE`.
+
+A rule looks at a `Case` and gives a `Verdict`, or None where it does not apply. None of them raises, whatever
+the files and the answers hold; what is costly (logs, `memory explain`) is asked for by the few that need it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from conf.quantities import format_duration
+from experiment_utils import STALLED_AFTER_S
+from memory import format_bytes
+from memory.explain import Victim
+from memory.explain.telling import place
+from memory.sacct import Row
+from slurm.states import FROM_VERDICT, PRECEDENCE
+from slurm.truth.answers import moment
+from slurm.truth.case import Case
+from slurm.truth.reasons import reason_of
+
+_BEFORE_THE_JOB_S = 180.0
+"""A run that had failed so long before its job was ended, longer than KillWait and any grace time, failed."""
+_GIVEN_UP = ("failed", "timeout", "preempted", "cancelled", "node_failed")
+_JUST_SUBMITTED_S = 120.0
+_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|MemoryError|DataLoader worker|[Kk]illed|[Bb]us error|SIGKILL"
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """rule: which of PRECEDENCE said it. source: of what evidence, in a word or two."""
+
+    state: str
+    reason: str | None
+    source: str = ""
+    rule: str = ""
+
+
+def judge(case: Case) -> Verdict:
+    """The first rule that applies."""
+    for step in PRECEDENCE:
+        found: Verdict | None = RULES[step.rule](case)
+        if found is not None:
+            given_up = case.known.given_up if found.state in _GIVEN_UP else None
+            return Verdict(found.state, given_up or found.reason, found.source, step.rule)
+    raise AssertionError("the last rule always applies")
+
+
+def said_done(case: Case) -> Verdict | None:
+    if case.known.state != "done":
+        return None
+    killed = "a process of it was killed for memory on the way: python -m memory explain tells"
+    return Verdict("done", killed if case.known.noted_oom else None, "status.json")
+
+
+def depends(case: Case) -> Verdict | None:
+    if not _waits(case) or "DependencyNeverSatisfied" not in _reason_word(case):
+        return None
+    return Verdict("blocked", reason_of("DependencyNeverSatisfied").words, "squeue")
+
+
+def waits(case: Case) -> Verdict | None:
+    if not _waits(case):
+        return None
+    words = reason_of(_reason_word(case)).words
+    start = case.queue.start_s if case.queue else None
+    if start and start > case.now_s:
+        words += f"; Slurm expects it to start in {format_duration(start - case.now_s)}"
+    before = _before(case)
+    return Verdict(
+        "queued", f"{words}; {before}" if before else words, "squeue" if case.queue else case.source
+    )
+
+
+def lives(case: Case) -> Verdict | None:
+    known = case.known
+    if known.is_here and known.state not in ("running", "done"):
+        return Verdict("running", f"attempt {(known.attempt or 0) + 1} begins on this host", "run.lock")
+    if known.state != "running" or known.is_gone:
+        return None
+    if case.has_ended and not known.is_here and not _still_beats(case):
+        return None
+    if case.stands == "running" and not case.spoke_now:
+        return None
+    if known.holder is None and case.stands != "running" and not known.sampled and not _still_beats(case):
+        return None  # it takes its lock before its first word, and leaves it when it ends
+    where = str(known.status.get("host") or (known.holder.host if known.holder else "")) or "its node"
+    silent = known.silent_s
+    if silent is not None and silent > STALLED_AFTER_S:
+        stage = known.status.get("stage")
+        told = f"no heartbeat for {format_duration(silent)} from {where}" + (
+            f", in stage {stage}" if stage else ""
+        )
+        return Verdict("stalled", told + _unanswered(case), "status.json")
+    return Verdict("running", f"on {where}", "status.json")
+
+
+def starts(case: Case) -> Verdict | None:
+    source = "squeue" if case.queue else case.source
+    goes_back = case.known.start.get("end") == "requeued" and not case.known.noted_oom
+    if case.stands == "running" and goes_back:
+        return Verdict("queued", "its job is being put back into the queue", source)
+    if case.stands != "running" or (case.spoke_now and case.has_ended_badly):
+        return None
+    array = case.known.array
+    if case.word == "SUSPENDED":
+        return Verdict("running", "its job is suspended: it goes on when Slurm lets it", source)
+    if array is not None and array.how != "each":
+        return Verdict("queued", "it waits for its turn in its job, which runs", source)
+    where = (case.queue.nodes if case.queue else case.row.nodes if case.row else "") or "its node"
+    since = case.now_s - case.start_s if case.start_s else 0.0
+    if since > STALLED_AFTER_S:
+        return Verdict(
+            "stalled", f"its job runs on {where} since {format_duration(since)}, without a word of it", source
+        )
+    return Verdict("running", f"its job has begun on {where}; no word of it yet", source)
+
+
+def killed_for_memory(case: Case) -> Verdict | None:
+    if not case.known.noted_oom:
+        return None
+    return Verdict("oom", _on(case, killed_in_words(case.known.outcome)), "outcome.json")
+
+
+def row_out_of_memory(case: Case) -> Verdict | None:
+    if case.queue is not None and case.queue.state == "OUT_OF_MEMORY":
+        rows = [f"{case.queue.job} OUT_OF_MEMORY"]
+    else:
+        rows = [str(row) for row in _own_rows(case) if row.was_out_of_memory]
+    if not rows or not _was_asked_of(case):
+        return None
+    told = case.explained
+    sentence = told.sentence if told is not None and FROM_VERDICT.get(told.verdict) == "oom" else None
+    return Verdict("oom", _on(case, sentence or f"Slurm saw an OOM kill: {rows[-1]}"), case.source)
+
+
+def gpu_out_of_memory(case: Case) -> Verdict | None:
+    known = case.known
+    if not case.has_ended_badly or not (
+        known.reason and re.search("out of memory|OutOfMemory", known.reason)
+    ):
+        return None
+    told = case.explained
+    if told is None or told.verdict != "oom_gpu":
+        return None
+    return Verdict("oom", _on(case, told.sentence), "memory explain")
+
+
+def interrupted(case: Case) -> Verdict | None:
+    known = case.known
+    if known.state != "cancelled" or "Ctrl-C" not in (known.reason or ""):
+        return None
+    return Verdict("cancelled", known.reason, "status.json")
+
+
+def ended_by_slurm(case: Case) -> Verdict | None:
+    state = case.stands
+    array = case.known.array
+    if case.known.state is None and array is not None and getattr(array, "cancelled_s", None) is not None:
+        return Verdict("cancelled", "it was cancelled before it had started", "submission.json")
+    if state not in ("timeout", "preempted", "cancelled", "node_failed") or not _was_asked_of(case):
+        return None
+    if _failed_before(case):
+        return None
+    return Verdict(state, _how_slurm_ended(case, state), "squeue" if case.queue else case.source)
+
+
+def said_itself(case: Case) -> Verdict | None:
+    known = case.known
+    if known.state not in ("failed", "timeout", "cancelled", "oom"):
+        return None
+    reason = known.reason or _error_of(case)
+    if known.state == "failed" and _OF_MEMORY.search(reason or ""):
+        told = case.explained
+        if told is not None and FROM_VERDICT.get(told.verdict) == "oom":
+            return Verdict("oom", _on(case, told.sentence), "memory explain")
+    reason = one_line(reason or "") or "it did not say why: see its log.txt"
+    return Verdict(known.state, reason + _refused(case), "status.json")
+
+
+def was_killed(case: Case) -> Verdict | None:
+    known = case.known
+    if known.state != "running" and not known.outcome.get("signal"):
+        return None
+    told = case.explained
+    state = FROM_VERDICT.get(told.verdict, "failed") if told is not None else "failed"
+    if state == "done" or told is None:
+        state = "failed"
+    last = None if known.outcome.get("signal") else _error_of(case)
+    if told is not None and told.verdict not in ("unknown", "healthy", "failed"):
+        return Verdict(state, _on(case, told.sentence), "memory explain")
+    stage = known.status.get("stage")
+    silent = known.silent_s
+    ago = f", last heard of {format_duration(silent)} ago" if silent is not None else ""
+    how = f"killed by {known.outcome['signal']}" if known.outcome.get("signal") else last
+    told_by = "outcome.json" if known.outcome else "status.json"
+    without = f"its process ended without a word{f', in stage {stage}' if stage else ''}{ago}"
+    return Verdict(state, _on(case, how or f"{without}: killed, or the machine went down"), told_by)
+
+
+def never_ran(case: Case) -> Verdict | None:
+    known = case.known
+    if known.array is not None and known.array.error:
+        return Verdict(
+            "never_started", f"sbatch refused it: {one_line(known.array.error, 3)}", "submission.json"
+        )
+    if known.job is not None and case.has_ended:
+        how = f"its job {known.job} ended as {case.word}" if case.word else f"its job {known.job} is gone"
+        words = _error_of(case)
+        return Verdict(
+            "never_started",
+            f"{how} before the run said a word" + (f": {words}" if words else ""),
+            case.source,
+        )
+    if case.launcher_lives is False:
+        words = _error_of(case)
+        told = "the process that was to start it has ended"
+        return Verdict("never_started", f"{told}: {words}" if words else told, "submission.json")
+    if known.submission is not None and known.array is not None and known.array.job_id is None:
+        since = case.now_s - known.submission.created_s
+        if since > _JUST_SUBMITTED_S:
+            ago = format_duration(since)
+            told = f"it was never handed to Slurm: the command that was to submit it ended {ago} ago"
+            return Verdict("never_started", told, "submission.json")
+    if known.outcome:  # its process was started, and left without a word of the run
+        code = known.outcome.get("exit_code")
+        silent = f"its process ended with exit code {code}, without a word"
+        return Verdict("never_started", one_line(_error_of(case) or "") or silent, "outcome.json")
+    return None
+
+
+def unheard(case: Case) -> Verdict:
+    known = case.known
+    if known.job is not None:
+        why = case.notes[0].split(":")[0] if case.notes else "Slurm does not answer"
+        return Verdict("queued", f"submitted as job {known.job}; {why}", "jobs.json")
+    if known.lost is not None:
+        told = f"submission {known.lost} cannot be read: its job may wait or run (squeue --me)"
+        return Verdict("queued", told, "jobs.json")
+    if known.array is not None and known.array.job_id:  # of the local launcher: HOST:PID:STARTED_AT
+        where = known.array.job_id.partition(":")[0]
+        return Verdict("queued", f"it waits for its turn on {where}", "jobs.json")
+    if known.submission is not None:
+        return Verdict("queued", "it is being submitted", "jobs.json")
+    return Verdict("queued", "it has not been started yet", "config.yaml")
+
+
+RULES: dict[str, Callable[[Case], Verdict | None]] = {
+    rule.__name__: rule
+    for rule in (
+        said_done, depends, waits, lives, starts, killed_for_memory, row_out_of_memory, gpu_out_of_memory,
+        interrupted, ended_by_slurm, said_itself, was_killed, never_ran, unheard,
+    )
+}  # fmt: skip
+
+
+def _waits(case: Case) -> bool:
+    return case.stands == "queued" and not case.known.is_here and not _still_beats(case)
+
+
+def _reason_word(case: Case) -> str:
+    return case.queue.reason if case.queue is not None else case.row.reason if case.row is not None else ""
+
+
+def _still_beats(case: Case) -> bool:
+    """The run was heard of just now, whatever its job's row says: a job can run twice (a lost slurmd)."""
+    known = case.known
+    silent = known.silent_s
+    return known.state == "running" and not known.is_gone and silent is not None and silent < 15.0
+
+
+def _was_asked_of(case: Case) -> bool:
+    """Whether the job's end is this run's: it had its turn, or has its job to itself."""
+    array = case.known.array
+    return array is None or array.how == "each" or case.known.state is not None
+
+
+def _own_rows(case: Case) -> list[Row]:
+    """Of the job's last start; of a job that runs share, those of the run's own step."""
+    if case.start is None:
+        return []
+    array = case.known.array
+    if array is None or array.how == "each":
+        return list(case.start.rows)
+    told = case.known.outcome.get("environment")
+    step = str(told.get("SLURM_STEP_ID", "")) if isinstance(told, dict) else ""
+    return [row for row in case.start.steps if row.step == step]
+
+
+def _failed_before(case: Case) -> bool:
+    """It had ended by itself well before its job was ended for another reason: its job went on without it."""
+    known = case.known
+    if known.state not in ("failed", "timeout", "cancelled") or not case.spoke_now:
+        return False
+    ended = moment(case.row.end) if case.row is not None else None
+    beat = known.heartbeat_s
+    return ended is not None and beat is not None and ended - beat > _BEFORE_THE_JOB_S
+
+
+def _how_slurm_ended(case: Case, state: str) -> str:
+    known, row = case.known, case.row
+    limit = (row.timelimit_s if row else None) or (case.queue.timelimit_s if case.queue else None)
+    by = row.cancelled_by if row else None
+    words = {
+        "timeout": f"its time limit{f' of {format_duration(limit)}' if limit else ''} was reached",
+        "preempted": "a job of higher priority took its place",
+        "cancelled": f"its job was cancelled{f' by {user_name(by)}' if by else ''}",
+        "node_failed": f"its node {row.nodes} failed" if row and row.nodes else "its node failed",
+    }[state]
+    step = known.status.get("step")
+    if known.state is None:
+        return f"{words} before it had started"
+    return f"{words}, at step {step:,}" if isinstance(step, int) else words
+
+
+def _error_of(case: Case) -> str | None:
+    try:
+        return case.last_words()
+    except Exception:
+        return None
+
+
+def killed_in_words(outcome: dict[str, Any]) -> str:
+    """Who was killed, and what was held of which limit where, as the supervisor wrote it."""
+    victim = outcome.get("victim")
+    victim = victim if isinstance(victim, dict) else {"is_main": True, "pid": outcome.get("pid")}
+    pid, name = victim.get("pid"), victim.get("name")
+    who = Victim(
+        victim.get("is_main") is True,
+        pid if isinstance(pid, int) else None,
+        name if isinstance(name, str) else "",
+    )
+    held, limit, at = (outcome.get(key) for key in ("peak_unreclaimable_bytes", "limit_bytes", "limit_at"))
+    told = f"the kernel killed {who} for memory"
+    if isinstance(held, int) and isinstance(limit, int):
+        told += f": {format_bytes(held)} of {format_bytes(limit)} held"
+    return f"{told}, the limit of {place(at)}" if isinstance(at, str) and at and at != "host" else told
+
+
+def _on(case: Case, sentence: str) -> str:
+    """The sentence, without what is only perhaps so; with the host where that is known."""
+    known = case.known
+    host = known.outcome.get("host") or known.status.get("host") or (case.row.nodes if case.row else "")
+    first = one_line(sentence).partition(". Perhaps:")[0].rstrip(".") or "it was killed"
+    return f"{first} (on {host})" if isinstance(host, str) and host and host not in first else first
+
+
+def _before(case: Case) -> str | None:
+    """How the attempt before it ended."""
+    known = case.known
+    if known.noted_oom:
+        return f"attempt {known.attempt or 1} was killed for memory"
+    if known.state in ("failed", "timeout", "cancelled", "oom"):
+        return f"attempt {known.attempt or 1} ended as {known.state}"
+    return f"attempt {known.attempt or 1} was cut off" if known.state == "running" else None
+
+
+def _refused(case: Case) -> str:
+    array = case.known.array
+    return (
+        f"; when it was submitted again, sbatch refused it: {one_line(array.error, 3)}"
+        if array and array.error
+        else ""
+    )
+
+
+def _unanswered(case: Case) -> str:
+    return (
+        "; Slurm does not answer" if case.known.job and not case.in_queue and not case.in_accounting else ""
+    )
+
+
+def one_line(text: str, most: int = 1) -> str:
+    """The first lines that are not blank, in one."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "; ".join(lines[:most])
+
+
+def user_name(number: str) -> str:
+    """Of a user's number, as sacct tells it; itself where it has none here."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(int(number)).pw_name
+    except (KeyError, ValueError, OverflowError):
+        return number

@@ -1,0 +1,214 @@
+"""What is written of a run: by itself, by its supervisor, by its submitter. Nothing here raises.
+
+status.json   the run's own word, with its heartbeat
+outcome.json  its supervisor's, when it is gone
+run.lock      the process that runs now
+memory.ring   when the supervisor last saw it: on the run's own clock
+jobs.json     its place in the newest submission, and with it its job
+starts.json   each start of a job for it, by that job (slurm/in_job)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from durable import Holder
+from experiment_utils import STALLED_AFTER_S, holder_of
+from memory.ring import read_head
+from slurm.records import Array, Place, Submission, places
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of one run before Slurm is asked.
+
+    status, outcome: the files; outcome only if it is of the last attempt. holder: who holds its lock.
+    silent_s: since the last heartbeat, None without one. sampled: whether its supervisor has just looked.
+    start: the last that a job made of it, as the job wrote it.
+    submission, array, place: the newest; None of a run that was not submitted. lost: a newer submission that
+    cannot be read.
+    """
+
+    folder: Path
+    status: dict[str, Any] = field(default_factory=dict)
+    outcome: dict[str, Any] = field(default_factory=dict)
+    holder: Holder | None = None
+    silent_s: float | None = None
+    sampled: bool = False
+    start: dict[str, Any] = field(default_factory=dict)
+    submission: Submission | None = None
+    array: Array | None = None
+    place: Place | None = None
+    lost: str | None = None
+
+    @property
+    def state(self) -> str | None:
+        """The run's own word; None before its first attempt."""
+        state = self.status.get("state")
+        return state if isinstance(state, str) else None
+
+    @property
+    def reason(self) -> str | None:
+        reason = self.status.get("reason")
+        return reason if isinstance(reason, str) and reason.strip() else None
+
+    @property
+    def attempt(self) -> int | None:
+        told = [one for one in (self.status.get("attempt"), self.outcome.get("attempt")) if _is_number(one)]
+        return max((int(one) for one in told if one is not None), default=None)
+
+    @property
+    def heartbeat_s(self) -> float | None:
+        """Unix time, on the clock of the node that the run is or was on."""
+        beat = self.status.get("heartbeat_s")
+        return float(beat) if _is_number(beat) else None
+
+    @property
+    def job(self) -> str | None:
+        """As Slurm writes it; None of a run of this machine, or where it is not known."""
+        if self.submission is not None and self.submission.launcher != "slurm":
+            return None
+        if self.array is not None and self.place is not None:
+            return self.array.job_of(self.place.task)
+        return self.own_job
+
+    @property
+    def own_job(self) -> str | None:
+        """That the last attempt was in, by the job's own word or its supervisor's environment."""
+        if isinstance(self.start.get("job_id"), str):
+            return str(self.start["job_id"])
+        told = self.outcome.get("environment")
+        told = told if isinstance(told, dict) else {}
+        array, task = str(told.get("SLURM_ARRAY_JOB_ID", "")), str(told.get("SLURM_ARRAY_TASK_ID", ""))
+        if array.isdigit() and task.isdigit():
+            return f"{array}_{task}"
+        job = str(told.get("SLURM_JOB_ID") or (self.holder.job_id if self.holder else None) or "")
+        return job if job.isdigit() else None
+
+    @property
+    def own_restarts(self) -> int | None:
+        """Of its job before the last attempt, as that told; None where it is not known."""
+        if _is_number(self.start.get("restart")):
+            return int(self.start["restart"])
+        told = self.outcome.get("environment")
+        if not isinstance(told, dict) or not told.get("SLURM_JOB_ID"):
+            return None
+        count = str(told.get("SLURM_RESTART_COUNT", "0"))
+        return int(count) if count.isdigit() and len(count) < 9 else None
+
+    @property
+    def given_up(self) -> str | None:
+        """Why its job does not start it again: the last starts brought no step forward."""
+        reason = self.start.get("reason")
+        if self.start.get("end") != "gave_up" or not isinstance(reason, str):
+            return None
+        return " ".join(reason.split()) or None
+
+    @property
+    def is_here(self) -> bool:
+        """Its process runs on this host: there is no doubt then."""
+        return self.holder is not None and self.holder.host == os.uname().nodename and not self.is_gone
+
+    @property
+    def is_gone(self) -> bool:
+        """Its process is known to be no more: it ran on this host, or its supervisor saw it end."""
+        return bool(self.outcome) or (self.holder is not None and self.holder.is_gone())
+
+    @property
+    def noted_oom(self) -> bool:
+        """Its supervisor saw the kernel kill it, or a process of it, for memory."""
+        if not self.outcome:
+            return False
+        return oom_kills(self.outcome) > 0 and (
+            isinstance(self.outcome.get("victim"), dict) or self.outcome.get("signal") == "SIGKILL"
+        )
+
+
+def oom_kills(outcome: dict[str, Any]) -> int:
+    """How often the kernel killed for memory where the run was, while it ran."""
+    counts = []
+    for when in ("before", "after"):
+        counters = outcome.get(f"counters_{when}")
+        count = counters.get("oom_kill") if isinstance(counters, dict) else None
+        counts.append(int(count) if _is_number(count) else 0)
+    return max(0, counts[1] - counts[0])
+
+
+def read_known(folder: Path, submission_of: Callable[[Path, str], Submission | None], now_s: float) -> Known:
+    """submission_of: reads a submission of a study by its id, None where it is damaged or gone."""
+    status, written_s = _object(folder / "status.json")
+    outcome, _ = _object(folder / "outcome.json")
+    holder = holder_of(folder)
+    if outcome and not _is_of_last_attempt(outcome, status, holder):
+        outcome = {}
+    head = read_head(folder / "memory.ring") if status.get("state") == "running" and not outcome else None
+    silent_s, sampled = _silence(status, written_s, folder / "memory.ring", head and head[1], now_s)
+    array, submission, place, lost = None, None, None, None
+    for found in reversed(places(folder)):
+        submission = submission_of(folder.parent, found.submission)
+        arrays = [one for one in submission.arrays if one.number == found.array] if submission else []
+        if arrays:
+            array, place = arrays[0], found
+            break
+        submission, lost = None, lost or found.submission
+    start = _last_start(folder) if place is not None and status.get("state") != "done" else {}
+    return Known(folder, status, outcome, holder, silent_s, sampled, start, submission, array, place, lost)
+
+
+def _is_of_last_attempt(outcome: dict[str, Any], status: dict[str, Any], holder: Holder | None) -> bool:
+    """Not of an attempt before, whose successor nobody supervises; nor of a second start, which found the
+    lock taken and left while the first one goes on.
+    """
+    told, ended_s = outcome.get("attempt"), outcome.get("ended_s")
+    attempt, beat_s = status.get("attempt"), status.get("heartbeat_s")
+    if _is_number(told) and _is_number(attempt) and told < attempt:
+        return False
+    if status.get("state") != "running" or outcome.get("host") != status.get("host"):
+        return True
+    lives = holder is not None and holder.host == os.uname().nodename and not holder.is_gone()
+    return not lives and not (_is_number(ended_s) and _is_number(beat_s) and beat_s > ended_s + 1)
+
+
+def _silence(
+    status: dict[str, Any], written_s: float | None, ring: Path, sample: Any, now_s: float
+) -> tuple[float | None, bool]:
+    """Seconds since the heartbeat. Clocks may be apart: the supervisor's last sample is on that of the run;
+    else what is younger counts, the heartbeat on our clock or the file on the file server's.
+    """
+    beat = status.get("heartbeat_s")
+    if not _is_number(beat) or written_s is None:
+        return None, False
+    by_files = max(0.0, min(now_s - float(beat), now_s - written_s))
+    try:
+        sampled = sample is not None and now_s - ring.stat().st_mtime < STALLED_AFTER_S
+    except OSError:
+        sampled = False
+    if sampled and sample.time_s >= float(beat):
+        return sample.time_s - float(beat), True
+    return by_files, sampled
+
+
+def _last_start(folder: Path) -> dict[str, Any]:
+    starts = _object(folder / "starts.json")[0].get("starts")
+    last = starts[-1] if isinstance(starts, list) and starts else None
+    return last if isinstance(last, dict) else {}
+
+
+def _object(path: Path) -> tuple[dict[str, Any], float | None]:
+    """The JSON object, empty where there is none; and when it was written."""
+    try:
+        with open(path, "rb") as file:
+            written_s = os.fstat(file.fileno()).st_mtime
+            found = json.loads(file.read().decode(errors="replace"))
+    except (OSError, ValueError, RecursionError):
+        return {}, None
+    return (found, written_s) if isinstance(found, dict) else ({}, None)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -1e15 < value < 1e15

@@ -1,0 +1,66 @@
+"""Of what a job wrote, the line that tells most: a missing module, an error of Slurm's, of Python's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from slurm.records import SLURM
+from slurm.truth.known import Known
+
+_TAIL_BYTES = 32 << 10
+_TELLING = (
+    re.compile(r"^(?:\w+\.)*(?:ModuleNotFoundError|ImportError): .+"),
+    re.compile(r"^.*The following module\(s\) are unknown: .+"),
+    re.compile(r"^.*(?:Unable to locate a modulefile|ModuleCmd_Load).+"),
+    re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit): .+"),
+    re.compile(r"^.*(?:[Cc]ommand not found|No such file or directory|Permission denied|No space left).*"),
+    re.compile(r"^error: .+"),
+    re.compile(r"^(?:slurmstepd|srun|sbatch|slurm_script): error: .+"),
+)
+"""The likeliest cause first; of each the last line that is of its kind."""
+
+
+def job_files(known: Known) -> list[Path]:
+    """What the run's job wrote, by submitit's names (`%A_%a_%t_log.err`, `%j_%t_log.err`): stderr first."""
+    if known.submission is None or known.array is None or known.place is None:
+        return []
+    folder = known.submission.folder / "submitit"
+    job = known.job if known.submission.launcher == SLURM else None
+    if job is None:
+        return sorted(known.submission.folder.glob("*.txt"))
+    found = [
+        *folder.glob(f"{job}_[0-9]*_log.err"),
+        *folder.glob(f"{job}_[0-9]*_log.out"),
+        *folder.glob(f"{job}_log.*"),
+    ]
+    return sorted(found, key=lambda path: (path.suffix != ".err", path.name))
+
+
+def last_words(known: Known) -> str | None:
+    """Of the run's log while it spoke, else of its job's files; None where there are none."""
+    texts = [tail(path) for path in job_files(known)]
+    if known.state is not None:
+        texts.insert(0, tail(known.folder / "log.txt"))
+    return telling_line("\n".join(texts[::-1]))
+
+
+def telling_line(text: str) -> str | None:
+    """The line that tells most; the last one where none is known to tell."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for pattern in _TELLING:
+        found = next((line for line in reversed(lines) if pattern.match(line)), None)
+        if found is not None:
+            return found[:300]
+    return lines[-1][:300] if lines else None
+
+
+def tail(path: Path, size: int = _TAIL_BYTES) -> str:
+    """The end of a file; empty where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - size))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

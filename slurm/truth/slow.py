@@ -1,0 +1,38 @@
+"""Whether a run is slow: against the others of its study that are of its size, and what may make it so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from slurm.truth.study import Truth
+
+_SLOW = 0.7
+
+
+def pace_lines(truth: Truth, others: Sequence[Truth]) -> list[str]:
+    """Its speed, that of the others, where those on the same host stand. Empty where no speed is known."""
+    own = truth.progress.tokens_per_s
+    if own is None:
+        return []
+    size = truth.name.partition("-")[0]
+    peers = [
+        (one.progress.tokens_per_s, one)
+        for one in others
+        if one.name != truth.name and one.name.partition("-")[0] == size and one.progress.tokens_per_s
+    ]
+    if not peers:
+        return [f"{own:,.0f} tokens/s; no other run of {size} to compare it with"]
+    usual = median(speed for speed, _ in peers)
+    line = f"{own:,.0f} tokens/s; the others of {size} make {usual:,.0f} (median of {len(peers)})"
+    if own >= _SLOW * usual:
+        return [line]
+    lines = [f"{line}: it is slow"]
+    here = [speed for speed, one in peers if truth.host and one.host == truth.host]
+    if here and median(here) < _SLOW * usual:
+        lines.append(
+            f"{len(here)} others on {truth.host} are slow too: it is the node (slurm.options: --exclude)"
+        )
+    elif truth.host:
+        lines.append(f"it is on {truth.host}; runs on other nodes are not slow: see what else is there")
+    return lines

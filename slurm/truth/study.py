@@ -1,0 +1,270 @@
+"""The truth about the runs of a study: one look at the files of each, one squeue and one sacct for all."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from conf import UserError
+from durable import Holder
+from memory.evidence import Evidence
+from memory.explain import Explanation, explain
+from memory.sacct import Ask, Job, SlurmFacts
+from slurm.records import SLURM, Submission, read_submission, run_folders
+from slurm.states import FROM_SLURM
+from slurm.truth.answers import SlurmAnswers, ask_slurm
+from slurm.truth.case import Case
+from slurm.truth.judge import judge
+from slurm.truth.known import Known, read_known
+from slurm.truth.last_words import last_words
+from slurm.truth.progress import Progress, read_progress
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What became of a run.
+
+    state: of `slurm.states.STATES`. reason: why it is not `done`, in words. rule: the line of PRECEDENCE that
+    applied; source: the evidence it stands on. job: as Slurm writes it. attempt: how many have begun. host:
+    where it is or was. expected_start_s: Unix time, of a job that waits. notes: what could not be had.
+    """
+
+    folder: Path
+    state: str
+    reason: str | None
+    rule: str
+    source: str
+    progress: Progress = field(default_factory=Progress)
+    attempt: int | None = None
+    launcher: str | None = None
+    submission: str | None = None
+    job: str | None = None
+    job_name: str | None = None
+    partition: str | None = None
+    host: str | None = None
+    heartbeat_s: float | None = None
+    expected_start_s: float | None = None
+    slurm_word: str = ""
+    slurm_reason: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def is_live(self) -> bool:
+        """It runs, or will by itself."""
+        return self.state in ("queued", "running", "stalled")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; keys are added, never renamed."""
+        plain = asdict(self)
+        progress = plain.pop("progress")
+        return {
+            "version": 1, "run": self.name, **plain, "folder": str(self.folder), **progress,
+            "share": self.progress.share, "eta_s": self.progress.eta_s if self.state == "running" else None,
+        }  # fmt: skip
+
+
+def study_truth(
+    study: Path,
+    *,
+    folders: Sequence[Path] | None = None,
+    answers: SlurmAnswers | None = None,
+    ask: Ask | None = None,
+    now_s: float | None = None,
+) -> list[Truth]:
+    """Of every run of a study, by name; at most one squeue and one sacct are asked. Never raises.
+
+    Args:
+        study: its folder.
+        folders: of these runs alone.
+        answers: what Slurm said, where it was asked already.
+        ask: runs a client of Slurm; tests hand in recorded answers.
+        now_s: Unix time.
+    """
+    return truths(run_folders(study) if folders is None else folders, answers=answers, ask=ask, now_s=now_s)
+
+
+def run_truth(folder: Path, *, ask: Ask | None = None) -> Truth:
+    """Of one run."""
+    return truths([folder], ask=ask)[0]
+
+
+@dataclass(frozen=True)
+class Look:
+    """One run, its truth and all that it was found from."""
+
+    truth: Truth
+    case: Case
+    answers: SlurmAnswers
+    now_s: float
+
+    @property
+    def has_died(self) -> bool:
+        """It ended, not as done, having run."""
+        return self.truth.state in ("failed", "oom", "timeout", "preempted", "cancelled", "node_failed") and (
+            self.case.known.state is not None or bool(self.case.known.outcome)
+        )
+
+    @property
+    def explained(self) -> Explanation | None:
+        """Memory's word for it."""
+        return self.case.explained
+
+
+def look_at(folder: Path, *, ask: Ask | None = None, now_s: float | None = None) -> Look:
+    """One run with its evidence. Never raises."""
+    now_s = time.time() if now_s is None else now_s
+    known = read_known(folder, _submissions(), now_s)
+    answers = _ask([known], ask)
+    case = _case(known, answers, now_s)
+    return Look(_truth(case, answers), case, answers, now_s)
+
+
+def truths(
+    folders: Iterable[Path],
+    *,
+    answers: SlurmAnswers | None = None,
+    ask: Ask | None = None,
+    now_s: float | None = None,
+) -> list[Truth]:
+    """Of these runs, of whatever studies, in their order."""
+    now_s = time.time() if now_s is None else now_s
+    submission_of = _submissions()
+    found = [read_known(folder, submission_of, now_s) for folder in folders]
+    if answers is None:
+        answers = _ask(found, ask)
+    return [_truth(_case(known, answers, now_s), answers) for known in found]
+
+
+def _ask(found: Sequence[Known], ask: Ask | None) -> SlurmAnswers:
+    """Of the jobs of those that are not done; what was submitted and has no number is looked up by name."""
+    open_ones = [known for known in found if known.state != "done"]
+    jobs = [known.job for known in open_ones if known.job]
+    unknown = any(k.array and not k.array.job_id and not k.array.error and _is_slurm(k) for k in open_ones)
+    users = {k.submission.user for k in open_ones if k.submission is not None and _is_slurm(k)}
+    return ask_slurm(jobs, users=sorted(users), names=unknown, ask=ask)
+
+
+def _case(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
+    known = _with_number(known, answers)
+    job = _own_or_shared(known, answers) if known.array and known.array.how == "workers" else known.job
+    queue = answers.row(job) if job else None
+    starts = answers.starts(job) if job else ()
+    if known.array is not None:  # numbers begin anew where a cluster was set up again
+        name = known.array.name
+        queue = queue if queue is None or queue.name in ("", name) else None
+        starts = tuple(start for start in starts if start.row.name in ("", name))
+    return Case(
+        known=known,
+        now_s=now_s,
+        queue=queue,
+        starts=starts,
+        in_queue=answers.queue is not None,
+        in_accounting=answers.accounting is not None,
+        source=answers.source,
+        explain=partial(_explained, known.folder, job, starts, answers.source),
+        last_words=partial(last_words, known),
+        launcher_lives=_launcher_lives(known),
+        notes=answers.notes,
+    )
+
+
+def _truth(case: Case, answers: SlurmAnswers) -> Truth:
+    known, queue = case.known, case.queue
+    verdict = judge(case)
+    waits = verdict.state in ("queued", "blocked") and queue is not None
+    host = (
+        known.outcome.get("host") or known.status.get("host") or (known.holder.host if known.holder else None)
+    )
+    return Truth(
+        folder=known.folder,
+        state=verdict.state,
+        reason=verdict.reason,
+        rule=verdict.rule,
+        source=verdict.source,
+        progress=read_progress(known.folder, known.status, known.outcome),
+        attempt=known.attempt,
+        launcher=known.submission.launcher if known.submission else SLURM if known.job else None,
+        submission=known.submission.id if known.submission else None,
+        job=known.job,
+        job_name=known.array.name if known.array else None,
+        partition=queue.partition if queue else None,
+        host=host if isinstance(host, str) else None,
+        heartbeat_s=known.heartbeat_s,
+        expected_start_s=queue.start_s if waits and queue else None,
+        slurm_word=case.word,
+        slurm_reason=(queue.reason if queue else case.row.reason if case.row else ""),
+        notes=answers.notes if known.job else (),
+    )
+
+
+def _submissions() -> Callable[[Path, str], Submission | None]:
+    """Reads each once."""
+    read: dict[tuple[Path, str], Submission | None] = {}
+
+    def submission_of(study: Path, submission_id: str) -> Submission | None:
+        if (study, submission_id) not in read:
+            try:
+                read[study, submission_id] = read_submission(study, submission_id)
+            except UserError:
+                read[study, submission_id] = None
+        return read[study, submission_id]
+
+    return submission_of
+
+
+def _with_number(known: Known, answers: SlurmAnswers) -> Known:
+    """Of an array whose submitter died before it wrote the number down: squeue knows its name."""
+    array = known.array
+    if array is None or array.job_id or array.error or not _is_slurm(known):
+        return known
+    number = answers.names.get(array.name)
+    if number is None:
+        return known
+    return replace(known, array=replace(array, job_id=number))
+
+
+def _own_or_shared(known: Known, answers: SlurmAnswers) -> str | None:
+    """Of an array of workers any task may take the run: the one that did, else one that still may."""
+    array = known.array
+    if array is None or array.job_id is None:
+        return None
+    tasks = [job for task in range(len(array.tasks)) if (job := array.job_of(task)) is not None]
+    if known.own_job in tasks:
+        return known.own_job
+    rows = [row for task in tasks if (row := answers.row(task)) is not None]
+    for state in ("running", "queued"):
+        found = next((row.job for row in rows if FROM_SLURM.get(row.state) == state), None)
+        if found is not None:
+            return found
+    return known.job
+
+
+def _is_slurm(known: Known) -> bool:
+    return known.submission is not None and known.submission.launcher == SLURM
+
+
+def _explained(folder: Path, job: str | None, starts: tuple[Job, ...], source: str) -> Explanation:
+    slurm = SlurmFacts(job, starts, source=source) if job and starts else None
+    return explain(Evidence(folder), slurm=slurm)
+
+
+def _launcher_lives(known: Known) -> bool | None:
+    """Of a run of this machine in the background: HOST:PID:STARTED_AT."""
+    if known.submission is None or _is_slurm(known) or known.array is None or not known.array.job_id:
+        return None
+    host, _, rest = known.array.job_id.partition(":")
+    pid, _, started_at = rest.partition(":")
+    if not pid.isdigit() or not started_at.isdigit():
+        return None
+    if host != os.uname().nodename:
+        return None
+    return not Holder(host, int(pid), int(started_at), "", None).is_gone()

@@ -1,0 +1,139 @@
+"""Runs as a table, studies as a line each, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conf.quantities import counted, format_count, format_duration
+from memory import format_bytes
+from slurm.states import STATES
+from slurm.truth.study import Truth
+
+_ORDER = (
+    "done", "running", "queued", "stalled", "blocked", "oom", "failed", "timeout", "preempted", "cancelled",
+    "node_failed", "never_started",
+)  # fmt: skip
+_BAD = ("oom", "failed", "never_started", "node_failed", "timeout", "preempted", "cancelled")
+COLUMNS = ("run", "state", "step", "ETA", "memory", "tokens/s", "attempt", "job", "reason")
+_RIGHT = ("step", "ETA", "memory", "tokens/s", "attempt")
+_LEAST_REASON = 24
+assert set(_ORDER) == set(STATES)
+
+
+@dataclass(frozen=True)
+class Next:
+    """command: what to type. why: what for."""
+
+    command: str
+    why: str
+
+
+def counts(truths: Iterable[Truth]) -> dict[str, int]:
+    """Of each state that occurs, how many; in the order in which they are told."""
+    found = Counter(truth.state for truth in truths)
+    return {state: found[state] for state in _ORDER if found[state]}
+
+
+def summary(truths: Sequence[Truth]) -> str:
+    """`12 runs: 4 done, 3 running, 5 queued; about 2 h 10 min to go`."""
+    told = ", ".join(f"{count} {state}" for state, count in counts(truths).items())
+    left = eta_s(truths)
+    return f"{counted(len(truths), 'run')}: {told}" + (
+        f"; about {format_duration(left)} to go" if left else ""
+    )
+
+
+def eta_s(truths: Iterable[Truth]) -> float | None:
+    """Until the last of those that run now ends; None where none does, or its pace is not known."""
+    known = [truth.progress.eta_s for truth in truths if truth.state == "running"]
+    return max((one for one in known if one is not None), default=None)
+
+
+def table(truths: Sequence[Truth], columns: int | None = None) -> list[str]:
+    """A header and a row a run. columns: of the terminal, to which reasons are cut; None: whole."""
+    rows = [COLUMNS, *(_row(truth) for truth in truths)]
+    kept = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows[1:]) or place < 3]
+    widths = {place: max(len(row[place]) for row in rows) for place in kept}
+    last = len(COLUMNS) - 1
+    if columns is not None and last in widths:
+        others = sum(width + 2 for place, width in widths.items() if place != last)
+        widths[last] = max(_LEAST_REASON, min(widths[last], columns - others))
+    return ["  ".join(_cell(row[place], place, widths[place]) for place in kept).rstrip() for row in rows]
+
+
+def _cell(text: str, place: int, width: int) -> str:
+    shown = text if len(text) <= width else f"{text[: width - 3]}..."
+    return f"{shown:>{width}}" if COLUMNS[place] in _RIGHT else f"{shown:<{width}}"
+
+
+def _row(truth: Truth) -> tuple[str, ...]:
+    progress = truth.progress
+    step = "" if progress.step is None else f"{progress.step:,}"
+    if step and progress.total_steps:
+        step += f"/{progress.total_steps:,} {100 * (progress.share or 0):.0f}%"
+    memory = ""
+    if progress.peak_bytes is not None:
+        memory, limit = format_bytes(progress.peak_bytes), progress.limit_bytes
+        if limit:
+            memory += f"/{format_bytes(limit)} {100 * progress.peak_bytes / limit:.0f}%"
+    eta = progress.eta_s if truth.state == "running" else None
+    pace = progress.tokens_per_s
+    return (
+        truth.name, truth.state, step, "" if eta is None else format_duration(eta), memory,
+        "" if pace is None else format_count(round(pace)), str(truth.attempt or ""), truth.job or "",
+        truth.reason or "",
+    )  # fmt: skip
+
+
+def study_lines(studies: Sequence[tuple[Path, Sequence[Truth]]]) -> list[str]:
+    """A line a study."""
+    width = max((len(study.name) for study, _ in studies), default=0)
+    return [f"{study.name:<{width}}  {summary(truths)}" for study, truths in studies]
+
+
+def next_of_study(given: str, truths: Sequence[Truth]) -> Next:
+    """given: the study as the user named it."""
+    study = shlex.quote(given)
+    bad = next((truth for state in _BAD for truth in truths if truth.state == state), None)
+    stuck = next((truth for truth in truths if truth.state in ("stalled", "blocked")), None)
+    if stuck is not None:
+        return Next(f"python -m slurm why {_run(stuck)}", f"why it is {stuck.state}")
+    if bad is not None:
+        return Next(
+            f"python -m slurm why {_run(bad)}", f"what happened; then: python -m slurm resubmit {study}"
+        )
+    if any(truth.is_live for truth in truths):
+        return Next(f"python -m slurm status {study} --watch", "the same, live")
+    return Next(f"python -m slurm clean {study} --keep best", "which checkpoints are no longer needed")
+
+
+def next_of_all(studies: Sequence[tuple[Path, Sequence[Truth]]]) -> Next:
+    """The first study in which something is to be done."""
+    for wanted in (("stalled", "blocked", *_BAD), ("running", "queued")):
+        for study, truths in studies:
+            if any(truth.state in wanted for truth in truths):
+                return Next(f"python -m slurm status {shlex.quote(study.name)}", "its runs one by one")
+    if studies:
+        return Next(f"python -m slurm status {shlex.quote(studies[0][0].name)}", "its runs one by one")
+    return Next("python experiments.py --help", "how to start some")
+
+
+def _run(truth: Truth) -> str:
+    return shlex.quote(str(truth.folder))
+
+
+def study_json(study: Path, truths: Sequence[Truth], shown: Sequence[Truth] | None = None) -> dict[str, Any]:
+    """Plain values; keys are added, never renamed. shown: those that a filter leaves; None: none are told."""
+    notes = list(dict.fromkeys(note for truth in truths for note in truth.notes))
+    plain: dict[str, Any] = {
+        "version": 1, "study": study.name, "folder": str(study), "counts": counts(truths),
+        "eta_s": eta_s(truths), "notes": notes,
+    }  # fmt: skip
+    if shown is not None:
+        plain["runs"] = [truth.to_json() for truth in shown]
+    return plain

@@ -1,0 +1,148 @@
+"""Slurm's client commands as far as submitting uses them: a folder of jobs, and each call of sbatch noted.
+
+with FakeSlurm(folder) on PATH: sbatch makes jobs/ID.json; a test changes states there
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun")
+
+PROGRAM = """#!{python} -SE
+import fcntl, json, os, pathlib, re, sys, time
+home = pathlib.Path({home!r})
+name, given = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
+jobs = home / "jobs"
+
+def told(what):
+    path = home / what
+    return path.read_text().strip() if path.exists() else None
+
+def option(word):
+    return next((one.partition("=")[2] for one in given if one.startswith(f"--{{word}}=")), None)
+
+def all_jobs():
+    names, ids = option("name"), option("jobs")
+    found = [json.loads(path.read_text()) for path in sorted(jobs.glob("*.json"))]
+    found = [job for job in found if ids is None or str(job["id"]) in ids.split(",")]
+    return [job for job in found if names is None or job["name"] in names.split(",")]
+
+if told(f"no_{{name}}"):
+    sys.exit(f"{{name}}: error: {{told(f'no_{{name}}')}}")
+with open(home / "calls.txt", "a") as file:
+    file.write(json.dumps([name, *given]) + "\\n")
+if name == "sbatch":
+    path = next((one for one in given if not one.startswith("-")), None)
+    text = pathlib.Path(path).read_text() if path else sys.stdin.read()
+    options = dict(re.findall(r"^#SBATCH --([\\w-]+)=?(.*)$", text, re.M))
+    if options.get("partition") == "nope" or told("refuse"):
+        sys.exit("sbatch: error: " + (told("refuse") or "invalid partition specified: nope"))
+    if "dependency" in options and told("refuse_dependency"):
+        sys.exit("sbatch: error: Job dependency problem")
+    if "--test-only" in given:
+        sys.exit(0)
+    if told("slow_before"):
+        time.sleep(float(told("slow_before")))
+    with open(home / "next", "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        number = int(file.read() or 100) + 1
+        file.truncate(0)
+        file.write(str(number))
+    tasks = int(re.match(r"0-(\\d+)", options["array"])[1]) + 1 if "array" in options else 1
+    job = dict(id=number, name=options["job-name"], states=["PENDING"] * tasks, array="array" in options,
+               options=options, script=path, environment=dict(os.environ), cwd=os.getcwd())
+    temporary = jobs / f".{{number}}"
+    temporary.write_text(json.dumps(job))
+    temporary.rename(jobs / f"{{number}}.json")
+    if told("slow_after"):
+        time.sleep(float(told("slow_after")))
+    print(f"Submitted batch job {{number}}")
+elif name == "squeue":
+    for job in all_jobs():
+        for task, state in enumerate(job["states"]):
+            if state in ("PENDING", "RUNNING", "COMPLETING") or option("states") == "all":
+                words = {{"%j": job["name"], "%T": state, "%F": str(job["id"])}}
+                words |= {{"%A": words["%F"], "%K": str(task) if job["array"] else "N/A"}}
+                print(re.sub("%[AFKTj]", lambda found: words[found[0]], option("format")))
+elif name == "sacct":
+    for job in all_jobs():
+        print(f"{{job['id']}}|{{job['name']}}")
+elif name == "scancel":
+    for one in given:
+        number, _, task = one.partition("_")
+        path = jobs / f"{{number}}.json"
+        job = json.loads(path.read_text())
+        chosen = [int(task)] if task else range(len(job["states"]))
+        job["states"] = ["CANCELLED" if n in chosen else state for n, state in enumerate(job["states"])]
+        path.write_text(json.dumps(job))
+"""
+
+
+NOT_HERE = "#!/bin/sh\nexit 1\n"
+SCONTROL = """#!/bin/sh
+case "$*" in
+"show config") cat {home}/config;;
+show*|--*) exit 1;;
+*) exec {bin}/.scontrol/scontrol "$@";;
+esac
+"""
+"""What is asked at every submission is told by the shell, which is up five times as fast as Python."""
+
+
+class FakeSlurm:
+    """folder: where it keeps its jobs. A test tells it things by files: refuse, no_squeue, slow_after."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "jobs").mkdir(parents=True)
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        for name in COMMANDS:
+            path = self.bin / name
+            if name == "scontrol":
+                path = self.bin / ".scontrol" / name
+                path.parent.mkdir()
+            self._write(path, PROGRAM.format(python=sys.executable, home=str(folder)))
+        self._write(self.bin / "scontrol", SCONTROL.format(home=folder, bin=self.bin))
+        for name in ("sinfo", "sacctmgr"):
+            self._write(self.bin / name, NOT_HERE)
+        self.tell("config", "MaxArraySize            = 1001\n")
+
+    @staticmethod
+    def _write(path: Path, text: str) -> None:
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    @property
+    def path(self) -> str:
+        """For PATH."""
+        return f"{self.bin}{os.pathsep}{os.environ['PATH']}"
+
+    def tell(self, what: str, value: str) -> None:
+        (self.folder / what).write_text(value)
+
+    def calls(self, name: str) -> list[list[str]]:
+        """Arguments of each call of a command, in order."""
+        path = self.folder / "calls.txt"
+        found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [call[1:] for call in found if call[0] == name]
+
+    @property
+    def jobs(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in sorted((self.folder / "jobs").glob("*.json"))]
+
+    def set_state(self, job: int | str, state: str, task: int | None = None) -> None:
+        """Of one task, or of all."""
+        path = self.folder / "jobs" / f"{job}.json"
+        found = json.loads(path.read_text())
+        found["states"] = [
+            state if task in (None, number) else before for number, before in enumerate(found["states"])
+        ]
+        path.write_text(json.dumps(found))

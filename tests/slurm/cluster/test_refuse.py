@@ -1,0 +1,212 @@
+"""What the cluster would say no to is said before: everything at once, with what there is instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded_slurm import planned, recorded, with_slurm
+from tiny_run import tiny_config
+
+from memory.sacct import Answer
+from slurm.cluster import Cluster, ask
+from slurm.cluster.reach import of_this_machine_alone, unreachable
+from slurm.cluster.refuse import problems
+from slurm.cluster.sbatch_words import directives, meaning
+
+GB = 1 << 30
+
+
+def refused(folder: Path, cluster: Cluster, **values: Any) -> dict[str, str]:
+    """Config path to what is said of it."""
+    config = with_slurm(tiny_config(folder), **{"mem": GB, **values})
+    plan = planned(tiny_config(folder))
+    found = problems([(config, ask(config, plan, cluster))], cluster)
+    said_once = [problem.where for problem in found if problem.where != "slurm.options"]
+    assert len(set(said_once)) == len(said_once)
+    return {problem.where: problem.what for problem in found}
+
+
+def test_what_the_cluster_takes_is_not_refused(tmp_path: Path) -> None:
+    assert refused(tmp_path, recorded("20.11")) == {}
+    assert (
+        refused(tmp_path, recorded("20.11"), partition="batch", account="waterlab", qos="long", nodes=16)
+        == {}
+    )
+    wanted = {"gpus_per_node": 4, "gpu_type": "V100", "constraint": "v100-32g", "mem": 373 * GB}
+    assert refused(tmp_path, recorded("20.11"), partition="scavenge", cpus_per_task=10, **wanted) == {}
+
+
+def test_everything_at_once(tmp_path: Path) -> None:
+    found = refused(
+        tmp_path, recorded("20.11"), account="waterlap", qos="lang", nodes=17, mem=200 * GB, time="4-0",
+        cpus_per_task=50, gpus_per_node=1, constraint="skylakes", options=["--array=1-3", "--mem=3G", "huh"],
+    )  # fmt: skip
+    assert "no account of ada `waterlap`; nearest: waterlab" in found["slurm.account"]
+    assert "no quality of service `lang`; nearest: long" in found["slurm.qos"]
+    assert "17 are asked for, partition batch has 16 nodes; slurm.partition=scavenge" in found["slurm.nodes"]
+    assert (
+        "200 GB of a node are asked for, a job in partition batch gets 187 GB at most" in found["slurm.mem"]
+    )
+    assert "slurm.partition=scavenge would take it" in found["slurm.mem"]
+    assert "4-00:00:00 is more than partition batch allows, 3-00:00:00" in found["slurm.time"]
+    assert "slurm.time=3-00:00:00" in found["slurm.time"]
+    assert "50 CPUs of a node are asked for, a job in partition batch gets 40" in found["slurm.cpus_per_task"]
+    assert "partition batch has no GPUs; slurm.partition=scavenge" in found["slurm.gpus_per_node"]
+    assert "partition batch has none; nearest: skylake" in found["slurm.constraint"]
+
+
+def test_unknown_partition(tmp_path: Path) -> None:
+    found = refused(tmp_path, recorded("20.11"), partition="bach")
+    assert found == {"slurm.partition": "no partition `bach`; nearest: batch (all: batch scavenge)"}
+    found = refused(tmp_path, recorded("23.11"))
+    assert found == {"slurm.partition": "this cluster has no default partition; choices: gpu"}
+
+
+def test_of_several_partitions_one_is_enough(tmp_path: Path) -> None:
+    assert refused(tmp_path, recorded("20.11"), partition="batch,scavenge", gpus_per_node=1) == {}
+    assert "slurm.gpus_per_node" in refused(tmp_path, recorded("20.11"), partition="batch", gpus_per_node=1)
+
+
+def test_gpus_by_type_and_number(tmp_path: Path) -> None:
+    cluster = recorded("23.11")
+    assert refused(tmp_path, cluster, partition="gpu", gpus_per_node=4) == {}
+    assert "types: a100 nvidia_a100_1g.5gb" in str(
+        refused(tmp_path, cluster, partition="gpu", gpus_per_node=1, gpu_type="h100")["slurm.gpu_type"]
+    )
+    found = refused(tmp_path, cluster, partition="gpu", gpus_per_node=8, gpu_type="a100", cpus_per_task=1)
+    assert "8 a100 GPUs of a node are asked for, a node of partition gpu has 4 at most" in str(found)
+    assert (
+        "slurm.gpus_per_node=1"
+        in refused(tmp_path, cluster, partition="gpu", gpu_type="a100")["slurm.gpu_type"]
+    )
+
+
+def test_no_node_has_all_of_it(tmp_path: Path) -> None:
+    wanted = {"partition": "gpu", "gpus_per_node": 4, "constraint": "plain", "mem": 700 * GB}
+    found = refused(tmp_path, recorded("23.11"), **wanted)
+    assert "no node of partition gpu has all of it: 700 GB of a node" in found["slurm.partition"]
+    assert "8 x 96 CPUs, 375 GB, 4 GPU" in found["slurm.partition"]
+
+
+def test_who_may_use_a_partition(tmp_path: Path) -> None:
+    found = refused(tmp_path, recorded("24.11"), partition="a100dl", account="m2_water", qos="smallcpu")
+    assert found["slurm.account"] == "m2_water may not use partition a100dl; who may: ki-team ki-lab"
+    assert found["slurm.qos"] == "smallcpu may not use partition a100dl; who may: normal"
+    found = refused(tmp_path, recorded("24.11"), partition="smallcpu", account="ki-team", qos="smallcpu")
+    assert found["slurm.account"] == "ki-team may not use partition smallcpu"
+    assert found["slurm.qos"] == "smallcpu is not open to account ki-team; choices: normal"
+
+
+def test_time_that_an_account_or_a_quality_of_service_does_not_allow(tmp_path: Path) -> None:
+    found = refused(tmp_path, recorded("20.11"), partition="scavenge", time="4-0")
+    assert found == {
+        "slurm.time": "4-00:00:00 is more than quality of service normal allows: slurm.time=3-00:00:00"
+    }
+    found = refused(tmp_path, recorded("20.11"), account="teaching", time="2-0")
+    assert "more than account teaching allows: slurm.time=1-00:00:00" in found["slurm.time"]
+    assert refused(tmp_path, recorded("20.11"), partition="scavenge", qos="long", time="4-0") == {}
+
+
+def test_a_partition_that_is_down_and_one_for_larger_jobs(tmp_path: Path) -> None:
+    found = refused(tmp_path, recorded("23.02"), partition="normal")
+    assert "normal takes no jobs now (it is not UP); partitions that do: debug" in found["slurm.partition"]
+    assert "partition normal is for jobs of 2 nodes and more" in found["slurm.nodes"]
+
+
+@pytest.mark.parametrize("missing", ["config", "partitions", "nodes", "associations", "qos"])
+def test_what_is_not_known_is_not_judged(tmp_path: Path, missing: str) -> None:
+    cluster = recorded("20.11", **{missing: Answer(1, error="no")})
+    wanted = {
+        "mem": 10**15,
+        "time": "90-0",
+        "account": "x",
+        "qos": "x",
+        "nodes": 10**6,
+        "cpus_per_task": 10**4,
+    }
+    found = refused(tmp_path, cluster, partition="batch", **wanted)
+    not_judged = {
+        "config": set(),
+        "partitions": {"slurm.time"},
+        "nodes": {"slurm.mem", "slurm.cpus_per_task"},
+        "associations": {"slurm.account"},
+        "qos": {"slurm.qos"},
+    }
+    assert {
+        "slurm.account",
+        "slurm.qos",
+        "slurm.time",
+        "slurm.nodes",
+        "slurm.mem",
+        "slurm.cpus_per_task",
+    } - set(found) == not_judged[missing]
+
+
+def test_nothing_is_known_without_slurm(tmp_path: Path) -> None:
+    assert refused(tmp_path, Cluster(), partition="x", account="y", gpus_per_node=99) == {}
+
+
+def test_options_that_have_a_key_or_are_ours() -> None:
+    from slurm.cluster.options import read_options
+
+    lines = ["--mem=3G -t 4:00:00", "-a 1-3", "--exclusive", "--gres gpu:1", "-w n1", "'"]
+    options, wrong = read_options(lines)
+    assert options == {"exclusive": True, "gres": "gpu:1", "nodelist": "n1"}
+    told = [problem.what for problem in wrong]
+    assert "--mem: has a key of its own: slurm.mem=3G" in told
+    assert "--time: has a key of its own: slurm.time=4:00:00" in told
+    assert any("slurm.parallel=N" in what for what in told)
+    assert any("cannot read `'`" in what for what in told)
+
+
+@pytest.mark.parametrize(
+    ("said", "where"),
+    [
+        ("sbatch: error: Batch job submission failed: Invalid partition name specified\n", "slurm.partition"),
+        ("allocation failure: Invalid account or account/partition combination specified\n", "slurm.account"),
+        ("sbatch: error: Batch job submission failed: Invalid qos specification\n", "slurm.qos"),
+        ("allocation failure: Requested time limit is invalid (missing or too much)\n", "slurm.time"),
+        ("sbatch: error: Memory specification can not be satisfied\n", "slurm.mem"),
+        ("allocation failure: Requested node configuration is not available\n", "slurm.partition"),
+        ("sbatch: error: Invalid generic resource (gres) specification\n", "slurm.gpus_per_node"),
+        ("sbatch: error: Invalid feature specification\n", "slurm.constraint"),
+        ("sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job "
+         "violates accounting/QOS policy (job submit limit, user's size and/or time limits)\n", "slurm"),
+        ("sbatch: unrecognized option '--exclusiv'\nTry \"sbatch --help\" for more\n", "slurm.options"),
+        ("sbatch: error: something new\n", "slurm"),
+    ],
+)  # fmt: skip
+def test_words_of_sbatch_become_the_key_they_are_about(said: str, where: str) -> None:
+    problem = meaning(said, {"qos": "fast", "time": "4:00:00"})
+    assert problem.where == where
+    assert "error:" not in problem.what
+    assert said.splitlines()[0].rpartition(": ")[2] in problem.what
+    if where == "slurm.qos":
+        assert problem.what.startswith("fast: ")
+
+
+def test_lines_of_a_script() -> None:
+    assert directives({"mem": "9G", "requeue": True, "comment": "a b"}) == (
+        "#SBATCH --mem=9G\n#SBATCH --requeue\n#SBATCH --comment='a b'\n"
+    )
+
+
+def test_what_a_node_cannot_reach(tmp_path: Path) -> None:
+    setup = ["source /no/such/venv/bin/activate", ". $HOME/env", "module load x", "echo 'torn"]
+    plan = planned(with_slurm(tiny_config(tmp_path), setup=setup, offline=True))
+    told = [str(problem) for problem in unreachable([plan])]
+    assert told[0] == (
+        "slurm.setup: `source /no/such/venv/bin/activate`: there is no /no/such/venv/bin/activate"
+    )
+    assert "the shell cannot read `echo 'torn`" in told[1]
+    assert len(told) == 2
+
+
+def test_folders_that_other_machines_do_not_see(tmp_path: Path) -> None:
+    plan = planned(tiny_config(tmp_path))
+    warnings = of_this_machine_alone([plan], Cluster(), Path(__file__).parent)
+    assert any("runs_dir lies in" in line and "all nodes share" in line for line in warnings)
+    here = Cluster(settings={"SlurmctldHost[0]": "box(127.0.0.1)"})
+    assert of_this_machine_alone([plan], here, Path(__file__).parent) == []

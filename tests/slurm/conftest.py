@@ -1,0 +1,29 @@
+"""A folder of runs where the test stands, and a Slurm that says what the test wants."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from made_studies import FakeSlurm
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    """What squeue and sacct answer to the commands."""
+    made = FakeSlurm()
+    for place in ("slurm.truth.answers", "slurm.commands.why"):
+        monkeypatch.setattr(f"{place}.ask_in_unix_time", made.ask)
+    return made
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the user stands; now is when `made_studies` thinks it is."""
+    from made_studies import NOW_S
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HIGHWATER_RUNS_DIR", raising=False)
+    monkeypatch.setattr(time, "time", lambda: NOW_S)
+    return tmp_path

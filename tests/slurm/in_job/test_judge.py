@@ -1,0 +1,69 @@
+"""Which ends of a run put its job back into the queue."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from slurm.in_job.judge import Stopped, Verdict, judge
+
+USR1, USR2, TERM, INT = signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT
+
+
+def verdict(
+    state: str, code: int, number: int | None = None, *, idle: int = 0, preempted: bool | None = None,
+    may_requeue: bool = True,
+) -> Verdict:  # fmt: skip
+    return judge(
+        Stopped(state, code, "because", number, idle),
+        may_requeue=may_requeue,
+        max_idle=3,
+        is_being_preempted=lambda: preempted,
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "number", "preempted", "end"),
+    [
+        ("done", 0, None, None, "done"),
+        ("done", 0, USR2, None, "done"),
+        ("timeout", 1, USR2, None, "requeued"),
+        ("timeout", 1, USR1, None, "requeued"),
+        ("cancelled", 1, TERM, True, "requeued"),
+        ("cancelled", 1, TERM, False, "ended"),
+        ("cancelled", 1, TERM, None, "ended"),
+        ("cancelled", 130, INT, True, "ended"),
+        ("timeout", 1, None, True, "ended"),
+        ("failed", 1, None, True, "ended"),
+        ("failed", 2, USR2, True, "ended"),
+        ("oom", 1, USR2, True, "ended"),
+        ("oom", 1, TERM, True, "ended"),
+    ],
+)
+def test_ends(state: str, code: int, number: int | None, preempted: bool | None, end: str) -> None:
+    found = verdict(state, code, number, preempted=preempted)
+    assert (found.end, found.exit_code) == (end, code)
+
+
+def test_no_step_forward() -> None:
+    assert verdict("timeout", 1, USR2, idle=2).end == "requeued"
+    found = verdict("timeout", 1, USR2, idle=3)
+    assert (found.end, found.exit_code) == ("gave_up", 1)
+    assert "3 starts" in str(found.reason)
+    assert "because" in str(found.reason)
+    assert "slurm.time" in str(found.reason)
+
+
+def test_not_asked_for() -> None:
+    found = verdict("timeout", 1, USR2, may_requeue=False)
+    assert found == Verdict("ended", 1, "because; not started again: slurm.requeue=false")
+    assert verdict("done", 0, USR2, may_requeue=False).reason is None
+
+
+def test_slurm_is_asked_only_after_sigterm() -> None:
+    def never() -> bool:
+        raise AssertionError
+
+    for number in (USR2, None):
+        judge(Stopped("timeout", 1, "", number, 0), may_requeue=True, max_idle=3, is_being_preempted=never)

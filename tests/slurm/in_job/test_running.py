@@ -1,0 +1,297 @@
+"""A run inside of a job, with a program that stands for scontrol: the job's own part without a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_run import ROOT, copy_of, make_run, outcome, run_here, tiny_config
+
+import experiment_utils
+from conf import Config, UserError
+from conf.schema import Slurm
+from slurm.in_job.__main__ import check_snapshot
+from slurm.in_job.start import setup_lines, snapshot_of, word_for, words_of
+from slurm.in_job.starts import Start, note_start, read_starts
+from slurm.records import SLURM, Array, Submission
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+PATIENCE_S = 240.0
+
+
+def wait_for(what: Callable[[], Any]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < until_s, "nothing came"
+        time.sleep(0.02)
+
+
+SCONTROL = """#!/bin/sh
+echo "$@" >> "$(dirname "$0")/asked"
+case "$1" in
+    requeue) exit ${REQUEUE_FAILS:-0} ;;
+    *) echo "JobId=7 JobState=RUNNING PreemptTime=${PREEMPT_TIME:-None}" ;;
+esac
+"""
+
+
+@dataclasses.dataclass
+class InJob:
+    """A run that can be started as job 7_2 would."""
+
+    run: Path
+    bin: Path
+    word: str
+
+    def start(self, restart: int = 0, **variables: str) -> subprocess.Popen[str]:
+        around = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("SLURM_")},
+            "SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2",
+            "SLURM_RESTART_COUNT": str(restart), "PATH": f"{self.bin}:{os.environ['PATH']}", **variables,
+        }  # fmt: skip
+        code = "import sys; from slurm.in_job.start import start; start(sys.argv[1])"
+        return subprocess.Popen(
+            [sys.executable, "-c", code, self.word],
+            cwd=ROOT, env=around, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def at_step(self, step: int) -> None:
+        wait_for(lambda: (experiment_utils.read_status(self.run).get("step") or 0) >= step)
+
+    def asked(self) -> list[str]:
+        """Of scontrol, but for its configuration, which the run's memory report asks for."""
+        path = self.bin / "asked"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line for line in lines if line != "show config"]
+
+    def ends(self) -> list[tuple[str | None, str | None, str | None]]:
+        return [(start.end, start.state, start.signal) for start in read_starts(self.run)]
+
+
+def in_job(config: Config, tmp_path: Path, *, how: str = "each", more: tuple[Path, ...] = ()) -> InJob:
+    run = make_run(config)
+    runs = [run, *more]
+    submission = Submission(
+        id="s1", study=run.parent, launcher=SLURM, created_s=0.0, user="u", host="h", cwd=str(tmp_path),
+        command="", arrays=[Array(0, "a", [[one.name for one in runs]], how=how)], snapshot=str(ROOT),
+    )  # fmt: skip
+    submission.write()
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "scontrol").write_text(SCONTROL)
+    (programs / "scontrol").chmod(0o755)
+    return InJob(run, programs, word_for(run.parent, "s1", 0, 0))
+
+
+def endless(tmp_path: Path, **slurm: Any) -> Config:
+    """Many thousand steps: it is still in one of them whenever a test looks."""
+    config = tiny_config(tmp_path, max_steps=1_000_000, evals=1, checkpoint_every=100_000)
+    repeating = dataclasses.replace(config.dataset, repeat=True)
+    return dataclasses.replace(config, dataset=repeating, slurm=Slurm(**slurm))
+
+
+def ended(job: subprocess.Popen[str]) -> tuple[int, str]:
+    said, _ = job.communicate(timeout=240)
+    return job.returncode, said
+
+
+def test_words() -> None:
+    word = word_for(Path("/a/b|c"), "s1", 2, 33)
+    assert words_of(word) == ("/a/b|c", "s1", 2, 33)
+    for wrong in ("", "a|s1|0|0", "/a|s1|0", "/a|s1|x|0"):
+        with pytest.raises(ValueError, match=r"."):
+            words_of(wrong)
+
+
+def test_code_that_is_not_the_submissions(tmp_path: Path) -> None:
+    job = in_job(tiny_config(tmp_path), tmp_path)
+    assert snapshot_of(job.word) == str(ROOT)
+    other = Submission("s", tmp_path, SLURM, 0.0, "u", "h", "/", "", [], snapshot=str(tmp_path / "gone"))
+    with pytest.raises(UserError, match=r"lies outside of the code that was submitted"):
+        check_snapshot(other)
+
+
+def test_setup_lines_put_the_snapshot_before_the_folder_of_the_job(tmp_path: Path) -> None:
+    for folder in ("code", "here"):
+        (tmp_path / folder / "slurm").mkdir(parents=True)
+        (tmp_path / folder / "slurm" / "__init__.py").write_text("")
+        (tmp_path / folder / "slurm" / "told.py").write_text(f"print({folder!r})")
+    script = "\n".join([*setup_lines(tmp_path / "code"), f"{sys.executable} -m slurm.told"])
+    done = subprocess.run(
+        ["bash", "-euc", script],
+        cwd=tmp_path / "here",
+        env={"PYTHONPATH": "/x"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "code\n", done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_that_is_done(tmp_path: Path) -> None:
+    job = in_job(tiny_config(tmp_path, max_steps=4), tmp_path)
+    code, said = ended(job.start())
+    assert (code, job.ends(), job.asked()) == (0, [("done", "done", None)], []), said
+    assert "step" in said, "the job's output has what the run says"
+    start = read_starts(job.run)[0]
+    assert (start.job_id, start.raw_job_id, start.step_before, start.step_after) == ("7_2", "9", 0, 4)
+    attempts = experiment_utils.read_run(job.run)["attempts"]
+    assert attempts[0]["job_ids"]["SLURM_JOB_ID"] == "9"
+    code, said = ended(job.start(restart=1))
+    assert (code, len(read_starts(job.run))) == (0, 1)
+    assert "is finished; nothing to do" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_time_is_up_and_it_goes_on_to_the_same_losses(tmp_path: Path, number: signal.Signals) -> None:
+    config = tiny_config(tmp_path, max_steps=1500, checkpoint_every=500)
+    config = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, repeat=True))
+    job = in_job(config, tmp_path)
+    first = job.start()
+    wait_for(lambda: experiment_utils.read_status(job.run).get("stage") == "train")
+    first.send_signal(number)
+    code, said = ended(first)
+    status = experiment_utils.read_status(job.run)
+    assert (code, job.asked()) == (0, ["requeue 7_2"]), said
+    assert (status["state"], status["step"] < 1500) == ("timeout", True)
+    assert status["reason"] == (
+        f"stopped by {number.name}, as its time was nearly up; "
+        f"the checkpoint of step {status['step']:,} is kept"
+    )
+    code, said = ended(job.start(restart=1))
+    assert code == 0, said
+    assert job.ends() == [("requeued", "timeout", number.name), ("done", "done", None)]
+    log = (job.run / "log.txt").read_text()
+    assert "job 7_2 goes back into the queue" in log
+    uninterrupted = copy_of(config, tmp_path / "other")
+    assert run_here(uninterrupted).returncode == 0
+    ours, theirs = outcome(job.run), outcome(uninterrupted)
+    for found in (ours, theirs):
+        del found["checkpoints"]
+    assert ours == theirs
+
+
+@pytest.mark.slow
+def test_signals_that_come_while_it_starts(tmp_path: Path) -> None:
+    """From the exec to the run's own handlers: none is lost, none ends it without a word."""
+    job = in_job(endless(tmp_path), tmp_path)
+    for delay_s in (0.0, 0.4, 1.0):
+        process = job.start()
+        wait_for(lambda: "-m\0slurm.in_job" in Path(f"/proc/{process.pid}/cmdline").read_text())  # noqa: B023
+        time.sleep(delay_s)
+        process.send_signal(signal.SIGUSR2)
+        code, said = ended(process)
+        assert (code, experiment_utils.read_status(job.run)["state"]) == (0, "timeout"), said
+        (job.run / "starts.json").unlink()
+    assert job.asked() == ["requeue 7_2"] * 3
+
+
+@pytest.mark.slow
+def test_a_termination_is_no_preemption_unless_slurm_says_so(tmp_path: Path) -> None:
+    job = in_job(endless(tmp_path), tmp_path)
+    process = job.start()
+    job.at_step(1)
+    process.send_signal(signal.SIGTERM)
+    code, said = ended(process)
+    assert (code, job.ends()) == (1, [("ended", "cancelled", "SIGTERM")]), said
+    assert job.asked() == ["--oneliner show job 7_2"]
+    process = job.start(PREEMPT_TIME="2026-11-22T08:00:00")
+    wait_for(lambda: experiment_utils.read_status(job.run).get("stage") == "train")
+    process.send_signal(signal.SIGTERM)
+    code, said = ended(process)
+    assert code == 0, said
+    assert job.asked()[1:] == ["--oneliner show job 7_2", "requeue 7_2"]
+    assert job.ends()[1] == ("requeued", "cancelled", "SIGTERM")
+
+
+@pytest.mark.slow
+def test_a_job_that_slurm_does_not_take_back(tmp_path: Path) -> None:
+    job = in_job(endless(tmp_path), tmp_path)
+    process = job.start(REQUEUE_FAILS="1")
+    job.at_step(1)
+    process.send_signal(signal.SIGUSR2)
+    code, said = ended(process)
+    assert (code, job.ends()) == (1, [("ended", "timeout", "SIGUSR2")]), said
+    assert "could not be put back into the queue" in str(read_starts(job.run)[0].reason)
+
+
+@pytest.mark.slow
+def test_starts_that_bring_no_step_forward(tmp_path: Path) -> None:
+    job = in_job(endless(tmp_path, max_idle_attempts=2), tmp_path)
+    for restart, asked in ((0, 1), (1, 1)):
+        process = job.start(restart)
+        wait_for(lambda: "-m\0slurm.in_job" in Path(f"/proc/{process.pid}/cmdline").read_text())  # noqa: B023
+        process.send_signal(signal.SIGUSR2)
+        code, said = ended(process)
+        assert len(job.asked()) == asked, said
+    assert (code, job.ends()[-1]) == (1, ("gave_up", "timeout", "SIGUSR2"))
+    code, said = ended(job.start(2))
+    last = read_starts(job.run)[-1]
+    assert (code, last.end, last.state) == (1, "gave_up", "failed"), "and it is not even begun"
+    assert "2 starts of this job brought no step forward" in str(last.reason)
+    assert len(experiment_utils.read_run(job.run).get("attempts", [])) <= 2
+
+
+def test_a_killed_start_counts_as_idle(tmp_path: Path) -> None:
+    job = in_job(endless(tmp_path, max_idle_attempts=1), tmp_path)
+    note_start(job.run, Start("7_2", "9", 0, "n1", 1, 1.0, 1, 0))
+    code, said = ended(job.start(1))
+    assert code == 1
+    assert "it ended without a word" in said
+    assert not (job.run / "run.json").exists()
+
+
+@pytest.mark.slow
+def test_a_second_copy_leaves(tmp_path: Path) -> None:
+    job = in_job(endless(tmp_path), tmp_path)
+    first = job.start()
+    job.at_step(1)
+    code, said = ended(job.start(1))
+    assert code == 0
+    assert f"{job.run} is being run by process" in said
+    assert "job 7_2 leaves it alone" in said
+    assert [start.end for start in read_starts(job.run)] == [None], "of the first"
+    first.send_signal(signal.SIGTERM)
+    ended(first)
+
+
+def test_a_folder_that_is_not_there_on_this_machine(tmp_path: Path) -> None:
+    job = in_job(tiny_config(tmp_path), tmp_path)
+    record = job.run.parent / ".submissions" / "s1" / "submission.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"cwd": str(tmp_path / "gone")}))
+    code, said = ended(job.start())
+    assert code == 2
+    assert "gone, from where this was submitted, cannot be used on this machine" in said
+    record.unlink()
+    code, said = ended(job.start())
+    assert code == 2
+    assert "this job cannot start its run" in said
+
+
+@pytest.mark.slow
+def test_one_run_after_the_other(tmp_path: Path) -> None:
+    """A queue worker: what is done or has failed in this array is passed over."""
+    done = make_run(tiny_config(tmp_path, max_steps=3))
+    assert run_here(done).returncode == 0
+    broken = make_run(dataclasses.replace(tiny_config(tmp_path, max_steps=3), seed=2))
+    (broken / "metrics.csv").mkdir()
+    config = dataclasses.replace(tiny_config(tmp_path, max_steps=3), seed=3)
+    job = in_job(config, tmp_path, how="workers", more=(done, broken))
+    code, said = ended(job.start())
+    assert code == 1, said
+    assert job.ends() == [("done", "done", None)]
+    assert [start.end for start in read_starts(broken)] == ["ended"]
+    assert read_starts(done) == []
+    code, said = ended(job.start(1))
+    assert (code, "takes" in said) == (0, False), said

@@ -1,0 +1,63 @@
+"""A Slurm that answers as the real one, and runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_slurm import FakeSlurm
+from tiny_run import write_text
+
+import slurm.submit.reconciling
+import slurm.submit.runs
+from experiments import main
+
+ROOT = Path(__file__).resolve().parents[3]
+Type = Callable[..., int]
+ASKED = (
+    "dataset=text", "dataset.path=my.txt", "tokenizer=bytes", "training.max_steps=2", "model.d_model=16",
+    "slurm.mem=1GB", "slurm.time=5",
+)  # fmt: skip
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    """Its commands are first on PATH; what is submitted would run this checkout."""
+    found = FakeSlurm(tmp_path / "cluster")
+    monkeypatch.setenv("PATH", found.path)
+    monkeypatch.setattr(slurm.submit.runs, "_snapshot", lambda runs_dir: ROOT)
+    monkeypatch.setattr(slurm.submit.reconciling, "SETTLE_S", 0.0)
+    return found
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a text, where the test stands."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    write_text(folder / "my.txt")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def type_(place: Path, cluster: FakeSlurm) -> Type:
+    """`python experiments.py ...` of a tiny run on Slurm, in this process; returns its exit status."""
+
+    def run(*arguments: str) -> int:
+        chosen = (
+            [] if any(one.startswith("hydra/launcher=") for one in arguments) else ["hydra/launcher=slurm"]
+        )
+        return main([*ASKED, *chosen, *arguments])
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> object:
+    import signal
+
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,178 @@
+"""`resubmit` and `cancel`, on a cluster and in the background of this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+from fake_slurm import FakeSlurm
+
+import durable
+from conf import UserError
+from conf.check import to_config
+from conf.exit_status import exit_status
+from experiment_utils import read_config
+from slurm.commands import cancel, resubmit
+from slurm.records import submissions
+from slurm.submit.again import new_mem, new_time
+from tests.slurm.submit.conftest import Type
+
+
+def command(*words: str) -> int:
+    """`python -m slurm ...` in this process."""
+    parser = argparse.ArgumentParser()
+    subparsers = parser.add_subparsers()
+    for module in (cancel, resubmit):
+        module.add_parser(subparsers)
+    options = parser.parse_args(words)
+    return exit_status(lambda: int(options.run(options)))
+
+
+def runs(place: Path) -> list[Path]:
+    """By their seeds."""
+    found = [path.parent for path in place.glob("runs/default/*/config.yaml")]
+    return sorted(found, key=lambda folder: int(read_config(folder)["seed"]))
+
+
+def status(folder: Path, state: str, reason: str | None = None) -> None:
+    durable.write_json(folder / "status.json", {"state": state, "reason": reason})
+
+
+@pytest.fixture
+def ended(type_: Type, cluster: FakeSlurm, place: Path) -> list[Path]:
+    """A sweep of four that has ended: done, failed, oom, and one that never began."""
+    assert type_("-m", "seed=0,1,2,3", "study.name=default") == 0
+    folders = runs(place)
+    for folder, state in zip(folders, ("done", "failed", "oom"), strict=False):
+        status(folder, state, "why it died")
+    cluster.set_state(cluster.jobs[0]["id"], "FAILED")
+    return folders
+
+
+def test_what_is_not_done_is_submitted_again_as_it_was(
+    ended: list[Path], cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = [(folder / "config.yaml").read_text() for folder in ended]
+    capsys.readouterr()
+    assert command("resubmit", "default", "--json") == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert answer["submitted"] == [folder.name for folder in ended[1:]]
+    assert [(folder / "config.yaml").read_text() for folder in ended] == before
+    assert cluster.jobs[1]["options"]["array"] == "0-2%3"
+    assert command("resubmit", "default") == 0
+    assert "nothing to be submitted again" in capsys.readouterr().out
+
+
+def test_those_of_a_state_get_more_memory(
+    ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("resubmit", "default", "--only", "oom", "--mem", "x2", "--time", "x3") == 0
+    job = cluster.jobs[1]
+    assert (job["options"]["mem"], job["options"]["time"]) == ("2048M", "0:15:00")
+    assert "array" not in job["options"]
+    assert to_config(read_config(ended[2])).slurm.mem == 2 << 30
+    assert to_config(read_config(ended[1])).slurm.mem == 1 << 30
+    cluster.set_state(job["id"], "FAILED")
+    assert command("resubmit", "default", "--only", "oom", "--mem", "x2") == 0
+    assert cluster.jobs[2]["options"]["mem"] == "4096M"
+
+
+def test_a_dry_run_submits_nothing_and_says_the_command(
+    ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert command("resubmit", "default", "--only", "failed,oom", "--mem", "2GB", "--dry-run") == 0
+    told = capsys.readouterr().out
+    assert "1 failed, 1 oom to be submitted again" in told
+    assert "Submit: python -m slurm resubmit default --only failed,oom --mem 2GB" in told
+    assert len(cluster.jobs) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--only", "oops"), "--only: no state `oops`"),
+        (("optimizer.lr=1",), "optimizer.lr: another value makes another run"),
+        (("slurm.memm=1",), "slurm.memm"),
+        (("--mem", "lots"), "--mem: expected a size"),
+        (("--time", "soon"), "--time: expected a time limit"),
+        (("99999999",), "no run `99999999`"),
+    ],
+)
+def test_what_cannot_be_asked_for(
+    ended: list[Path],
+    cluster: FakeSlurm,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    what: str,
+) -> None:
+    assert command("resubmit", "default", *words) == 2
+    assert what in capsys.readouterr().err
+    assert len(cluster.jobs) == 1
+
+
+def test_from_another_folder_paths_still_mean_what_they_meant(
+    ended: list[Path], cluster: FakeSlurm, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert command("resubmit", str(place / "runs" / "default"), "--only", "failed") == 0
+    assert cluster.jobs[1]["cwd"] == str(place)
+    assert Path.cwd() == elsewhere
+    assert not (elsewhere / "runs").exists()
+
+
+def test_cancel_ends_all_that_is_under_way(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert type_("-m", "seed=0,1,2", "then=analysis") == 0
+    first, follow_up = (job["id"] for job in cluster.jobs)
+    cluster.set_state(first, "COMPLETED", task=0)
+    capsys.readouterr()
+    assert command("cancel", "default", "--dry-run", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["cancelled"] == []
+    assert cluster.calls("scancel") == []
+    assert command("cancel", "default", "--yes", "--json") == 0
+    (answer,) = json.loads(capsys.readouterr().out)["cancelled"]
+    assert answer["runs"] == [folder.name for folder in runs(place)[1:]]
+    assert cluster.calls("scancel") == [[str(first), str(follow_up)]]
+    (submission,) = submissions(place / "runs" / "default")
+    assert submission.arrays[0].cancelled_s is not None
+    assert command("cancel", "default") == 0
+    assert "nothing of it is queued" in capsys.readouterr().out
+
+
+def test_cancel_of_one_run_ends_its_task_alone(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert type_("-m", "seed=0,1,2") == 0
+    folder = runs(place)[1]
+    assert command("cancel", "default", folder.name.rpartition("-")[2], "--yes") == 0
+    assert cluster.calls("scancel") == [[f"{cluster.jobs[0]['id']}_1"]]
+    assert cluster.jobs[0]["states"] == ["PENDING", "CANCELLED", "PENDING"]
+
+
+def test_a_run_that_shares_its_job_is_not_cancelled_alone(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert type_("-m", "seed=0,1,2", "slurm.pack=2") == 0
+    names = [folder.name for folder in runs(place)]
+    assert command("cancel", "default", names[0], "--yes") == 2
+    assert "shares a job with other runs" in capsys.readouterr().err
+    assert command("cancel", "default", names[2], "--yes") == 0
+    assert cluster.jobs[0]["states"] == ["PENDING", "CANCELLED"]
+
+
+def test_factors_and_sizes() -> None:
+    assert new_mem("x2", "auto", "800M") == 1600 << 20
+    assert new_mem("64GB", "auto", None) == 64 << 30
+    assert new_mem("x1.5", 4 << 30, None) == 6 << 30
+    with pytest.raises(UserError, match="x2 of what"):
+        new_mem("x2", "auto", None)
+    assert new_time("x2", "auto", "1-12") == "3-00:00:00"
+    assert new_time("90", "auto", None) == "90"
+    with pytest.raises(UserError, match="x2 of what"):
+        new_time("x2", "auto", None)

@@ -1,0 +1,83 @@
+"""Runs to arrays: every run once, classes apart, nothing above what the cluster takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm.submit.arrays import Asked, array_name, arrays_of, first_runs
+
+STUDY = Path("runs/lr sweep")
+
+
+@st.composite
+def asked_lists(draw: st.DrawFn) -> list[Asked]:
+    kinds = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["1G", "2G", "4G"]),
+                st.integers(1, 4),
+                st.none() | st.integers(1, 5),
+                st.none() | st.integers(1, 9),
+            ),
+            min_size=1,
+            max_size=3,
+        )
+    )
+    picks = draw(st.lists(st.integers(0, len(kinds) - 1), min_size=1, max_size=40))
+    return [
+        Asked(f"run{n}", {"mem": mem}, pack=pack, workers=workers, parallel=parallel)
+        for n, (mem, pack, workers, parallel) in enumerate(kinds[pick] for pick in picks)
+    ]
+
+
+@given(asked_lists(), st.integers(1, 12))
+def test_every_run_is_in_one_task_with_what_it_asked_for(asked: list[Asked], most: int) -> None:
+    found = arrays_of(asked, STUDY, "id", most)
+    placed = [run for one in found for task in one.array.tasks for run in task]
+    assert sorted(placed) == sorted(one.run for one in asked)
+    wanted = {one.run: one for one in asked}
+    for number, one in enumerate(found):
+        assert one.array.number == number
+        assert 1 <= len(one.array.tasks) <= most
+        assert all(one.array.tasks)
+        for run in (run for task in one.array.tasks for run in task):
+            assert one.array.options == wanted[run].options
+        first = wanted[one.array.tasks[0][0]]
+        if first.workers is None:
+            assert max(map(len, one.array.tasks)) <= first.pack
+        assert one.array.parallel is None or one.array.parallel < len(one.array.tasks)
+    assert len({one.array.name for one in found}) == len(found)
+
+
+@given(asked_lists(), st.integers(0, 20))
+def test_what_fits_is_a_first_part_that_needs_no_more_tasks_than_there_is_room(
+    asked: list[Asked], room: int
+) -> None:
+    kept = first_runs(asked, room)
+    tasks = sum(len(one.array.tasks) for one in arrays_of(kept, STUDY, "id", 10**6))
+    assert tasks <= room
+    if len(kept) < len(asked):  # each run that was left out would have needed one more
+        left = next(one for one in asked if one not in kept)
+        more = sum(len(one.array.tasks) for one in arrays_of([*kept, left], STUDY, "id", 10**6))
+        assert more > room
+
+
+def test_arrays_keep_the_order_and_are_split_at_the_limit() -> None:
+    found = arrays_of([Asked(f"r{n}") for n in range(5)], STUDY, "id", 2)
+    assert [one.array.tasks for one in found] == [[["r0"], ["r1"]], [["r2"], ["r3"]], [["r4"]]]
+    assert [one.array.is_array for one in found] == [True, True, False]
+
+
+def test_a_name_is_one_word_that_slurm_can_be_asked_for() -> None:
+    assert array_name(STUDY, "20260101-000000-000-abcd", 3) == "lr_sweep-20260101-000000-000-abcd-3"
+    assert array_name(Path("a,b"), "id", 0) == "a_b-id-0"
+
+
+def test_packs_and_workers() -> None:
+    (pack,) = arrays_of([Asked(f"r{n}", pack=2) for n in range(3)], STUDY, "id", 9)
+    assert (pack.array.how, pack.array.tasks) == ("pack", [["r0", "r1"], ["r2"]])
+    (workers,) = arrays_of([Asked(f"r{n}", workers=2) for n in range(3)], STUDY, "id", 9)
+    assert (workers.array.how, workers.array.tasks) == ("workers", [["r0", "r2"], ["r1"]])

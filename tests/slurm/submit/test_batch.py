@@ -1,0 +1,318 @@
+"""Submitting in two phases: a run is in a queue once, every job is known, whoever died when."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_slurm import FakeSlurm
+
+import durable
+import experiment_utils
+from conf import Config, UserError
+from conf.schema import Slurm
+from slurm.records import SLURM, places, runs_of, submissions
+from slurm.submit.arrays import Asked
+from slurm.submit.asking import Limits
+from slurm.submit.batch import Order, Submitted, submit
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+SRUN = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do case $1 in --output|--error) shift;; esac; shift; done
+exec "$@"
+"""
+"""The command behind its options."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What submitting reads of a plan."""
+
+    config: Config
+    identity: str
+    folder: Path
+
+
+def planned(runs_dir: Path, seed: int, **slurm: Any) -> Planned:
+    config = Config(runs_dir=str(runs_dir), seed=seed, slurm=Slurm(**slurm))
+    identity = f"{seed:08d}" * 8
+    return Planned(config, identity, experiment_utils.run_folder(config, identity))
+
+
+ORDER = Order(SLURM, "the command", ROOT, then="analysis")
+
+
+def asked(plans: list[Planned], order: Order = ORDER) -> Order:
+    """Seeds above 1 ask for more memory: another array."""
+    names = {plan.folder.name: {"mem": "2G" if plan.config.seed > 1 else "1G"} for plan in plans}
+    return replace(order, asked={name: Asked(name, options) for name, options in names.items()})
+
+
+def submit_all(plans: list[Planned], order: Order = ORDER) -> Submitted:
+    return submit(plans, asked(plans, order))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> list[Planned]:
+    return [planned(tmp_path / "runs", seed) for seed in range(4)]
+
+
+def in_queue(cluster: FakeSlurm, study: Path) -> list[str]:
+    """Runs that jobs of the cluster would run, by what the jobs' submissions say. Every job must be known."""
+    known = {array.name: array for one in submissions(study) for array in one.arrays}
+    follow_ups = [one.follow_up for one in submissions(study)]
+    found = []
+    for job in cluster.jobs:
+        if not job["script"].startswith(f"{study}/"):
+            continue
+        if job["name"].endswith("-then"):
+            assert str(job["id"]) in follow_ups, "an orphan"
+            continue
+        array = known[job["name"]]
+        assert array.job_id == str(job["id"]), "an orphan"
+        assert len(array.tasks) == len(job["states"])
+        found += [run for task in array.tasks for run in task]
+    return found
+
+
+def test_the_intent_is_on_the_disk_before_sbatch_is_called(
+    cluster: FakeSlurm, plans: list[Planned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def on_point(name: str) -> None:
+        if name == "submit:before_sbatch" and not seen:
+            (submission,) = submissions(plans[0].folder.parent)
+            seen.append(runs_of(submission))
+            assert all(array.is_sent is None for array in submission.arrays)
+            assert all(places(plan.folder)[-1].submission == submission.id for plan in plans)
+
+    monkeypatch.setattr(durable, "on_point", on_point)
+    done = submit_all(plans)
+    assert seen == [[plan.folder.name for plan in plans]]
+    assert done.sent == seen[0]
+    first, second, then = cluster.jobs
+    assert (first["options"]["mem"], second["options"]["mem"]) == ("1G", "2G")
+    assert first["options"]["array"] == "0-1%2"
+    assert then["options"]["dependency"] == f"afterany:{first['id']}:{second['id']}"
+
+
+def test_asking_again_submits_nothing_while_they_wait_or_run_and_then_what_is_missing(
+    cluster: FakeSlurm, plans: list[Planned]
+) -> None:
+    submit_all(plans)
+    names = [plan.folder.name for plan in plans]
+    cluster.set_state(101, "RUNNING", task=0)
+    assert submit_all(plans).left == dict.fromkeys(names, "queued") | {names[0]: "running"}
+    durable.write_json(plans[0].folder / "status.json", {"state": "done"})
+    durable.write_json(plans[1].folder / "status.json", {"state": "failed"})
+    cluster.set_state(101, "COMPLETED")
+    done = submit_all(plans)
+    assert done.left == {names[0]: "done", names[2]: "queued", names[3]: "queued"}
+    assert done.sent == [names[1]]
+    assert [place.task for place in places(plans[1].folder)] == [1, 0]
+
+
+def test_limits_split_and_what_does_not_fit_is_told(cluster: FakeSlurm, plans: list[Planned]) -> None:
+    done = submit_all(plans, replace(ORDER, limits=Limits(most_tasks=1, room=4)))
+    assert [job["options"].get("array") for job in cluster.jobs] == [None] * 4  # three runs, and the analysis
+    assert list(done.not_sent) == [plans[3].folder.name]
+    assert "MaxSubmitJobs" in done.not_sent[plans[3].folder.name]
+
+
+def test_a_refusal_is_told_and_the_same_command_again_submits_the_rest(
+    cluster: FakeSlurm, plans: list[Planned]
+) -> None:
+    cluster.tell("refuse", "QOSMaxSubmitJobPerUserLimit")
+    done = submit_all(plans)
+    assert set(done.not_sent) == {plan.folder.name for plan in plans}
+    assert "QOSMaxSubmitJobPerUserLimit" in done.not_sent[plans[0].folder.name]
+    assert len(cluster.calls("sbatch")) == 1
+    (cluster.folder / "refuse").unlink()
+    assert submit_all(plans).sent == [plan.folder.name for plan in plans]
+
+
+def test_nothing_is_submitted_while_nobody_can_tell_what_is_queued(
+    cluster: FakeSlurm, plans: list[Planned]
+) -> None:
+    submit_all(plans)
+    cluster.tell("no_squeue", "Unable to contact slurm controller")
+    with pytest.raises(UserError, match="Unable to contact slurm controller"):
+        submit_all(plans)
+    assert len(cluster.jobs) == 3
+
+
+def points_of(plans: list[Planned]) -> list[str]:
+    seen: list[str] = []
+    durable.on_point = seen.append
+    try:
+        submit_all(plans)
+    finally:
+        durable.on_point = None
+    return seen
+
+
+def fork_and_die(work: Callable[[], object], at: int) -> None:
+    """In a process that SIGKILL ends at its point number `at`."""
+    pid = os.fork()
+    if pid == 0:
+        count = iter(range(10**6))
+
+        def on_point(name: str) -> None:
+            if next(count) == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        durable.on_point = on_point
+        try:
+            work()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("submit:after_places", "submit:after_sbatch"),
+        pytest.param(None, marks=pytest.mark.slow, id="all"),
+    ],
+)
+def test_a_submitter_killed_at_any_step_leaves_no_orphan_and_nothing_is_submitted_twice(
+    tmp_path: Path, cluster: FakeSlurm, steps: tuple[str, ...] | None
+) -> None:
+    def at(name: str) -> list[Planned]:
+        return [planned(tmp_path / name, seed) for seed in range(3)]
+
+    points = points_of(at("undisturbed"))
+    assert points.count("submit:after_sbatch") == 3
+    # of the many writes of one kind the first: the others are the same again
+    chosen = [n for n, name in enumerate(points) if name not in points[:n] or name.startswith("submit:")]
+    assert len({points[n] for n in chosen}) > 8
+    if steps is not None:
+        chosen = [points.index(step) for step in steps]
+    for number in chosen:
+        plans = at(f"killed{number}")
+        fork_and_die(lambda plans=plans: submit_all(plans), number)  # type: ignore[misc]
+        done = submit_all(plans)
+        study = plans[0].folder.parent
+        assert sorted(in_queue(cluster, study)) == [plan.folder.name for plan in plans], points[number]
+        assert not done.not_sent
+        assert submit_all(plans).sent == []
+
+
+@pytest.mark.parametrize("slow", ["slow_before", "slow_after"])
+def test_an_sbatch_that_outlives_its_submitter_is_waited_for(
+    cluster: FakeSlurm, plans: list[Planned], slow: str
+) -> None:
+    """The submitter is killed while its sbatch hangs; that still makes its job."""
+    cluster.tell(slow, "1.5")
+    pid = os.fork()
+    if pid == 0:
+        submit_all(plans)
+        os._exit(0)
+    deadline = time.monotonic() + 20
+    while not cluster.calls("sbatch") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    cluster.tell(slow, "0")
+    done = submit_all(plans)
+    study = plans[0].folder.parent
+    assert sorted(in_queue(cluster, study)) == [plan.folder.name for plan in plans]
+    assert set(done.left.values()) == {"queued"}
+
+
+def test_of_two_shells_one_submits(cluster: FakeSlurm, plans: list[Planned]) -> None:
+    cluster.tell("slow_after", "0.3")
+    pids = []
+    for _ in range(2):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                submit_all(plans)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        pids.append(pid)
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids] == [0, 0]
+    assert sorted(in_queue(cluster, plans[0].folder.parent)) == [plan.folder.name for plan in plans]
+
+
+def test_ctrl_c_waits_until_sbatch_has_answered(cluster: FakeSlurm, plans: list[Planned]) -> None:
+    cluster.tell("slow_after", "0.5")
+
+    def interrupt() -> None:
+        while not cluster.jobs:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        submit_all(plans)
+    thread.join()
+    cluster.tell("slow_after", "0")
+    submit_all(plans)
+    assert sorted(in_queue(cluster, plans[0].folder.parent)) == [plan.folder.name for plan in plans]
+
+
+def test_a_job_finds_its_pickle_though_its_submitter_is_gone(
+    cluster: FakeSlurm, plans: list[Planned], tmp_path: Path
+) -> None:
+    """The script itself links it: run as a job, with a module in place of ours that says what it was told."""
+    submit_all(plans[:2])
+    (tmp_path / "slurm" / "in_job").mkdir(parents=True)
+    for name in ("__init__.py", "in_job/__init__.py"):
+        (tmp_path / "slurm" / name).touch()
+    (tmp_path / "slurm" / "in_job" / "start.py").write_text("def start(word):\n    print('told', word)\n")
+    text = Path(cluster.jobs[0]["script"]).read_text().replace(str(ROOT), str(tmp_path))
+    srun = cluster.bin / "srun"
+    srun.write_text(SRUN)
+    text = text.replace(f"{tmp_path}/.venv", f"{ROOT}/.venv")
+    done = subprocess.run(
+        ["bash", "-c", text],
+        env=os.environ | {"SLURM_JOB_ID": "8", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1",
+                          "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "1",
+                          "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    (submission,) = submissions(plans[0].folder.parent)
+    assert f"told {plans[0].folder.parent}|{submission.id}|0|1" in done.stdout, done.stderr
+    assert (submission.folder / "submitit").stat().st_mode & 0o777 == 0o700
+    assert sys.executable in text
+
+
+def test_a_run_on_a_lost_node_is_missing_once_slurm_says_that_its_job_has_ended(
+    cluster: FakeSlurm, plans: list[Planned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit_all(plans[:1])
+    folder = plans[0].folder
+    holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "101"}
+    durable.write_json(folder / "run.lock", holder)
+    durable.write_json(folder / "status.json", {"state": "running"})
+    cluster.set_state(101, "RUNNING")
+    assert submit_all(plans[:1]).left == {folder.name: "running"}
+    cluster.set_state(101, "NODE_FAIL")
+    assert submit_all(plans[:1]).sent == [folder.name]
+
+
+def test_a_run_that_another_machine_works_on_without_slurm_is_left(
+    cluster: FakeSlurm, plans: list[Planned]
+) -> None:
+    folder = plans[0].folder
+    folder.mkdir(parents=True)
+    holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": None}
+    durable.write_json(folder / "run.lock", holder)
+    durable.write_json(folder / "status.json", {"state": "running"})
+    assert submit_all(plans[:1]).left == {folder.name: "running"}

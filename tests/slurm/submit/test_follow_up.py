@@ -1,0 +1,70 @@
+"""What comes after a sweep: a job that depends on all of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fake_slurm import FakeSlurm
+
+from slurm.records import submissions
+from slurm.submit.follow_up import follow_up, summary
+from tests.slurm.submit.conftest import Type
+from tests.slurm.submit.test_runs import end
+
+
+def test_it_waits_for_every_array_and_ends_with_mail(type_: Type, cluster: FakeSlurm, place: Path) -> None:
+    cluster.tell("config", "MaxArraySize            = 2\n")
+    assert type_("-m", "seed=0,1,2", "notify=me@example.org", "then=analysis") == 0
+    first, second, then = cluster.jobs
+    assert then["options"]["dependency"] == f"afterany:{first['id']}:{second['id']}"
+    assert (then["options"]["mail-user"], then["options"]["mail-type"]) == ("me@example.org", "END,FAIL")
+    (submission,) = submissions(place / "runs" / "default")
+    assert submission.follow_up == str(then["id"])
+    checked = subprocess.run(["bash", "-n", then["script"]], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_mail_says_what_became_of_it_in_the_jobs_name(
+    type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert type_("-m", "seed=0,1", "notify=me@example.org") == 0
+    end(cluster, place, {1: "failed"})
+    (submission,) = submissions(place / "runs" / "default")
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    assert follow_up(submission) == 0
+    name = "JobName=default: 1 of 2 runs done; 1 failed"
+    assert ["update", "JobId=77", name] in cluster.calls("scontrol")
+
+
+def test_a_refusal_of_it_does_not_take_the_runs_back(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.tell("refuse_dependency", "yes")
+    assert type_("-m", "seed=0,1", "then=analysis", "--json") == 0
+    (submission,) = submissions(place / "runs" / "default")
+    assert submission.follow_up is None
+    assert submission.arrays[0].job_id is not None
+
+
+def test_the_report_is_what_the_analysis_prints(type_: Type, cluster: FakeSlurm, place: Path) -> None:
+    assert type_("-m", "seed=0,1", "then=analysis") == 0
+    end(cluster, place, {1: "failed"})
+    script = Path(cluster.jobs[1]["script"])
+    done = subprocess.run(["bash", str(script)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    report = (place / "runs" / "default" / "report.txt").read_text()
+    assert "seed0" in report
+    assert "out of luck" in report
+    assert sys.executable in script.read_text()
+
+
+def test_a_long_list_of_the_dead_is_cut(type_: Type, cluster: FakeSlurm, place: Path) -> None:
+    assert type_("-m", "seed=range(25)") == 0
+    end(cluster, place, dict.fromkeys(range(25), "failed"))
+    (submission,) = submissions(place / "runs" / "default")
+    told = summary(submission)
+    assert len(told["died"]) == 25
+    assert "and 5 more" in told["text"]

@@ -1,0 +1,171 @@
+"""`hydra/launcher=local hydra.launcher.detach=true`: in the background, and known like any other job."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import slurm.submit.reconciling
+import slurm.submit.runs
+from experiments import main
+from slurm.records import LOCAL, Submission, submissions
+from slurm.submit.in_flight import is_alive, process_of
+from tests.slurm.submit.conftest import ASKED, ROOT
+from tests.slurm.submit.test_again import command
+from tests.slurm.submit.test_batch import fork_and_die
+
+STAND_IN = """
+import json, os, pathlib, signal, sys, time, yaml
+folder = pathlib.Path(sys.argv[1])
+config = yaml.safe_load((folder / "config.yaml").read_text())
+def leave(state, code, **more):
+    (folder / "run.json").write_text(json.dumps({"results": {"val_loss": 2.5}}))
+    (folder / "status.json").write_text(json.dumps({"state": state, **more}))
+    sys.exit(code)
+signal.signal(signal.SIGTERM, lambda *_: leave("cancelled", 1, reason="stopped by SIGTERM"))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+with open(folder.parent / "order.txt", "a") as file:
+    file.write(f"{config['seed']} {os.getsid(0)} {os.getcwd()}\\n")
+if config["notes"] == "wait":
+    time.sleep(60)
+leave("failed", 1, reason="out of luck") if config["seed"] == 1 else leave("done", 0)
+"""
+HERE = (*ASKED, "hydra/launcher=local", "hydra.launcher.detach=true", "memory.supervise=false")
+
+
+@pytest.fixture
+def home(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the test stands; what is started runs a copy of the code with a stand-in for the run."""
+    code = tmp_path / "code"
+    shutil.copytree(ROOT / "slurm", code / "slurm", ignore=shutil.ignore_patterns("__pycache__"))
+    for part in ("conf", "memory", "training", "durable.py", "experiment_utils.py", "data_loading", "models"):
+        (code / part).symlink_to(ROOT / part)
+    (code / "core.py").write_text(STAND_IN)
+    monkeypatch.setattr(slurm.submit.runs, "_snapshot", lambda runs_dir: code)
+    monkeypatch.setattr(slurm.submit.reconciling, "SETTLE_S", 0.0)
+    yield place
+    for one in all_submissions(place):
+        if one.arrays[0].job_id is not None and is_alive(one.arrays[0]):
+            os.kill(process_of(one.arrays[0].job_id)[1], signal.SIGTERM)
+        ended(one)
+
+
+def all_submissions(place: Path) -> list[Submission]:
+    return [one for study in place.glob("runs/*") for one in submissions(study)]
+
+
+def ended(submission: Submission) -> None:
+    deadline = time.monotonic() + 60
+    while is_alive(submission.arrays[0]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def order(place: Path) -> list[list[str]]:
+    path = place / "runs" / "default" / "order.txt"
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_the_command_ends_and_the_runs_go_on_in_a_session_of_their_own(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["-m", *HERE, "seed=0,1,2", "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert (answer["launcher"], len(answer["submitted"])) == (LOCAL, 3)
+    (submission,) = all_submissions(home)
+    ended(submission)
+    assert [line[0] for line in order(home)] == ["0", "1", "2"]
+    assert {line[1] for line in order(home)} == {str(process_of(answer["jobs"][0]["job"])[1])}
+    assert {line[2] for line in order(home)} == {str(home)}
+    log = (submission.folder / "log.txt").read_text()
+    assert "failed" in log
+    assert "out of luck" in log
+    assert command("resubmit", "default") == 0
+    again = all_submissions(home)[-1]
+    ended(again)
+    assert [line[0] for line in order(home)] == ["0", "1", "2", "1"]
+    assert again.arrays[0].tasks == [submission.arrays[0].tasks[1]]
+
+
+def test_one_that_works_is_left_and_cancel_ends_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-m", *HERE, "seed=3,4", "notes=wait"]) == 0
+    while not order(home):
+        time.sleep(0.05)
+    capsys.readouterr()
+    assert main(["-m", *HERE, "seed=3,4", "notes=wait", "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert (len(answer["left"]), answer["submitted"]) == (2, [])
+    assert command("cancel", "default", "--yes") == 0
+    (submission,) = all_submissions(home)
+    ended(submission)
+    assert [line[0] for line in order(home)] == ["3"]
+    assert main(["-m", *HERE, "seed=3,4", "notes=wait", "--json"]) == 0
+    assert len(all_submissions(home)) == 2
+
+
+def test_waiting_for_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("slurm.submit.waiting.POLL_S", 0.05)
+    assert main(["-m", *HERE, "seed=0,1", "wait=true", "--json"]) == 1
+    outcomes = json.loads(capsys.readouterr().out)["outcomes"]
+    assert [one["state"] for one in outcomes] == ["done", "failed"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [2, 5, 8, 11])
+def test_a_submitter_that_dies_leaves_one_process_or_none(home: Path, at: int) -> None:
+    fork_and_die(lambda: main(["-m", *HERE, "seed=0,2"]), at)
+    assert main(["-m", *HERE, "seed=0,2"]) == 0
+    for one in all_submissions(home):
+        if one.arrays[0].is_sent:
+            ended(one)
+    assert sorted(line[0] for line in order(home)) == ["0", "2"]
+
+
+@pytest.fixture
+def webhook() -> Iterator[list[dict[str, Any]]]:
+    """What was told to it; `url` is of the first message to come."""
+    told: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    told.append({"url": f"http://127.0.0.1:{server.server_port}/hook?a=b"})
+    yield told
+    server.shutdown()
+
+
+def test_a_webhook_is_told_what_died_and_why(home: Path, webhook: list[dict[str, Any]]) -> None:
+    url = webhook.pop()["url"]
+    assert main(["-m", *HERE, "seed=0,1,2", f"notify={url}"]) == 0
+    (submission,) = all_submissions(home)
+    ended(submission)
+    (told,) = webhook
+    assert told["counts"] == {"done": 2, "failed": 1}
+    assert told["died"][0]["reason"] == "out of luck"
+    assert told["text"].startswith("default: 2 of 3 runs done; 1 failed\n")
+    assert "python -m slurm resubmit" in told["text"]
+
+
+def test_mail_is_slurms_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-m", *HERE, "seed=0,1", "notify=me@example.org"]) == 2
+    assert "notify: only Slurm sends mail; here give a webhook" in capsys.readouterr().err

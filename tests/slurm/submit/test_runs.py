@@ -1,0 +1,293 @@
+"""`hydra/launcher=slurm` as it is typed: what is submitted, what is told, what is refused before."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_slurm import FakeSlurm
+
+import durable
+import slurm.submit.checks
+import slurm.submit.waiting
+from slurm.records import places, submissions
+from tests.slurm.submit.conftest import Type
+
+FOREIGN = """
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
+
+class Halving(Sweeper):
+    '''Successive halving: of each batch the better half goes on with twice the steps.'''
+
+    def setup(self, *, hydra_context, task_function, config):
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config)
+
+    def sweep(self, arguments):
+        fixed = [a for a in arguments if not a.startswith(("optimizer.lr=", "training.max_steps="))]
+        rates, steps, told = [1e-3, 2e-3, 4e-3, 8e-3], 2, []
+        while rates:
+            jobs = [[*fixed, f"optimizer.lr={rate}", f"training.max_steps={steps}"] for rate in rates]
+            losses = [job.return_value for job in self.launcher.launch(jobs, initial_job_idx=len(told))]
+            told.append(sorted(zip(losses, rates)))
+            rates, steps = [rate for _, rate in told[-1]][: len(rates) // 2], 2 * steps
+        open("told.txt", "w").write(repr(told))
+"""
+
+
+def errors(captured: pytest.CaptureFixture[str]) -> list[str]:
+    """What was told of a command that cannot be used."""
+    out, error = captured.readouterr()
+    assert out == ""
+    return [line.removeprefix("error: ") for line in error.splitlines()]
+
+
+def test_a_sweep_is_one_array_and_the_command_ends_at_once(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert type_("-m", "seed=0,1,2", "slurm.parallel=2", "study.name=three") == 0
+    (job,) = cluster.jobs
+    assert (job["options"]["array"], job["options"]["time"]) == ("0-2%2", "0:05:00")
+    assert job["cwd"] == str(place)
+    (submission,) = submissions(place / "runs" / "three")
+    assert submission.command.startswith("python experiments.py -m dataset=text")
+    told = capsys.readouterr().out
+    assert f"three: submitted 3 runs as job {job['id']}" in told
+    assert "python -m slurm status three" in told
+    assert type_("-m", "seed=0,1,2,3", "slurm.parallel=2", "study.name=three", "--json") == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert set(answer["left"].values()) == {"queued"}
+    assert len(answer["submitted"]) == 1
+    assert [one["job"] for one in answer["jobs"]] == [str(cluster.jobs[1]["id"])]
+
+
+def test_one_run_without_m_is_submitted_too(type_: Type, cluster: FakeSlurm, place: Path) -> None:
+    assert type_("seed=7") == 0
+    assert "array" not in cluster.jobs[0]["options"]
+    (folder,) = (path.parent for path in place.glob("runs/default/*/config.yaml"))
+    assert [(one.array, one.task) for one in places(folder)] == [(0, 0)]
+
+
+def test_a_config_of_ones_own_may_choose_the_launcher(
+    type_: Type, cluster: FakeSlurm, place: Path, tmp_path: Path
+) -> None:
+    conf = tmp_path / "mine"
+    conf.mkdir()
+    (conf / "ours.yaml").write_text("defaults:\n  - config\n  - override hydra/launcher: slurm\n  - _self_\n")
+    assert type_("--config-dir", str(conf), "--config-name", "ours", "hydra/launcher=slurm") == 0
+    from experiments import main
+    from tests.slurm.submit.conftest import ASKED
+
+    assert main(["--config-dir", str(conf), "--config-name", "ours", *ASKED, "seed=5"]) == 0
+    assert len(cluster.jobs) == 2
+
+
+def test_classes_of_resources_are_arrays_of_their_own(type_: Type, cluster: FakeSlurm) -> None:
+    assert type_("-m", "seed=0,1", "slurm.mem=1GB,2GB", "training.max_steps=2") == 0
+    # another size of memory is no other run: each runs once, with the first one asked for
+    assert [job["options"]["mem"] for job in cluster.jobs] == ["1024M"]
+
+
+def test_from_inside_a_job(type_: Type, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "100")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
+    assert type_("seed=1") == 0
+    around = cluster.jobs[0]["environment"]
+    assert around["SLURM_CONF"] == "/etc/slurm.conf"
+    assert not {"SLURM_JOB_ID", "SLURM_MEM_PER_NODE"} & set(around)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (("seed=range(5)", "slurm.confirm=4"), "slurm.confirm: 5 runs would be submitted, and more than 4"),
+        (("seed=0,1", "slurm.partition=batch,nope"), "nope"),
+        (("seed=0,1", "optimizer.lr=1e-3,-1"), "optimizer.lr: must be above 0"),
+        (("seed=0,1", "wait=true,false"), "wait: cannot be swept"),
+    ],
+)
+def test_what_is_wrong_with_any_run_is_told_before_the_first_sbatch(
+    type_: Type,
+    cluster: FakeSlurm,
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    given: tuple[str, ...],
+    what: str,
+) -> None:
+    assert type_("-m", *given) == 2
+    assert any(what in line for line in errors(capsys))
+    assert cluster.jobs == []
+    assert not list(place.glob("runs/**/config.yaml"))
+
+
+def test_no_slurm_here_names_the_local_launcher(
+    type_: Type, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert type_("-m", "seed=0,1") == 2
+    (line,) = errors(capsys)
+    assert line.startswith("hydra/launcher: slurm: this machine has no sbatch")
+    assert "hydra/launcher=local" in line
+
+
+def test_a_controller_that_is_down_is_told(
+    type_: Type, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (cluster.bin / "scontrol").write_text("#!/bin/sh\necho Unable to contact slurm controller >&2; exit 1\n")
+    assert type_("-m", "seed=0,1") == 2
+    (line,) = errors(capsys)
+    assert line.startswith("Slurm does not answer, so nothing was submitted: ")
+    assert "Unable to contact slurm controller" in line
+    assert cluster.jobs == []
+
+
+def test_a_dirty_tree_is_refused_where_that_is_asked_for(
+    type_: Type,
+    cluster: FakeSlurm,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    git = ["git", "-C", str(tree), "-c", "user.name=a", "-c", "user.email=a@b"]
+    (tree / "a.py").write_text("")
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *arguments], check=True)
+    monkeypatch.setattr(slurm.submit.runs, "ROOT", tree)
+    assert type_("seed=1", "slurm.require_clean=true") == 0
+    (tree / "b.py").write_text("")
+    assert type_("seed=2") == 0
+    capsys.readouterr()
+    assert type_("seed=3", "slurm.require_clean=true") == 2
+    (line,) = errors(capsys)
+    assert line.startswith("slurm.require_clean: the tree has changes that are in no commit: b.py")
+
+
+def end(cluster: FakeSlurm, place: Path, states: dict[int, str] | None = None) -> None:
+    """All queued runs end: as done, or by their seed as something else."""
+    import yaml
+
+    for path in place.glob("runs/*/*/config.yaml"):
+        config = yaml.safe_load(path.read_text())
+        state = (states or {}).get(config["seed"], "done")
+        loss = 2.0 + config["optimizer"]["lr"]
+        durable.write_json(
+            path.parent / "run.json", {"results": {"val_loss": loss if state == "done" else None}}
+        )
+        durable.write_json(path.parent / "status.json", {"state": state, "reason": "out of luck"})
+    for job in cluster.jobs:
+        cluster.set_state(job["id"], "COMPLETED")
+
+
+@pytest.fixture
+def cluster_that_runs(
+    cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeSlurm]:
+    """What is queued ends a moment later; seed 1 fails."""
+    monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(0.1):
+            if any(state == "PENDING" for job in cluster.jobs for state in job["states"]):
+                end(cluster, place, {1: "failed"})
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    yield cluster
+    stop.set()
+    thread.join()
+
+
+def test_waiting_tells_how_they_ended(
+    type_: Type, cluster_that_runs: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert type_("-m", "seed=0,1", "wait=true", "--json") == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert [one["state"] for one in answer["outcomes"]] == ["done", "failed"]
+    assert answer["outcomes"][0]["val_loss"] == pytest.approx(2.003)
+    assert answer["outcomes"][1]["reason"] == "out of luck"
+    assert type_("seed=0", "wait=true") == 0
+    assert "32d-lr0.003-seed0" in capsys.readouterr().out.replace("16d", "32d")
+
+
+def test_ctrl_c_ends_the_waiting_and_no_job(
+    type_: Type, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
+
+    def interrupt() -> None:
+        while len(cluster.calls("squeue")) < 3:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    assert type_("-m", "seed=0,1", "wait=true") == 130
+    thread.join()
+    assert "no longer waiting; the jobs go on" in capsys.readouterr().err
+    assert cluster.jobs[0]["states"] == ["PENDING"] * 2
+    assert cluster.calls("scancel") == []
+
+
+@pytest.fixture
+def their_sweeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A sweeper that another package brings, as Optuna's does."""
+    from hydra.core.plugins import Plugins
+    from hydra.core.singleton import Singleton
+
+    package = tmp_path / "site" / "hydra_plugins" / "halving"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "halving.py").write_text(FOREIGN)
+    conf = tmp_path / "their_conf" / "hydra" / "sweeper"
+    conf.mkdir(parents=True)
+    (conf / "halving.yaml").write_text("_target_: hydra_plugins.halving.halving.Halving\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    Singleton._instances.pop(Plugins, None)
+    yield tmp_path / "their_conf"
+    Singleton._instances.pop(Plugins, None)
+
+
+def test_a_sweeper_that_chooses_by_results_gets_them(
+    type_: Type, cluster_that_runs: FakeSlurm, their_sweeper: Path, place: Path
+) -> None:
+    sweeper = ("-m", "--config-dir", str(their_sweeper), "hydra/sweeper=halving")
+    assert type_(*sweeper, "optimizer.lr=interval(1e-3,1e-2)", "wait=true") == 0
+    told = eval((place / "told.txt").read_text())
+    assert [[round(loss, 6) for loss, _ in batch] for batch in told] == [
+        [2.001, 2.002, 2.004, 2.008],
+        [2.001, 2.002],
+        [2.001],
+    ]
+    assert len(list(submissions(place / "runs" / "default"))) == 3
+
+
+def test_such_a_sweeper_without_waiting_is_refused(
+    type_: Type, cluster: FakeSlurm, their_sweeper: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert type_("-m", "--config-dir", str(their_sweeper), "hydra/sweeper=halving") == 2
+    assert errors(capsys) == ["wait: this sweeper chooses runs by the results of earlier ones: set wait=true"]
+    assert cluster.jobs == []
+
+
+def test_what_only_a_submission_can_do_is_not_passed_over(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from experiments import main
+    from tests.slurm.submit.conftest import ASKED
+
+    assert main([*ASKED, "then=analysis"]) == 2
+    (line,) = errors(capsys)
+    assert line.startswith("then: is done when submitted runs have ended")
+    assert not (place / "runs").exists()

@@ -1,0 +1,97 @@
+"""RUN and STUDY mean the same to every command, also of runs that have only been submitted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conf import UserError
+from memory.usage import UsageError
+from memory.usage import find_run as found_by_memory
+from slurm.finding import all_studies, find_run, find_study, study_and_runs
+
+NAME = "32d-lr0.003-seed1-1a2b3c4d"
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study with a run that is queued and one that is done, beside copies of the code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HIGHWATER_RUNS_DIR", raising=False)
+    for name, files in ((NAME, ["config.yaml"]), ("32d-lr0.003-seed2-99887766", ["config.yaml", "run.json"])):
+        for file in files:
+            path = tmp_path / "runs" / "sweep" / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("")
+    for hidden in ("runs/.snapshots/ab/conf", "runs/sweep/.submissions/1/1a2b3c4d"):
+        (tmp_path / hidden).mkdir(parents=True)
+        (tmp_path / hidden / "config.yaml").write_text("")
+    inner = tmp_path / "runs" / "sweep" / NAME / "checkpoints" / "step-1-1a2b3c4d"
+    inner.mkdir(parents=True)
+    (inner / "config.yaml").write_text("")
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize("given", ["1a2b", "1a2b3c4d", NAME, f"sweep/{NAME}", f"runs/sweep/{NAME}"])
+def test_a_run_that_is_queued_is_found_by_both(runs: Path, given: str) -> None:
+    assert find_run(given) == found_by_memory(given) == Path("runs/sweep") / NAME
+
+
+def test_what_is_no_run(runs: Path) -> None:
+    for given in ("conf", "ab", "nosuch", "1a2"):
+        with pytest.raises(UsageError, match="no such run"):
+            found_by_memory(given)
+        with pytest.raises(UserError, match="no such run"):
+            find_run(given)
+    with pytest.raises(UserError, match="it is a study of 2 runs"):
+        find_run("runs/sweep")
+
+
+def test_several(runs: Path) -> None:
+    other = runs / "other" / "64d-lr0.003-seed1-1a2b0000"
+    other.mkdir(parents=True)
+    (other / "config.yaml").write_text("")
+    with pytest.raises(UserError, match="several runs"):
+        find_run("1a2b")
+
+
+def test_studies(runs: Path) -> None:
+    assert find_study("sweep") == Path("runs/sweep")
+    assert study_and_runs("sweep")[0] == Path("runs/sweep")
+    assert study_and_runs(f"runs/sweep/{NAME}") == (Path("runs/sweep"), [Path("runs/sweep") / NAME])
+    newer = runs / "newer" / "a"
+    newer.mkdir(parents=True)
+    (newer / "config.yaml").write_text("")
+    for path in (runs / "sweep", runs / "sweep" / ".submissions"):
+        os.utime(path, (1, 1))
+    assert [path.name for path in all_studies()] == ["newer", "sweep"]
+    with pytest.raises(UserError, match="studies there: newer, sweep"):
+        find_study("nosuch")
+
+
+def test_another_place_for_runs(runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HIGHWATER_RUNS_DIR", str(runs))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert find_run(NAME) == runs / "sweep" / NAME
+    assert [path.name for path in all_studies()] == ["sweep"]
+
+
+@pytest.mark.parametrize("find", [find_study, study_and_runs, find_run])
+@pytest.mark.parametrize(("given", "told"), [("~nosuchuser/x", "no user nosuchuser"), ("a" * 300, "no such")])
+def test_a_name_that_no_folder_can_have(find: Callable[..., object], given: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        find(given)
+
+
+@pytest.mark.parametrize("find", [find_study, study_and_runs, find_run])
+def test_a_folder_that_may_not_be_read(
+    find: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root none is: the kernel's answer is given for it."""
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.F_OK)
+    with pytest.raises(UserError, match="may not be read by this user"):
+        find(str(tmp_path))

@@ -1,0 +1,102 @@
+"""`python -m slurm logs`: every attempt and rank, nothing twice; following until the end."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from made_studies import NOW_S, FakeSlurm, MadeStudy
+from slurm_command import refused, told, told_json
+
+LOG = """\
+2027-01-15 07:00:00 run runs/sweep/a, attempt 1, on n1
+2027-01-15 07:00:01 first words
+2027-01-15 07:10:00 stopped by SIGUSR2; type the same command again
+2027-01-15 07:12:00 run runs/sweep/a, attempt 2, on n2
+2027-01-15 07:12:01 last words
+"""
+
+
+@pytest.fixture
+def study(place: Path, said: FakeSlurm) -> MadeStudy:
+    made = MadeStudy(place / "runs" / "sweep", ["a", "b"])
+    made.status("a", "failed", attempt=2, reason="ValueError: no")
+    run = made.folder / "a"
+    (run / "log.txt").write_text(LOG)
+    (run / "memory.blackbox.2.txt").write_text("== stacks ==\n")
+    folder = made.submission.folder / "submitit"
+    folder.mkdir()
+    (folder / "4242_0_0_log.out").write_text("first words\nlast words\nonly on stdout\n")
+    (folder / "4242_0_1_log.err").write_text("rank 1 is lost\n")
+    (folder / "4242_1_0_log.err").write_text("of another run\n")
+    attempts = [{"attempt": n, "started_s": NOW_S - 100, "host": f"n{n}"} for n in (1, 2)]
+    (run / "run.json").write_text(json.dumps({"attempts": attempts}))
+    return made
+
+
+def test_all_of_it_and_nothing_twice(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "logs", "runs/sweep/a")
+    headings = [line for line in text.splitlines() if line.startswith("==>")]
+    assert headings == [
+        "==> log.txt <==",
+        "==> job 4242_0, rank 0, stdout <==",
+        "==> job 4242_0, rank 1, stderr <==",
+        "==> memory.blackbox.2.txt: stacks when memory was nearly out <==",
+    ]
+    assert text.count("first words") == 1
+    assert "only on stdout" in text
+    assert "of another run" not in text
+    assert text.splitlines()[-1] == "next: python -m slurm why runs/sweep/a   (what became of it)"
+
+
+def test_one_attempt(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "logs", "runs/sweep/a", "--attempt", "1")
+    assert "first words" in text
+    assert "last words" not in text
+    assert "stacks" not in text
+    found = told_json(capsys, "logs", "runs/sweep/a", "--attempt", "2")
+    assert found["files"][0]["lines"][-1].endswith("last words")
+    assert len(found["files"][0]["lines"]) == 2
+
+
+def test_bad_input(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "has no such attempt; attempts so far: 1, 2" in refused(
+        capsys, "logs", "runs/sweep/a", "--attempt", "3"
+    )
+    assert "it has no attempt yet" in refused(capsys, "logs", "runs/sweep/b", "--attempt", "1")
+    assert "expected one of them" in refused(capsys, "logs", "runs/sweep/a", "-f", "--json")
+
+
+def test_a_run_that_has_written_nothing(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (study.submission.folder / "submitit" / "4242_1_0_log.err").unlink()
+    said.wait("4242_1")
+    text = told(capsys, "logs", "runs/sweep/b")
+    assert "has written nothing yet: it is queued: jobs of higher priority are before it" in text
+
+
+def test_following_until_it_ends(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 900)), nodes="n1")
+    study.status("a", "running", attempt=2)
+    study.lock("a")
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+
+    def later(seconds: float) -> None:
+        clock[0] += 6
+        with open(study.folder / "a" / "log.txt", "a") as file:
+            file.write("2027-01-15 07:20:00 a new line\n2027-01-15 07:20:01 half a li")
+        study.status("a", "failed", attempt=2, reason="ValueError: no")
+        said.queue = []
+
+    monkeypatch.setattr(time, "sleep", later)
+    text = told(capsys, "logs", "runs/sweep/a", "-f")
+    assert "last words" in text
+    assert "a new line" in text
+    assert "failed: ValueError: no" in text
+    assert text.splitlines()[-1].startswith("next: python -m slurm why")

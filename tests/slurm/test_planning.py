@@ -1,0 +1,147 @@
+"""plan=true for a cluster: a table, its sums, what is there already, and the very text that would be sent."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from recorded_slurm import planned, recorded, with_slurm
+from tiny_run import tiny_config
+
+import experiment_utils
+from conf import Config
+from slurm.cluster import Cluster
+from slurm.planning import ID, SNAPSHOT, plan_for_cluster, render
+from slurm.records import SLURM
+from slurm.submit.arrays import arrays_of
+from slurm.submit.asking import MAX_ARRAY_SIZE
+from slurm.submit.script import script
+
+GB = 1 << 30
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> list[Config]:
+    base = tiny_config(tmp_path)
+    return [dataclasses.replace(base, seed=seed) for seed in (0, 1, 1)]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slurm.planning.in_flight", lambda study, names: {})
+
+
+def test_each_run_once_with_what_it_asks_for(configs: list[Config]) -> None:
+    planned(configs[0])  # tokenizes
+    found = plan_for_cluster([with_slurm(config, time="2h", mem=GB) for config in configs],
+                             cluster=recorded("20.11"))  # fmt: skip
+    assert len(found.runs) == 2
+    text = render(found)
+    header, first, *_ = text.splitlines()
+    assert header.split() == ["run", "tokens", "--mem", "time", "GPU", "h", "CPU", "h", "state"]
+    assert first.split()[1:] == [
+        f"{found.runs[0].plan.budget.tokens:,}",
+        "1.0",
+        "GB",
+        "2:00:00",
+        "-",
+        "<2",
+        "-",
+    ]
+    assert "2 runs to submit" in text
+    assert "at most 4 CPU hours" in text
+    assert "SUBMISSION and SNAPSHOT are named when it is submitted" in text
+
+
+def test_what_is_there_is_not_asked_for_again(configs: list[Config], monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(configs[0])
+    assert plan.identity is not None
+    folder = experiment_utils.create_run(plan.config, plan.identity)
+    (folder / "status.json").write_text('{"state": "done"}')
+    found = plan_for_cluster(configs, cluster=recorded("20.11"))
+    assert [run.state for run in found.runs] == ["done", None]
+    assert [count for count, _ in found.scripts] == [1]
+    assert "1 run to submit" in render(found)
+    assert "there already: 1 done" in render(found)
+    (folder / "status.json").write_text("{}")
+    monkeypatch.setattr("slurm.planning.in_flight", lambda study, names: dict.fromkeys(names, "queued"))
+    assert "there already: 1 queued" in render(plan_for_cluster(configs, cluster=recorded("20.11")))
+
+
+def test_the_text_is_what_is_sent(configs: list[Config], tmp_path: Path) -> None:
+    """By the same functions; only what a submission alone has is a word here."""
+    from slurm.planning import _asked, _submission
+
+    configs = [
+        with_slurm(config, setup=["module load x"], gpus_per_node=1, partition="scavenge")
+        for config in configs
+    ]
+    planned(configs[0])
+    found = plan_for_cluster(configs, cluster=recorded("20.11"))
+    ((count, text),) = found.scripts
+    assert count == 2
+    study = Path(configs[0].runs_dir) / "tiny"
+    study = found.runs[0].plan.folder.parent  # type: ignore[union-attr]
+    asked = [_asked(run.plan.folder.name, run) for run in found.runs]  # type: ignore[union-attr]
+    (one,) = arrays_of(asked, study, "20260101-1", MAX_ARRAY_SIZE)
+    real = dataclasses.replace(
+        _submission(study, [one]), id="20260101-1", snapshot="/code/abc", launcher=SLURM
+    )
+    assert script(real, one.array, one.setup) == text.replace(ID, "20260101-1").replace(SNAPSHOT, "/code/abc")
+    for line in (
+        "#SBATCH --gres=gpu:1",
+        "#SBATCH --partition=scavenge",
+        "#SBATCH --array=0-1%2",
+        "module load x",
+    ):
+        assert line in text
+
+
+def test_an_array_for_each_class_of_resources(configs: list[Config]) -> None:
+    planned(configs[0])
+    other = with_slurm(configs[1], mem=3 * GB)
+    found = plan_for_cluster([configs[0], other], cluster=recorded("20.11"))
+    assert [count for count, _ in found.scripts] == [1, 1]
+    assert "#SBATCH --mem=3072M" in found.scripts[1][1]
+
+
+def test_what_would_be_refused_is_told_beside_the_table(configs: list[Config]) -> None:
+    planned(configs[0])
+    found = plan_for_cluster(
+        [with_slurm(config, partition="bach") for config in configs], cluster=recorded("20.11")
+    )
+    assert "It would be refused: slurm.partition: no partition `bach`; nearest: batch" in render(found)
+
+
+def test_a_run_that_does_not_fit_what_it_asks_for(configs: list[Config]) -> None:
+    planned(configs[0])
+    text = render(plan_for_cluster([with_slurm(configs[0], mem=GB // 100)], cluster=recorded("20.11")))
+    assert "would not be started" in text
+    assert "that slurm.mem allows" in text
+
+
+def test_a_gpu_that_only_the_nodes_have_is_no_need(configs: list[Config]) -> None:
+    training = dataclasses.replace(configs[0].training, device="cuda")
+    config = with_slurm(dataclasses.replace(configs[0], training=training), gpus_per_node=1, mem=GB)
+    text = render(plan_for_cluster([config], cluster=Cluster()))
+    assert "where a GPU is" not in text
+    assert "#SBATCH --gres=gpu:1" in text
+
+
+def test_without_a_cluster_it_still_plans(configs: list[Config]) -> None:
+    text = render(plan_for_cluster(configs, cluster=Cluster(notes=("there is no Slurm on this machine",))))
+    assert "no cluster was asked, so nothing was held against its limits" in text
+    assert "not tokenized yet" in text
+    assert text.count("sbatch, for 2 runs") == 1 or text.count("sbatch, for 3 runs") == 1
+
+
+def test_as_json(configs: list[Config]) -> None:
+    planned(configs[0])
+    plain = json.loads(json.dumps(plan_for_cluster(configs, cluster=recorded("20.11")).to_json()))
+    assert plain["sum"]["runs"] == 2
+    assert plain["runs"][0]["slurm"]["options"]["mem"].endswith("M")
+    assert plain["runs"][0]["identity"]
+    assert plain["scripts"][0]["text"].startswith("#!/bin/bash")
+    assert plain["cluster"]["version"] == "20.11.9"

@@ -1,0 +1,98 @@
+"""What a real Slurm says of itself, of bad requests, and the text of a plan against the one that was sent."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from recorded_slurm import planned, with_slurm
+from tiny_run import tiny_config
+
+from conf import Config, UserError
+from slurm.__main__ import main
+from slurm.cluster import read_cluster
+from slurm.planning import ID, SNAPSHOT, plan_for_cluster
+from slurm.records import submissions
+from slurm.submit.asking import asked_of
+from tests.local_slurm import Cluster
+
+pytestmark = [pytest.mark.privileged, pytest.mark.slow, pytest.mark.timeout(900)]
+GB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def _its_clients(slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in slurm_cluster.variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_what_it_has() -> None:
+    cluster = read_cluster()
+    assert cluster.notes == ()
+    assert cluster.default_partition is not None
+    assert cluster.default_partition.name == "main"
+    (kind,) = cluster.default_partition.kinds
+    assert (kind.count, kind.cpus, kind.mem_bytes, dict(kind.gpus)) == (2, 4, 2 * GB, {"": 2})
+    assert cluster.signals_on_preemption
+    assert cluster.is_this_machine
+    assert cluster.accounts == ["root"]
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["doctor", "--json", "--runs-dir", str(tmp_path)]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    levels = {one["name"]: one["level"] for one in plain["findings"]}
+    assert levels["sacct"] == levels["preemption"] == levels["arrays"] == "fine"
+
+
+@pytest.mark.parametrize(
+    ("values", "where", "says"),
+    [
+        ({"partition": "mian"}, "slurm.partition", "nearest: main"),
+        ({"account": "rot"}, "slurm.account", "nearest: root"),
+        ({"mem": 3 * GB}, "slurm.mem", "gets 2.0 GB at most"),
+        ({"gpus_per_node": 2, "gpu_type": "a100"}, "slurm.gpu_type", "has no a100"),
+        ({"options": ["--licenses=nothing"]}, "slurm.options", "Invalid license"),
+        ({"options": ["--nosuch"]}, "slurm.options", "unrecognized option"),
+        ({"options": ["--nodelist=n9"]}, "slurm.options", "Invalid node name"),
+    ],
+)
+def test_what_is_refused_before_anything_is_submitted(
+    values: dict[str, object], where: str, says: str, tmp_path: Path
+) -> None:
+    config = tiny_config(tmp_path)
+    plan = dataclasses.replace(planned(config), config=with_slurm(config, **{"mem": GB, **values}))
+    with pytest.raises(UserError) as error:
+        asked_of([plan], read_cluster())
+    (problem,) = error.value.problems
+    assert problem.where == where
+    assert says in problem.what
+
+
+def test_the_text_of_a_plan_is_the_text_that_is_sent(tmp_path: Path, slurm_cluster: Cluster) -> None:
+    from conf.request import SLURM_LAUNCHER, Launcher
+    from slurm.submit.runs import check_and_plan, submit_plans
+
+    configs: list[Config] = [
+        with_slurm(dataclasses.replace(tiny_config(tmp_path), seed=seed), mem=GB // 2, options=["--hold"])
+        for seed in (0, 1)
+    ]
+    planned(configs[0])
+    ((_, text),) = plan_for_cluster(configs).scripts
+    launcher = Launcher(SLURM_LAUNCHER)
+    plans, cluster = check_and_plan(configs, launcher, is_open=False)
+    submit_plans(plans, cluster, launcher, "a test")
+    assert plans[0].folder is not None
+    study = plans[0].folder.parent
+    (sent,) = submissions(study)
+    try:
+        real = (study / ".submissions" / sent.id / "submitit" / "0.sh").read_text()
+        assert text.replace(ID, sent.id).replace(SNAPSHOT, sent.snapshot or "") == real
+        again = plan_for_cluster(configs)
+        assert [run.state for run in again.runs] == ["queued", "queued"]
+        assert again.scripts == []
+    finally:
+        subprocess.run(["scancel", sent.arrays[0].job_id or ""], check=True)

@@ -1,0 +1,107 @@
+"""What a cluster does to jobs: preemption, lost nodes, a controller that starts anew. One after the other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conf import Config
+from conf.schema import Memory
+from tests.local_slurm import Cluster
+from tests.slurm.real_jobs import Sent, send
+from tests.tiny_run import tiny_config
+
+pytestmark = [pytest.mark.slow, pytest.mark.privileged, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def calm(slurm_cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster, and afterwards as it was: all nodes up, nobody's job in it."""
+    yield slurm_cluster
+    slurm_cluster.say("scancel", "--user=root", check=False)
+    slurm_cluster.script("preempt-signal", "on")
+    slurm_cluster.script("start")
+
+
+def config(folder: Path, steps: int = 1_000_000) -> Config:
+    found = tiny_config(folder, max_steps=steps, evals=2, checkpoint_every=100)
+    repeating = dataclasses.replace(found.dataset, repeat=True)
+    return dataclasses.replace(found, dataset=repeating, memory=Memory(every_steps=1000))
+
+
+def end_well(job: Sent) -> None:
+    """Stop it for good: these runs have no end of their own."""
+    job.where.say("scancel", job.job)
+    job.until_over()
+
+
+@pytest.mark.parametrize("preempt_signal", ["on", "off"])
+def test_preemption(calm: Cluster, tmp_path: Path, preempt_signal: str) -> None:
+    """With preempt_send_user_signal SIGUSR2 comes, else SIGTERM; both ways it goes on from that very step."""
+    calm.script("preempt-signal", preempt_signal)
+    job = send(calm, config(tmp_path), "--partition=main", "--nodelist=n1", "--exclusive", "--signal=USR2@60")
+    job.until_training()
+    calm.say(
+        "sbatch", "--partition=high", "--nodelist=n1", "--exclusive", "--output=/dev/null", "--wrap=sleep 3"
+    )
+    job.until(lambda: len(job.starts) > 1, "another start")
+    first, second = job.starts
+    expected = ("SIGUSR2", "timeout") if preempt_signal == "on" else ("SIGTERM", "cancelled")
+    assert (first.end, first.signal, first.state) == ("requeued", *expected), job.told()
+    assert second.step_before == first.step_after != 0
+    job.until(lambda: job.status["attempt"] == 2 and job.status["stage"] == "train", "the second attempt")
+    end_well(job)
+
+
+def test_lost_node(calm: Cluster, tmp_path: Path) -> None:
+    """The lock of the dead start stands still; the next one goes on from its last checkpoint, elsewhere."""
+    job = send(calm, config(tmp_path))
+    job.until_training(101)
+    node = job.starts[0].host
+    calm.script("kill-node", node)
+    job.until(lambda: len(job.starts) > 1, "another start")
+    first, second = job.starts
+    assert (first.end, first.host) == (None, node), "it had no time for a word"
+    assert second.host != node
+    assert second.step_before >= 100
+    assert "is gone: taking over" in (job.run / "log.txt").read_text()
+    job.until(lambda: job.status["attempt"] == 2 and job.status["stage"] == "train", "the second attempt")
+    end_well(job)
+
+
+def test_a_job_that_runs_twice(calm: Cluster, tmp_path: Path) -> None:
+    """slurmd dies alone: the run lives on, and Slurm starts the job again. The second copy leaves."""
+    job = send(calm, config(tmp_path))
+    job.until_training()
+    node = job.starts[0].host
+    calm.script("kill-slurmd", node)
+    job.until(lambda: "leaves it alone" in (job.run / "log.txt").read_text(), "a second copy")
+    job.until_over()
+    assert len(job.starts) == 1, job.told()
+    assert job.status["state"] == "running"
+    before = job.status["step"]
+    job.until(lambda: job.status["step"] > before, "the first copy to go on")
+    calm.script("kill-node", node)
+
+
+def test_a_new_controller_and_an_administrator(calm: Cluster, tmp_path: Path) -> None:
+    """What is queued and what runs stays when slurmctld starts anew. Of a job that somebody requeues: Slurm
+    puts it back by itself, and ends it by SIGTERM; it is not put back twice.
+    """
+    running = send(calm, config(tmp_path))
+    queued = send(calm, dataclasses.replace(config(tmp_path, steps=20), seed=2), "--hold")
+    running.until_training()
+    calm.script("restart-controller")
+    assert running.state == "RUNNING"
+    calm.say("scontrol", "release", queued.job)
+    calm.say("scontrol", "requeue", running.job)
+    queued.until_over()
+    assert queued.ends() == [("done", "done", None)], queued.told()
+    running.until(lambda: len(running.starts) > 1, "another start")
+    first, second = running.starts
+    assert first.end in ("ended", None), "None: KillWait was over before it could say so"
+    assert (second.restart, second.step_before > 0) == (1, True), running.told()
+    end_well(running)

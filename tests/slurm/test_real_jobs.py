@@ -1,0 +1,285 @@
+"""Ends of jobs on a real Slurm, all handed in at once: most of their time is waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import experiment_utils
+from conf import Config
+from conf.schema import Memory, Model, Slurm
+from slurm.in_job.starts import read_starts
+from slurm.records import places, submissions
+from tests.local_slurm import SCRIPT, Cluster
+from tests.slurm.real_jobs import Sent, send
+from tests.tiny_run import copy_of, make_run, outcome, run_core, tiny_config
+from training.checkpoints import checkpoint_steps
+
+pytestmark = [pytest.mark.slow, pytest.mark.privileged, pytest.mark.timeout(900)]
+
+LONG = 1_500
+"""Steps after whose first hundred a run goes on for a second: time for `wait_for_its_signal` to see it."""
+
+
+def long_config(folder: Path, seed: int = 0, steps: int = LONG) -> Config:
+    config = tiny_config(folder, max_steps=steps, evals=2, checkpoint_every=100)
+    repeating = dataclasses.replace(config.dataset, repeat=True)
+    return dataclasses.replace(
+        config,
+        dataset=repeating,
+        seed=seed,
+        memory=Memory(every_steps=1000),
+        slurm=Slurm(max_idle_attempts=50),  # on a busy machine a start may not come to its first step
+    )
+
+
+def large_config(folder: Path, seed: int = 0) -> Config:
+    """Weights, gradients and moments of 800 MB."""
+    model = Model(name="large", d_model=1024, n_layers=4, n_heads=8)
+    return dataclasses.replace(
+        tiny_config(folder, max_steps=3), seed=seed, model=model, memory=Memory(refuse=False, every_steps=11)
+    )
+
+
+@pytest.fixture(scope="module")
+def sent(
+    request: pytest.FixtureRequest, slurm_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Sent]]:
+    """The jobs of all tests that were asked for, by the word of a test's name."""
+    folder, where = tmp_path_factory.mktemp("jobs"), slurm_cluster
+    made: dict[str, Callable[[], Sent]] = {
+        "timeout": lambda: _until_its_time_is_up(where, long_config(folder)),
+        "success": lambda: send(where, tiny_config(folder)),
+        "exception": lambda: _broken(where, dataclasses.replace(tiny_config(folder), seed=2)),
+        "oom": lambda: send(where, large_config(folder), "--mem=500M"),
+        "scancel": lambda: send(where, long_config(folder, seed=3, steps=1_000_000)),
+        "pack": lambda: _packed(where, folder),
+        "plain": lambda: _plain(where, folder),
+        "kept": lambda: _kept(where, folder),
+        "disk": lambda: _on_a_small_disk(where, folder),
+    }
+    words = {word for item in request.session.items for word in item.name.split("_")}
+    found = {name: make() for name, make in made.items() if name in words}
+    yield found
+    for one in found.values():
+        where.say("scancel", one.job, check=False)
+
+
+def _packed(where: Cluster, folder: Path) -> Sent:
+    beside = make_run(large_config(folder, seed=5))
+    small = dataclasses.replace(tiny_config(folder), seed=6)
+    return send(where, small, "--mem=1100M", others=[beside], how="pack")
+
+
+def _on_a_small_disk(where: Cluster, folder: Path) -> Sent:
+    if where.small_disk is None:
+        pytest.skip("cannot mount a small file system")
+    model = Model(name="m", d_model=512, n_layers=1, n_heads=4)
+    config = dataclasses.replace(
+        tiny_config(folder), model=model, memory=Memory(refuse=False, every_steps=11)
+    )
+    return send(where, dataclasses.replace(config, runs_dir=str(where.small_disk)))
+
+
+def _broken(where: Cluster, config: Config) -> Sent:
+    found = send(where, config, "--hold")
+    (found.run / "metrics.csv").mkdir()
+    where.say("scontrol", "release", found.job)
+    return found
+
+
+def _until_its_time_is_up(where: Cluster, config: Config) -> Sent:
+    """However fast it trains: its first start that comes to a checkpoint stands still until the signal."""
+    job = send(where, config, "--time=2", "--signal=USR2@30")
+    threading.Thread(target=wait_for_its_signal, args=(job,), daemon=True).start()
+    return job
+
+
+def wait_for_its_signal(job: Sent) -> None:
+    """Stop the run's process after a checkpoint, and let it go on when SIGUSR2 waits for it.
+
+    The next start has time enough, on a slow machine too.
+    """
+    while (status := job.status).get("state") != "done":
+        time.sleep(0.02)
+        starts, steps = job.starts, checkpoint_steps(job.run / "checkpoints")
+        if not starts or max(steps, default=0) <= starts[-1].step_before:
+            continue
+        if status.get("state") != "running":
+            continue
+        with contextlib.suppress(OSError):  # it has ended: its signal came just now
+            os.kill(status["pid"], signal.SIGSTOP)
+            while not _waits_for(status["pid"], signal.SIGUSR2):
+                time.sleep(0.1)
+            job.where.say("scontrol", "update", f"JobId={job.job}", "TimeLimit=30")
+            os.kill(status["pid"], signal.SIGCONT)
+            return
+
+
+def _waits_for(process: int, number: int) -> bool:
+    """Whether the signal was sent to a process that does not run; proc_pid_status(5)."""
+    lines = (line.split(":") for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return any(int(value, 16) >> number - 1 & 1 for name, value in lines if name in ("SigPnd", "ShdPnd"))
+
+
+def _overrides(folder: Path, steps: int) -> list[str]:
+    tiny_config(folder)  # writes the text
+    return [
+        "model.d_model=16", "model.n_layers=1", "model.n_heads=1", "dataset=text", "tokenizer=bytes",
+        f"dataset.path={folder / 'tiny.txt'}", "dataset.repeat=true", f"training.max_steps={steps}",
+        "training.seq_len=16", "training.effective_batch=4", "training.evals=1", "training.threads=1",
+        "training.checkpoint_every=100000",
+    ]  # fmt: skip
+
+
+def _kept(where: Cluster, folder: Path) -> Sent:
+    """The script that `python -m slurm script` makes, as it is."""
+    own = folder / "kept"
+    own.mkdir()
+    asked = ["slurm=default", "slurm.mem=600MB", "slurm.time=10", "slurm.cpus_per_task=1"]
+    made = subprocess.run(
+        [sys.executable, "-m", "slurm", "script", *asked, *_overrides(folder, 3)],
+        cwd=SCRIPT.parent.parent, env={**os.environ, **where.variables}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    script, out = own / "job.sh", own / "job.out"
+    script.write_text(made.stdout)
+    job = where.say(
+        "sbatch", "--parsable", f"--chdir={own}", f"--output={out}", str(script), *_overrides(folder, 3)
+    )
+    return Sent(where, own / "runs" / "not known yet", job, out)
+
+
+def _plain(where: Cluster, folder: Path) -> Sent:
+    """As a user types it, but for the place of the checkout."""
+    overrides = [*_overrides(folder, 1_000_000), f"runs_dir={folder / 'plain'}"]
+    out = folder / "plain.out"
+    job = where.say(
+        "sbatch", "--parsable", f"--output={out}", "--mem=600M", "--cpus-per-task=1", f"--chdir={folder}",
+        f"--export=ALL,HIGHWATER_CODE={SCRIPT.parent.parent},PYTHON={sys.executable}",
+        str(SCRIPT.with_name("submit_job.sh")), *overrides,
+    )  # fmt: skip
+    return Sent(where, folder / "plain" / "not known yet", job, out)
+
+
+def test_plain_script(sent: dict[str, Sent]) -> None:
+    """Its first start makes run, snapshot and submission; the next one goes on with them."""
+    job = sent["plain"]
+    runs_dir = job.run.parent
+    job.until(lambda: list(runs_dir.glob("default/*/status.json")), "the run to begin")
+    (job.run,) = (status.parent for status in runs_dir.glob("default/*/status.json"))
+    job.until_training()
+    (submission,) = submissions(job.run.parent)
+    assert (submission.id, submission.arrays[0].job_of(0)) == (f"job-{job.job}", job.job)
+    assert submission.command.startswith("sbatch slurm/submit_job.sh model.d_model=16 ")
+    assert [place.submission for place in places(job.run)] == [submission.id]
+    job.where.say("scancel", "--signal=USR2", job.job)
+    job.until(lambda: len(job.starts) > 1, "another start")
+    first, second = job.starts
+    assert (first.end, first.state) == ("requeued", "timeout"), job.told()
+    assert second.step_before == first.step_after != 0
+    assert len(list(submissions(job.run.parent))) == 1
+    job.where.say("scancel", job.job)
+    job.until_over()
+
+
+def test_script_that_is_kept(sent: dict[str, Sent]) -> None:
+    job = sent["kept"]
+    job.until_over()
+    (job.run,) = (status.parent for status in job.run.parent.glob("default/*/status.json"))
+    assert (job.state, job.ends()) == ("COMPLETED", [("done", "done", None)]), job.told()
+
+
+def test_success(sent: dict[str, Sent]) -> None:
+    job = sent["success"]
+    job.until_over()
+    assert job.ends() == [("done", "done", None)], job.told()
+    assert job.state == "COMPLETED"
+    code = experiment_utils.read_run(job.run)["attempts"][0]["code"]
+    assert code["snapshot"] in str(next((job.run.parent.parent / ".snapshots").iterdir()))
+    assert code["commit"]
+
+
+def test_exception(sent: dict[str, Sent]) -> None:
+    job = sent["exception"]
+    job.until_over()
+    assert (job.state, job.ends()) == ("FAILED", [("ended", "failed", None)]), job.told()
+    assert "IsADirectoryError" in job.status["reason"]
+    assert "Traceback" in (job.run / "log.txt").read_text()
+    assert "IsADirectoryError" in job.out.read_text()
+
+
+def test_oom_in_the_step(sent: dict[str, Sent]) -> None:
+    job = sent["oom"]
+    job.until_over()
+    assert [start.state for start in job.starts] == ["oom"], job.told()
+    assert [start.end for start in job.starts] == ["ended"]
+    assert "the kernel killed the main process (python, pid " in str(job.starts[0].reason)
+    rows = job.where.say("sacct", "-nP", "-j", job.job, "-o", "JobID,State")
+    assert f"{job.job}.0|OUT_OF_MEMORY" in rows
+
+
+def test_pack_a_kill_hits_one_run(sent: dict[str, Sent]) -> None:
+    job = sent["pack"]
+    job.until_over()
+    assert job.ends() == [("done", "done", None)], job.told()
+    (beside,) = (run for run in job.run.parent.glob("large*-seed5-*"))
+    assert [(start.end, start.state) for start in read_starts(beside)] == [("ended", "oom")], job.told()
+    assert job.state == "FAILED"
+
+
+def test_scancel(sent: dict[str, Sent]) -> None:
+    job = sent["scancel"]
+    job.until_training()
+    job.where.say("scancel", job.job)
+    job.until_over()
+    assert job.state == "CANCELLED", job.told()
+    assert [start.end for start in job.starts] in (["ended"], [None]), "None: killed before it could say so"
+    assert job.status["state"] == "cancelled"
+    assert list((job.run / "checkpoints").glob("step-*")), "of the step at which it stopped"
+
+
+def test_full_disk(sent: dict[str, Sent]) -> None:
+    job = sent["disk"]
+    job.until_over()
+    said = job.out.read_text()
+    assert job.state == "FAILED", job.told()
+    assert job.where.say("sacct", "-nXP", "-j", job.job, "-o", "ExitCode") == "2:0"
+    assert "No space left on device" in said
+    assert "Make room" in said
+
+
+def test_timeout_and_on_to_the_same_losses(sent: dict[str, Sent], tmp_path: Path) -> None:
+    """The limit of two minutes is announced 30 to 90 s before; the job then runs again, mostly once."""
+    job = sent["timeout"]
+    with ThreadPoolExecutor(1) as beside:
+        uninterrupted = copy_of(long_config(job.run.parent.parent.parent), tmp_path / "other")
+        other = beside.submit(run_core, uninterrupted, "--quiet")
+        job.until_over()
+        assert other.result().returncode == 0
+    ends = job.ends()
+    assert len(ends) > 1, job.told()
+    assert ends == [("requeued", "timeout", "SIGUSR2")] * (len(ends) - 1) + [("done", "done", None)]
+    assert job.state == "COMPLETED"
+    assert [start.restart for start in job.starts] == [*range(len(ends))]
+    assert len({start.job_id for start in job.starts}) == 1
+    assert all(after.step_before == before.step_after for before, after in _pairs(job))
+    ours, theirs = outcome(job.run), outcome(uninterrupted)
+    for found in (ours, theirs):
+        del found["checkpoints"]  # the last ones and the best: of other steps
+    assert ours == theirs
+
+
+def _pairs(job: Sent) -> Iterator[tuple[object, object]]:
+    yield from zip(job.starts, job.starts[1:], strict=False)

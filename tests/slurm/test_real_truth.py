@@ -1,0 +1,134 @@
+"""What a real Slurm says of jobs in every state, and what is left where its daemons are silent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from memory.sacct import Answer
+from slurm.records import SLURM, Array, Place, Submission, add_place
+from slurm.truth import study_truth
+from slurm.truth.answers import ask_in_unix_time
+from tests.local_slurm import Cluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.privileged, pytest.mark.timeout(900)]
+
+GROW = f"srun {sys.executable} -c 'x = [bytes(1 << 20) * 9 for _ in range(99)]; y = x[0] * 60'"
+NO_MODULE = "echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1"
+CASES: dict[str, tuple[list[str], str]] = {
+    "never": ([], NO_MODULE),
+    "grows": (["--mem=60"], GROW),
+    "held": (["--hold"], "true"),
+    "depends": (["--dependency=afterok:{never}"], "true"),
+    "dropped": (["--hold"], "true"),
+    "runs": ([], "sleep 300"),
+    "array": (["--array=0-1%1"], "sleep 300"),
+    "limit": (["--time=0:10"], "sleep 300"),
+}
+PATIENCE_S = 150.0
+
+
+@pytest.fixture(scope="module")
+def study(slurm_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run for each case, `array` with two, as if a launcher had submitted them."""
+    folder = tmp_path_factory.mktemp("truth") / "sweep"
+    arrays, jobs = [], {}
+    logs = folder / ".submissions" / "1" / "submitit"
+    logs.mkdir(parents=True)
+    for number, (name, (options, script)) in enumerate(CASES.items()):
+        title = f"truth-{os.getpid()}-{name}"
+        jobs[name] = slurm_cluster.say(
+            "sbatch", "--parsable", f"--job-name={title}", f"--output={logs}/%j_0_log.out",
+            f"--error={logs}/%j_0_log.err", *(one.format(**jobs) for one in options), f"--wrap={script}",
+        )  # fmt: skip
+        runs = [f"{name}{task}" for task in (0, 1)] if name == "array" else [name]
+        arrays.append(Array(number, title, [[run] for run in runs], job_id=jobs[name]))
+        for task, run in enumerate(runs):
+            (folder / run).mkdir()
+            (folder / run / "config.yaml").write_text("seed: 0\n")
+            add_place(folder / run, Place("1", number, task))
+    Submission("1", folder, SLURM, time.time(), "root", os.uname().nodename, str(folder), "-", arrays).write()
+    slurm_cluster.say("scancel", jobs["dropped"])
+    yield folder
+    slurm_cluster.say("scancel", *jobs.values(), check=False)
+
+
+@pytest.fixture(autouse=True)
+def _clients(slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in slurm_cluster.variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def impatient_of(command: str) -> Callable[[list[str], float], Answer]:
+    """Asks `command` for two seconds, and all others as long as the room does."""
+
+    def ask(asked: list[str], timeout_s: float) -> Answer:
+        return ask_in_unix_time(asked, min(timeout_s, 2.0) if asked[0] == command else timeout_s)
+
+    return ask
+
+
+def told(
+    study: Path, ask: Callable[[list[str], float], Answer] = ask_in_unix_time
+) -> dict[str, tuple[str, str]]:
+    return {truth.name: (truth.state, truth.reason or "") for truth in study_truth(study, ask=ask)}
+
+
+def states(found: dict[str, tuple[str, str]]) -> dict[str, str]:
+    return {run: state for run, (state, _) in found.items()}
+
+
+SOON = {
+    "never": "never_started", "grows": "oom", "held": "queued", "depends": "blocked", "dropped": "cancelled",
+    "runs": "running", "array0": "running", "array1": "queued", "limit": "timeout",
+}  # fmt: skip
+
+
+def test_every_state(study: Path) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while states(found := told(study)) != SOON:
+        assert time.monotonic() < until_s, found
+        time.sleep(1)
+    reasons = {run: reason for run, (_, reason) in found.items()}
+    assert "ModuleNotFoundError: No module named 'torch'" in reasons["never"]
+    assert reasons["grows"].startswith("Slurm saw an OOM kill in ")
+    assert ".0 (on n" in reasons["grows"]
+    assert reasons["held"].startswith("it is held by its user")
+    assert reasons["dropped"] == "its job was cancelled by root before it had started"
+    assert reasons["array1"].startswith("as many tasks of its array run as may")
+    assert reasons["limit"].startswith("its time limit of 1 min was reached")
+
+
+@contextmanager
+def silent(where: Cluster, daemon: str) -> Iterator[None]:
+    """Stopped, so that it takes calls and does not answer."""
+    pid = int((where.folder / "run" / f"{daemon}.pid").read_text())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_sacct_is_silent(study: Path, slurm_cluster: Cluster) -> None:
+    """An OOM kill of a step without a supervisor is then known to nobody."""
+    with silent(slurm_cluster, "slurmdbd"):
+        found = told(study, impatient_of("sacct"))
+        truth = study_truth(study, ask=impatient_of("sacct"))[0]
+    assert states(found) == SOON | {"grows": "never_started"}
+    assert "sacct did not answer within" in truth.notes[0]
+
+
+def test_slurmctld_is_silent(study: Path, slurm_cluster: Cluster) -> None:
+    with silent(slurm_cluster, "slurmctld"):
+        found = told(study, impatient_of("squeue"))
+    blocked = found["depends"][0]  # sacct tells no reasons of jobs that wait
+    assert states(found) == SOON | {"depends": blocked}
+    assert blocked in ("queued", "blocked")

@@ -1,0 +1,154 @@
+"""`python -m slurm status`: a table, JSON, a filter, all studies, watching."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from made_studies import NOW_S, FakeSlurm, MadeStudy
+from slurm_command import refused, told, told_json, typed
+
+from memory.ring import RingWriter
+from memory.samples import Sample
+from slurm.states import STATES
+
+HEADER = "step,tokens,train_loss,val_loss,lr,grad_norm,flops,seconds,tokens_per_s,mfu\n"
+
+
+@pytest.fixture
+def study(place: Path, said: FakeSlurm) -> MadeStudy:
+    made = MadeStudy(place / "runs" / "sweep", ["32d-a", "32d-b", "32d-c", "32d-d"])
+    made.status("32d-a", "done", step=1000)
+    made.status("32d-b", "running")
+    made.lock("32d-b")
+    rows = [f"{n},{n * 100},3.0,,0.1,1.0,1e9,{n * 0.5},200,\n" for n in range(300, 401)]
+    (made.folder / "32d-b" / "metrics.csv").write_text(HEADER + "".join(rows) + "401,40100,3.")
+    with RingWriter(made.folder / "32d-b" / "memory.ring", {"pid": 100}) as ring:
+        for at, u in enumerate((300, 800, 500)):
+            ring.add(Sample(NOW_S - 60 + 20 * at, u << 20, 1 << 30))
+    made.status("32d-c", "running", age_s=70)
+    made.killed_for_memory("32d-c")
+    said.wait("4242_1", "RUNNING", "None", start=str(int(NOW_S - 300)), nodes="n1")
+    said.wait("4242_3", reason="QOSMaxGRESPerUser")
+    said.row("4242_2", "FAILED", "1:0")
+    return made
+
+
+def test_the_table(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(capsys, "status", "sweep").splitlines()
+    assert lines[0] == "sweep: 4 runs: 1 done, 1 running, 1 queued, 1 oom; about 5 min to go"
+    header, *rows = lines[2:7]
+    assert header.split() == ["run", "state", "step", "ETA", "memory", "tokens/s", "attempt", "job", "reason"]
+    assert rows[1].split("  ")[0] == "32d-b"
+    for part in ("400/1,000 40%", "5 min", "800 MB/1.0 GB 78%", "200", "4242_1", "on n1"):
+        assert part in rows[1], rows[1]
+    assert "1.0 GB/1.0 GB 100%" in rows[2]
+    assert "the kernel killed the main process (python, pid 100) for memory: 1.0 GB of 1.0 GB held" in rows[2]
+    assert rows[3].endswith("your jobs use as many GPUs as its QOS allows")
+    assert lines[-1].startswith(f"next: python -m slurm why {Path('runs/sweep/32d-c')}   (what happened;")
+
+
+def test_json_uses_the_words_of_the_list(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
+    found = told_json(capsys, "status", "sweep")
+    assert (found["version"], found["study"], found["counts"]) == (
+        1,
+        "sweep",
+        {"done": 1, "running": 1, "queued": 1, "oom": 1},
+    )
+    assert [one["state"] for one in found["runs"]] == ["done", "running", "oom", "queued"]
+    assert {one["state"] for one in found["runs"]} <= set(STATES)
+    running = found["runs"][1]
+    assert (running["step"], running["total_steps"], running["share"], running["eta_s"]) == (
+        400,
+        1000,
+        0.4,
+        300.0,
+    )
+    assert (running["peak_bytes"], running["limit_bytes"]) == (800 << 20, 1 << 30)
+    assert (running["tokens_per_s"], running["job"], running["launcher"]) == (200.0, "4242_1", "slurm")
+
+
+def test_a_filter(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
+    found = told_json(capsys, "status", "sweep", "--state", "oom, queued")
+    assert [one["run"] for one in found["runs"]] == ["32d-c", "32d-d"]
+    assert found["counts"]["done"] == 1
+    assert "no run is stalled" in told(capsys, "status", "sweep", "--state", "stalled")
+
+
+def test_one_run_alone(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
+    found = told_json(capsys, "status", "runs/sweep/32d-b")
+    assert [one["run"] for one in found["runs"]] == ["32d-b"]
+
+
+def test_all_studies(
+    study: MadeStudy, said: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = MadeStudy(place / "runs" / "old", ["x"])
+    old.status("x", "done")
+    os.utime(old.folder, (1, 1))
+    os.utime(old.folder / ".submissions", (1, 1))
+    said.calls.clear()
+    lines = told(capsys, "status").splitlines()
+    assert lines[0].startswith("sweep  4 runs: 1 done, 1 running")
+    assert lines[1] == "old    1 run: 1 done"
+    assert lines[-1] == "next: python -m slurm status sweep   (its runs one by one)"
+    assert sorted(said.calls) == ["sacct", "squeue"]
+    assert [one["study"] for one in told_json(capsys, "status")["studies"]] == ["sweep", "old"]
+
+
+def test_nothing_there_yet(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "there is no study under runs yet" in told(capsys, "status")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nosuch"], ["nosuch: no such study", "studies there: sweep"]),
+        (["sweep", "--state", "dead"], ["--state dead: no state dead", "never_started"]),
+        (["--state", "oom"], ["expected a STUDY"]),
+        (["sweep", "--interval", "0"], ["--interval 0: expected 1 to 86400 seconds"]),
+    ],
+)
+def test_bad_input(
+    study: MadeStudy, capsys: pytest.CaptureFixture[str], arguments: list[str], words: list[str]
+) -> None:
+    error = refused(capsys, "status", *arguments)
+    assert all(word in error for word in words), error
+
+
+def test_slurm_that_does_not_answer_is_noted(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said.queue = said.accounting = None
+    text = told(capsys, "status", "sweep")
+    assert "note: squeue failed with exit code 1: slurm_load_jobs error: Unable to contact" in text
+    assert "note: sacct failed with exit code 1: Slurm accounting storage is disabled" in text
+
+
+def test_watching_ends_with_the_last_run(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def later(seconds: float) -> None:
+        assert seconds == 10
+        said.queue = []
+        study.status("32d-b", "done")
+        study.status("32d-d", "failed", reason="ValueError: no")
+
+    monkeypatch.setattr(time, "sleep", later)
+    assert typed("status", "sweep", "--watch") == 0
+    looks = [line for line in capsys.readouterr().out.splitlines() if "sweep: 4 runs" in line]
+    assert [look.partition("sweep: ")[2] for look in looks] == [
+        "4 runs: 1 done, 1 running, 1 queued, 1 oom; about 5 min to go",
+        "4 runs: 2 done, 1 oom, 1 failed",
+    ]
+
+
+def test_a_wide_reason_is_cut_to_the_terminal(study: MadeStudy) -> None:
+    from slurm.truth import study_truth
+    from slurm.truth.table import table
+
+    lines = table(study_truth(study.folder), 130)
+    assert max(map(len, lines)) <= 130
+    assert lines[3].endswith("...")

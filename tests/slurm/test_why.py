@@ -1,0 +1,155 @@
+"""`python -m slurm why`: of what waits, died, stands still, never started, is slow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_studies import NOW_S, FakeSlurm, MadeStudy, here
+from slurm_command import refused, told, told_json
+
+from memory.sacct import Answer
+
+
+@pytest.fixture
+def study(place: Path, said: FakeSlurm) -> MadeStudy:
+    return MadeStudy(place / "runs" / "sweep", ["32d-a-11112222", "32d-b-33334444", "32d-c-55556666"])
+
+
+A, B, C = "32d-a-11112222", "32d-b-33334444", "32d-c-55556666"
+
+
+def test_what_waits(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said.wait(
+        "4242_0", reason="JobArrayTaskLimit", start=str(int(NOW_S + 5400)), submit=str(int(NOW_S - 600))
+    )
+    answered = said.ask
+
+    def ask(command: list[str], timeout_s: float) -> Answer:
+        if "--format=%Q" in command:
+            assert "--partition=main" in command
+            return Answer(0, "5000\n4001\n4000\n12\n")
+        return answered(command, timeout_s)
+
+    monkeypatch.setattr("slurm.commands.why.ask_in_unix_time", ask)
+    text = told(capsys, "why", "1111")
+    for words in (
+        f"queued: runs/sweep/{A}",
+        "as many tasks of its array run as may (slurm.parallel)",
+        "job 4242_0 in partition main, JobArrayTaskLimit",
+        "it waits since 10 min",
+        "2 of the jobs that wait in main have a higher priority",
+        "Slurm expects it to start at 2027-01-15",
+        "scontrol update JobId=4242 ArrayTaskThrottle=N",
+        f"next: python -m slurm logs runs/sweep/{A} -f",
+    ):
+        assert words in text, text
+
+
+def test_what_died(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
+    study.status(A, "running", age_s=70)
+    study.killed_for_memory(A)
+    said.row("4242_0", "FAILED", "1:0")
+    said.row("4242_0.0", "OUT_OF_MEMORY", "0:125")
+    text = told(capsys, "why", A)
+    for words in (
+        f"oom: runs/sweep/{A}",
+        "oom_cgroup (certain)",
+        "4242_0.0 OUT_OF_MEMORY 0:125 on n1",
+        "What to change, the cheapest first",
+        "next: python -m slurm resubmit runs/sweep --only oom --mem x2",
+    ):
+        assert words in text, text
+    found = told_json(capsys, "why", A)
+    assert (found["state"], found["explained"]["verdict"], found["run"]) == ("oom", "oom_cgroup", A)
+
+
+def test_what_never_started(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
+    study.wrote(
+        A, "Lmod has detected the following error: The following module(s) are unknown: cuda/99\nbye\n"
+    )
+    said.row("4242_0", "FAILED", "1:0")
+    text = told(capsys, "why", A)
+    assert "before the run said a word: Lmod has detected the following error" in " ".join(text.split())
+    assert "The last words of its job" in text
+    assert "4242_0_0_log.err" in text
+
+
+def test_what_stands_still_here(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, pid, started = here()
+    study.status(A, "running", age_s=4000, host=host, pid=pid)
+    study.lock(A, host, pid, started)
+    said.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 9000)), nodes="n1")
+    text = told(capsys, "why", A)
+    assert "stalled" in text.splitlines()[0]
+    assert "What it is doing" in text
+
+
+def test_what_stands_still_on_a_node_is_asked_beside_it(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study.status(A, "running", age_s=4000)
+    study.lock(A)
+    said.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 9000)), nodes="n1", raw="4243")
+    asked: list[list[str]] = []
+
+    def ask(command: list[str], timeout_s: float) -> Answer:
+        asked.append(command)
+        if len(asked) == 1:
+            return Answer(0, 'Current thread (most recent call first):\n  File "data.py", line 7 in read\n')
+        return Answer(1, error="srun: error: Unable to create step: nodes busy\n")
+
+    monkeypatch.setattr("slurm.commands.why.ask_in_unix_time", ask)
+    assert 'File "data.py", line 7 in read' in told(capsys, "why", A)
+    assert asked[0][:3] == ["srun", "--jobid=4243", "--overlap"]
+    text = " ".join(told(capsys, "why", A).split())
+    assert "it cannot be asked: srun: error: Unable to create step: nodes busy" in text
+    assert "on n1: python -m memory stacks" in text
+
+
+def paced(study: MadeStudy, name: str, tokens_per_s: float, host: str) -> None:
+    study.status(name, "done" if name != A else "running", host=host)
+    rows = [f"{n},{n * tokens_per_s},{n}\n" for n in range(1, 9)]
+    (study.folder / name / "metrics.csv").write_text("step,tokens,seconds,tokens_per_s\n")
+    with open(study.folder / name / "metrics.csv", "a") as file:
+        file.writelines(row.rstrip("\n") + f",{tokens_per_s}\n" for row in rows)
+
+
+def test_what_is_slow(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
+    said.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 900)), nodes="n1")
+    study.lock(A)
+    paced(study, A, 100, "n1")
+    paced(study, B, 300, "n2")
+    paced(study, C, 320, "n2")
+    text = " ".join(told(capsys, "why", A).split())
+    assert "100 tokens/s; the others of 32d make 310 (median of 2): it is slow" in text
+    assert "it is on n1; runs on other nodes are not slow" in text
+
+
+def test_attempts(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
+    study.status(A, "timeout", age_s=900, reason="stopped by SIGUSR2", attempt=2)
+    said.row("4242_0", "TIMEOUT")
+    starts: list[dict[str, Any]] = [
+        {"attempt": n, "job_id": "4242_0", "restart": n - 1, "host": f"n{n}", "started_s": NOW_S - 3600 / n,
+         "step_after": 100 * n, "end": end, "reason": reason}
+        for n, end, reason in (
+            (1, "requeued", "stopped by SIGUSR2"), (2, "gave_up", "given up: no step\nforward")
+        )
+    ]  # fmt: skip
+    (study.folder / A / "starts.json").write_text(json.dumps({"version": 1, "starts": starts}))
+    text = told(capsys, "why", A)
+    assert "attempt 1  on n1, job 4242_0, began 1 h ago, came to the checkpoint of step 100" in text
+    found = told_json(capsys, "why", A)
+    assert (found["state"], found["reason"]) == ("timeout", "given up: no step forward")
+
+
+def test_bad_input(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no such run" in refused(capsys, "why", "nosuchrun")
+    assert "several runs" not in refused(capsys, "why", "9999")
+    assert "it is a study of 3 runs: give one of them" in refused(capsys, "why", "runs/sweep")

@@ -1,0 +1,364 @@
+"""Every state of the list out of the files and answers that lead to it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from made_studies import DEAD_PID, NOW_S, FakeSlurm, MadeStudy, here, in_the_background
+
+from memory.ring import RingWriter
+from memory.samples import Sample
+from slurm.truth import Truth, study_truth
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> MadeStudy:
+    return MadeStudy(tmp_path / "runs" / "sweep", ["a", "b"])
+
+
+@pytest.fixture
+def slurm() -> FakeSlurm:
+    return FakeSlurm()
+
+
+def truth_of(study: MadeStudy, slurm: FakeSlurm, name: str = "a") -> Truth:
+    found = {one.name: one for one in study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)}
+    return found[name]
+
+
+def test_one_squeue_and_one_sacct_for_all(study: MadeStudy, slurm: FakeSlurm) -> None:
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 10)), nodes="n1")
+    slurm.wait("4242_1", reason="Resources", start=str(int(NOW_S + 7200)))
+    a, b = study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)
+    assert sorted(slurm.calls) == ["sacct", "squeue"]
+    assert (a.state, a.job, a.rule) == ("running", "4242_0", "starts")
+    assert (b.state, b.job) == ("queued", "4242_1")
+    assert b.reason == "the nodes it needs are taken: it is next; Slurm expects it to start in 2 h"
+    assert b.expected_start_s == NOW_S + 7200
+
+
+def test_nobody_is_asked_where_all_are_done(study: MadeStudy, slurm: FakeSlurm) -> None:
+    for name in ("a", "b"):
+        study.status(name, "done", step=1000)
+    assert [one.state for one in study_truth(study.folder, ask=slurm.ask)] == ["done", "done"]
+    assert slurm.calls == []
+
+
+def test_running(study: MadeStudy, slurm: FakeSlurm) -> None:
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
+    study.status("a", "running")
+    study.lock("a")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason, found.progress.step, found.progress.share) == (
+        "running",
+        "on n1",
+        400,
+        0.4,
+    )
+
+
+def test_stalled(study: MadeStudy, slurm: FakeSlurm) -> None:
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 5000)), nodes="n1")
+    study.status("a", "running", age_s=1200)
+    study.lock("a")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("stalled", "no heartbeat for 20 min from n1, in stage train")
+
+
+def test_clocks_apart_are_not_taken_for_a_stall(study: MadeStudy, slurm: FakeSlurm) -> None:
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 5000)), nodes="n1")
+    study.status("a", "running", age_s=2, heartbeat_s=NOW_S - 4000)
+    study.lock("a")
+    assert truth_of(study, slurm).state == "running"
+
+
+def test_a_clock_that_is_ahead_does_not_hide_a_stall(study: MadeStudy, slurm: FakeSlurm) -> None:
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 5000)), nodes="n1")
+    ahead_s = 3600
+    study.status("a", "running", age_s=900, heartbeat_s=NOW_S + ahead_s - 900)
+    study.lock("a")
+    path = study.folder / "a" / "memory.ring"
+    with RingWriter(path, {"pid": 100}) as ring:
+        ring.add(Sample(NOW_S + ahead_s))
+    os.utime(path, (NOW_S, NOW_S))
+    assert truth_of(study, slurm).state == "stalled"
+
+
+def test_accounting_that_did_not_hear_of_the_end(study: MadeStudy, slurm: FakeSlurm) -> None:
+    study.status("a", "running", age_s=900)
+    study.lock("a")
+    slurm.row("4242_0", "RUNNING", End="Unknown")
+    found = truth_of(study, slurm)
+    assert (found.state, found.rule) == ("failed", "was_killed")
+
+
+def test_blocked(study: MadeStudy, slurm: FakeSlurm) -> None:
+    slurm.wait("4242_0", reason="DependencyNeverSatisfied")
+    found = truth_of(study, slurm)
+    assert (found.state, found.rule) == ("blocked", "depends")
+
+
+def test_an_oom_kill_in_the_step_alone(study: MadeStudy, slurm: FakeSlurm) -> None:
+    study.status("a", "running", age_s=70)
+    study.lock("a")
+    slurm.row("4242_0", "FAILED", "1:0")
+    slurm.row("4242_0.0", "OUT_OF_MEMORY", "0:125")
+    found = truth_of(study, slurm)
+    assert (found.state, found.rule) == ("oom", "row_out_of_memory")
+    assert "n1" in str(found.reason)
+
+
+@pytest.mark.parametrize(
+    "word", ["COMPLETED", "FAILED", "CANCELLED by 0", "TIMEOUT", "PREEMPTED", "NODE_FAIL"]
+)
+def test_no_row_hides_what_the_supervisor_saw(study: MadeStudy, slurm: FakeSlurm, word: str) -> None:
+    study.status("a", "running")
+    study.killed_for_memory("a")
+    slurm.row("4242_0", word, "0:0")
+    found = truth_of(study, slurm)
+    assert (found.state, found.rule) == ("oom", "killed_for_memory")
+    assert str(found.reason).startswith("the kernel killed the main process")
+
+
+@pytest.mark.parametrize(
+    ("word", "state", "reason"),
+    [
+        ("TIMEOUT", "timeout", "its time limit of 10 min was reached, at step 400"),
+        ("DEADLINE", "timeout", "its time limit of 10 min was reached, at step 400"),
+        ("PREEMPTED", "preempted", "a job of higher priority took its place, at step 400"),
+        ("CANCELLED by 0", "cancelled", "its job was cancelled by root, at step 400"),
+        ("NODE_FAIL", "node_failed", "its node n1 failed, at step 400"),
+    ],
+)
+@pytest.mark.parametrize("own", ["running", "cancelled", "timeout", "failed"])
+def test_what_slurm_did_goes_before_failed(
+    study: MadeStudy, slurm: FakeSlurm, word: str, state: str, reason: str, own: str
+) -> None:
+    study.status("a", own, age_s=70, reason=None if own == "running" else "stopped by SIGTERM")
+    slurm.row("4242_0", word)
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason, found.rule) == (state, reason, "ended_by_slurm")
+
+
+def test_a_run_that_failed_by_itself_while_its_job_went_on(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="pack")
+    study.status("a", "failed", age_s=4000, reason="ValueError: no")
+    study.status("b", "running", age_s=70)
+    slurm.row("4242", "TIMEOUT", Start=str(int(NOW_S - 5000)))
+    assert [one.state for one in study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)] == [
+        "failed",
+        "timeout",
+    ]
+
+
+def test_failed_with_the_last_line_of_its_traceback(study: MadeStudy, slurm: FakeSlurm) -> None:
+    study.status("a", "failed", reason="ZeroDivisionError: division by zero")
+    study.outcome("a")
+    slurm.row("4242_0", "FAILED", "1:0")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("failed", "ZeroDivisionError: division by zero")
+
+
+def test_gpu_out_of_memory(study: MadeStudy, slurm: FakeSlurm) -> None:
+    reason = (
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+        "capacity of 79.15 GiB of which 1.10 GiB is free. Of the allocated memory 76.00 GiB is "
+        "allocated by PyTorch"
+    )
+    study.status("a", "failed", reason=reason)
+    study.outcome("a")
+    slurm.row("4242_0", "FAILED", "1:0")
+    found = truth_of(study, slurm)
+    assert (found.state, found.rule) == ("oom", "gpu_out_of_memory")
+
+
+def test_killed_without_a_word(study: MadeStudy, slurm: FakeSlurm) -> None:
+    study.status("a", "running", age_s=900)
+    study.lock("a")
+    slurm.row("4242_0", "FAILED", "0:9")
+    found = truth_of(study, slurm)
+    assert (found.state, found.rule) == ("failed", "was_killed")
+
+
+def test_never_started(study: MadeStudy, slurm: FakeSlurm) -> None:
+    study.wrote(
+        "a",
+        "Traceback (most recent call last):\nModuleNotFoundError: No module named 'torch'\nsrun: error: n1\n",
+    )
+    slurm.row("4242_0", "FAILED", "1:0")
+    found = truth_of(study, slurm)
+    assert found.state == "never_started"
+    assert found.reason == (
+        "its job 4242_0 ended as FAILED before the run said a word: "
+        "ModuleNotFoundError: No module named 'torch'"
+    )
+
+
+def test_refused_by_sbatch(tmp_path: Path, slurm: FakeSlurm) -> None:
+    error = "sbatch: error: invalid partition specified: gpux"
+    study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None, "error": error})
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("never_started", f"sbatch refused it: {error}")
+    study.status("a", "failed", reason="ValueError: no")
+    assert truth_of(study, slurm).state == "failed"
+
+
+def test_a_submitter_that_died(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None})
+    assert truth_of(study, slurm).state == "never_started"
+    slurm.wait("77", name="sweep", raw="77")
+    found = truth_of(study, slurm)
+    assert (found.state, found.job) == ("queued", "77")
+
+
+def test_just_being_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None}, created_s=NOW_S - 3)
+    assert (truth_of(study, slurm).state, truth_of(study, slurm).reason) == (
+        "queued",
+        "it is being submitted",
+    )
+
+
+def test_requeued(study: MadeStudy, slurm: FakeSlurm) -> None:
+    study.status("a", "timeout", age_s=130, reason="stopped by SIGUSR2")
+    slurm.wait("4242_0", reason="BeginTime")
+    found = truth_of(study, slurm)
+    assert found.state == "queued"
+    assert str(found.reason).endswith("attempt 1 ended as timeout")
+
+
+def test_while_its_job_is_put_back(study: MadeStudy, slurm: FakeSlurm) -> None:
+    study.status("a", "timeout", age_s=3, reason="stopped by SIGUSR2")
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "requeued"}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.wait("4242_0", "COMPLETING", "None", start=str(int(NOW_S - 500)), nodes="n1")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("queued", "its job is being put back into the queue")
+
+
+def test_a_submission_that_cannot_be_read(study: MadeStudy, slurm: FakeSlurm) -> None:
+    (study.submission.folder / "submission.json").write_text("{")
+    found = truth_of(study, slurm)
+    assert found.state == "queued"
+    assert "submission 20270115-1 cannot be read" in str(found.reason)
+
+
+def test_a_later_start_of_the_job_that_has_said_nothing_yet(study: MadeStudy, slurm: FakeSlurm) -> None:
+    study.status("a", "timeout", age_s=300, reason="stopped by SIGUSR2")
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 5)), nodes="n2")
+    assert truth_of(study, slurm).reason == "its job has begun on n2; no word of it yet"
+
+
+def test_the_run_ended_and_its_job_is_about_to(study: MadeStudy, slurm: FakeSlurm) -> None:
+    study.status("a", "failed", age_s=3, reason="ValueError: no")
+    slurm.wait("4242_0", "COMPLETING", "None", start=str(int(NOW_S - 500)), nodes="n1")
+    assert truth_of(study, slurm).state == "failed"
+
+
+def test_submitted_again_after_a_failure(study: MadeStudy, slurm: FakeSlurm) -> None:
+    study.status("a", "failed", age_s=9000, reason="ValueError: no")
+    slurm.wait("4242_0", reason="Priority")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == (
+        "queued",
+        "jobs of higher priority are before it; attempt 1 ended as failed",
+    )
+
+
+def test_slurm_is_silent(study: MadeStudy, slurm: FakeSlurm) -> None:
+    slurm.queue = slurm.accounting = None
+    study.status("a", "running")
+    study.lock("a")
+    a, b = study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)
+    assert (a.state, b.state) == ("running", "queued")
+    assert "submitted as job 4242_1; squeue failed" in str(b.reason)
+    assert any("Unable to contact slurm controller" in note for note in b.notes)
+    study.status("a", "running", age_s=4000)
+    assert truth_of(study, slurm).state == "stalled"
+
+
+def test_sacct_is_off(study: MadeStudy, slurm: FakeSlurm) -> None:
+    slurm.accounting = None
+    slurm.wait("4242_0", "TIMEOUT", "TimeLimit", start=str(int(NOW_S - 900)))
+    study.status("a", "running", age_s=100)
+    study.lock("a")
+    assert truth_of(study, slurm).state == "timeout"
+    slurm.queue = []
+    assert truth_of(study, slurm).state == "failed"
+
+
+def test_sacct_is_slow(study: MadeStudy, slurm: FakeSlurm) -> None:
+    slurm.late = {"sacct"}
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 10)))
+    found = truth_of(study, slurm)
+    assert found.state == "running"
+    assert "sacct did not answer within 10 s" in found.notes[0]
+
+
+def test_scontrol_answers_in_sacct_s_place(study: MadeStudy, slurm: FakeSlurm) -> None:
+    slurm.queue = slurm.accounting = None
+    slurm.shown = (
+        "JobId=4243 ArrayJobId=4242 ArrayTaskId=0 JobName=sweep\n   JobState=NODE_FAIL Reason=None\n"
+        "   StartTime=2027-01-15T07:00:00 EndTime=2027-01-15T07:50:00 NodeList=n3\n"
+    )
+    study.status("a", "running", age_s=900)
+    found = truth_of(study, slurm)
+    assert (found.state, found.source) == ("node_failed", "scontrol")
+
+
+def test_numbers_of_another_cluster_are_not_ours(study: MadeStudy, slurm: FakeSlurm) -> None:
+    slurm.row("4242_0", "COMPLETED", JobName="somebody-elses")
+    slurm.wait("4242_0", "RUNNING", "None", name="somebody-elses")
+    study.status("a", "failed", reason="ValueError: no")
+    assert truth_of(study, slurm).state == "failed"
+
+
+def test_runs_of_this_machine_in_the_background(tmp_path: Path, slurm: FakeSlurm) -> None:
+    host, pid, started = here()
+    study = in_the_background(tmp_path / "sweep", ["a", "b", "c"], f"{host}:{pid}:{started}")
+    study.status("a", "running")
+    study.lock("a", host, pid, started)
+    study.status("b", "running", age_s=100)
+    study.lock("b", host, DEAD_PID, 1)
+    found = study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)
+    assert [one.state for one in found] == ["running", "failed", "queued"]
+    assert slurm.calls == []
+    assert all(one.job is None for one in found)
+    gone = in_the_background(tmp_path / "other", ["c"], f"{host}:{DEAD_PID}:7")
+    assert truth_of(gone, slurm, "c").state == "never_started"
+
+
+def test_runs_that_were_never_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", [])
+    study.run("a")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason, found.launcher) == ("queued", "it has not been started yet", None)
+
+
+def test_ctrl_c(study: MadeStudy, slurm: FakeSlurm) -> None:
+    study.status("a", "cancelled", reason="interrupted (Ctrl-C)")
+    slurm.row("4242_0", "TIMEOUT")
+    assert truth_of(study, slurm).state == "cancelled"
+
+
+def test_a_second_start_leaves_its_outcome_and_does_not_end_the_first(
+    study: MadeStudy, slurm: FakeSlurm
+) -> None:
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 900)), nodes="n1")
+    study.status("a", "running", age_s=1)
+    study.lock("a")
+    study.outcome("a", attempt=2, exit_code=2, ended_s=NOW_S - 30)
+    assert truth_of(study, slurm).state == "running"
+
+
+def test_a_job_that_was_started_by_hand(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", [])
+    study.run("a")
+    study.status("a", "running", age_s=900)
+    study.outcome("a", exit_code=1, environment={"SLURM_JOB_ID": "99"})
+    slurm.row("99", "PREEMPTED")
+    found = truth_of(study, slurm)
+    assert (found.state, found.job, found.launcher) == ("preempted", "99", "slurm")

@@ -1,0 +1,38 @@
+"""`python -m slurm COMMAND` in this process."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from typing import Any
+
+import pytest
+
+from conf.exit_status import exit_status
+
+
+def typed(*arguments: str) -> int:
+    """Its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m slurm")
+    importlib.import_module(f"slurm.commands.{arguments[0]}").add_parser(parser.add_subparsers())
+    options = parser.parse_args(arguments)
+    return exit_status(lambda: int(options.run(options)))
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What it prints when all is well."""
+    capsys.readouterr()
+    assert typed(*arguments) == 0
+    return capsys.readouterr().out
+
+
+def told_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    return json.loads(told(capsys, *arguments, "--json"))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What it says where the input cannot be used."""
+    capsys.readouterr()
+    assert typed(*arguments) == 2
+    return capsys.readouterr().err
