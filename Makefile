@@ -13,13 +13,14 @@ test: install
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: requirements.lock
+$(VENV)/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "error: Highwater needs Python 3.11 or later; $(PYTHON) is older. Try make PYTHON=python3.12 ..." >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "error: $(PYTHON) lacks venv. On Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
 lint: install

@@ -11,29 +11,39 @@ import argparse
 import errno
 import logging
 import os
+import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import experiment_utils
-from conf import AUTO, Config, UserError
+from conf import Config, UserError
 from conf.quantities import counted, format_count
-from memory import format_bytes, record_to, stage
+from data_loading.waiting import checked_while_waiting
+from memory import black_box, format_bytes, record_to, stage
+from memory.attribute.attribution import largest
 from training.checkpoints import checkpoint_steps
-from training.interrupt import Interrupt, Interrupted, stop_with_parent
+from training.distributed.place import Place, place_of
+from training.distributed.ranks import AgreedInterrupt, RankFailed, Ranks
+from training.distributed.rendezvous import RanksMissing
+from training.distributed.watch import Failure
+from training.interrupt import SIGNALS, TIME_IS_UP, Interrupt, Interrupted, stop_with_parent
 from training.log import log_to
 from training.loop import (
     Run,
+    check_there_is_time,
     checkpoint_is_due,
     evaluate_run,
     next_boundary,
     restore_newest,
     save_checkpoint,
+    tell_holders,
+    tell_leak,
     test_losses,
     train_until,
 )
@@ -52,17 +62,23 @@ log = logging.getLogger("core")
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
-def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -> None:
+def train(
+    folder: Path, status: experiment_utils.Status, interrupt: Interrupt, ranks: Ranks | None = None
+) -> None:
     """Run the config of `folder` until its budget is met, going on from its newest checkpoint.
+
+    ranks: the processes of this run, where it has several: each calls this.
 
     Raises:
         UserError: the config, the data or the device do not serve.
         OSError: the disk is full or read-only; checkpoints are as they were.
         NonFinite: the loss diverged; checkpoints before it are kept.
         Interrupted: a signal asked to stop; the step it stopped at is checkpointed.
+        RankFailed: another rank ended, and this one cannot go on without it.
+        RanksMissing: not all of them came.
     """
     with stage("start"):
-        run = _start(folder, status, interrupt)
+        run = _start(folder, status, interrupt, ranks or Ranks())
     config, plan, device = run.config, run.plan, run.device
 
     with run.stage("load_tokenizer"):
@@ -95,16 +111,24 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
             model.hidden = _compiled(model.hidden, device)  # type: ignore[method-assign]
 
     with run.stage("build_optimizer"):
+        from training.distributed.parallel import Parallel
         from training.optimizers import build_optimizer
+        from training.probe import settle_micro_batch
 
+        settle_micro_batch(run, model)
+        plan = run.plan
+        run.parallel = Parallel(model, run.ranks, config.training.parallel)
         optimizer = build_optimizer(model, config.optimizer, device.kind)
 
     with run.stage("restore"):
         from training.checkpoints import Checkpoints
+        from training.distributed.loader import loader_of
         from training.metrics import MetricsFile, SourcesFile
         from training.mixture import repeats
 
-        loader = train_set.loader(
+        loader = loader_of(
+            train_set,
+            run.ranks,
             batch_size=plan.budget.micro_batch,
             num_workers=config.dataset.num_workers,
             repeat=repeats(config),
@@ -112,8 +136,10 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
         )
         checkpoints = Checkpoints(folder / "checkpoints", config.training.keep_checkpoints)
         restore_newest(run, checkpoints, model, optimizer, loader)
-        metrics = MetricsFile(folder / "metrics.csv", run.step)
-        sources = SourcesFile(folder / "sources.csv", run.step) if plan.sources else None
+        # Of rank 0 the run's own; others make theirs of what all of them computed, and drop them.
+        rows = folder if run.ranks.is_first else None
+        metrics = MetricsFile(rows and rows / "metrics.csv", run.step)
+        sources = SourcesFile(rows and rows / "sources.csv", run.step) if plan.sources else None
 
     with run.stage("first_batch"):
         from training.device import measure_peak_flops
@@ -121,6 +147,8 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
 
         batches = _with_first_ready(iter(loader)) if run.step < plan.budget.steps else iter(())
         peak_flops = measure_peak_flops(device)
+        if peak_flops is not None:
+            peak_flops *= run.ranks.size
         progress = Progress(
             plan,
             metrics,
@@ -130,13 +158,17 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
             read=tokens_read(train_set, plan.budget),
         )
 
+    run.attributions.begin()
     name, until = "first_step", run.step + 1
     while run.step < plan.budget.steps:
-        with run.stage(name):
+        with run.stage(name) as measured:
             train_until(run, until, model, optimizer, batches, progress)
+            tell_leak(run, measured)
+        tell_holders(run, name, measured)
         progress.check()
         val_loss = None
         if run.step in plan.evaluations:
+            check_there_is_time(run)
             with run.last_stage("evaluate"):
                 val_loss = evaluate_run(run, model, val_sets)
         progress.flush(val_loss)
@@ -148,6 +180,9 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
                 save_checkpoint(run, checkpoints, model, optimizer, loader)
         name, until = "train", next_boundary(run)
 
+    if run.attributions.is_on:
+        with run.last_stage("attribute"):
+            run.attributions.take("finish", run.step)
     with run.last_stage("finish"):
         metrics.close()
         if sources is not None:
@@ -155,45 +190,46 @@ def train(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -
         _finish(run, data, model)
 
 
-def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt) -> Run:
-    """Read the config, plan it again on this machine, settle every `auto`, note the attempt."""
+def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt, ranks: Ranks) -> Run:
+    """Meet the other ranks; read the config, plan it again on this machine, settle every `auto`, note the
+    attempt. Rank 0 does that for all.
+    """
     # Threads that spin for long while they wait make steps several times slower where other processes
     # want the same cores (benchmarks/threads.py). GNU OpenMP reads this once, when torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    if not ranks.is_alone:  # a peer that is gone fills the log with stacks of C++, before we say who it is
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import torch
 
     from conf.check import to_config
-    from data_loading import prepare_run
-    from models import loss_implementation, resolve_loss_chunk
-    from training.device import resolve_device
-    from training.plan import make_plan
-    from training.provenance import check_same_run, provenance
+    from training.device import resolve_device, take_gpu
+    from training.settled import settle
 
     config = to_config(experiment_utils.read_config(folder))
     before = experiment_utils.read_run(folder)
-    kept = before.get("auto", {})
-    # The data it began with, also where more was appended to them since.
-    prepare = partial(prepare_run, versions=(before.get("data") or {}).get("sets", ()))
-    plan = make_plan(experiment_utils.with_auto(config, kept), tokenize=False, prepare=prepare)
-    check_same_run(folder, before, plan)
-    device = resolve_device(config.training, kept)
+    if not ranks.is_alone:
+        status.update(stage="start")  # the others may be minutes away
+        kind = take_gpu(config.training, before.get("auto", {}), ranks.place.local_rank)
+        ranks.join(device=kind, check=interrupt.check, on_stuck=partial(_told_at_its_end, status))
+    settled = ranks.share(lambda: settle(folder, config, before, ranks.place), interrupt.check)
+    plan = settled.plan
+    if not ranks.is_alone:
+        interrupt = AgreedInterrupt(interrupt, ranks)
+    device = resolve_device(config.training, settled.auto)
     torch.set_num_threads(device.threads)
-    loss_chunk = config.training.loss_chunk
-    if loss_chunk == AUTO:
-        loss_chunk = kept.get("loss_chunk", AUTO)
-    loss_chunk = resolve_loss_chunk(loss_chunk, plan.vocab_size)
-    auto = {
-        "micro_batch": plan.budget.micro_batch,
-        "loss_chunk": loss_chunk,
-        "threads": device.threads,
-        "device": device.kind,
-        "precision": device.precision,
-    }
-    implementation = {"loss": loss_implementation(device.kind, device.precision)}
-    experiment_utils.record_attempt(folder, plan.to_json(), auto, implementation, provenance())
     status.update(stage="start", total_steps=plan.budget.steps)
     log.info("run %s, attempt %s, on %s", folder, status.attempt, device.describe())
-    return Run(folder, config, plan, device, loss_chunk, status, interrupt)
+    return Run(
+        folder,
+        config,
+        plan,
+        device,
+        settled.auto["loss_chunk"],
+        status,
+        interrupt,
+        is_pinned=settled.is_pinned,
+        ranks=ranks,
+    )
 
 
 def _tell_data(
@@ -261,6 +297,8 @@ def _with_first_ready(batches: Iterator[Batch]) -> Iterator[Batch]:
 def _finish(run: Run, data: Data | MixedData, model: LanguageModel) -> None:
     """Say what came out: results into run.json, the state `done` last."""
     tested = test_losses(run, model, data) if "test" in data.splits else {}
+    if not run.ranks.is_first:
+        return
     floor = (run.plan.data or {}).get("floor_loss")
     results = {
         "val_loss": run.val_loss,
@@ -296,26 +334,46 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
         LockHeld: another process runs in this folder; nothing of it is touched.
         UserError: the folder's own files cannot be used.
     """
-    with experiment_utils.run_lock(folder), log_to(folder / "log.txt", terminal=terminal):
-        attempt = len(experiment_utils.read_run(folder).get("attempts", [])) + 1
+    place = place_of(folder.name)
+    ranks = Ranks(place)
+    own = place.folder(folder)
+    own.mkdir(exist_ok=True)
+    with (
+        experiment_utils.run_lock(folder) if place.is_first else nullcontext(),
+        log_to(folder / place.file("log.txt"), terminal=terminal and place.is_first),
+    ):
+        attempt = experiment_utils.next_attempt(folder)
         before = experiment_utils.read_status(folder)
-        if before.get("state") == "running":
+        if before.get("state") == "running" and place.is_first:
             log.warning(
                 "attempt %s ended without a word in stage %s: killed, or the machine went down",
                 before.get("attempt"),
                 before.get("stage"),
             )
-        status = experiment_utils.Status(folder, attempt)
+        status = experiment_utils.Status(folder, attempt, is_written=place.is_first)
         echo = logging.getLogger("memory").info
-        with Interrupt() as interrupt, record_to(folder / "memory.jsonl", attempt=attempt, echo=echo):
+        with (
+            Interrupt() as interrupt,
+            checked_while_waiting(interrupt.check),
+            black_box.installed(own, attempt=attempt, largest=largest),
+            record_to(folder, attempt=attempt, rank=place.rank, echo=echo),
+        ):
             try:
-                train(folder, status, interrupt)
+                train(folder, status, interrupt, ranks)
+                ranks.leave()
             except BaseException as error:
-                state, code, reason = _outcome(error, folder)
+                state, code, reason = _outcome(ranks.ends_with(error), folder)
                 with suppress(OSError):
                     status.update(state=state, reason=reason)
+                ranks.let_go()
                 return code
     return 0
+
+
+def _told_at_its_end(status: experiment_utils.Status, failure: Failure) -> None:
+    """The last word of a rank that is ended because it still waits for one that has failed."""
+    log.error("failed: %s", failure)
+    status.update(state="failed", reason=str(failure))
 
 
 def _outcome(error: BaseException, folder: Path) -> tuple[str, int, str]:
@@ -327,6 +385,9 @@ def _outcome(error: BaseException, folder: Path) -> tuple[str, int, str]:
         reason = "interrupted (Ctrl-C)" if by_user else f"stopped by {error}"
         how = f"go on from {newest}" if newest else "start it over: it has no checkpoint yet"
         log.info("%s; type the same command again to %s", reason, how)
+        if isinstance(error, Interrupted) and error.signal_number in TIME_IS_UP:
+            kept = f"{newest} is kept" if newest else "it has no checkpoint yet"
+            return "timeout", 1, f"{reason}, as its time was nearly up; {kept}"
         return "cancelled", 130 if by_user else 1, reason
     if isinstance(error, UserError):
         for problem in error.problems:
@@ -339,6 +400,15 @@ def _outcome(error: BaseException, folder: Path) -> tuple[str, int, str]:
         )
         log.error("error: %s", reason)
         return "failed", 2, reason
+    if isinstance(error, RankFailed | RanksMissing):
+        reason = str(error)
+        if isinstance(error, RankFailed):
+            its = Place(rank=error.failure.rank)
+            reason += f" (its log: {its.file('log.txt')})"
+            if error.failure.kind == "lost":
+                reason += f". Why: python -m memory explain {shlex.quote(str(its.folder(folder)))}"
+        log.error("failed: %s", reason)
+        return "failed", 1, reason
     if isinstance(error, NonFinite):
         kept = f"{newest[0].upper()}{newest[1:]} is kept" if newest else "There is no checkpoint yet"
         reason = f"{error}. {kept}"
@@ -374,11 +444,23 @@ def main(arguments: list[str] | None = None) -> int:
                 steps = f" ({counted(step, 'step')})" if isinstance(step, int) else ""
                 print(f"{folder} is finished{steps}; nothing to do")
             return 0
-        return run_attempt(folder, terminal=not options.quiet)
+        code = run_attempt(folder, terminal=not options.quiet)
+        if code and not place_of(folder.name).is_alone:
+            # A library that waits for another rank, which is gone, would not let this process end.
+            sys.stdout.flush()
+            os._exit(code)
+        return code
     except UserError as error:
         print(error.render(), file=sys.stderr)
         return 2
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    for number in SIGNALS:  # one that comes while torch is taken down must not change how the run ended
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if exit_code in (1, 130):  # where Slurm is about to kill, the seconds that torch takes would be missing
+        os._exit(exit_code)
+    sys.exit(exit_code)

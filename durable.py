@@ -201,6 +201,21 @@ def _remove_stale(path: Path, holder: Holder, what: str) -> None:
             path.unlink()
 
 
+def break_lock(path: Path, holder: Holder, what: str) -> None:
+    """Take away the lock of a holder on another machine that is known to be gone, and no other's.
+
+    Renamed first: of several that try, on whichever machines, one gets it. What turns out to be another's
+    goes back.
+    """
+    aside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.gone")
+    with suppress(FileNotFoundError):
+        path.rename(aside)
+        if read_holder(aside, what) != holder:
+            with suppress(FileExistsError):
+                os.link(aside, path)
+        aside.unlink()
+
+
 def _started_at(pid: int) -> int:
     """Start of the process in clock ticks after boot (proc(5), field 22 of stat); 0 when it is gone."""
     try:

@@ -7,35 +7,24 @@ one, plan, or hand a sweep to Hydra.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
 from conf.errors import UserError
+from conf.exit_status import DONE, FAILED, INTERRUPTED, USER_ERROR, exit_status
 
 if TYPE_CHECKING:
     from conf.arguments import Arguments
     from conf.request import Request
     from conf.rules import Rule
 
-DONE, FAILED, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
-
 
 def main(argv: list[str] | None = None) -> int:
     """Do what the command line says; returns the exit code."""
     signal.signal(signal.SIGTERM, _stop)
-    try:
-        return _main(sys.argv[1:] if argv is None else argv)
-    except UserError as error:
-        print(error.render(), file=sys.stderr)
-        return USER_ERROR
-    except KeyboardInterrupt:
-        print("interrupted; type the same command again to go on", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader, `head` say, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+    arguments = sys.argv[1:] if argv is None else argv
+    return exit_status(lambda: _main(arguments), "interrupted; type the same command again to go on")
 
 
 def _main(argv: list[str]) -> int:
@@ -68,6 +57,11 @@ def _main(argv: list[str]) -> int:
     _log_to(sys.stderr if arguments.json else sys.stdout)
     if any(run.config.plan for run in request.runs):
         return _plan(request, arguments)
+    if request.launcher.submits:
+        return _submit(request, composer, rules, arguments)
+    from slurm.submit.checks import check_waited_for
+
+    check_waited_for([run.config for run in request.runs])
     if request.multirun:
         return _sweep(request, composer, rules, arguments)
     return _run(request, arguments)
@@ -110,15 +104,22 @@ def _run(request: Request, arguments: Arguments) -> int:
 
 
 def _plan(request: Request, arguments: Arguments) -> int:
+    from conf.request import SLURM_LAUNCHER
     from slurm.plans import plan_all, render_plans
 
     if request.is_open:
         raise UserError("plan: this sweeper chooses its runs as it goes, so there is no plan of all of them")
-    plans = plan_all([run.config for run in request.runs], tokenize=False)
-    if arguments.json:
-        return _print([plan.to_json() for plan in plans])
     rest = [override for override in arguments.overrides if not override.lstrip("+").startswith("plan=")]
     command = arguments.command(rest, multirun=request.multirun)
+    configs = [run.config for run in request.runs]
+    if request.launcher.target == SLURM_LAUNCHER:
+        from slurm.planning import plan_for_cluster, render
+
+        found = plan_for_cluster(configs)
+        return _print(found.to_json() if arguments.json else f"{render(found)}\n\nSubmit it: {command}")
+    plans = plan_all(configs, tokenize=False)
+    if arguments.json:
+        return _print([plan.to_json() for plan in plans])
     needs = dict.fromkeys(need for plan in plans for need in plan.needs)
     return _print("\n".join([render_plans(plans), "", *needs, f"Start it: {command}"]))
 
@@ -137,6 +138,34 @@ def _sweep(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: 
     if runs.interrupted is not None:
         print("stopped; type the same command again to go on", file=sys.stderr)
         return runs.interrupted.exit_code
+    return DONE if all(outcome.exit_code == DONE for outcome in outcomes) else FAILED
+
+
+def _submit(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
+    from slurm import submit_sweep
+    from slurm.submit import WaitInterrupted
+    from slurm.submit.runs import render
+
+    command = arguments.command(arguments.overrides, multirun=request.multirun)
+    try:
+        runs = submit_sweep(request, composer, rules, quiet=arguments.json, command=command)
+    except WaitInterrupted as stopped:
+        print(f"no longer waiting; the jobs go on. {stopped}", file=sys.stderr)
+        return INTERRUPTED
+    outcomes = list(runs.outcomes.values())
+    if arguments.json:
+        told = [one.to_json() for one in runs.submitted]
+        _print(
+            {"submitted": told, "outcomes": [outcome.to_json() for outcome in outcomes]} if outcomes else told
+        )
+    elif outcomes:
+        from analysis.summary import render_sweep
+
+        _print(render_sweep(runs.folders))
+    else:
+        _print("\n".join(render(runs.submitted)))
+    if any(one.not_sent for one in runs.submitted):
+        return FAILED
     return DONE if all(outcome.exit_code == DONE for outcome in outcomes) else FAILED
 
 

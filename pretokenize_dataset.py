@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from conf import UserError
+from conf.exit_status import exit_status
 from data_loading.formats import FORMATS, formats_of
 from data_loading.pretokenizer.input_flags import (
     add_input_flags,
@@ -155,25 +156,18 @@ def main(arguments: list[str] | None = None) -> int:
     from data_loading import set_commands
 
     given = sys.argv[1:] if arguments is None else arguments
-    try:
+
+    def command() -> int:
         check_arguments(given)
         if given and given[0] in set_commands.COMMANDS:
             return set_commands.main(given)
         return run(_parsed(given), given)
-    except UserError as error:
-        for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # the reader, `head` say, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        print(
-            "interrupted: what was done is kept, an older output is untouched. Type the same command again "
-            "to go on",
-            file=sys.stderr,
-        )
-        return 130
+
+    return exit_status(
+        command,
+        "interrupted: what was done is kept, an older output is untouched. Type the same command again to go "
+        "on",
+    )
 
 
 class _Parser(argparse.ArgumentParser):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from analysis.figures import BLUE, LIGHT_GREY, VERMILLION, count_unit, new_figure, smoothed
+from analysis.figures import count_unit, smoothed
 from analysis.run_folder import RunFolder
+from memory.report.colors import BLUE, LIGHT_GREY, VERMILLION
+from memory.report.drawing import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

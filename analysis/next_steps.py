@@ -23,7 +23,7 @@ from training.plan import resolve
 ENTRY = "python experiments.py"
 _DEFAULTS = Config()
 _SIZE_IS_NO_MATTER = ("seed", "seed_init", "seed_data", "runs_dir", "study.name")
-_NOT_TYPED_AGAIN = ("plan", "tags", "notes")
+_NOT_TYPED_AGAIN = ("plan", "tags", "notes", "wait", "then", "notify")
 
 
 def after_run(run: RunFolder, outcome: Outcome) -> list[tuple[str, str]]:
@@ -35,13 +35,19 @@ def after_run(run: RunFolder, outcome: Outcome) -> list[tuple[str, str]]:
             (_command(run, {"optimizer.lr": _lr(run, 1 / 3)}), "a smaller learning rate: this one diverged"),
             (_rates(run, 1 / 30, 1 / 10, 1 / 3), "which learning rate is best: a sweep"),
         ]
-    if outcome.state == "cancelled":
+    if outcome.state in ("cancelled", "timeout"):
         how = "starts it over" if run.checkpoint_step is None else "goes on where it stopped"
         return [("the same command again", how)]
     log = shlex.quote(str(run.path / "log.txt"))
     if outcome.state in ("running", "stalled"):
         return [(f"tail -f {log}", "what it is doing")]
+    was_killed = run.status.get("state") in ("running", "oom") or outcome.state == "oom"
     return [
+        *(
+            [(f"python -m memory explain {shlex.quote(str(run.path))}", "why it died, and what to change")]
+            if was_killed
+            else []
+        ),
         (f"tail -n 40 {log}", "the last lines of its log"),
         (_command(run, {"plan": "true"}), "what this run is, and what it costs"),
     ]

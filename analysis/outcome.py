@@ -10,13 +10,11 @@ import math
 import time
 from dataclasses import dataclass
 
-import durable
 from analysis.run_folder import RunFolder
-from conf import UserError
 from conf.quantities import format_duration
-
-STALLED_AFTER_S = 300.0
-"""A heartbeat comes at each stage and every 5 s between; an evaluation may take minutes."""
+from experiment_utils import STALLED_AFTER_S, holder_of
+from memory.evidence import Evidence
+from memory.explain import explain
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def how_to_go_on(run: RunFolder) -> str:
 
 
 def _running(run: RunFolder) -> tuple[str, str | None]:
-    holder = _holder(run)
+    holder = holder_of(run.path)
     beat_s = run.status.get("heartbeat_s")
     silent_s = time.time() - beat_s if isinstance(beat_s, int | float) else math.inf
     if holder is None or holder.is_gone():
@@ -76,17 +74,21 @@ def _running(run: RunFolder) -> tuple[str, str | None]:
             return now["state"], now.get("reason")
         where = f"in stage {run.status.get('stage')}"
         ago = f", last heard of {format_duration(silent_s)} ago" if math.isfinite(silent_s) else ""
-        return "failed", f"its process ended without a word, {where}{ago}: killed, or the machine went down"
+        return _why_it_vanished(run, f"{where}{ago}")
     if silent_s > STALLED_AFTER_S and math.isfinite(silent_s):
         return "stalled", f"no heartbeat for {format_duration(silent_s)} from {holder}"
     return "running", f"{holder}"
 
 
-def _holder(run: RunFolder) -> durable.Holder | None:
-    try:
-        return durable.read_holder(run.path / "run.lock", f"the run folder {run.path}")
-    except (OSError, UserError):
-        return None
+def _why_it_vanished(run: RunFolder, where: str) -> tuple[str, str]:
+    """What its supervisor, the kernel's counters and its log say; else that nobody knows."""
+    found = explain(Evidence(run.path))
+    if found.confidence == "possible" or found.verdict in ("unknown", "healthy"):
+        return "failed", f"its process ended without a word, {where}: killed, or the machine went down"
+    state = (
+        "oom" if found.verdict.startswith("oom_") else "timeout" if found.verdict == "timeout" else "failed"
+    )
+    return state, f"{found.sentence.rstrip('.')}, {where}"
 
 
 def _count(value: object) -> int | None:

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import durable
 from analysis.loss_plot import loss_figure
-from analysis.memory_plot import memory_figure
-from analysis.run_folder import read_run_folder
+from analysis.run_folder import RunFolder, read_run_folder
+from memory.report.drawing import own_style, save
+from memory.report.figure import attempt_figure
+from memory.report.history import read_history
+from memory.usage import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 log = logging.getLogger("analysis")
 
-DPI = 150
-
-_STYLE = {
-    "text.parse_math": False,  # a run's name may hold a $
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 9,
-    "axes.titlelocation": "left",
-    "axes.titlecolor": "#555555",
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    "legend.fontsize": 8.5,
-    "legend.frameon": False,
-}
+_SHOWN = ("metrics.csv", "evals.jsonl", "memory.jsonl", "memory.ring", "outcome.json", "run.json")
 
 
 def draw_run(folder: Path) -> list[Path]:
@@ -51,6 +38,15 @@ def draw_run(folder: Path) -> list[Path]:
         return [_save(figure, run.path / name) for name, figure in figures.items() if figure is not None]
 
 
+def memory_figure(run: RunFolder) -> Figure | None:
+    """Memory of the newest attempt, as `python -m memory report --png` draws it; None without records."""
+    try:
+        history = read_history(run.path)
+    except UsageError:
+        return None
+    return attempt_figure(history, history.last)
+
+
 def draw_or_tell(folder: Path) -> list[Path]:
     """The same for a page, which without pictures is better than none: a failure is a warning."""
     try:
@@ -63,34 +59,13 @@ def draw_or_tell(folder: Path) -> list[Path]:
 def are_drawn(folder: Path) -> bool:
     """Whether the pictures are there and no older than what they show."""
     pictures = (folder / "loss.png", folder / "memory.png")
-    shown = [
-        path.stat().st_mtime_ns
-        for name in ("metrics.csv", "evals.jsonl", "memory.jsonl", "run.json")
-        if (path := folder / name).exists()
-    ]
+    shown = [path.stat().st_mtime_ns for name in _SHOWN if (path := folder / name).exists()]
     return all(path.exists() for path in pictures) and all(
         path.stat().st_mtime_ns >= max(shown, default=0) for path in pictures
     )
 
 
-@contextmanager
-def own_style() -> Iterator[None]:
-    """The same look whatever the user's matplotlibrc says, and nothing told on stderr."""
-    # that it builds its font cache, or has no home to put it in, matplotlib tells as a warning
-    chatter = logging.getLogger("matplotlib")
-    level_before = chatter.level
-    chatter.setLevel(logging.ERROR)
-    try:
-        from matplotlib import style
-
-        with style.context(["default", _STYLE]), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing from")
-            yield
-    finally:
-        chatter.setLevel(level_before)
-
-
 def _save(figure: Figure, path: Path) -> Path:
     with durable.atomic_file(path) as file:
-        figure.savefig(file, format="png", dpi=DPI)
+        save(figure, file)
     return path

@@ -59,6 +59,11 @@ class RunFolder:
         return self._object("run.json", json.loads)
 
     @cached_property
+    def supervised(self) -> dict[str, Any]:
+        """outcome.json: how an attempt ended, and the highest U that its supervisor saw."""
+        return self._object("outcome.json", json.loads)
+
+    @cached_property
     def config(self) -> dict[str, Any]:
         """config.yaml: the resolved configuration."""
         return self._object("config.yaml", _parse_yaml)

@@ -13,13 +13,13 @@ from analysis.next_steps import after_run
 from analysis.outcome import Outcome, how_to_go_on, outcome_of
 from analysis.plots import draw_or_tell
 from analysis.run_folder import RunFolder, read_run_folder
-from analysis.stages import StageRow, amount, stage_rows
 from analysis.sweep import render_sweep
 from analysis.terminal import STATE_STYLES, Terminal, commands, facts, heading, indented, table
 from conf.check import check
 from conf.quantities import counted, format_count, format_duration
 from conf.sizes import size_name
 from memory import format_bytes
+from memory.report.stages import StageRow, amount, stage_rows
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -66,7 +66,7 @@ def _outcome_section(run: RunFolder, outcome: Outcome, terminal: Terminal) -> li
     if not outcome.is_done:
         at = f" at {outcome.steps}" if outcome.step is not None else ""
         parts.append(indented(f"{outcome.state}{at}: {outcome.reason or 'no reason is given'}", style=style))
-        if outcome.state in ("failed", "cancelled"):
+        if outcome.state in ("failed", "oom", "cancelled", "timeout"):
             parts.append(indented(how_to_go_on(run)))
     what = list(_what_it_was(run))
     return [*parts, facts(what)] if what else parts
@@ -246,7 +246,11 @@ def _memory_section(run: RunFolder) -> list[RenderableType]:
         )
     attempt = records[-1]["attempt"]
     note = f"of attempt {attempt}" if attempt > 1 else ""
-    return [heading("Memory by stage", note), indented(shown), indented(_memory_words(records), style="dim")]
+    return [
+        heading("Memory by stage", note),
+        indented(shown),
+        indented(_memory_words(run, records), style="dim"),
+    ]
 
 
 def _how_it_ended(row: StageRow) -> str:
@@ -255,11 +259,15 @@ def _how_it_ended(row: StageRow) -> str:
     return "" if row.error is None else row.error.partition(":")[0]
 
 
-def _memory_words(records: list[dict[str, Any]]) -> str:
-    """What the columns mean, and how far the limit is."""
+def _memory_words(run: RunFolder, records: list[dict[str, Any]]) -> str:
+    """What the columns mean, and how far the limit is: by records of stages and samples between."""
     snapshot = records[-1]["snapshot"]
     used = [found for record in records if (found := amount(record, "unreclaimable_bytes")) is not None]
     limit = amount(records[-1], "limit_bytes")
+    seen = run.supervised
+    if seen.get("attempt") == records[-1]["attempt"] and seen.get("limit_bytes") == limit:
+        sampled = seen.get("peak_unreclaimable_bytes")
+        used += [sampled] if isinstance(sampled, int) else []
     of = "the job" if snapshot.get("scope") == "job" else "the process and its children"
     words = (
         f"Unreclaimable (anon + shared{' + kernel' * (of == 'the job')}) of {of} is what an OOM kill looks at"

@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.loading_parts import figures as loading
+from benchmarks.memory_parts import explained
+from benchmarks.memory_parts import figures as memory_room
 from benchmarks.tokenizing_parts.figures import memory, models, restart, speed
 from benchmarks.tokenizing_parts.page import read, section, table
 
@@ -30,7 +32,8 @@ measures everything again.
 def page() -> str:
     """The whole page; a script whose result is not saved has no section."""
     sections = (
-        startup, overhead, loss, stages, threads, kills, loading.speed, loading.memory, loading.order,
+        startup, overhead, loss, memory_room.stages, memory_room.sampler, memory_room.estimate,
+        memory_room.leaks, explained.explain, threads, kills, loading.speed, loading.memory, loading.order,
         loading.resume, loading.limits, speed, memory, models, restart, tokenizing_kills,
     )  # fmt: skip
     written = []
@@ -87,28 +90,6 @@ def loss() -> str:
     )
     header = ("model", "loss", "allocator", "time of the loss", "time of the step", "memory, MB", "memory")
     return section("The loss", "loss", found, text, table(header, rows))
-
-
-def stages() -> str:
-    found = read("memory_stage")
-    names = ("snapshot", "stage", "psutil_memory_info", "psutil_memory_full_info")
-    rows = [
-        (str(case["processes"]), f"{case['mapped_mb']:,} MB",
-         *(f"{case['microseconds'][name]['median']:,.0f}" for name in names))
-        for case in found["cases"]
-    ]  # fmt: skip
-    goals = found["goals_us_at_9_processes"]
-    text = (
-        f"Microseconds a call, median. Goals at 9 processes: snapshot {goals['snapshot']}, stage "
-        f"{goals['stage']}. A stage is two snapshots and two records on disk."
-    )
-    return section(
-        "What measuring memory costs",
-        "memory_stage",
-        found,
-        text,
-        table(("processes", "mapped", *names), rows),
-    )
 
 
 def threads() -> str:

@@ -8,9 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.local_slurm import Cluster
 
 # The same tree gets the same verdict on every machine, however slow; make soak looks for new examples.
 # Fixtures of tests with @given hold nothing that an example changes.
@@ -105,3 +109,28 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster() -> Iterator[Cluster]:
+    """A real Slurm on this machine, limits by the kernel. Tests that use it are slow and privileged."""
+    yield from _cluster("cgroup")
+
+
+@pytest.fixture(scope="session")
+def polling_slurm_cluster() -> Iterator[Cluster]:
+    """The same, but it sums RSS once a second and kills, as some sites do."""
+    yield from _cluster("poll")
+
+
+def _cluster(limits: str) -> Iterator[Cluster]:
+    from tests.local_slurm import NoCluster, cluster
+    from tests.memory.deaths.cgroups import version_here
+
+    if limits == "cgroup" and version_here() != 1:
+        pytest.skip("limits by cgroup need the v1 memory controller here: Slurm without systemd knows no v2")
+    try:
+        with cluster(limits) as found:
+            yield found
+    except NoCluster as error:
+        pytest.skip(str(error))

@@ -15,7 +15,18 @@ from conf.request import read_run
 from training.plan import make_plan
 
 ROOT = Path(__file__).resolve().parent.parent
-GROUPS = ("model", "arch", "dataset", "tokenizer", "optimizer", "schedule", "training", "memory", "logging")
+GROUPS = (
+    "model",
+    "arch",
+    "dataset",
+    "tokenizer",
+    "optimizer",
+    "schedule",
+    "training",
+    "memory",
+    "logging",
+    "slurm",
+)
 LARGE = {"160d", "192d", "224d", "256d", "320d", "384d", "448d", "512d"}
 BASE = [
     "training.max_steps=1", "training.seq_len=16", "training.effective_batch=2", "training.evals=1",

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import core
 import experiment_utils
 from conf import Config
@@ -96,6 +98,21 @@ def metrics_without_clock(folder: Path) -> list[dict[str, str]]:
             {key: value for key, value in row.items() if key not in CLOCK_COLUMNS}
             for row in csv.DictReader(file)
         ]
+
+
+def column(folder: Path, name: str) -> list[float]:
+    return [float(row[name]) for row in metrics_without_clock(folder) if row[name]]
+
+
+def assert_same_numbers(folder: Path, other: Path) -> None:
+    """That a run on several ranks has the numbers of one on another count, to float tolerance."""
+    assert experiment_utils.read_status(folder)["state"] == "done"
+    for name in ("step", "tokens", "lr"):
+        assert column(folder, name) == column(other, name)
+    for name in ("train_loss", "val_loss", "grad_norm"):
+        assert column(folder, name) == pytest.approx(column(other, name), rel=2e-5), name
+    results = [experiment_utils.read_run(each)["results"] for each in (folder, other)]
+    assert results[0]["val_loss"] == pytest.approx(results[1]["val_loss"], rel=2e-5)
 
 
 def evaluations_without_clock(folder: Path) -> list[dict[str, Any]]:

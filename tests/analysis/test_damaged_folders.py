@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from analysis import read_run_folder
 from analysis.loss_plot import loss_figure
-from analysis.memory_plot import memory_figure
+from analysis.plots import memory_figure
 from analysis.summary import run_page
 from analysis.sweep import sweep_page, sweep_row
 from analysis.terminal import Terminal

@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from evidence_builder import JOB, killed, oom, ramp, record, write
 
 import durable
 from analysis import read_run_folder
+from analysis.next_steps import after_run
 from analysis.outcome import diverged, how_to_go_on, outcome_of
+from analysis.summary import run_page
+from analysis.terminal import Terminal
 
 
 def test_done(done_run: Any) -> None:
@@ -105,3 +109,20 @@ def test_a_run_that_diverged_is_not_to_be_typed_again(diverged_run: Any, done_ru
     assert diverged(run)
     assert "change it first" in how_to_go_on(run)
     assert not diverged(read_run_folder(done_run.path))
+
+
+def test_a_run_that_the_kernel_killed_for_memory_says_so(new_run: Callable[..., Any]) -> None:
+    """The page that ends it: the state, what its supervisor saw between the stages, and what to ask."""
+    made = new_run()
+    made.status("running", step=7, stage="train", heartbeat_s=time.time() - 60)
+    supervised = killed(**oom() | {"limit_at": JOB, "attempt": 1})
+    write(made.path, outcome=supervised, samples=ramp(200, 1020))
+    (made.path / "memory.jsonl").write_text(json.dumps(record("begin", "train", 25, 700, step=7)) + "\n")
+    run = read_run_folder(made.path)
+    outcome = outcome_of(run)
+    assert outcome.state == "oom"
+    assert "The kernel killed the main process" in str(outcome.reason)
+    assert "in stage train" in str(outcome.reason)
+    assert after_run(run, outcome)[0][0] == f"python -m memory explain {made.path}"
+    page = run_page(run, [], Terminal(color=False, unicode=False, width=200))
+    assert "at most 1.0 GB of 1.0 GB" in page, "700 MB in the stages' records"

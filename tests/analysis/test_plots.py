@@ -18,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis import draw_run, read_run_folder
-from analysis.figures import BLUE, GREEN, ORANGE, SKY, VERMILLION, YELLOW, smoothed
+from analysis.figures import smoothed
 from analysis.loss_plot import loss_figure
-from analysis.memory_plot import memory_figure
-from analysis.plots import DPI
+from analysis.plots import memory_figure
+from memory.report.colors import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
+from memory.report.drawing import DPI
 
 NEW_RUN = Callable[..., Any]
 PIXELS_PER_METRE = round(DPI / 0.0254)
@@ -249,7 +250,7 @@ def test_colours_differ_in_grey() -> None:
         red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
-    for together in ((BLUE, GREEN, ORANGE), (SKY, YELLOW, "#000000"), (BLUE, VERMILLION)):
+    for together in ((BLUE, PURPLE, GREEN, ORANGE), (SKY, YELLOW, "#000000"), (BLUE, VERMILLION)):
         levels = sorted(lightness(color) for color in together)
         assert min(np.diff(levels)) > 0.07, together
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis import read_run_folder
-from analysis.stages import stage_rows, stage_spans
 from memory import record_to, stage
+from memory.report.stages import StageBook, stage_rows
 
 MB = 1 << 20
 
@@ -33,8 +33,10 @@ def test_the_stage_that_a_run_was_lost_in_did_not_end(new_run: Callable[..., Any
     rows = stage_rows(read_run_folder(made.path).memory)
     assert [row.name for row in rows if not row.ended] == ["build_optimizer"]
     assert rows[-1].anon_change_bytes is None
-    spans = stage_spans(read_run_folder(made.path).memory)
-    assert (spans[-1].name, spans[-1].begin, spans[-1].end) == ("build_optimizer", 8, 8)
+    book = StageBook()
+    for record in read_run_folder(made.path).memory:
+        book.add(record)
+    assert (book.spans[-1].name, book.spans[-1].end_s) == ("build_optimizer", None)
 
 
 def test_records_of_the_real_recorder(tmp_path: Path) -> None:
@@ -60,6 +62,13 @@ def test_records_of_the_real_recorder(tmp_path: Path) -> None:
     assert (rows["fails"].anon_change_bytes or 0) < 10 * MB
     assert rows["fails"].error == "ValueError: no"
     assert (rows["fails"].peak_bytes or 0) > 64 * MB
-    assert [(span.name, span.begin, span.end) for span in stage_spans(run.memory)] == [
-        ("outer", 0, 5), ("fails", 6, 7),
+    book = StageBook()
+    for record in run.memory:
+        book.add(record)
+    assert [(span.name, span.path, span.thread) for span in book.spans] == [
+        ("outer", ("outer",), None), ("inner", ("outer", "inner"), None), ("beside", ("beside",), "helper"),
+        ("fails", ("fails",), None),
     ]  # fmt: skip
+    for span in book.spans:
+        begin, end = (record["elapsed_s"] for record in run.memory if record["stage"] == span.name)
+        assert (span.begin_s, span.end_s) == (begin, end)

@@ -1,0 +1,44 @@
+"""`highwater ROOM ...`: the face of a room, from any folder and around any job."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+ROOMS = {
+    "memory": "where the memory is, why a run died, whether the next one fits",
+    "data_loading": "datasets: which there are, what is in them, how fast they are read",
+    "slurm": "what became of a study's runs, and what to do about it",
+    "analysis": "the table of a study's runs",
+}
+"""Each has a `__main__` with `main(arguments) -> int`; none is imported before it is asked for."""
+
+_HELP = "usage: highwater {rooms} ...\n\n{lines}\n\nexamples:\n  highwater memory\n  {first}\n  {second}\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """As `python -m ROOM` in the checkout; returns its exit status."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] in ([], ["-h"], ["--help"]):
+        print(_help(), end="")
+        return 0
+    if given[0] not in ROOMS:
+        choices = ", ".join(ROOMS)
+        print(f"error: highwater {given[0]}: no such room: expected one of {choices}", file=sys.stderr)
+        return 2
+    room = importlib.import_module(f"{given[0]}.__main__")
+    return int(room.main(given[1:]))
+
+
+def _help() -> str:
+    width = max(map(len, ROOMS))
+    return _HELP.format(
+        rooms="{" + ",".join(ROOMS) + "}",
+        lines="\n".join(f"  {room:<{width}}  {what}" for room, what in ROOMS.items()),
+        first="highwater memory run --output mem -- python train.py",
+        second="highwater slurm status lr_sweep",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
