@@ -2,7 +2,8 @@
 
 An A/B run cannot resolve a thousandth of a core, so the supervisor's own time is counted: the scheduler's
 nanoseconds on a core (/proc/PID/schedstat), from when the first fast samples are over. The job is one process
-with 8 GB mapped and read, and its forked workers of 10 MB each. Cases are taken in turns.
+with 8 GB mapped and read, and its forked workers of 10 MB each. Cases are taken in turns, and with them a
+bare interpreter that wakes once a second and does nothing: what that costs is this machine's.
 
     python benchmarks/memory_sampler.py [--seconds 30] [--rounds 3] [--mapped-gb 8]
 """
@@ -43,6 +44,21 @@ sum(mapped[at] for at in range(0, len(mapped), mmap.PAGESIZE))
 open(f"{folder}/up", "w").close()
 sys.stdin.read()
 """
+
+BARE = "import time\nwhile True: time.sleep(1)"
+
+
+def measure_bare(seconds: float) -> float:
+    """Share of a core of an interpreter that wakes once a second and does nothing."""
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", BARE])
+    try:
+        time.sleep(3)
+        began_s, spent_s = time.monotonic(), cpu_s(process.pid)
+        time.sleep(seconds)
+        return (cpu_s(process.pid) - spent_s) / (time.monotonic() - began_s)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def measure(folder: Path, processes: int, mapped_bytes: int, seconds: float) -> dict[str, float]:
@@ -102,6 +118,7 @@ def main() -> None:
     options = parser.parse_args()
     mapped_bytes = int(options.mapped_gb * (1 << 30))
     taken: dict[int, list[dict[str, float]]] = {processes: [] for processes in PROCESSES}
+    bare: list[float] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with open(folder / "mapped", "wb") as file:
@@ -109,6 +126,7 @@ def main() -> None:
         for round_ in range(options.rounds):
             order = list(PROCESSES)
             random.Random(round_).shuffle(order)
+            bare.append(measure_bare(options.seconds))
             for processes in order:
                 taken[processes].append(measure(folder, processes, mapped_bytes, options.seconds))
     cases: list[dict[str, Any]] = [
@@ -123,6 +141,7 @@ def main() -> None:
         "load_average": round(os.getloadavg()[0], 1),
         "goals_at_9_processes": GOALS,
         "goals_met": all(at_nine[name]["median"] <= goal for name, goal in GOALS.items()),
+        "bare_share_of_a_core": summary(bare),
         "cases": cases,
     }
     if options.print:

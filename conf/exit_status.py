@@ -17,13 +17,29 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
     interrupted: what is told on Ctrl-C.
     """
     try:
-        return command()
+        status = command()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
     except UserError as error:
         print(error.render(), file=sys.stderr)
         return USER_ERROR
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader, `head` say, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.filename is not None or not _stdout_refuses():
+            raise
+        if not isinstance(error, BrokenPipeError):  # else the reader, `head` say, has seen enough
+            print(f"error: standard output: {error.strerror or error}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try again at its end
         return FAILED
+
+
+def _stdout_refuses() -> bool:
+    """Whether not even the end of a line can be written to it."""
+    try:
+        os.write(sys.stdout.fileno(), b"\n")
+    except OSError:
+        return True
+    return False

@@ -21,8 +21,9 @@ from memory.pressure import read_pressure
 
 _UNLIMITED = 2**60
 """v1 writes 'no limit' as the largest whole number of pages, 2^63 less a page."""
-_HIGHS_LAST_S = 5.0
-_MAX_HIGHS = 100
+_PLACES_LAST_S = 5.0
+_MAX_PLACES = 100
+_heights: dict[str, tuple[float, int]] = {}
 _highs: dict[str, tuple[float, int | None, str | None]] = {}
 _LIMIT_FILE = {1: "memory.limit_in_bytes", 2: "memory.max"}
 
@@ -96,14 +97,9 @@ def read_cgroup(pid: int, root: str = "", host_bytes: int | None = None) -> Cgro
     version, levels = find_levels(root, membership)
     if not levels:
         return None
-    limits = [read_number(f"{level.folder}/{_LIMIT_FILE[version]}", read_kept) for level in levels]
     wall = _UNLIMITED if host_bytes is None else min(host_bytes, _UNLIMITED)
-    # the highest of equal limits: more processes count against it
-    standing = [(limit, -height) for height, limit in enumerate(limits) if limit is not None and limit < wall]
-    limit, height = min(standing, default=(None, 0))
-    if version == 1:
-        return _read_v1(levels, -height, limit, wall)
-    return _read_v2(levels, -height, limit, wall)
+    limit, height = _smallest_limit(levels, f"/{_LIMIT_FILE[version]}", wall)
+    return (_read_v1 if version == 1 else _read_v2)(levels, height, limit, wall)
 
 
 def _read_v1(levels: tuple[Level, ...], height: int, limit: int | None, wall: int) -> Cgroup:
@@ -181,16 +177,38 @@ def _read_v2(levels: tuple[Level, ...], height: int, limit: int | None, wall: in
     )
 
 
+def _smallest_limit(levels: tuple[Level, ...], file: str, wall: int) -> tuple[int | None, int]:
+    """The smallest limit below `wall` on the way up, and its height; (None, 0) where there is none. Where it
+    stands is looked up anew after some seconds, what it is each time.
+    """
+    now_s = time.monotonic()
+    known_s, height = _heights.get(levels[0].folder, (0.0, 0))
+    if now_s - known_s <= _PLACES_LAST_S and height < len(levels):
+        limit = read_number(levels[height].folder + file, read_kept)
+        if limit is not None and limit < wall:
+            return limit, height
+    limits = [read_number(level.folder + file, read_kept) for level in levels]
+    # the highest of equal limits: more processes count against it
+    standing = [(limit, -height) for height, limit in enumerate(limits) if limit is not None and limit < wall]
+    if not standing:
+        return None, 0
+    limit, height = min(standing)
+    if len(_heights) > _MAX_PLACES:
+        _heights.clear()
+    _heights[levels[0].folder] = (now_s, -height)
+    return limit, -height
+
+
 def _smallest_high(levels: tuple[Level, ...]) -> tuple[int | None, str | None]:
     """The smallest memory.high on the way up, and where. Looked up anew after some seconds: it is seldom set,
     and a file at each level costs as much as a process.
     """
     now_s = time.monotonic()
     known = _highs.get(levels[0].folder)
-    if known is None or now_s - known[0] > _HIGHS_LAST_S:
+    if known is None or now_s - known[0] > _PLACES_LAST_S:
         found = [(read_number(f"{level.folder}/memory.high", read_kept), level.path) for level in levels]
         told = [(high, at) for high, at in found if high is not None]
-        if len(_highs) > _MAX_HIGHS:
+        if len(_highs) > _MAX_PLACES:
             _highs.clear()
         known = _highs[levels[0].folder] = (now_s, *min(told, default=(None, None)))
     return known[1], known[2]

@@ -7,7 +7,6 @@ shared maps, which it cannot. psutil answers where /proc does not (it has no suc
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,30 +94,36 @@ def read_pss(pid: int, proc: str = "/proc") -> int | None:
     return kilobytes_after(words, b"Pss:")
 
 
-def read_descendants(
-    main: Process, proc: str = "/proc", children: Children | None = None
-) -> tuple[Process, ...]:
-    """Measure all children of `main`, their children and so on, of every thread.
+class Reads:
+    """How processes are read; a subclass may read less often."""
 
-    children: numbers of a process's children; `children_of`, or what asks it less often.
-    """
-    children = children or children_of
+    def process(self, pid: int, proc: str) -> Process | None:
+        """As `read_process`."""
+        return read_process(pid, proc)
+
+    def children(self, process: Process, proc: str) -> list[int]:
+        """As `children_of`."""
+        return children_of(process, proc)
+
+
+_ALWAYS = Reads()
+
+
+def read_descendants(main: Process, proc: str = "/proc", reads: Reads = _ALWAYS) -> tuple[Process, ...]:
+    """Measure all children of `main`, their children and so on, of every thread."""
     if not exists(f"{proc}/{main.pid}/task/{main.pid}/children"):
         # no /proc, or a kernel without CONFIG_PROC_CHILDREN
         asked = (read_process(pid, proc) for pid in _ask_psutil_for_descendants(main.pid))
         return tuple(process for process in asked if process is not None)
     seen, found, waiting = {main.pid}, [], [main]
     while waiting and len(seen) < _MAX_PROCESSES:
-        for pid in children(waiting.pop(), proc):
-            child = None if pid in seen else read_process(pid, proc)
+        for pid in reads.children(waiting.pop(), proc):
+            child = None if pid in seen else reads.process(pid, proc)
             seen.add(pid)
             if child is not None:
                 found.append(child)
                 waiting.append(child)
     return tuple(found)
-
-
-Children = Callable[[Process, str], list[int]]
 
 
 def children_of(process: Process, proc: str) -> list[int]:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from memory.cgroup import Cgroup, read_cgroup
-from memory.host import dev_shm_space, read_host
-from memory.process import Children, Process, read_descendants, read_process
+from memory.host import Host, read_host
+from memory.process import Process, Reads, read_descendants, read_process
 from memory.samples import PROCESSES, ProcessSample, Sample
 
 _JUMP_S = 2.0
@@ -83,7 +83,8 @@ def look(
     *,
     passed_over: tuple[int, ...] = (),
     root: str = "",
-    children: Children | None = None,
+    reads: Reads | None = None,
+    host: Host | None = None,
 ) -> Look:
     """Measure now.
 
@@ -93,18 +94,20 @@ def look(
         now_s: Unix time.
         passed_over: processes that are no part of the job.
         root: what stands before /proc and /sys.
-        children: as of `read_descendants`.
+        reads: of processes; by default everything, anew.
+        host: with its /dev/shm, if it is known already.
     """
     proc = f"{root}/proc"
-    host = read_host(proc)
+    reads = reads or Reads()
+    host = host or read_host(proc, f"{root}/dev/shm")
     found: dict[int, Process] = {}
     for pid in roots:
-        top = Process(pid, threads=1) if pid == os.getpid() else read_process(pid, proc)
+        top = Process(pid, threads=1) if pid == os.getpid() else reads.process(pid, proc)
         if top is None:
             continue
         if pid != os.getpid():
             found[pid] = top
-        found.update((below.pid, below) for below in read_descendants(top, proc, children))
+        found.update((below.pid, below) for below in read_descendants(top, proc, reads))
     # one that is ending has no memory any more, and stands in another cgroup
     living = [one for one in found.values() if one.rss_bytes is not None and one.pid not in passed_over]
     ordered = sorted(living, key=lambda one: (one.pid != main_pid, -(one.anon_bytes or 0)))
@@ -126,7 +129,6 @@ def look(
         u, counted = u + late, counted + late
     limit = None if job is None else job.limit_bytes
     events = {} if job is None or job.events is None else job.events
-    shm_total, shm_used = dev_shm_space(f"{root}/dev/shm")
     sample = Sample(
         time_s=now_s,
         unreclaimable_bytes=u,
@@ -142,8 +144,8 @@ def look(
         tree_rss_bytes=_total(ordered, "rss_bytes"),
         tree_file_bytes=_total(ordered, "file_bytes"),
         host_available_bytes=host.available_bytes,
-        dev_shm_used_bytes=shm_used,
-        dev_shm_total_bytes=shm_total,
+        dev_shm_used_bytes=host.dev_shm_used_bytes,
+        dev_shm_total_bytes=host.dev_shm_total_bytes,
         oom_kills=events.get("oom_kill"),
         oom_group_kills=events.get("oom_group_kill"),
         limit_hits=events.get("max", events.get("failcnt")),

@@ -15,9 +15,9 @@ from memory.files import Reserved
 from memory.host import dev_shm_space
 from memory.process import read_process
 from memory.ring import RingWriter, read_head
+from memory.supervision.calm import CalmReads
 from memory.supervision.census import Census, KernelLog, started_at
 from memory.supervision.counters import Counters
-from memory.supervision.descent import Descent
 from memory.supervision.inbox import Letter
 from memory.supervision.near_limit import NearLimit
 from memory.supervision.options import Options
@@ -66,7 +66,7 @@ class Watch:
         self.unwritten: str | None = None
         self._growth = 0.0
         self._allowance = Allowance()
-        self._descent = Descent()
+        self._reads = CalmReads()
         self._last_interval_s = 0.0
         self._due_s = self._looked_s = time.monotonic()
         self._kernel_log = KernelLog()
@@ -204,19 +204,20 @@ class Watch:
 
     def _sample(self) -> None:
         pid = self.census.main_pid
-        self._descent.begin(is_calm=self._last_interval_s >= SLOWEST_S)
+        self._reads.begin(is_calm=self._last_interval_s >= SLOWEST_S)
         found = look(
             pid,
             (os.getpid(),),
             self.clock.now_s(),
             passed_over=self.passed_over,
-            children=self._descent.children,
+            reads=self._reads,
+            host=self._reads.host(),
         )
         if self.last is not None and (not found.main_lives or self._has_just_ended(pid, found)):
             return  # it has no memory any more, and the kernel has taken it out of its cgroup
         sample = found.sample
         self.census.take(found.processes, sample.oom_kills, sample.time_s)
-        if found.main_lives:
+        if found.main_lives and self._reads.is_turn_of(pid):
             self.counters.note(pid)
         self._growth = _growth(self.last, found)
         self.last = found

@@ -1,19 +1,22 @@
-"""Children are found at once where there is haste, and within a few looks in calm."""
+"""In calm less is read, and what decides is as true as ever; where there is haste all is read."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from memory.process import Process
-from memory.supervision import descent
-from memory.supervision.descent import LOOKS_IN_CALM, Descent
+from memory.host import Host
+from memory.process import Process, read_process
+from memory.supervision import calm
+from memory.supervision.calm import LOOKS_IN_CALM, LOOKS_OF_STATUS, CalmReads
 from memory.supervision.sampler import look
 
 PIDS = range(100, 120)
+linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
 
 
 @pytest.fixture
@@ -25,44 +28,44 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(process.pid)
         return list(PIDS[1:]) if process.pid == PIDS[0] else []
 
-    monkeypatch.setattr(descent, "children_of", children_of)
+    monkeypatch.setattr(calm, "children_of", children_of)
     return found
 
 
-def looked(by: Descent, *, is_calm: bool) -> None:
+def looked(by: CalmReads, *, is_calm: bool) -> None:
     by.begin(is_calm=is_calm)
     for pid in PIDS:
         by.children(Process(pid), "/proc")
 
 
 def test_in_calm_each_is_asked_once_in_so_many_looks(asked: list[int]) -> None:
-    by = Descent()
+    by = CalmReads()
     looked(by, is_calm=True)
     assert asked == [*PIDS], "at first all"
     asked.clear()
     for _ in range(LOOKS_IN_CALM):
         looked(by, is_calm=True)
-    assert sorted(asked) == sorted([PIDS[0]] * LOOKS_IN_CALM + [*PIDS[1:]])
+    assert sorted(asked) == [*PIDS]
 
 
 def test_in_haste_all_are_asked(asked: list[int]) -> None:
-    by = Descent()
+    by = CalmReads()
     for is_calm in (True, True, False, False):
         asked.clear()
         looked(by, is_calm=is_calm)
     assert asked == [*PIDS]
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
+@linux
 def test_a_grandchild_is_seen_within_so_many_looks() -> None:
     code = "import subprocess, sys; input(); subprocess.run([sys.executable, '-c', 'input()'])"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin is not None
-    by = Descent()
+    by = CalmReads()
 
     def seen() -> int:
         by.begin(is_calm=True)
-        return len(look(child.pid, (child.pid,), 0.0, children=by.children).processes)
+        return len(look(child.pid, (child.pid,), 0.0, reads=by).processes)
 
     try:
         assert seen() == 1
@@ -71,7 +74,84 @@ def test_a_grandchild_is_seen_within_so_many_looks() -> None:
         while not Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text():
             pass
         assert 2 in [seen() for _ in range(LOOKS_IN_CALM)]
-        assert seen() == 2, "one that has children is asked each time"
+        assert seen() == 2
     finally:
         child.kill()
         child.communicate()
+
+
+HOLDER = """
+import mmap, sys
+held = []
+for line in sys.stdin:
+    kind, megabytes = line.split()
+    if kind == "anon":
+        held.append(bytearray(b"x") * (int(megabytes) << 20))
+    elif kind == "shared":
+        held.append(mmap.mmap(-1, int(megabytes) << 20))
+        held[-1].write(b"x" * (int(megabytes) << 20))
+    elif kind == "file":
+        opened = open(sys.argv[1], "rb")
+        held.append(mmap.mmap(opened.fileno(), int(megabytes) << 20, access=mmap.ACCESS_READ))
+        sum(held[-1][:: mmap.PAGESIZE])
+    print("done", flush=True)
+"""
+
+
+@linux
+def test_what_decides_is_never_old(tmp_path: Path) -> None:
+    """At each look the split of resident memory is that of /proc/PID/status, whatever the process just did."""
+    (tmp_path / "file").write_bytes(bytes(16 << 20))
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "file")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+    )  # fmt: skip
+    assert child.stdin is not None
+    assert child.stdout is not None
+    by = CalmReads()
+    try:
+        for order in ["anon 3", "anon 5", "shared 4", "anon 2", "file 6", "anon 1", "shared 2", "anon 4"]:
+            child.stdin.write(order + "\n")
+            assert child.stdout.readline() == "done\n"
+            by.begin(is_calm=True)
+            found, true = by.process(child.pid, "/proc"), read_process(child.pid)
+            assert found is not None
+            assert true is not None
+            for name in ("rss_bytes", "anon_bytes", "file_bytes", "shmem_bytes"):
+                assert getattr(found, name) == getattr(true, name), (order, name)
+    finally:
+        child.kill()
+        child.communicate()
+    by.begin(is_calm=True)
+    assert by.process(child.pid, "/proc") is None, "it is gone"
+
+
+@linux
+def test_status_is_read_seldom_in_calm_and_always_in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    monkeypatch.setattr(calm, "read_process", lambda pid, proc: (read.append(pid), read_process(pid, proc))[1])
+    by, sleeper = CalmReads(), subprocess.Popen(["sleep", "60"])
+    try:
+        time.sleep(0.3)  # it is being made, and its memory with it
+        for is_calm, expected in ((True, 3), (False, 16)):  # the first look, and two in turn
+            read.clear()
+            for _ in range(2 * LOOKS_OF_STATUS):
+                by.begin(is_calm=is_calm)
+                by.process(sleeper.pid, "/proc")
+            assert len(read) in ((expected - 1, expected) if is_calm else (expected,))
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+@pytest.mark.parametrize(("available", "reads"), [(60, 2), (40, 8)])
+def test_the_machine_is_looked_at_seldom_while_much_is_available(
+    monkeypatch: pytest.MonkeyPatch, available: int, reads: int
+) -> None:
+    read: list[tuple[str, ...]] = []
+    monkeypatch.setattr(calm, "read_host", lambda *of: (read.append(of), Host(100, available))[1])
+    by = CalmReads()
+    for _ in range(2 * LOOKS_IN_CALM):
+        by.begin(is_calm=True)
+        by.host()
+    assert len(read) in (reads, reads + (reads < 8))

@@ -100,6 +100,21 @@ def test_kernel_memory_before_linux_5_18_is_summed_from_its_parts(tree) -> None:
     assert (read(tree).kernel_bytes, read(tree).peak_usage_bytes) == (7 * MB, None)
 
 
+def test_a_limit_that_is_lowered(tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it stands is seen at once; at another level after some seconds."""
+    tree.membership("0::/job/step/task\n", V2)
+    for path, limit in (("job", GB), ("job/step", 2 * GB), ("job/step/task", 3 * GB)):
+        tree.v2(f"sys/fs/cgroup/{path}", limit=limit)
+    assert (read(tree).limit_bytes, read(tree).limit_at) == (GB, "/job")
+    tree.write("sys/fs/cgroup/job/memory.max", f"{GB // 2}\n")
+    assert (read(tree).limit_bytes, read(tree).limit_at) == (GB // 2, "/job")
+    tree.write("sys/fs/cgroup/job/memory.max", "max\n")
+    assert (read(tree).limit_bytes, read(tree).limit_at) == (2 * GB, "/job/step")
+    tree.write("sys/fs/cgroup/job/step/task/memory.max", f"{GB // 4}\n")
+    monkeypatch.setattr("memory.cgroup._PLACES_LAST_S", -1.0)
+    assert (read(tree).limit_bytes, read(tree).limit_at) == (GB // 4, "/job/step/task")
+
+
 def test_the_smallest_high_on_the_way_up(tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.membership("0::/job/step/task\n", V2)
     for path, high in (("job", GB), ("job/step", GB // 2), ("job/step/task", "max")):
@@ -107,7 +122,7 @@ def test_the_smallest_high_on_the_way_up(tree, monkeypatch: pytest.MonkeyPatch) 
         tree.write(f"sys/fs/cgroup/{path}/memory.high", f"{high}\n")
     assert (read(tree).high_bytes, read(tree).high_at) == (GB // 2, "/job/step")
     tree.write("sys/fs/cgroup/job/step/memory.high", "max\n")
-    monkeypatch.setattr("memory.cgroup._HIGHS_LAST_S", -1.0)
+    monkeypatch.setattr("memory.cgroup._PLACES_LAST_S", -1.0)
     assert (read(tree).high_bytes, read(tree).high_at) == (GB, "/job")
     tree.write("sys/fs/cgroup/job/memory.high", f"{HOST}\n")
     assert (read(tree).high_bytes, read(tree).high_at) == (None, None), "the machine has no more"

@@ -1,0 +1,71 @@
+"""How commands end, seen from the shell that started them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conf import UserError
+from conf.exit_status import exit_status
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+
+
+def ended(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+
+
+@full_disk
+@pytest.mark.parametrize(
+    "command",
+    [
+        "-c \"import sys; from conf.exit_status import exit_status; sys.exit(exit_status(lambda: print('x')))\"",
+        "-m slurm status --json",
+        "-m data_loading list",
+        "-m memory here",
+        "experiments.py --version",
+    ],
+)
+def test_standard_output_on_a_full_disk_is_told_in_one_line(command: str) -> None:
+    done = ended(f"{sys.executable} {command} > /dev/full")
+    assert done.returncode != 0, command
+    assert "Traceback" not in done.stderr
+    assert "No space left on device" in done.stderr
+
+
+@full_disk
+def test_more_than_a_buffer_on_a_full_disk() -> None:
+    program = "def much():\n    for _ in range(9999):\n        print('much')\n    return 0\n"
+    program += "import sys; from conf.exit_status import exit_status; sys.exit(exit_status(much))"
+    done = subprocess.run([sys.executable, "-c", program], stdout=open("/dev/full", "w"), stderr=-1, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (1, b"error: standard output: No space left on device\n")
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    program = "import sys; from conf.exit_status import exit_status; "
+    program += "sys.exit(exit_status(lambda: [print(i) for i in range(99999)] and 0))"
+    done = ended(f'{sys.executable} -c "{program}" | head -1; echo ${{PIPESTATUS[0]}}')
+    assert (done.stdout, done.stderr) == ("0\n1\n", "")
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), BrokenPipeError(32, "Broken pipe")])
+def test_what_is_not_of_standard_output_is_not_hidden(error: OSError) -> None:
+    def command() -> int:
+        raise error
+
+    with pytest.raises(OSError, match=error.strerror):
+        exit_status(command)
+
+
+def test_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    def raises(error: BaseException) -> int:
+        raise error
+
+    assert exit_status(lambda: 7) == 7
+    assert exit_status(lambda: raises(KeyboardInterrupt()), "type it again") == 130
+    assert exit_status(lambda: raises(UserError("not that"))) == 2
+    assert capsys.readouterr().err == "type it again\nerror: not that\n"
