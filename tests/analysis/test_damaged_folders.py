@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from analysis import read_run_folder
 from analysis.loss_plot import loss_figure
@@ -23,7 +24,7 @@ FILES = ["status.json", "run.json", "config.yaml", "metrics.csv", "evals.jsonl",
 
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_any_bytes_overwritten(small_run: Any, name: str, data: st.DataObject) -> None:
     whole = (small_run.path / name).read_bytes()
     at = data.draw(st.integers(0, len(whole)))

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from conf import UserError
 from data_loading import (
@@ -59,7 +60,7 @@ def test_documents_are_ended_and_found_again() -> None:
 
 
 @pytest.mark.parametrize("family", ["bytes", "gpt2", "llama2", "unigram", "wordpiece"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8))
 @given(documents=st.lists(hostile_text, min_size=1, max_size=6))
 def test_the_ids_are_those_of_the_pretokenizer(
     family: str,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from conf import UserError
 from data_loading.orders import ORDERS, ShuffledBlocks, order_of
@@ -19,7 +20,7 @@ def deviations(counts: np.ndarray) -> float:
     return float(((counts - expected) ** 2 / expected).sum() - freedom) / (2 * freedom) ** 0.5
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     name=st.sampled_from(ORDERS),
     n=st.integers(1, 600),
@@ -61,7 +62,7 @@ def test_blocks_and_what_is_in_them_are_mixed() -> None:
     assert abs(deviations(np.bincount(steps.ravel(), minlength=size)[1:])) < 5
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     counts=st.lists(st.integers(0, 90), min_size=1, max_size=12).filter(any),
     serve=st.none() | st.integers(1, 100),

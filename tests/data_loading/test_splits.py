@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from conf import UserError
 from data_loading.splits import Share, Splits, hold_out, split_set
@@ -26,7 +27,7 @@ def inside(splits: tuple[range, ...], part: range) -> int:
     return sum(max(0, min(r.stop, part.stop) - max(r.start, part.start)) for r in splits)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     counts=st.lists(st.integers(1, 250), min_size=1, max_size=6),
     longest=st.integers(1, 9),

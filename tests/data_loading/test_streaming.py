@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from conf import UserError
 from data_loading import StreamingDataset
@@ -199,7 +200,7 @@ phases = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(1,
 
 
 class TestLoader:
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(plan=phases, windows=st.integers(1, 60), seed=st.integers(0, 5))
     def test_the_stream_is_the_same_however_it_is_divided_and_resumed(
         self, plan: list[tuple[int, int, int]], windows: int, seed: int, tmp_path: Path
@@ -213,7 +214,7 @@ class TestLoader:
         assert read == stream[: len(read)]
         assert len(read) == sum(batches * size * ranks for batches, size, ranks in plan)
 
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(windows=st.integers(1, 50), size=st.integers(1, 9), ranks=st.integers(1, 4))
     def test_an_epoch_holds_each_window_once_over_all_ranks(
         self, windows: int, size: int, ranks: int, tmp_path: Path
@@ -223,7 +224,7 @@ class TestLoader:
         read = [read_all(dataset.loader(size, rank=r, world_size=ranks)) for r in range(ranks)]
         assert sorted(itertools.chain(*read)) == list(range(windows))
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(
         windows=st.integers(1, 50), size=st.integers(1, 9), ranks=st.integers(1, 4), epochs=st.integers(1, 3),
         repeat=st.booleans(), cut=st.integers(0, 12),
@@ -396,7 +397,7 @@ class TestLoader:
 
 class TestSeveralAtOnce:
     @given(data=st.data())
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60))
     def test_they_are_the_batches_that_are_read_one_by_one(
         self, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
     ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from searched import examples
 
 from conf import UserError
 from conf.schema import Tokenizer as Spec
@@ -120,7 +121,7 @@ class TestRanksFromElsewhere:
 
 class TestTokenizer:
     @pytest.mark.parametrize("name", [*PATTERN, "unknown_pattern"])
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(text=hostile_text)
     def test_ids_are_those_of_tiktoken_and_decode_to_the_text(
         self, name: str, text: str, tiktoken_here: Path

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from searched import examples
 
 from conf import UserError
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
@@ -78,7 +79,7 @@ class TestTwoFilesOfGpt2:
         for part in ("normalizer", "pre_tokenizer", "model", "added_tokens", "decoder"):
             assert built.definition[part] == theirs[part], part
 
-    @settings(max_examples=50)
+    @settings(max_examples=examples(50))
     @given(text=hostile_text)
     def test_ids_are_those_of_transformers(self, text: str, two_files: Path) -> None:
         assert read_tokenizer(two_files, "g").encode(text).tolist() == expected_ids(_theirs(two_files), text)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -129,10 +129,16 @@ def test_what_decides_is_never_old(tmp_path: Path) -> None:
 @linux
 def test_status_is_read_seldom_in_calm_and_always_in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    monkeypatch.setattr(calm, "read_process", lambda pid, proc: (read.append(pid), read_process(pid, proc))[1])
-    by, sleeper = CalmReads(), subprocess.Popen(["sleep", "60"])
+    monkeypatch.setattr(
+        calm, "read_process", lambda pid, proc: (read.append(pid), read_process(pid, proc))[1]
+    )
+    by, sleeper = CalmReads(), subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert sleeper.stdin is not None
+    assert sleeper.stdout is not None
     try:
-        time.sleep(0.3)  # it is being made, and its memory with it
+        for _ in range(2):  # what it takes at its start it has then
+            os.write(sleeper.stdin.fileno(), b"x")
+            os.read(sleeper.stdout.fileno(), 1)
         for is_calm, expected in ((True, 3), (False, 16)):  # the first look, and two in turn
             read.clear()
             for _ in range(2 * LOOKS_OF_STATUS):
@@ -141,7 +147,7 @@ def test_status_is_read_seldom_in_calm_and_always_in_haste(monkeypatch: pytest.M
             assert len(read) in ((expected - 1, expected) if is_calm else (expected,))
     finally:
         sleeper.kill()
-        sleeper.wait()
+        sleeper.communicate()
 
 
 @pytest.mark.parametrize(("available", "reads"), [(60, 2), (40, 8)])

@@ -10,6 +10,7 @@ import pytest
 from evidence_builder import killed, oom, outcome, ramp, record, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from memory.evidence import Evidence
 from memory.explain import VERDICTS, explain, verdict
@@ -108,7 +109,7 @@ STACKS = """Current thread 0x1 (most recent call first):
 """
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     OUTCOMES | st.none(),
     st.dictionaries(st.sampled_from(["state", "attempt", "reason", "stage", "heartbeat_s"]), LEAVES)

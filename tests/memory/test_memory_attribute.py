@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from memory.__main__ import main
 from memory.attribute import Attribution, allocators, attribute, brief, heap, largest, lines
@@ -53,7 +54,7 @@ def sums(holdings: list[Holding]) -> dict[str, int]:
     return found
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(width=st.integers(1, 300), is_trained=st.booleans())
 def test_a_models_sums_are_exact_to_the_byte(width: int, is_trained: bool) -> None:
     net = Net(width)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from memory import record_to, snapshot, stage
 from memory.peaks import PEAKS, Peaks
@@ -148,7 +149,7 @@ def test_a_forked_child_has_a_peak_of_its_own() -> None:
 STEPS = st.lists(st.one_of(st.just("begin"), st.just("end"), st.integers(0, 100)), max_size=40)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(steps=STEPS)
 def test_any_order_of_stages_finds_the_highest_of_each(steps: list[Any]) -> None:
     """Against a model of the kernel's mark: a stage's peak is the highest amount while it was open."""

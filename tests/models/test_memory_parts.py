@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -125,7 +126,7 @@ def test_the_peak_of_a_step(arch: Arch, step: StepSizes) -> None:
     assert told > 0.95 * live.peak
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     width=st.sampled_from([16, 64, 256]),
     layers=st.integers(1, 20),

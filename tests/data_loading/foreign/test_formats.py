@@ -14,6 +14,7 @@ import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from conf import UserError
 from data_loading import StreamingDataset, open_tokens
@@ -246,7 +247,7 @@ def test_an_empty_shard_is_no_harm(tmp_path: Path) -> None:
         assert val.open_reader(ReaderOptions(reader))[0].gather(np.array([290]), 10).shape == (1, 10)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     sizes=st.lists(st.integers(1, 30), min_size=6, max_size=12),
     a_shard=st.integers(1, 12),

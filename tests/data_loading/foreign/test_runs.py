@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from data_loading.foreign.runs import Places, Runs, Starts
 from data_loading.readers.in_memory import InMemoryReader
@@ -21,7 +22,7 @@ some_runs = st.lists(
 """(file, tokens, bytes of something else before it) of each run."""
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     runs=some_runs,
     dtype=st.sampled_from(["<u2", "<u4", "<i4", "<i8", "u1"]),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from conf import UserError
 from data_loading.audit import audit
@@ -85,7 +86,7 @@ def pieces_of(text: str, sizes: list[int]) -> list[str]:
 
 
 class TestCleaner:
-    @settings(max_examples=150)
+    @settings(max_examples=examples(150))
     @given(text=hard_text, sizes=st.lists(st.integers(1, 7), min_size=1, max_size=5))
     @example("\u1100\u1161\u11a8", [1])
     @example("\n\r", [1])
@@ -166,7 +167,7 @@ def opened(path: Path, **options: Any) -> Any:
 
 
 class TestSource:
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(
         data=st.lists(st.one_of(hard_text.map(str.encode), st.binary(max_size=4)), max_size=8),
         errors=st.sampled_from(["replace", "ignore"]),

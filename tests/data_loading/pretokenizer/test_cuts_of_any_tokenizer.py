@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from data_loading.pretokenizer.cuts import cut_rule
 from data_loading.tokenizer import JsonTokenizer
@@ -162,7 +163,7 @@ def check(found: Part, text: str) -> None:
         ), whole
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(250), suppress_health_check=[HealthCheck.filter_too_much])
 @given(found=any_definition, text=text)
 @example(definition(MODELS[0], None, [EACH_SPACE], []), "a b  !")
 @example(definition(SPELLED, sequence(metaspace(False), OTHER_STEPS[0]), [], []), "a b")

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 import pretokenize_dataset
 from conf import UserError
@@ -43,7 +44,7 @@ def repeated(hashes: Sequence[tuple[int, int]]) -> list[bool]:
 
 
 class TestFirstSeen:
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(
         hashes=st.lists(
             st.tuples(
@@ -131,7 +132,7 @@ def opened(paths: Path | Sequence[Path], unit: str, **options: Any) -> Inputs:
 
 
 @pytest.mark.parametrize("unit", ["lines", "documents"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     files=st.lists(some_documents, min_size=1, max_size=3), read=st.integers(1, 40), piece=st.integers(1, 30)
 )

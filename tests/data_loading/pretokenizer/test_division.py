@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from data_loading import content_hash
 from data_loading.pretokenizer import division
@@ -37,7 +38,7 @@ def first(places: list[int], byte: int, size: int) -> int:
     return min((place for place in places if place >= byte), default=size)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     text=some_text,
     rule=st.sampled_from([AT_SPACES, AT_LINES_TOO, DROPPING, EVERY_CHARACTER]),
@@ -55,7 +56,7 @@ def test_the_next_safe_cut(text: bytes, rule: CutRule, byte: int, read: int, tmp
     assert found(TextFile(path), rule, byte, read) == first(places, byte, len(text))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     text=some_text,
     separator=st.sampled_from(["==", "=", ""]),
@@ -71,7 +72,7 @@ def test_the_next_document(text: bytes, separator: str, byte: int, read: int, tm
     assert found(part, NO_RULE, byte, read) == first(places, byte, len(text))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(text=some_text, byte=st.integers(1, 100), read=st.integers(1, 12))
 def test_the_next_line(text: bytes, byte: int, read: int, tmp_path: Path) -> None:
     path, byte = tmp_path / "a.jsonl", min(byte, len(text))

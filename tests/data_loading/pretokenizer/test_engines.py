@@ -17,6 +17,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from conf import UserError
 from data_loading.pretokenizer import engines
@@ -74,7 +75,7 @@ hostile = st.lists(st.one_of(hostile_text, unlike), max_size=6).map("".join)
 
 
 @pytest.mark.parametrize(("name", "family"), [*PAIRS, ("huggingface", "gpt2"), ("huggingface", "unigram")])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(texts=st.lists(hostile, max_size=5))
 def test_engines_agree_with_the_tokenizer_itself(
     name: str, family: str, texts: list[str], tokenizer_folder: Folder

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from conf import UserError
 from data_loading.pretokenizer import long_runs
@@ -34,7 +35,7 @@ def told(path: Path, rule: CutRule, limit: int) -> str | None:
     return None
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.lists(pieces, min_size=1, max_size=40).map("".join), limit=st.integers(20, 200))
 @example(text="a " + "日" * 40 + " a" * 100, limit=100)
 @example(text="日" * 40, limit=120)

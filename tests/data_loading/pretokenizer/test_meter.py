@@ -98,10 +98,9 @@ class TestJobMemory:
             )
             assert child.stdout is not None
             child.stdout.readline()
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             while (memory.now is None or not memory.now.workers) and time.monotonic() < until:
                 time.sleep(0.05)
-            time.sleep(0.6)
             child.communicate(b"\n")
         assert alone is not None
         assert memory.now is not None

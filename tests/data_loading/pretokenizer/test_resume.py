@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 import durable
 from conf import UserError
@@ -52,7 +53,7 @@ some_text = st.lists(st.sampled_from(WORDS), min_size=1, max_size=60).map("".joi
 
 
 class TestSources:
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(
         text=some_text,
         read=st.integers(1, 40),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from conf import UserError
 from data_loading import StreamingDataset
@@ -63,7 +64,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 
 class TestOneSet:
-    @settings(max_examples=12)
+    @settings(max_examples=examples(12))
     @given(shard_tokens=st.integers(1, 2500), block_bytes=st.integers(20, 900), words=st.integers(1, 40))
     def test_holds_what_one_file_would(
         self, shard_tokens: int, block_bytes: int, words: int, tmp_path_factory: pytest.TempPathFactory

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from conf import UserError
 from data_loading.pretokenizer import special_tokens
@@ -35,7 +36,7 @@ def expected(tokenizer: JsonTokenizer, text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(text=text_with_special, block=st.integers(1, 60), engine=st.sampled_from(["auto", "huggingface"]))
 def test_ids_are_those_of_the_reference(
     family: str,

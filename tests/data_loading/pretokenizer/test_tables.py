@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from conf import UserError
 from data_loading.content_hash import file_content_hash
@@ -46,7 +47,7 @@ both = pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
 
 
 @both
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     texts=st.lists(st.none() | hostile_text, max_size=8),
     part=st.integers(1, 5),

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 import durable
 import pretokenize_dataset
@@ -183,7 +184,7 @@ def slow(*values: Any) -> list[Any]:
 
 
 class TestMerged:
-    @settings(max_examples=20)
+    @settings(max_examples=examples(20))
     @given(division=divisions)
     def test_is_what_one_job_makes(
         self, division: Division, tmp_path_factory: pytest.TempPathFactory
@@ -197,7 +198,7 @@ class TestMerged:
         division.check(tmp_path_factory.mktemp("sets"))
 
     @pytest.mark.parametrize("family", ["gpt2", "llama2", *slow("wordpiece", "rstrip", "unigram", "qwen2")])
-    @settings(max_examples=8)
+    @settings(max_examples=examples(8))
     @given(
         texts=st.lists(some_text, min_size=1, max_size=12), tasks=st.integers(2, 5), piece=st.integers(9, 60)
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from conf import UserError
 from data_loading.pretokenizer import byte_files, undecodable
@@ -21,7 +22,7 @@ from data_loading.pretokenizer.texts import TextFile, divided
 from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text
 
-many = settings(max_examples=60)
+many = settings(max_examples=examples(60))
 
 
 def documents(chunks: list[Chunk]) -> list[bytes]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from data_loading.layout import ONE_FILE, Layout
 from data_loading.npy import open_npy
@@ -41,7 +42,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     lengths=documents_of,
     cuts=st.lists(st.integers(0, 300), max_size=12),

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 from conf import UserError
 from data_loading.readers.extents import Extents, extents_of
@@ -29,7 +30,7 @@ READERS: list[type[Reader]] = [MappedReader, PositionalReader]
 
 
 @pytest.mark.parametrize("kind", READERS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=8),
     width=st.integers(1, 60),
@@ -62,7 +63,7 @@ class Plain(MappedReader):
 
 
 @pytest.mark.parametrize("kind", [*READERS, Plain])
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=8),
     dtype=st.sampled_from(["<u2", "<u4", "<i8"]),
@@ -291,7 +292,7 @@ def test_what_is_needed_soon_is_read_by_the_kernel(kind: type[Reader], big: np.m
     if cached(big, starts).mean() > 0.5:
         pytest.skip("this file system keeps its pages whatever is asked")
     reader.will_need(starts, 1025)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not cached(big, starts).all() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert cached(big, starts).all()

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from searched import examples
 
 from conf import UserError
 from data_loading import StreamingDataset
@@ -154,7 +155,7 @@ class Holders(RuleBasedStateMachine):
 
 
 TestHolders = Holders.TestCase
-TestHolders.settings = settings(max_examples=30, stateful_step_count=30)
+TestHolders.settings = settings(max_examples=examples(30), stateful_step_count=30)
 
 
 class Helping:

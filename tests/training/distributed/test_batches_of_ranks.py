@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import examples
 
 import experiment_utils
 from conf import UserError
@@ -45,7 +46,7 @@ def steps_of(
     return found
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.sampled_from([(1, 12), (2, 3), (3, 1), (3, 2), (4, 3), (6, 1), (12, 1)]), st.integers(0, 3))
 def test_a_step_reads_the_same_windows_in_the_same_order(
     tokens: Path, how: tuple[int, int], seed: int
