@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-from searched import examples
+
+from tests.searched import examples
 
 if TYPE_CHECKING:
     from tests.local_slurm import Cluster

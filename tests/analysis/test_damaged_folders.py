@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from analysis import read_run_folder
 from analysis.loss_plot import loss_figure
@@ -18,6 +17,7 @@ from analysis.plots import memory_figure
 from analysis.summary import run_page
 from analysis.sweep import sweep_page, sweep_row
 from analysis.terminal import Terminal
+from tests.searched import examples
 
 FILES = ["status.json", "run.json", "config.yaml", "metrics.csv", "evals.jsonl", "memory.jsonl"]
 

@@ -14,7 +14,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading import StreamingDataset
@@ -26,6 +25,7 @@ from data_loading.pretokenizer.options import Options
 from data_loading.shards import Shards
 from data_loading.token_set import TokenSet
 from data_loading.tokenizer import BytesTokenizer
+from tests.searched import examples
 
 DIVIDED = st.sampled_from([(1, 1), (2, 1), (1, 2), (3, 2), (6, 1), (2, 3)])
 """(ranks, micro-batches) of a step of 6 windows."""

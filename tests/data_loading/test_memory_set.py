@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading import (
@@ -27,6 +26,7 @@ from data_loading.memory_set import MemorySet, tokens_of_text
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text
+from tests.searched import examples
 
 
 class WithoutEnd(BytesTokenizer):

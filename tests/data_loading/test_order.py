@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from data_loading.order import LARGEST, Permutation
+from tests.searched import examples
 
 
 @pytest.mark.parametrize("start", range(1, 2001, 250))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading.orders import ORDERS, ShuffledBlocks, order_of
+from tests.searched import examples
 
 
 def deviations(counts: np.ndarray) -> float:

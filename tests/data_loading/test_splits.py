@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading.splits import Share, Splits, hold_out, split_set
+from tests.searched import examples
 
 SHARES = st.floats(0.01, 0.4) | st.integers(1, 40)
 

@@ -14,7 +14,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading import StreamingDataset
@@ -25,6 +24,7 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.spans import Taken
 from data_loading.token_set import TokenSet
 from data_loading.tokenizer import BytesTokenizer
+from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[2]
 Span = tuple[int, int]

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from searched import examples
 
 from conf import UserError
 from conf.schema import Tokenizer as Spec
@@ -23,6 +22,7 @@ from data_loading.tokenizer import TokenizerNotFound
 from data_loading.tokenizer_files import holds_tokenizer, read_tokenizer
 from tests.data_loading.conftest import hostile_text
 from tests.data_loading.tiktoken_plugin import PATTERN, SPECIAL, forget, ranks, ranks_of
+from tests.searched import examples
 
 
 def named(name: str) -> TiktokenTokenizer:

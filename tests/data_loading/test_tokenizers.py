@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from searched import examples
 
 from conf import UserError
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import WITH_RULE, WITHOUT_RULE, hostile_text, tokenizer_folder_text
+from tests.searched import examples
 
 
 def write_vocab_and_merges(folder: Path, definition: dict[str, Any]) -> Path:

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from data_loading.splits import other_ranges
 from data_loading.windows import Windows, windows_in
+from tests.searched import examples
 
 
 def oracle(ranges: list[range], seq_len: int, stride: int, shift: int) -> list[int]:

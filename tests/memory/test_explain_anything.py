@@ -10,7 +10,6 @@ import pytest
 from evidence_builder import killed, oom, outcome, ramp, record, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from memory.evidence import Evidence
 from memory.explain import VERDICTS, explain, verdict
@@ -19,6 +18,7 @@ from memory.explain.rules import RULES
 from memory.explain.text import as_text
 from memory.sacct import SlurmFacts, parse_sacct
 from memory.samples import ProcessSample, Sample
+from tests.searched import examples
 
 WORDS = st.sampled_from(
     [

@@ -15,7 +15,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from memory.__main__ import main
 from memory.attribute import Attribution, allocators, attribute, brief, heap, largest, lines
@@ -26,6 +25,7 @@ from memory.attribute.maps import Maps, read_maps
 from memory.attribute.names import names_of
 from memory.attribute.tensors import tensor_holdings
 from memory.usage import UsageError
+from tests.searched import examples
 
 ROOT = Path(__file__).parents[2]
 MB = 1 << 20

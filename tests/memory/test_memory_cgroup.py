@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from memory.cgroup import Cgroup, read_cgroup
+from tests.searched import examples
 
 GB = 1 << 30
 MB = 1 << 20

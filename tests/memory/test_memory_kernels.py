@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from memory import snapshot
 from memory.details import read_details
 from memory.here_lines import lines
 from memory.pressure import read_pressure
+from tests.searched import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kernels"
 MB, GB = 1 << 20, 1 << 30

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from benchmarks.leak_traces import CLEAN, clean, leaking
 from memory import LeakMonitor, LeakReport, LeakWatch, find_leak, record_to, stage
 from memory.leak_words import in_words, leak_words
 from memory.leaks import Leak
 from memory.student_t import critical, upper_tail
+from tests.searched import examples
 
 ROOT = Path(__file__).parents[2]
 MB = 1 << 20

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from memory import record_to, snapshot, stage
 from memory.peaks import PEAKS, Peaks
 from memory.ring import LATEST, RingWriter, highest_between
 from memory.samples import Sample
+from tests.searched import examples
 
 MB, GB = 1 << 20, 1 << 30
 

@@ -16,10 +16,10 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from memory import snapshot
 from memory.process import Process, read_descendants, read_process
+from tests.searched import examples
 
 MB = 1 << 20
 PID = 4_000_000

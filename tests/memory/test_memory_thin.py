@@ -6,9 +6,9 @@ import math
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from memory.report.thin import kept
+from tests.searched import examples
 
 values = st.none() | st.integers(-(10**6), 10**12) | st.floats(-1e12, 1e12)
 

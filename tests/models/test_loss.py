@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from models import lm_loss, loss, loss_implementation, resolve_loss_chunk
+from tests.searched import examples
 
 TOKENS, VOCAB, WIDTH = 50, 300, 24
 ways = pytest.mark.parametrize("has_torchs", [True, False], ids=["torch", "ours"])

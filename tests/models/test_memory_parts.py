@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -19,6 +18,7 @@ from memory.estimate import STEP, Estimate
 from models import build_model, lm_loss
 from models.memory_parts import StepSizes, model_parts, saved_bytes
 from models.transformer import LanguageModel
+from tests.searched import examples
 
 ARCHS = {
     "default": Arch(),

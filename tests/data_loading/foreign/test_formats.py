@@ -14,7 +14,6 @@ import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading import StreamingDataset, open_tokens
@@ -33,6 +32,7 @@ from tests.data_loading.foreign.files import (
     write_templar,
 )
 from tests.data_loading.formats.conftest import set_of, written
+from tests.searched import examples
 
 ITEMS = some_items()
 FIXED = [np.arange(8, dtype="<u2") + 8 * n for n in range(12)]

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from data_loading.foreign.runs import Places, Runs, Starts
 from data_loading.readers.in_memory import InMemoryReader
 from data_loading.readers.mapped import MappedReader
 from data_loading.readers.positional import PositionalReader
 from data_loading.values import search, take
+from tests.searched import examples
 
 some_runs = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=9

@@ -14,12 +14,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading import StreamingDataset, StreamingMixture, open_tokens, prepare_data
 from data_loading.data import split_data
 from data_loading.token_set import TokenSet
+from tests.searched import examples
 
 SEQ = 4
 

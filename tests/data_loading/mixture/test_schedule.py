@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from data_loading.mixture.schedule import WHEN_DRY, Schedule, Stage
+from tests.searched import examples
 
 
 @st.composite

@@ -7,9 +7,9 @@ import time
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from data_loading.packing.best_fit import best_fit
+from tests.searched import examples
 
 
 def plainly(lengths: list[int], capacity: int) -> list[int]:

@@ -14,7 +14,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading import StreamingDataset
@@ -23,6 +22,7 @@ from data_loading.data import Data, split_data
 from data_loading.packing import pieces
 from data_loading.shards import Shards
 from data_loading.token_set import TokenSet
+from tests.searched import examples
 
 EOT = 0
 Batch = dict[str, torch.Tensor]

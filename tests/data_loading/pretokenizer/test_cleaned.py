@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading.audit import audit
@@ -29,6 +28,7 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text
 from tests.data_loading.pretokenizer.test_texts import documents
+from tests.searched import examples
 
 AT_SPACES = CutRule(before=(0x20,))
 

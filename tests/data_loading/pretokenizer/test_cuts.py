@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from searched import examples
 from tokenizers import normalizers
 
 from data_loading.pretokenizer.blocks import Chunk, make_blocks
@@ -25,6 +24,7 @@ from data_loading.pretokenizer.split_patterns import GPT2_PATTERN
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import WITH_RULE, WITHOUT_RULE, hostile_text, tokenizer_folder_text
+from tests.searched import examples
 
 EVERY_LETTER = set(map(chr, LETTERS))
 property_test = settings(max_examples=examples(40))

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from data_loading.pretokenizer.cuts import cut_rule
 from data_loading.tokenizer import JsonTokenizer
 from tests.data_loading.conftest import tokenizer_folder_text
 from tests.data_loading.pretokenizer.test_cuts import encoded_apart, safe_cuts
+from tests.searched import examples
 
 Part = dict[str, Any]
 

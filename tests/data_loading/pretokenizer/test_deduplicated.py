@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 import pretokenize_dataset
 from conf import UserError
@@ -28,6 +27,7 @@ from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import Options, pretokenize
 from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.pretokenizer.test_texts import documents
+from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 SEPARATOR = "<end>"

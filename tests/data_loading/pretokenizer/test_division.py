@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from data_loading import content_hash
 from data_loading.pretokenizer import division
@@ -15,6 +14,7 @@ from data_loading.pretokenizer.cuts import EVERY_CHARACTER, CutRule
 from data_loading.pretokenizer.division import border, may_be_divided, place_in_text
 from data_loading.pretokenizer.json_lines import JsonLines
 from data_loading.pretokenizer.texts import TextFile, divided
+from tests.searched import examples
 
 AT_SPACES = CutRule(before=(0x20,))
 AT_LINES_TOO = CutRule(before=(0x20, 0x0A))

@@ -17,7 +17,6 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading.pretokenizer import engines
@@ -33,6 +32,7 @@ from data_loading.pretokenizer.split_patterns import KNOWN_PATTERNS
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import hostile_text
+from tests.searched import examples
 
 FAST = (
     "gpt2", "gpt2_as_split", "prefix_space", "cl100k_ignore_merges", "o200k_removed", "qwen2", "neox_spaces",

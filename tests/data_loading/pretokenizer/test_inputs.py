@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 import durable
 from conf import UserError
@@ -33,6 +32,7 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import hostile_text, zstd_bytes
+from tests.searched import examples
 
 SEPARATOR = "<|end|>"
 PACK: dict[str, Callable[[bytes], bytes]] = {

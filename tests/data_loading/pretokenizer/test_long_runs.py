@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading.pretokenizer import long_runs
@@ -15,6 +14,7 @@ from data_loading.pretokenizer.blocks import make_blocks
 from data_loading.pretokenizer.cuts import CutRule
 from data_loading.pretokenizer.long_runs import long_run
 from data_loading.pretokenizer.texts import TextFile
+from tests.searched import examples
 
 RULES = (
     CutRule(before=(0x20,)),

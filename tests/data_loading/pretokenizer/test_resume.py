@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 import durable
 from conf import UserError
@@ -32,6 +31,7 @@ from data_loading.pretokenizer.stdlib_source import StdlibSource
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles
 from data_loading.tokenizer import BytesTokenizer
+from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 AT_SPACES = CutRule(before=(0x20,))

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading import StreamingDataset
@@ -29,6 +28,7 @@ from data_loading.shards import parts_of
 from data_loading.token_set import TokenSet, open_token_set
 from data_loading.tokenizer import BytesTokenizer
 from tests.forked import killed_at
+from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 SEPARATOR = "=="

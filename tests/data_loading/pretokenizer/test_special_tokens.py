@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading.pretokenizer import special_tokens
@@ -21,6 +20,7 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import hostile_text
+from tests.searched import examples
 
 Folder = Callable[[str], Path]
 SPECIAL = ("<|endoftext|>", "<s>", "</s>", "<tool>", "[SEP]", "<unk>", "a the")

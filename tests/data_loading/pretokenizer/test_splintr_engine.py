@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading.pretokenizer.engine import Unsupported
@@ -31,6 +30,7 @@ from data_loading.tokenizer import JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import hostile_text, tokenizer_folder_text
 from tests.data_loading.pretokenizer.test_cuts import charsmap
+from tests.searched import examples
 
 pytest.importorskip("splintr")
 

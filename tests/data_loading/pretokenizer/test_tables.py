@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading.content_hash import file_content_hash
@@ -23,6 +22,7 @@ from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.tables import TableFile
 from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text
+from tests.searched import examples
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

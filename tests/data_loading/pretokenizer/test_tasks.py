@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 import durable
 import pretokenize_dataset
@@ -46,6 +45,7 @@ from data_loading.token_set import open_token_set
 from data_loading.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.pretokenizer.test_shard_sets import bytes_of, starts_of, tokens_of
+from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 BYTES = BytesTokenizer()

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading.pretokenizer import byte_files, undecodable
@@ -21,6 +20,7 @@ from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile, divided
 from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text
+from tests.searched import examples
 
 many = settings(max_examples=examples(60))
 

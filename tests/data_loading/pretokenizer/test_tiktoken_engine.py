@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from conf.schema import Dataset
@@ -37,6 +36,7 @@ from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import hostile_text, training_text
 from tests.data_loading.pretokenizer.test_cuts import encoded_apart, safe_cuts
 from tests.data_loading.tiktoken_plugin import PATTERN, SPECIAL
+from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 SPACE, LINE_FEED = 0x20, 0x0A

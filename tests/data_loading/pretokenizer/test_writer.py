@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from data_loading.layout import ONE_FILE, Layout
 from data_loading.npy import open_npy
@@ -17,6 +16,7 @@ from data_loading.pretokenizer import writer
 from data_loading.pretokenizer.blocks import EncodedBlock
 from data_loading.pretokenizer.manifest import document_starts
 from data_loading.pretokenizer.writer import SetWriter, Written, crc_of_files
+from tests.searched import examples
 
 DTYPE = np.dtype("<u2")
 

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from conf import UserError
 from data_loading.readers.extents import Extents, extents_of
@@ -24,6 +23,7 @@ from data_loading.readers.mapped import MappedReader
 from data_loading.readers.positional import PositionalReader
 from data_loading.readers.reader import Reader
 from data_loading.shards import Shards
+from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 READERS: list[type[Reader]] = [MappedReader, PositionalReader]

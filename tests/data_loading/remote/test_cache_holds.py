@@ -15,7 +15,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from searched import examples
 
 from conf import UserError
 from data_loading import StreamingDataset
@@ -23,6 +22,7 @@ from data_loading.remote.cache import Cache, NoRoom, Use
 from data_loading.remote.items import Item, whole
 from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
 from tests.data_loading.remote.conftest import upload
+from tests.searched import examples
 
 FILE_BYTES = 8192
 

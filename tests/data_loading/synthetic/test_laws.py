@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 from data_loading.synthetic.copied import STRING_TOKENS, Copy
 from data_loading.synthetic.counter_hash import CounterHash
@@ -18,6 +17,7 @@ from data_loading.synthetic.uniform import Uniform
 from data_loading.synthetic.uri import KINDS
 from data_loading.synthetic.zipf import Zipf, alias_table
 from tests.data_loading.synthetic.statistics_of import fits
+from tests.searched import examples
 
 MANY = 1_000_000
 HERE = np.array([10**9])

@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_studies import NOW_S
-from searched import examples
 
 from durable import Holder
 from memory.explain.finding import VERDICTS, Explanation
@@ -19,6 +18,7 @@ from slurm.truth.answers import QueueRow
 from slurm.truth.case import Case
 from slurm.truth.judge import RULES, judge
 from slurm.truth.known import Known
+from tests.searched import examples
 
 anything: st.SearchStrategy[Any] = st.one_of(
     st.none(),

@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import examples
 
 import experiment_utils
 from conf import UserError
 from conf.schema import Training
 from data_loading import StreamingDataset
+from tests.searched import examples
 from training.distributed.loader import PartOfStream, loader_of
 from training.distributed.place import Place
 from training.distributed.ranks import Ranks
