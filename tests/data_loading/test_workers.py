@@ -50,7 +50,7 @@ def pids_of_children() -> set[int]:
 
 
 def open_files() -> set[str]:
-    """Descriptors, but for files of /proc that are held open to be read again, some of processes long gone."""
+    """Descriptors, but for files of /proc that are held open to be read again, some of dead processes."""
     KEPT.close()
     return set(os.listdir("/proc/self/fd"))
 

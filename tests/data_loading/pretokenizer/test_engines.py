@@ -288,7 +288,7 @@ class TestParity:
         assert "reference" not in vars(tokenizer)
         assert child_processes() == []
 
-    @pytest.mark.parametrize("where", [0, 1, 2])
+    @pytest.mark.parametrize("where", [*(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1)), 2])
     def test_what_differs_in_any_of_them_is_told(self, where: int, tokenizer_folder: Folder) -> None:
         samples = list(self.long)
         samples[where] = samples[where].replace(b"word", b"zoo", 1)

@@ -221,8 +221,8 @@ class TestDeaths:
             ("SIGKILL", (0,)),
             ("SIGSEGV", (7,)),
             ("exit", (39,)),
-            ("SIGKILL", (7, 8, 9)),
-            ("SIGSEGV", tuple(range(6))),
+            pytest.param("SIGKILL", (7, 8, 9), marks=pytest.mark.slow),
+            pytest.param("SIGSEGV", tuple(range(6)), marks=pytest.mark.slow),
         ],
     )
     def test_whatever_dies_once_changes_nothing(self, how: str, at: tuple[int, ...], tmp_path: Path) -> None:
