@@ -141,7 +141,9 @@ def long_run(tmp_path: Path) -> Path:
     return make_run(config)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 1, marks=pytest.mark.slow)]
+)
 def test_a_signal_checkpoints_and_says_how_to_go_on(
     long_run: Path, number: signal.Signals, code: int
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_signal_checkpoints_and_says_how_to_go_on(
     assert int(newest.name[5:]) == int(rows[-1]["step"])
 
 
+@pytest.mark.slow
 def test_an_attempt_that_ended_without_a_word_is_told_by_the_next(long_run: Path) -> None:
     command = [sys.executable, str(ROOT / "core.py"), str(long_run)]
     first = subprocess.Popen([*command, "--quiet"])
@@ -179,7 +182,7 @@ def test_an_attempt_that_ended_without_a_word_is_told_by_the_next(long_run: Path
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl(2) is Linux's")
-@pytest.mark.parametrize("command", [[], ["nohup"]])
+@pytest.mark.parametrize("command", [[], pytest.param(["nohup"], marks=pytest.mark.slow)])
 def test_a_run_whose_parent_is_killed_checkpoints_and_stops(long_run: Path, command: list[str]) -> None:
     entry = (
         "import sys\nfrom pathlib import Path\nfrom slurm.processes import Children, run_command\n"
@@ -209,6 +212,7 @@ def test_a_parent_that_is_gone_already_is_noticed(long_run: Path) -> None:
     assert not (long_run / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_a_second_process_is_told_who_holds_the_run(long_run: Path) -> None:
     first = subprocess.Popen([sys.executable, str(ROOT / "core.py"), str(long_run), "--quiet"])
     try:

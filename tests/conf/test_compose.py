@@ -103,7 +103,7 @@ VALUES = [
 def test_it_is_what_hydra_composes(own_folder: Path) -> None:
     generator = random.Random(0)
     composer = Composer(own_folder)
-    for _ in range(25):
+    for _ in range(10):
         chosen = generator.sample(sorted(CHOICES), generator.randint(0, 5))
         overrides = [f"{group}={generator.choice(CHOICES[group])}" for group in chosen]
         overrides += generator.sample(VALUES, generator.randint(0, 4))

@@ -42,6 +42,7 @@ def test_every_method_finds_a_plain_leak_and_leaves_silence_alone() -> None:
     assert found["LeakWatch, every 20 steps"]["leak_median_steps"] == 140
 
 
+@pytest.mark.slow
 def test_the_real_runs_give_anon_and_rss_of_each_step(tmp_path: Path) -> None:
     np.arange(5000, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
     root = Path(memory_leaks.ROOT)
