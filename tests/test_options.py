@@ -28,6 +28,8 @@ GROUPS = (
     "slurm",
 )
 LARGE = {"160d", "192d", "224d", "256d", "320d", "384d", "448d", "512d"}
+QUICK_OF_A_GROUP = 3
+"""Options of each group in the quick tests, which compose all of them in tests/conf/test_compose.py."""
 BASE = [
     "training.max_steps=1", "training.seq_len=16", "training.effective_batch=2", "training.evals=1",
     "training.eval_tokens=32", "training.threads=1", "training.device=cpu",
@@ -53,8 +55,9 @@ def options(group: str) -> list[str]:
 def cases() -> list[object]:
     found: list[object] = []
     for group in GROUPS:
+        quick = [option for option in options(group) if option not in LARGE][:QUICK_OF_A_GROUP]
         for option in options(group):
-            marks = [pytest.mark.slow] if option in LARGE else []
+            marks = [] if option in quick else [pytest.mark.slow]
             found.append(pytest.param(group, option, marks=marks, id=f"{group}={option}"))
     found += [pytest.param("study", option, id=f"study={option}") for option in options("study")]
     return found

@@ -298,6 +298,7 @@ def test_a_reader_that_has_seen_enough(text: Path, tmp_path: Path, root: Path) -
     assert "BrokenPipe" not in done.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_done_and_exits_130(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("word " * 30_000_000)
     process = subprocess.Popen(

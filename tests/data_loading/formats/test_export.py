@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forked import killed_at
 
 from conf import UserError
 from data_loading.formats import FORMATS, formats_of, load_format
@@ -32,22 +32,6 @@ POINTS = (
     "{name}:old_away",
     "{name}:after_rename",
 )
-
-KILLED = """
-import os, signal
-from pathlib import Path
-import durable
-from data_loading.formats import load_format
-from data_loading.formats.export import export
-from data_loading.tokenizer import BytesTokenizer
-
-def on_point(name):
-    if name == {point!r}:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-durable.on_point = on_point
-export([load_format({format!r})], [Path({tokens!r})], BytesTokenizer())
-"""
 
 
 def exported(tokens: Path | list[Path], names: str) -> list[Exported]:
@@ -243,9 +227,7 @@ def test_killed_at_any_point_it_is_the_old_one_or_the_new_one(point: str, made: 
     old = snapshot(folder)
     tokenized(made.with_suffix(".txt"), " ".join(f"other{n}" for n in range(130)))
     named = point.format(name="a.mypt", partial=".a.mypt.partial")
-    code = KILLED.format(point=named, format="mypt", tokens=str(made))
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert killed_at(named, lambda: exported(made, "mypt"))
     if point == "{name}:old_away":
         assert not folder.exists()
         assert snapshot(made.with_name(".a.mypt.old")) == old, "moved away whole, not removed bit by bit"

@@ -214,6 +214,7 @@ class TestRuns:
         assert "hf://org/name has changed; " in caplog.text
         assert "with the commit aaaaaaaaaaaa that it began with" in caplog.text
 
+    @pytest.mark.slow
     def test_from_its_beginning_to_its_end(self, folder: Path) -> None:
         run = make_run(config_of(folder))
         done = run_here(run)

@@ -299,6 +299,7 @@ print(peak() - before, found.pieces, found.efficiency)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_documents(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", GROWS, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True

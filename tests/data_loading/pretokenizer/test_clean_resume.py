@@ -103,9 +103,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dic
     ("point", "count", "is_known"),
     [
         ("bits:before_rename", 1, False),
-        ("found.json:before_rename", 1, False),
+        pytest.param("found.json:before_rename", 1, False, marks=pytest.mark.slow),
         ("found.json:after_rename", 1, True),
-        ("a.npy:appended", 3, True),
+        pytest.param("a.npy:appended", 3, True, marks=pytest.mark.slow),
         ("a.npy:noted", 9, True),
     ],
 )

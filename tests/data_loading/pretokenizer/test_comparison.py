@@ -86,6 +86,7 @@ def test_other_ids_end_the_work_and_the_engines_are_compared_again(
     assert result.path.read_bytes() == make(text, gpt2, "b.npy")[0].path.read_bytes()
 
 
+@pytest.mark.slow
 def test_an_engine_that_does_not_take_the_tokenizer(
     text: Path, tokenizer_folder: Callable[[str], Path]
 ) -> None:

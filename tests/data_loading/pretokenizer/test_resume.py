@@ -7,10 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import pytest
@@ -167,38 +170,36 @@ def _spelt(block: Block) -> list[tuple[bytes, int, bool]]:
     return [(chunk.data, chunk.offset, chunk.ends_document) for chunk in block.chunks]
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import durable
-from data_loading import content_hash
-from data_loading.pretokenizer import journal, writer
-from data_loading.pretokenizer.job import *
-from data_loading.pretokenizer.texts import TextFile
-from data_loading.tokenizer import BytesTokenizer
-
-content_hash.PIECE_BYTES, journal.SYNC_TOKENS, writer.CHECKSUM_BYTES = 700, 3000, 1000
-text, point, count, workers = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-seen = 0
-def on_point(name):
-    global seen
-    seen += name == point
-    if name == point and seen == count:
-        os.kill(os.getpid(), signal.SIGKILL)
-durable.on_point = on_point
-source = TextFile(text, document_separator="-")
-options = Options(workers=workers, block_bytes=500)
-result = pretokenize(source, BytesTokenizer(), text.with_suffix(".npy"), options, print)
-"""
-
-
 def attempt(text: Path, point: str = "-", count: int = 0, workers: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(text), point, str(count), str(workers)],
-        cwd=ROOT, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == (-signal.SIGKILL if count else 0), done.stderr
-    return done.stdout
+    """What the job says, in a process of its own that is killed when it comes to `point` that often."""
+    with tempfile.TemporaryFile("w+") as said:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                run(text, point, count, workers, said)
+                os._exit(0)
+            finally:
+                traceback.print_exc()
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == (-signal.SIGKILL if count else 0)
+        said.seek(0)
+        return said.read()
+
+
+def run(text: Path, point: str, count: int, workers: int, said: TextIO) -> None:
+    content_hash.PIECE_BYTES, journal.SYNC_TOKENS, writer.CHECKSUM_BYTES = 700, 3000, 1000
+    seen = []
+
+    def on_point(name: str) -> None:
+        seen.extend([name] * (name == point))
+        if count and len(seen) == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    durable.on_point = on_point
+    options = Options(workers=workers, block_bytes=500)
+    source = TextFile(text, document_separator="-")
+    tell = partial(print, file=said, flush=True)
+    pretokenize(source, BytesTokenizer(), text.with_suffix(".npy"), options, tell)
 
 
 def write_text(path: Path) -> Path:
@@ -255,7 +256,7 @@ def test_killed_again_and_again(tmp_path: Path, undisturbed: dict[str, Any]) -> 
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sizes as in KILLED."""
+    """Sizes as in `run`."""
     monkeypatch.setattr(content_hash, "PIECE_BYTES", 700)
     monkeypatch.setattr(writer, "CHECKSUM_BYTES", 1000)
 
