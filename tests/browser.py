@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "chromium-headless-shell")
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 
 def find_browser() -> str | None:

@@ -45,7 +45,7 @@ class RankProcesses:
         return codes
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=240)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import pytest
 from memory.cgroup import find_levels
 from memory.supervision.options import command_line
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 
 def python(code: str) -> list[str]:
@@ -30,7 +30,7 @@ def supervise(
     """The command under a supervisor, until both have ended. prefix: what stands before the supervisor."""
     return subprocess.run(
         [*prefix, *command_line(command, folder, **options)],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
 
 

@@ -154,7 +154,7 @@ def test_a_signal_checkpoints_and_says_how_to_go_on(
     wait_for_step(long_run, 20)
     process.send_signal(number)
     process.send_signal(number)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=240)
     assert process.returncode == code, output
     assert "type the same command again to go on from the checkpoint of step " in output
     assert "Traceback" not in output
@@ -177,7 +177,7 @@ def test_an_attempt_that_ended_without_a_word_is_told_by_the_next(long_run: Path
     assert second.stdout is not None
     told = second.stdout.readline()
     second.send_signal(signal.SIGTERM)
-    second.communicate(timeout=60)
+    second.communicate(timeout=240)
     assert "attempt 1 ended without a word in stage train: killed, or the machine went down" in told
 
 
@@ -272,7 +272,7 @@ def test_a_failure_of_ours_leaves_its_traceback_in_the_log(tmp_path: Path) -> No
         "sys.exit(core.main(sys.argv[1:]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 1
     assert "ZeroDivisionError: the cat walked by" in experiment_utils.read_status(folder)["reason"]
@@ -424,7 +424,7 @@ def test_a_disk_that_fills_up_fails_clearly_and_the_run_goes_on_later(
         "sys.exit(core.main(sys.argv[1:]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 2, done.stderr
     assert "No space left on device" in done.stderr

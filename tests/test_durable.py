@@ -26,7 +26,7 @@ def run_python(code: str, *arguments: object, **options: object) -> subprocess.C
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         **options,  # type: ignore[call-overload]
     )
 

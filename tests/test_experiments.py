@@ -180,7 +180,7 @@ def loaded_by(place: Path, *arguments: str) -> set[str]:
         "print(' '.join(sorted({name.partition('.')[0] for name in sys.modules})), file=sys.__stdout__)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=True, timeout=240
     )
     return set(done.stdout.splitlines()[-1].split())
 
@@ -330,7 +330,7 @@ def test_ctrl_c_checkpoints_and_the_same_command_goes_on(place: Path, to_group: 
         os.killpg(process.pid, signal.SIGINT)
     else:
         process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=240)
     assert process.returncode == 130, output
     assert "Traceback" not in output
     (folder,) = place.glob("runs/*/*")

@@ -111,7 +111,7 @@ def test_killed_while_rows_after_the_checkpoint_are_cut_off(undisturbed: Path, t
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_mixture_killed_ten_times(tmp_path: Path) -> None:
     """Over a milestone, and over a source that begins anew."""
     config = mixed_config(tmp_path, {"when_dry": "repeat", "curriculum": ["0.1+0.9@1K"]}, max_steps=160)
@@ -131,7 +131,7 @@ def test_a_mixture_killed_ten_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_killed_twenty_times(undisturbed: Path, tmp_path: Path) -> None:
     kills = 0
     for seed in range(100):

@@ -32,7 +32,7 @@ SCRIPT = str(ROOT / "pretokenize_dataset.py")
 def typed(cwd: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
     return subprocess.run(
-        [sys.executable, SCRIPT, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120, **options
+        [sys.executable, SCRIPT, *arguments], cwd=cwd, capture_output=True, text=True, timeout=240, **options
     )
 
 
@@ -140,7 +140,7 @@ def test_help_needs_no_heavy_import() -> None:
         "print(sorted({'numpy', 'tokenizers', 'fastokens', 'torch', 'hydra', 'omegaconf'} & "
         "set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.stdout.strip() == "[]", done.stderr
 
 
@@ -159,7 +159,7 @@ def test_a_moving_line_on_a_terminal_is_taken_away(tmp_path: Path) -> None:
         while part := os.read(master, 4096):
             shown += part
     os.close(master)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=240) == 0
     assert b"MB/s" in shown
     assert b"% of 100.0 MB" in shown
     moving = [part for part in shown.split(b"\r\n") if b"MB/s" in part]
@@ -313,7 +313,7 @@ def test_ctrl_c_keeps_what_was_done_and_exits_130(tmp_path: Path) -> None:
             break
     process.send_signal(signal.SIGINT)
     rest = process.stderr.read()
-    assert process.wait(timeout=60) == 130, rest
+    assert process.wait(timeout=240) == 130, rest
     assert "interrupted: what was done is kept" in rest
     assert sorted({"a.txt", ".a.npy.partial"} | {path.name for path in tmp_path.iterdir()}) == [
         ".a.npy.partial", "a.txt",
@@ -569,7 +569,7 @@ class TestRealDisk:
             while True:
                 other.write(bytes(1 << 20))
         process.send_signal(signal.SIGCONT)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=240)
         assert process.returncode == 2
         assert f"x.npy cannot be written: {os.strerror(errno.ENOSPC)}" in told
         assert tokens.stat().st_size > 5_000_000, "what was done is kept"

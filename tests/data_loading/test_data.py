@@ -90,7 +90,7 @@ class TestTokenizing:
             assert second.stdout is not None
             assert "waiting for it" in second.stdout.readline()
             pretokenize_unlocked(text)
-        assert second.wait(timeout=60) == 0
+        assert second.wait(timeout=240) == 0
         assert "tokenizing" not in second.stdout.read()
         second.stdout.close()
 

@@ -52,7 +52,7 @@ def loaded_by_a_process(spec: Tokenizer, cwd: Path, **environment: str) -> str:
         **environment,
     }
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

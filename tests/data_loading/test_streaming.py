@@ -498,7 +498,7 @@ def test_the_set_is_never_loaded_into_memory(tmp_path: Path) -> None:
     tokens = np.lib.format.open_memmap(path, "w+", np.dtype("<u2"), (1 << 27,))
     tokens.flush()
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=200
+        [sys.executable, "-c", LIMITED, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     grown_kb, outcome = done.stdout.split()

@@ -125,7 +125,7 @@ def test_largest_is_told_by_the_process_itself_alone(tmp_path: Path) -> None:
         [sys.executable, "-S", "-c", LARGEST, str(ROOT), str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == ["False", "True", "['memory.blackbox.2.json']"]

@@ -38,7 +38,7 @@ def explain(*arguments: str | Path, stdin: str = "", **environment: str) -> subp
         text=True,
         cwd=ROOT,
         env=os.environ | environment,
-        timeout=60,
+        timeout=240,
     )
 
 

@@ -38,7 +38,7 @@ def here(*arguments: str, code: str = "", **environment: str) -> subprocess.Comp
     if code:
         command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=os.environ | environment
+        command, cwd=ROOT, capture_output=True, text=True, timeout=240, env=os.environ | environment
     )
 
 

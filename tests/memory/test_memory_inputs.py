@@ -49,7 +49,7 @@ def test_a_run_of_somebody_else(tmp_path: Path, command: str) -> None:
     for run in (locked / "run", locked, unread):
         done = subprocess.run(
             [*nobody, sys.executable, "-m", "memory", command, str(run)],
-            cwd=ROOT, capture_output=True, text=True, timeout=120,
+            cwd=ROOT, capture_output=True, text=True, timeout=240,
         )  # fmt: skip
         assert (done.returncode, done.stdout) == (2, "")
         assert "may not be read by this user" in done.stderr
@@ -68,7 +68,7 @@ def test_files_that_are_nested_too_deeply(tmp_path: Path, command: str) -> None:
 def _into(redirection: str, words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["sh", "-c", f"{shlex.quote(sys.executable)} -m memory {words} {redirection}"],
-        cwd=ROOT, capture_output=True, text=True, timeout=120,
+        cwd=ROOT, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
 
 

@@ -294,7 +294,7 @@ print(json.dumps(found))
 
 def loop(kind: str) -> dict | None:
     done = subprocess.run(
-        [sys.executable, "-c", LOOP, kind], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", LOOP, kind], cwd=ROOT, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

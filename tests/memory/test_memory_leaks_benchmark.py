@@ -47,7 +47,7 @@ def test_the_real_runs_give_anon_and_rss_of_each_step(tmp_path: Path) -> None:
     np.arange(5000, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
     root = Path(memory_leaks.ROOT)
     command = [sys.executable, "-c", RUN, "1", "4", str(root), str(tmp_path / "tokens.bin")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     amounts = json.loads(done.stdout)
     assert len(amounts) == 4

@@ -63,7 +63,7 @@ def run_limited(limited: tuple[Path, str]) -> Run:
     def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
         enter = f'echo $$ > "{limited[0]}/task_0/cgroup.procs" && exec "$@"'
         command = ["sh", "-c", enter, "sh", sys.executable, "-c", code, *map(str, arguments)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
 
     return run
 

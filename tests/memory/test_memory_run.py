@@ -50,7 +50,7 @@ other.kill()
 def memory(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "memory", *map(str, arguments)],
-        cwd=ROOT, capture_output=True, text=True, timeout=120, **options,
+        cwd=ROOT, capture_output=True, text=True, timeout=240, **options,
     )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def test_run_refuses(tmp_path: Path, words: list[str], code: int, told: str) -> 
     (tmp_path / "text").write_text("no program")
     done = subprocess.run(
         [sys.executable, "-m", "memory", "run", *words],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60,
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert done.returncode == code
     assert told in done.stderr
@@ -146,7 +146,7 @@ def test_stacks_of_all_processes(tmp_path: Path) -> None:
     assert stopped["why"] == "no answer in 2 s"
     assert stopped["kernel"]["state"].startswith("T (stopped")
     (tmp_path / "go").touch()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=240) == 0
     gone = memory("stacks", tmp_path)
     assert gone.returncode == 2
     assert f"does not run: process {main} " in gone.stderr
@@ -179,8 +179,8 @@ def test_watch_a_run_to_its_end(tmp_path: Path) -> None:
     assert watching.stdout is not None
     told = watching.stdout.readline()
     (tmp_path / "go").touch()
-    process.communicate(timeout=60)
-    told += watching.communicate(timeout=60)[0]
+    process.communicate(timeout=240)
+    told += watching.communicate(timeout=240)[0]
     *lines, ended, after = told.splitlines()
     assert " unreclaimable (" in lines[0]
     assert ended == "ended with exit code 0"
@@ -226,7 +226,7 @@ def test_watch_a_process(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     assert watching.stdout.read().splitlines()[-1] == f"process {process.pid} has ended"
-    assert watching.wait(timeout=60) == 0
+    assert watching.wait(timeout=240) == 0
     gone = memory("watch", "--pid", str(process.pid))
     assert gone.returncode == 2
     assert "is not on this host" in gone.stderr

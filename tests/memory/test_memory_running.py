@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 def memory(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "memory", *map(str, arguments)],
-        cwd=ROOT, capture_output=True, text=True, timeout=120, **options,
+        cwd=ROOT, capture_output=True, text=True, timeout=240, **options,
     )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def test_the_supervisor_alone_is_killed_and_the_command_goes_on(tmp_path: Path) 
     finally:
         if started_at(pid) == began:
             os.kill(pid, signal.SIGKILL)
-    told = watching.communicate(timeout=60)[0].splitlines()
+    told = watching.communicate(timeout=240)[0].splitlines()
     assert told[-2] == "it has ended, and nobody knows how: its supervisor had been killed before"
     facts = Facts(Evidence(tmp_path))
     assert facts.vanished

@@ -105,7 +105,7 @@ def test_the_black_box(tmp_path: Path) -> None:
         "parent = os.getpid()\nif os.fork() == 0:\n    wait_in_a_worker()\n    os._exit(0)\n"
         "def load_it_all():\n    held = []\n"
         "    while True:\n        held.append(bytearray(b'x') * (1 << 20))\n"
-        "        time.sleep(0.005 if len(held) < 160 else 0.1)\n"
+        "        time.sleep(0.005 if len(held) < 160 else 0.3)\n"
         "load_it_all()\n"
     )
     (tmp_path / "memory.blackbox.2.txt").write_text("== of an earlier command in this folder ==")

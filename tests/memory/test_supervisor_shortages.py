@@ -26,7 +26,7 @@ def _supervise(
     environment = options.pop("env", None)
     return subprocess.run(
         command_line(command, folder, **options), preexec_fn=before, env=environment,  # type: ignore[arg-type]
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=240,
     )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def test_no_process_can_be_started(tmp_path: Path) -> None:
         "from memory.supervision.main import main\n"
         f"main(['--output', {str(tmp_path)!r}, '--', 'sh', '-c', 'echo ran; exit 5'])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout) == (5, "ran\n")
     assert "not watched" in done.stderr
 

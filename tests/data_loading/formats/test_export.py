@@ -254,7 +254,7 @@ def test_a_full_disk_keeps_the_set_and_leaves_nothing_half_made(made: Path) -> N
         "except UserError as error: print(error)\n"
     )
     before = snapshot(made.parent)
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert f"{made.with_name('a.mypt')} cannot be written: File too large" in done.stdout, done.stderr
     assert "with --output /ANOTHER/FOLDER/a.npy" in done.stdout
     assert snapshot(made.parent) == before
@@ -295,7 +295,7 @@ def test_memory_does_not_grow_with_the_set(tmp_path: Path) -> None:
             "print(peak)\n"
         )
         done = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240
         )
         peaks.append(int(done.stdout.split()[-1]) / 1024)
         assert sum(file.stat().st_size for file in tmp_path.glob(f"t{size}.*/**/*.bin")) > size * 8e6

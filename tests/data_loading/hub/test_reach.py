@@ -44,7 +44,7 @@ def asked(*arguments: str, cwd: Path, **environment: str) -> subprocess.Complete
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     return subprocess.run(
         [sys.executable, "-m", "data_loading", *arguments],
-        cwd=cwd, capture_output=True, text=True, timeout=120,
+        cwd=cwd, capture_output=True, text=True, timeout=240,
         env={**kept, "PYTHONPATH": str(ROOT), "HF_HOME": str(cwd / "hf"), **environment},
     )  # fmt: skip
 

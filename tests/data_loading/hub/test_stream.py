@@ -336,7 +336,7 @@ def test_from_a_hub_in_processes_of_their_own(tmp_path: Path) -> None:
         def read(state: str, batches: int) -> Any:
             done = subprocess.run(
                 [sys.executable, "-c", READ, "hf://org/name", state, str(batches)],
-                cwd=tmp_path, capture_output=True, text=True, timeout=120,
+                cwd=tmp_path, capture_output=True, text=True, timeout=240,
                 env={**kept, "HF_ENDPOINT": hub.url},
             )  # fmt: skip
             assert done.returncode == 0, done.stderr

@@ -402,7 +402,7 @@ class TestLock:
         text = write(tmp_path / "a.txt")
         lock = SetFiles(tmp_path / "a.npy").lock
         code = f"import durable, os\nwith durable.lock({str(lock)!r}, 'it'): os.kill(os.getpid(), 9)"
-        subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60)
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=240)
         assert lock.exists()
         assert make(text, BytesTokenizer()).made
         assert not lock.exists()
@@ -429,7 +429,7 @@ class TestDisk:
             "Options(overwrite=True))\nexcept UserError as error: print(error)"
         )
         done = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240
         )
         assert f"a.npy cannot be written: {os.strerror(errno.EFBIG)}" in done.stdout, done.stderr
         assert files_of(tmp_path / "a.npy") == before

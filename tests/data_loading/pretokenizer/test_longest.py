@@ -108,7 +108,7 @@ def test_the_command_says_it_in_bounded_memory(
     for tokenizer in ("bytes", str(tokenizer_folder("gpt2"))):
         done = subprocess.run(
             [sys.executable, "-c", LIMITED, str(tmp_path / "a.jsonl"), "--tokenizer", tokenizer],
-            cwd=ROOT, capture_output=True, text=True, timeout=120,
+            cwd=ROOT, capture_output=True, text=True, timeout=240,
         )  # fmt: skip
         assert done.returncode == 2, done.stderr
         assert "a.jsonl: line 1 (from byte 0 on) is more than 64 MB long" in done.stderr

@@ -340,7 +340,7 @@ class TestRealKills:
         def run(megabytes: int) -> subprocess.CompletedProcess[str]:
             enter = f"import os; open({str(job / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
             command = [sys.executable, "-c", enter + HUNGRY, str(megabytes)]
-            return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+            return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
 
         yield run
         for _ in range(50):

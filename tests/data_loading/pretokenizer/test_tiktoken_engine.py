@@ -343,7 +343,7 @@ def run(folder: Path, on_path: Path, script: str, *arguments: str) -> str:
     }
     done = subprocess.run(
         [sys.executable, str(ROOT / script), *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=60,
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -90,7 +90,7 @@ class FaultyProxy:
         if fault in ("500", "gone"):
             self._send(handler, 500 if fault == "500" else 404, {"Content-Length": "0"}, b"")
             return
-        connection = http.client.HTTPConnection("127.0.0.1", self.backend, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.backend, timeout=240)
         headers = {name: value for name, value in handler.headers.items() if name.lower() != "connection"}
         connection.request(handler.command, handler.path, body, headers)
         answer = connection.getresponse()

@@ -242,7 +242,7 @@ def fill_up(remote: RemoteSet) -> None:
     (cache.root / "fills_up").write_bytes(bytes(budget - cache.held_bytes() - (1 << 13)))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_reader_that_idles_keeps_nobody_waiting(
     remote: Callable[..., RemoteSet], helping: Callable[[RemoteSet], Helping]
 ) -> None:

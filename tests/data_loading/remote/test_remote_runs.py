@@ -21,7 +21,7 @@ def run(root: Path, folder: Path, *more: str) -> subprocess.CompletedProcess[str
         "training.seq_len=32", "training.eval_tokens=1K", *more,
     ]  # fmt: skip
     return subprocess.run(
-        [sys.executable, "experiments.py", *arguments], cwd=root, capture_output=True, text=True, timeout=200
+        [sys.executable, "experiments.py", *arguments], cwd=root, capture_output=True, text=True, timeout=240
     )
 
 

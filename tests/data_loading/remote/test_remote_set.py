@@ -261,7 +261,7 @@ def test_going_on_in_the_middle_fetches_only_what_is_needed(
     assert asked - {"shard_00000.npy"} == {"shard_00006.npy", "shard_00007.npy"}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_what_is_wanted_later_makes_room_for_what_is_needed_now(opened: Open) -> None:
     """Also where it lies there already: it is not taken into use again before the other has its place."""
     remote = opened(least(opened()))
@@ -363,7 +363,7 @@ def test_two_processes_fetch_each_shard_once(
 ) -> None:
     opened()
     both = [reading(root, tmp_path / "cache") for _ in range(2)]
-    told = [process.communicate(timeout=120) for process in both]
+    told = [process.communicate(timeout=240) for process in both]
     assert [process.returncode for process in both] == [0, 0], told
     assert told[0][0] == told[1][0]
     asked = [(r.path, r.range) for r in proxy.gets(".npy") if r.range not in FIRST_BLOCK]
@@ -396,7 +396,7 @@ def test_a_killed_reader_leaves_no_process_and_the_next_one_goes_on(
     proxy.fault = lambda request: None
     done = {int(start) for start in found[0].read_text().split()[2:]} - {128, 2128, 4128}
     name, count = found[0].name[1 : -len(".parts")], len(proxy.requests)
-    told, _ = reading(root, tmp_path / "cache", budget).communicate(timeout=120)
+    told, _ = reading(root, tmp_path / "cache", budget).communicate(timeout=240)
     again = {
         r.range.partition("=")[2].partition("-")[0]
         for r in proxy.requests[count:]

@@ -112,7 +112,7 @@ def judge(ran: Ran, more_environment: dict[str, str] | None = None) -> None:
         env={**os.environ, **(more_environment or {})},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     try:
         ran.explanation = json.loads(asked.stdout)
