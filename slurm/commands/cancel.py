@@ -41,12 +41,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(options: argparse.Namespace) -> int:
     """Say what, ask in a terminal, end it. Raises UserError."""
     from slurm.submit.again import named
-    from slurm.submit.cancelling import Target, cancel, under_way
+    from slurm.submit.cancelling import Target, cancel, found_under_way
 
     study = find_study(options.study).resolve()
     there = [folder.name for folder in run_folders(study)]
     runs = [named(given, there) for given in options.runs]
-    found = under_way(study, runs)
+    found = found_under_way(study, runs)
 
     def jobs(targets: list[Target]) -> list[dict[str, object]]:
         return [

@@ -36,6 +36,17 @@ class Target:
         return [run for task in sorted(self.tasks) for run in self.array.tasks[task]]
 
 
+def found_under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
+    """`under_way`, when it is known what became of submissions whose submitter died.
+
+    Raises:
+        UserError: Slurm does not answer.
+    """
+    with study_lock(study):
+        reconcile(study)
+        return under_way(study, runs)
+
+
 def under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
     """What holds runs of the study now; of these those that hold one of `runs`. Under the study's lock.
 

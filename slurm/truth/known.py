@@ -11,6 +11,7 @@ starts.json   each start of a job for it, by that job (slurm/in_job)
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -177,19 +178,21 @@ def _is_of_last_attempt(outcome: dict[str, Any], status: dict[str, Any], holder:
 def _silence(
     status: dict[str, Any], written_s: float | None, ring: Path, sample: Any, now_s: float
 ) -> tuple[float | None, bool]:
-    """Seconds since the heartbeat. Clocks may be apart: the supervisor's last sample is on that of the run;
-    else what is younger counts, the heartbeat on our clock or the file on the file server's.
+    """Seconds since the heartbeat. Clocks may be apart: the supervisor's last sample is on that of the run,
+    and its age on the file server's; else what is younger counts, the heartbeat on our clock or the file on
+    the file server's.
     """
     beat = status.get("heartbeat_s")
     if not _is_number(beat) or written_s is None:
         return None, False
     by_files = max(0.0, min(now_s - float(beat), now_s - written_s))
     try:
-        sampled = sample is not None and now_s - ring.stat().st_mtime < STALLED_AFTER_S
+        sample_age_s = math.inf if sample is None else max(0.0, now_s - ring.stat().st_mtime)
     except OSError:
-        sampled = False
+        sample_age_s = math.inf
+    sampled = sample_age_s < STALLED_AFTER_S
     if sampled and sample.time_s >= float(beat):
-        return sample.time_s - float(beat), True
+        return sample.time_s - float(beat) + sample_age_s, True
     return by_files, sampled
 
 

@@ -87,6 +87,19 @@ def test_a_clock_that_is_ahead_does_not_hide_a_stall(study: MadeStudy, slurm: Fa
     assert truth_of(study, slurm).state == "stalled"
 
 
+def test_a_run_killed_with_its_supervisor_does_not_live_on(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """Both were heard of together, a minute ago: what they said then is as old as that."""
+    study.status("a", "running", age_s=62)
+    study.lock("a")
+    path = study.folder / "a" / "memory.ring"
+    with RingWriter(path, {"pid": 100}) as ring:
+        ring.add(Sample(NOW_S - 60))
+    os.utime(path, (NOW_S - 60, NOW_S - 60))
+    slurm.row("4242_0", "CANCELLED by 0", "0:9")
+    found = truth_of(study, slurm)
+    assert (found.state, found.rule) == ("cancelled", "ended_by_slurm")
+
+
 def test_accounting_that_did_not_hear_of_the_end(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.status("a", "running", age_s=900)
     study.lock("a")
