@@ -125,8 +125,15 @@ def runs_beside(wanted: Slurm) -> int:
 
 
 def ranks_per_node(wanted: Slurm) -> int:
-    """Tasks on each node: one a GPU, else one, unless it says."""
-    return max(1, wanted.gpus_per_node) if wanted.tasks_per_node == AUTO else int(wanted.tasks_per_node)
+    """Tasks on each node: one a GPU, else one, unless it says. Runs that share a job have one rank each."""
+    if wanted.tasks_per_node != AUTO:
+        return int(wanted.tasks_per_node)
+    return 1 if shares_a_job(wanted) else max(1, wanted.gpus_per_node)
+
+
+def shares_a_job(wanted: Slurm) -> bool:
+    """Whether a job takes several runs: side by side, or one after the other."""
+    return wanted.pack > 1 or wanted.workers is not None
 
 
 def cpus_per_task(config: Config, wanted: Slurm) -> int:

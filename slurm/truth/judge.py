@@ -65,6 +65,10 @@ def depends(case: Case) -> Verdict | None:
 
 
 def waits(case: Case) -> Verdict | None:
+    if _waits_again_here(case):
+        before = _before(case)
+        told = f"it waits for its turn on {_host_of_launcher(case)}"
+        return Verdict("queued", f"{told}; {before}" if before else told, "jobs.json")
     if not _waits(case):
         return None
     words = reason_of(_reason_word(case)).words
@@ -242,9 +246,8 @@ def unheard(case: Case) -> Verdict:
     if known.lost is not None:
         told = f"submission {known.lost} cannot be read: its job may wait or run (squeue --me)"
         return Verdict("queued", told, "jobs.json")
-    if known.array is not None and known.array.job_id:  # of the local launcher: HOST:PID:STARTED_AT
-        where = known.array.job_id.partition(":")[0]
-        return Verdict("queued", f"it waits for its turn on {where}", "jobs.json")
+    if known.array is not None and known.array.job_id:
+        return Verdict("queued", f"it waits for its turn on {_host_of_launcher(case)}", "jobs.json")
     if known.submission is not None:
         return Verdict("queued", "it is being submitted", "jobs.json")
     return Verdict("queued", "it has not been started yet", "config.yaml")
@@ -261,6 +264,21 @@ RULES: dict[str, Callable[[Case], Verdict | None]] = {
 
 def _waits(case: Case) -> bool:
     return case.stands == "queued" and not case.known.is_here and not _still_beats(case)
+
+
+def _waits_again_here(case: Case) -> bool:
+    """In the background of a machine: what it has said is of before its newest submission."""
+    known = case.known
+    if not case.launcher_lives or known.is_here or known.submission is None:
+        return False
+    beat = known.heartbeat_s
+    return beat is not None and beat < known.submission.created_s
+
+
+def _host_of_launcher(case: Case) -> str:
+    """Its job is HOST:PID:STARTED_AT."""
+    array = case.known.array
+    return (array.job_id or "").partition(":")[0] if array is not None else ""
 
 
 def _reason_word(case: Case) -> str:

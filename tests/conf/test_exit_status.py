@@ -45,6 +45,12 @@ def test_more_than_a_buffer_on_a_full_disk() -> None:
     assert (done.returncode, done.stderr) == (1, b"error: standard output: No space left on device\n")
 
 
+@pytest.mark.parametrize("command", ["-m slurm status --help", "experiments.py --version"])
+def test_standard_output_that_is_closed(command: str) -> None:
+    done = ended(f"{sys.executable} {command} >&-")
+    assert "Traceback" not in done.stderr
+
+
 def test_a_reader_that_has_seen_enough() -> None:
     program = "import sys; from conf.exit_status import exit_status; "
     program += "sys.exit(exit_status(lambda: [print(i) for i in range(99999)] and 0))"

@@ -375,3 +375,16 @@ def test_a_job_that_was_started_by_hand(tmp_path: Path, slurm: FakeSlurm) -> Non
     slurm.row("99", "PREEMPTED")
     found = truth_of(study, slurm)
     assert (found.state, found.job, found.launcher) == ("preempted", "99", "slurm")
+
+
+@pytest.mark.parametrize("state", ["cancelled", "failed", "oom", "timeout"])
+def test_submitted_again_in_the_background_it_is_queued(tmp_path: Path, slurm: FakeSlurm, state: str) -> None:
+    """Its old end counts only as long as nothing newer is known: made_studies submits an hour before now."""
+    host, pid, started = here()
+    study = in_the_background(tmp_path / "again", ["a"], f"{host}:{pid}:{started}")
+    study.status("a", state, age_s=4000)
+    found = truth_of(study, slurm)
+    assert (found.state, found.rule) == ("queued", "waits")
+    assert found.reason == f"it waits for its turn on {host}; attempt 1 ended as {state}"
+    study.status("a", state, age_s=100)
+    assert truth_of(study, slurm).state == state, "of its newest submission"
