@@ -34,7 +34,7 @@ class SweepRow:
 
 
 Told = Mapping[Path, tuple[str, str | None]]
-"""State and reason by run folder, resolved, of who knows more than its own files: what Slurm says of its job."""
+"""State and reason by run folder, resolved, of who knows more than its files: what Slurm says of its job."""
 
 
 def sweep_row(run: RunFolder, told: Told | None = None) -> SweepRow:
