@@ -31,7 +31,9 @@ def shown_path(folder: str, attempt: int, suffix: str = "txt") -> str:
 
 ANSWER_WITHIN_S = 2.0
 _SETTLES_S = 0.02
-"""An answer is a few milliseconds of short writes; it is whole when the file has not grown for so long."""
+"""An answer is a few milliseconds of short writes; it is whole when the file has not grown for so long, and
+who wrote is out of the handler: on a busy machine it may wait for a core between two of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +47,23 @@ class Answer:
 
 def has_handler(pid: int, number: int | None, proc: str = "/proc") -> bool:
     """Whether the process handles the signal."""
+    return _is_in(read_file(f"{proc}/{pid}/status") or b"", b"SigCgt", number)
+
+
+def _is_in_handler(pid: int, number: int, proc: str = "/proc") -> bool:
+    """Whether the signal still waits for the process, or is blocked in its main thread, as in its handler."""
     status = read_file(f"{proc}/{pid}/status") or b""
-    at = status.find(b"\nSigCgt:\t")
+    return any(_is_in(status, mask, number) for mask in (b"ShdPnd", b"SigPnd", b"SigBlk"))
+
+
+def _is_in(status: bytes, mask: bytes, number: int | None) -> bool:
+    """Whether a mask of /proc/PID/status has the signal."""
+    _, _, after = status.partition(b"\n" + mask + b":\t")
     try:
-        caught = int(status[at + 9 :].split(None, 1)[0], 16) if at >= 0 else 0
+        found = int(after.split(None, 1)[0], 16)
     except (ValueError, IndexError):
         return False
-    return number is not None and bool(caught >> (number - 1) & 1)
+    return number is not None and bool(found >> (number - 1) & 1)
 
 
 class Asking:
@@ -105,7 +117,8 @@ class Asking:
         now_s, size = time.monotonic(), os.fstat(self._file).st_size
         if size > self._size:
             self._size, self._grew_s = size, now_s
-        is_whole = self._size > self._from and now_s - self._grew_s >= _SETTLES_S
+        has_settled = self._size > self._from and now_s - self._grew_s >= _SETTLES_S
+        is_whole = has_settled and not _is_in_handler(self._asked, self._number)
         is_late = now_s - self._asked_s > ANSWER_WITHIN_S
         if not is_whole and not is_late:
             return False

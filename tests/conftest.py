@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.searched import examples
+
 if TYPE_CHECKING:
     from tests.local_slurm import Cluster
 
@@ -22,8 +24,8 @@ _NO_CLOCK = {
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 }
-settings.register_profile("repeatable", derandomize=True, **_NO_CLOCK)
-settings.register_profile("explore", derandomize=False, **_NO_CLOCK)
+settings.register_profile("repeatable", derandomize=True, max_examples=examples(100), **_NO_CLOCK)
+settings.register_profile("explore", derandomize=False, max_examples=examples(100), **_NO_CLOCK)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # A shell ignores SIGINT for what it starts in the background of a script, and every process that a test

@@ -154,21 +154,33 @@ def test_a_lock_from_another_host_is_respected(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_waiting_for_a_lock_gets_it_when_the_holder_leaves(tmp_path: Path) -> None:
+def test_waiting_for_a_lock_gets_it_when_the_holder_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "run.lock"
     holder = subprocess.Popen(
-        [sys.executable, "-c", "import sys, time, durable\n"
+        [sys.executable, "-c", "import sys, durable\n"
          "with durable.lock(sys.argv[1], 'it'):\n"
          "    print('held', flush=True)\n"
-         "    time.sleep(0.5)", str(path)],
-        cwd=ROOT, stdout=subprocess.PIPE, text=True,
+         "    sys.stdin.read()", str(path)],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
+    assert holder.stdin is not None
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    started = time.monotonic()
-    with durable.lock(path, "it", wait_s=20):
-        assert time.monotonic() - started > 0.1
+    waits, sleep = [], time.sleep
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            holder.stdin.close()
+        sleep(seconds)
+
+    monkeypatch.setattr(durable.time, "sleep", wait)
+    with durable.lock(path, "it", wait_s=60):
+        assert len(waits) >= 3
     assert holder.wait() == 0
+    holder.stdout.close()
 
 
 def test_many_processes_taking_over_a_dead_lock_never_hold_it_together(tmp_path: Path) -> None:

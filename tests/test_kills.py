@@ -43,7 +43,8 @@ def kill(name):
     if seen == count:
         os.kill(os.getpid(), signal.SIGKILL)
 durable.on_point = kill
-import core
+import core, experiment_utils
+experiment_utils.Status.beat = lambda *_, **__: None  # one by the clock would be a point more
 sys.exit(core.main([folder, "--quiet"]))
 """
 

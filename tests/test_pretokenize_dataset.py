@@ -563,9 +563,11 @@ class TestRealDisk:
         while not (tokens.exists() and tokens.stat().st_size > 5_000_000):
             assert process.poll() is None
             time.sleep(0.01)
+        process.send_signal(signal.SIGSTOP)  # else it may be through before the disk is full
         with contextlib.suppress(OSError), open(small_disk / "other", "wb") as other:
             while True:
                 other.write(bytes(1 << 20))
+        process.send_signal(signal.SIGCONT)
         _, told = process.communicate(timeout=60)
         assert process.returncode == 2
         assert f"x.npy cannot be written: {os.strerror(errno.ENOSPC)}" in told

@@ -25,6 +25,7 @@ from data_loading.pretokenizer.options import Options
 from data_loading.shards import Shards
 from data_loading.token_set import TokenSet
 from data_loading.tokenizer import BytesTokenizer
+from tests.searched import examples
 
 DIVIDED = st.sampled_from([(1, 1), (2, 1), (1, 2), (3, 2), (6, 1), (2, 3)])
 """(ranks, micro-batches) of a step of 6 windows."""
@@ -64,7 +65,7 @@ def steps_of(
 
 
 class TestShifted:
-    @settings(max_examples=30)
+    @settings(max_examples=examples(30))
     @given(
         divided=DIVIDED,
         seq_len=st.sampled_from([1, 7, 12, 16, 30]),
@@ -136,7 +137,7 @@ class TestShifted:
 
 
 class TestStreams:
-    @settings(max_examples=30)
+    @settings(max_examples=examples(30))
     @given(divided=DIVIDED, n=st.integers(100, 900), resumed=st.integers(1, 9))
     def test_rows_go_on_where_they_ended(
         self, divided: tuple[int, int], n: int, resumed: int, tmp_path: Path
@@ -196,7 +197,7 @@ def documents_set(tmp_path: Path, lengths: list[int], listed: bool, shards: int 
 
 
 class TestMasked:
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(
         lengths=st.lists(st.integers(1, 40), min_size=3, max_size=40),
         seq_len=st.integers(1, 30),

@@ -26,6 +26,7 @@ from data_loading.memory_set import MemorySet, tokens_of_text
 from data_loading.pretokenizer.find_inputs import InputOptions, open_inputs
 from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text
+from tests.searched import examples
 
 
 class WithoutEnd(BytesTokenizer):
@@ -59,7 +60,7 @@ def test_documents_are_ended_and_found_again() -> None:
 
 
 @pytest.mark.parametrize("family", ["bytes", "gpt2", "llama2", "unigram", "wordpiece"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8))
 @given(documents=st.lists(hostile_text, min_size=1, max_size=6))
 def test_the_ids_are_those_of_the_pretokenizer(
     family: str,

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_loading.order import LARGEST, Permutation
+from tests.searched import examples
 
 
 @pytest.mark.parametrize("start", range(1, 2001, 250))
@@ -19,14 +20,14 @@ def test_every_size_up_to_2000_is_a_bijection(start: int) -> None:
         assert np.array_equal(np.sort(images), np.arange(n)), n
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(n=st.integers(2000, 300_000), seed=st.integers(0, 2**63), epoch=st.integers(0, 10**6))
 def test_larger_sizes_are_bijections(n: int, seed: int, epoch: int) -> None:
     images = Permutation(n, seed, epoch)(np.arange(n))
     assert np.array_equal(np.bincount(images, minlength=n), np.ones(n))
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     n=st.one_of(st.integers(10**9, 2 * 10**9), st.integers(10**12, 2 * 10**12), st.integers(2**47, LARGEST)),
     data=st.data(),
@@ -134,16 +135,18 @@ def test_sizes_out_of_range_are_refused() -> None:
 
 @pytest.mark.slow
 def test_an_index_costs_tens_of_nanoseconds_at_any_size() -> None:
-    """A loose bound: the machine of a test is shared; benchmarks/ holds the measured figure."""
+    """A loose bound on the processor's time: a walk outside of the indices that begins to take long, or work
+    by index, is a hundred times that. benchmarks/ holds the measured figure.
+    """
     costs = {}
     for n in (10**9, 2**30 + 1, 10**12, 12 * 10**11):
         permutation, indices = Permutation(n, 0, 0), np.arange(1 << 14)
         permutation(indices)
         rounds = []
         for _ in range(30):
-            started = time.perf_counter()
+            started = time.thread_time()
             permutation(indices)
-            rounds.append((time.perf_counter() - started) / len(indices) * 1e9)
+            rounds.append((time.thread_time() - started) / len(indices) * 1e9)
         costs[n] = min(rounds)
-    assert max(costs.values()) < 100
-    assert max(costs.values()) < 2 * min(costs.values())
+    assert max(costs.values()) < 500
+    assert max(costs.values()) < 3 * min(costs.values())

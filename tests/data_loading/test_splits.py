@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from conf import UserError
 from data_loading.splits import Share, Splits, hold_out, split_set
+from tests.searched import examples
 
 SHARES = st.floats(0.01, 0.4) | st.integers(1, 40)
 
@@ -26,7 +27,7 @@ def inside(splits: tuple[range, ...], part: range) -> int:
     return sum(max(0, min(r.stop, part.stop) - max(r.start, part.start)) for r in splits)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     counts=st.lists(st.integers(1, 250), min_size=1, max_size=6),
     longest=st.integers(1, 9),

@@ -24,6 +24,7 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.spans import Taken
 from data_loading.token_set import TokenSet
 from data_loading.tokenizer import BytesTokenizer
+from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[2]
 Span = tuple[int, int]
@@ -199,7 +200,7 @@ phases = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(1,
 
 
 class TestLoader:
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(plan=phases, windows=st.integers(1, 60), seed=st.integers(0, 5))
     def test_the_stream_is_the_same_however_it_is_divided_and_resumed(
         self, plan: list[tuple[int, int, int]], windows: int, seed: int, tmp_path: Path
@@ -213,7 +214,7 @@ class TestLoader:
         assert read == stream[: len(read)]
         assert len(read) == sum(batches * size * ranks for batches, size, ranks in plan)
 
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(windows=st.integers(1, 50), size=st.integers(1, 9), ranks=st.integers(1, 4))
     def test_an_epoch_holds_each_window_once_over_all_ranks(
         self, windows: int, size: int, ranks: int, tmp_path: Path
@@ -223,7 +224,7 @@ class TestLoader:
         read = [read_all(dataset.loader(size, rank=r, world_size=ranks)) for r in range(ranks)]
         assert sorted(itertools.chain(*read)) == list(range(windows))
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(
         windows=st.integers(1, 50), size=st.integers(1, 9), ranks=st.integers(1, 4), epochs=st.integers(1, 3),
         repeat=st.booleans(), cut=st.integers(0, 12),
@@ -396,7 +397,7 @@ class TestLoader:
 
 class TestSeveralAtOnce:
     @given(data=st.data())
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60))
     def test_they_are_the_batches_that_are_read_one_by_one(
         self, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
     ) -> None:
@@ -479,7 +480,7 @@ resource.setrlimit(resource.RLIMIT_DATA, (used + (64 << 20), -1))
 def anon():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))
 before = anon()
-for batch in dataset.loader(32, num_batches=2000):
+for batch in dataset.loader(32, num_batches=500):
     assert batch["input_ids"].shape == (32, 1024)
 print(anon() - before)
 try:
@@ -492,7 +493,7 @@ except MemoryError:
 
 def test_the_set_is_never_loaded_into_memory(tmp_path: Path) -> None:
     """64 MB more of data than at the start may be used; the set has 256: a loader that copied it would fail,
-    as reading it whole does. RssAnon grows by at most 1 MB over 2,000 batches."""
+    as reading it whole does. RssAnon grows by at most 1 MB over 500 batches, which read a quarter of it."""
     path = tmp_path / "a.npy"
     tokens = np.lib.format.open_memmap(path, "w+", np.dtype("<u2"), (1 << 27,))
     tokens.flush()

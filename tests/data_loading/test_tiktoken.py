@@ -22,6 +22,7 @@ from data_loading.tokenizer import TokenizerNotFound
 from data_loading.tokenizer_files import holds_tokenizer, read_tokenizer
 from tests.data_loading.conftest import hostile_text
 from tests.data_loading.tiktoken_plugin import PATTERN, SPECIAL, forget, ranks, ranks_of
+from tests.searched import examples
 
 
 def named(name: str) -> TiktokenTokenizer:
@@ -120,7 +121,7 @@ class TestRanksFromElsewhere:
 
 class TestTokenizer:
     @pytest.mark.parametrize("name", [*PATTERN, "unknown_pattern"])
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(text=hostile_text)
     def test_ids_are_those_of_tiktoken_and_decode_to_the_text(
         self, name: str, text: str, tiktoken_here: Path

@@ -15,6 +15,7 @@ from conf import UserError
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import WITH_RULE, WITHOUT_RULE, hostile_text, tokenizer_folder_text
+from tests.searched import examples
 
 
 def write_vocab_and_merges(folder: Path, definition: dict[str, Any]) -> Path:
@@ -78,7 +79,7 @@ class TestTwoFilesOfGpt2:
         for part in ("normalizer", "pre_tokenizer", "model", "added_tokens", "decoder"):
             assert built.definition[part] == theirs[part], part
 
-    @settings(max_examples=50)
+    @settings(max_examples=examples(50))
     @given(text=hostile_text)
     def test_ids_are_those_of_transformers(self, text: str, two_files: Path) -> None:
         assert read_tokenizer(two_files, "g").encode(text).tolist() == expected_ids(_theirs(two_files), text)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from data_loading.splits import other_ranges
 from data_loading.windows import Windows, windows_in
+from tests.searched import examples
 
 
 def oracle(ranges: list[range], seq_len: int, stride: int, shift: int) -> list[int]:
@@ -22,7 +23,7 @@ def oracle(ranges: list[range], seq_len: int, stride: int, shift: int) -> list[i
     return starts
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     total=st.integers(0, 240),
     borders=st.lists(st.integers(0, 240), max_size=6),

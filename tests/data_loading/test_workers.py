@@ -21,6 +21,7 @@ from conf import UserError
 from data_loading import StreamingDataset
 from data_loading.children import WorkerDied
 from data_loading.storages import packed, unpacked
+from memory.kept_files import KEPT
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -46,6 +47,12 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 def pids_of_children() -> set[int]:
     tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
     return {int(pid) for task in tasks for pid in task.read_text().split()}
+
+
+def open_files() -> set[str]:
+    """Descriptors, but for files of /proc that are held open to be read again, some of dead processes."""
+    KEPT.close()
+    return set(os.listdir("/proc/self/fd"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -128,14 +135,14 @@ def test_a_fault_of_the_program_is_told_with_its_traceback(
 def test_iterations_leave_neither_processes_nor_descriptors(tokens: Path) -> None:
     dataset = StreamingDataset(tokens, seq_len=16)
     gc.collect()  # what exceptions of other tests still hold
-    children, files = pids_of_children(), set(os.listdir("/proc/self/fd"))
+    children, files = pids_of_children(), open_files()
     for _ in range(3):
         batches = iter(dataset.loader(4, num_workers=2))
         next(batches)
         del batches
     list(dataset.loader(64, num_workers=2))
     assert pids_of_children() == children
-    assert set(os.listdir("/proc/self/fd")) == files
+    assert open_files() == files
 
 
 _READS_ON = """
@@ -165,11 +172,12 @@ def test_a_killed_parent_leaves_nothing(tokens: Path) -> None:
     parent.kill()
     parent.wait()
     parent.communicate()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while (alive := [pid for pid in workers if is_alive(pid)]) and time.monotonic() < until:
         time.sleep(0.05)
     assert not alive
-    assert set(os.listdir("/dev/shm")) - shared == set()
+    left = set(os.listdir("/dev/shm")) - shared
+    assert [name for name in left if any(str(pid) in name for pid in (parent.pid, *workers))] == []
 
 
 def is_alive(pid: int) -> bool:

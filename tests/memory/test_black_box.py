@@ -94,6 +94,32 @@ def test_several_answer_one_after_another(tmp_path: Path) -> None:
     assert "does not answer" in answers[2**22 + 1]
 
 
+def test_an_answer_is_whole_when_who_writes_it_is_through(tmp_path: Path) -> None:
+    """A busy machine may take the core from it in the midst, for longer than an answer takes."""
+    assert STACKS_SIGNAL is not None
+    with black_box.installed(tmp_path, attempt=1) as box:
+        assert box is not None
+        ready, is_ready = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            signal.pthread_sigmask(signal.SIG_BLOCK, [STACKS_SIGNAL])  # as while the handler runs
+            os.write(is_ready, b"x")
+            signal.sigwait([STACKS_SIGNAL])
+            os.write(box._file, b"first")
+            time.sleep(0.3)
+            os.write(box._file, b" and last")
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [STACKS_SIGNAL])
+            signal.pause()
+        try:
+            os.read(ready, 1)
+            assert ask(tmp_path, [pid])[pid] == "first and last"
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            os.close(ready)
+            os.close(is_ready)
+
+
 def test_largest_is_told_by_the_process_itself_alone(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-c", LARGEST, str(ROOT), str(tmp_path)],

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -135,9 +135,13 @@ def test_status_is_read_seldom_in_calm_and_always_in_haste(monkeypatch: pytest.M
         return read_process(pid, proc)
 
     monkeypatch.setattr(calm, "read_process", counted)
-    by, sleeper = CalmReads(), subprocess.Popen(["sleep", "60"])
+    by, sleeper = CalmReads(), subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert sleeper.stdin is not None
+    assert sleeper.stdout is not None
     try:
-        time.sleep(0.3)  # it is being made, and its memory with it
+        for _ in range(2):  # what it takes at its start it has then
+            os.write(sleeper.stdin.fileno(), b"x")
+            os.read(sleeper.stdout.fileno(), 1)
         for is_calm, expected in ((True, 3), (False, 16)):  # the first look, and two in turn
             read.clear()
             for _ in range(2 * LOOKS_OF_THE_REST):
@@ -146,7 +150,7 @@ def test_status_is_read_seldom_in_calm_and_always_in_haste(monkeypatch: pytest.M
             assert len(read) in ((expected - 1, expected) if is_calm else (expected,))
     finally:
         sleeper.kill()
-        sleeper.wait()
+        sleeper.communicate()
 
 
 @pytest.mark.parametrize(("available", "reads"), [(60, 2), (40, 16)])

@@ -18,6 +18,7 @@ from memory.explain.rules import RULES
 from memory.explain.text import as_text
 from memory.sacct import SlurmFacts, parse_sacct
 from memory.samples import ProcessSample, Sample
+from tests.searched import examples
 
 WORDS = st.sampled_from(
     [
@@ -108,7 +109,7 @@ STACKS = """Current thread 0x1 (most recent call first):
 """
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     OUTCOMES | st.none(),
     st.dictionaries(st.sampled_from(["state", "attempt", "reason", "stage", "heartbeat_s"]), LEAVES)

@@ -25,6 +25,7 @@ from memory.attribute.maps import Maps, read_maps
 from memory.attribute.names import names_of
 from memory.attribute.tensors import tensor_holdings
 from memory.usage import UsageError
+from tests.searched import examples
 
 ROOT = Path(__file__).parents[2]
 MB = 1 << 20
@@ -53,7 +54,7 @@ def sums(holdings: list[Holding]) -> dict[str, int]:
     return found
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(width=st.integers(1, 300), is_trained=st.booleans())
 def test_a_models_sums_are_exact_to_the_byte(width: int, is_trained: bool) -> None:
     net = Net(width)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory.cgroup import Cgroup, read_cgroup
+from tests.searched import examples
 
 GB = 1 << 30
 MB = 1 << 20
@@ -266,7 +267,7 @@ GARBAGE = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data(), version=st.sampled_from([1, 2]))
 def test_garbage_in_any_file_is_unknown_never_an_error(
     tmp_path_factory, make_tree, data, version: int

@@ -15,6 +15,7 @@ from memory import snapshot
 from memory.details import read_details
 from memory.here_lines import lines
 from memory.pressure import read_pressure
+from tests.searched import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kernels"
 MB, GB = 1 << 20, 1 << 30
@@ -204,7 +205,7 @@ def test_a_recorded_process_and_its_forked_child(make_tree, tmp_path: Path) -> N
     assert found.job.peak_usage_bytes >= found.job.usage_bytes > found.unreclaimable_bytes
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(garbage=st.one_of(st.binary(max_size=80), st.text(max_size=60).map(str.encode)))
 def test_garbage_anywhere_is_unknown_never_an_error(tmp_path_factory, make_tree, garbage: bytes) -> None:
     tree = make_tree(tmp_path_factory.mktemp("garbage"))
@@ -222,7 +223,7 @@ def test_garbage_anywhere_is_unknown_never_an_error(tmp_path_factory, make_tree,
     assert "None" not in "\n".join(lines(details))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(text=st.text(alphabet="somefull avg10=.0123456789\nabc", max_size=120))
 def test_garbled_pressure_is_unknown(tmp_path_factory, text: str) -> None:
     path = tmp_path_factory.mktemp("pressure") / "memory"

@@ -22,6 +22,7 @@ from memory import record_to, snapshot, stage
 from memory.peaks import PEAKS, Peaks
 from memory.ring import LATEST, RingWriter, highest_between
 from memory.samples import Sample
+from tests.searched import examples
 
 MB, GB = 1 << 20, 1 << 30
 
@@ -148,7 +149,7 @@ def test_a_forked_child_has_a_peak_of_its_own() -> None:
 STEPS = st.lists(st.one_of(st.just("begin"), st.just("end"), st.integers(0, 100)), max_size=40)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(steps=STEPS)
 def test_any_order_of_stages_finds_the_highest_of_each(steps: list[Any]) -> None:
     """Against a model of the kernel's mark: a stage's peak is the highest amount while it was open."""

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from memory import snapshot
 from memory.process import Process, read_descendants, read_process
+from tests.searched import examples
 
 MB = 1 << 20
 PID = 4_000_000
@@ -99,7 +100,7 @@ def test_long_list_of_children_comes_in_several_reads(tree, monkeypatch: pytest.
     assert [child.pid for child in read_descendants(read_process(PID, proc), proc)] == many
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(status=st.binary(max_size=200), children=st.binary(max_size=40))
 def test_garbage_is_unknown_never_an_error(
     tmp_path_factory, make_tree, status: bytes, children: bytes

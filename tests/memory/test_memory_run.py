@@ -163,19 +163,29 @@ def test_stacks_of_a_run_that_nobody_knows(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_watch_a_run_to_its_end(tmp_path: Path) -> None:
-    code = "held = bytearray(b'x') * (50 << 20); import time; time.sleep(2)"
-    process = start_supervised(tmp_path, python(code))
+    code = (
+        "import os, sys, time\nheld, until = bytearray(b'x') * (50 << 20), time.monotonic() + 120\n"
+        "while not os.path.exists(sys.argv[1]) and time.monotonic() < until: time.sleep(0.05)"
+    )
+    process = start_supervised(tmp_path, [*python(code), str(tmp_path / "go")])
     wait_for(lambda: read_ring(tmp_path / "memory.ring") and read_ring(tmp_path / "memory.ring").taken > 2)
     once = json.loads(memory("watch", tmp_path, "--once", "--json").stdout)
     assert once["ended"] is None
     assert once["tree"][0]["name"].startswith("python")
-    done = memory("watch", tmp_path, "--interval", "0.2")
-    process.communicate()
-    *lines, ended, after = done.stdout.splitlines()
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "memory", "watch", str(tmp_path), "--interval", "0.2"],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert watching.stdout is not None
+    told = watching.stdout.readline()
+    (tmp_path / "go").touch()
+    process.communicate(timeout=60)
+    told += watching.communicate(timeout=60)[0]
+    *lines, ended, after = told.splitlines()
     assert " unreclaimable (" in lines[0]
     assert ended == "ended with exit code 0"
     assert after.endswith(f"python -m memory explain {tmp_path}")
-    assert "\x1b" not in done.stdout
+    assert "\x1b" not in told
 
 
 def test_watch_tells_the_stage_and_that_everything_was_killed(tmp_path: Path) -> None:

@@ -128,12 +128,12 @@ def test_a_snapshot_costs_a_fraction_of_what_psutil_takes_for_less() -> None:
             child.stdout.readline()
         ours, theirs = [], []
         for _ in range(25):
-            started = time.perf_counter()
+            started = time.thread_time()
             found = snapshot()
-            middle = time.perf_counter()
+            middle = time.thread_time()
             me = psutil.Process()
             full = [process.memory_full_info() for process in (me, *me.children(recursive=True))]
-            theirs.append(time.perf_counter() - middle)
+            theirs.append(time.thread_time() - middle)
             ours.append(middle - started)
         assert len(full) == 1 + len(found.workers) >= 9
         assert statistics.median(ours) < 0.5 * statistics.median(theirs)

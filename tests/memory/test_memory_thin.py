@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory.report.thin import kept
+from tests.searched import examples
 
 values = st.none() | st.integers(-(10**6), 10**12) | st.floats(-1e12, 1e12)
 
@@ -23,7 +24,7 @@ def known(column: list[float | None], places: list[int]) -> list[float]:
 
 
 @given(columns(), st.integers(12, 60))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_ends_and_extremes_of_every_column_are_kept(found: list[list[float | None]], most: int) -> None:
     count = len(found[0])
     places = kept(found, most)
@@ -41,7 +42,7 @@ def test_ends_and_extremes_of_every_column_are_kept(found: list[list[float | Non
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=50, max_size=200), st.integers(20, 45))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_every_stretch_of_the_first_column_keeps_its_peak(column: list[int], most: int) -> None:
     places = kept([column], most)
     stretches = (most - 4) // 2

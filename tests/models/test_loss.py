@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from models import lm_loss, loss, loss_implementation, resolve_loss_chunk
+from tests.searched import examples
 
 TOKENS, VOCAB, WIDTH = 50, 300, 24
 ways = pytest.mark.parametrize("has_torchs", [True, False], ids=["torch", "ours"])
@@ -65,7 +66,7 @@ def test_loss_and_gradients_are_those_of_ordinary_cross_entropy(
 @given(
     st.integers(1, 40), st.integers(2, 90), st.integers(1, 45), st.floats(0.01, 60), st.sampled_from([0, 1])
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_both_ways_agree_on_any_size_and_scale(
     tokens: int, vocab: int, chunk: int, scale: float, way: int
 ) -> None:

@@ -18,6 +18,7 @@ from memory.estimate import STEP, Estimate
 from models import build_model, lm_loss
 from models.memory_parts import StepSizes, model_parts, saved_bytes
 from models.transformer import LanguageModel
+from tests.searched import examples
 
 ARCHS = {
     "default": Arch(),
@@ -125,7 +126,7 @@ def test_the_peak_of_a_step(arch: Arch, step: StepSizes) -> None:
     assert told > 0.95 * live.peak
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     width=st.sampled_from([16, 64, 256]),
     layers=st.integers(1, 20),

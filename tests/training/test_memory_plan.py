@@ -171,9 +171,10 @@ def test_a_killed_run_goes_on_with_the_micro_batch_it_had(tmp_path: Path) -> Non
         """run.json of an attempt that took steps and was killed."""
         process = subprocess.Popen([sys.executable, str(ROOT / "core.py"), str(folder), "--quiet"])
         deadline = time.monotonic() + 120
-        while len(experiment_utils.read_run(folder).get("attempts", [])) < number or (
-            experiment_utils.read_status(folder).get("stage") != "train"
-        ):
+        while True:
+            status = experiment_utils.read_status(folder)
+            if (status.get("attempt"), status.get("stage")) == (number, "train"):
+                break
             assert time.monotonic() < deadline
             assert process.poll() is None, "it has ended"
             time.sleep(0.02)

@@ -59,7 +59,7 @@ def test_a_run_that_leaks_says_so_and_warns(tmp_path: Path) -> None:
     lines = [line for line in log.splitlines() if "[mem] train step" in line]
     assert " | leak: +1.0 MB/step (" in lines[-1]
     warnings = [line for line in log.splitlines() if "memory leak: +1.0 MB/step" in line]
-    assert len(warnings) == 1
+    assert warnings, "and again when half the time is left, which a machine that gets faster brings about"
     assert "memory.attribute=true tells who holds it" in warnings[0]
 
 

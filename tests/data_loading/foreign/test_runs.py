@@ -14,6 +14,7 @@ from data_loading.readers.in_memory import InMemoryReader
 from data_loading.readers.mapped import MappedReader
 from data_loading.readers.positional import PositionalReader
 from data_loading.values import search, take
+from tests.searched import examples
 
 some_runs = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=9
@@ -21,7 +22,7 @@ some_runs = st.lists(
 """(file, tokens, bytes of something else before it) of each run."""
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     runs=some_runs,
     dtype=st.sampled_from(["<u2", "<u4", "<i4", "<i8", "u1"]),

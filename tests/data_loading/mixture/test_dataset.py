@@ -19,6 +19,7 @@ from conf import UserError
 from data_loading import StreamingDataset, StreamingMixture, open_tokens, prepare_data
 from data_loading.data import split_data
 from data_loading.token_set import TokenSet
+from tests.searched import examples
 
 SEQ = 4
 
@@ -64,7 +65,7 @@ class TestStream:
         ranks=st.integers(1, 3),
         data=st.data(),
     )
-    @settings(max_examples=20)
+    @settings(max_examples=examples(20))
     def test_whatever_reads_it_the_stream_is_the_same(
         self, tmp_path: Path, sizes: list[int], when_dry: str, batch: int, ranks: int, data: Any
     ) -> None:
@@ -90,7 +91,7 @@ class TestStream:
         sizes=st.lists(st.integers(1, 12), min_size=1, max_size=3),
         when_dry=st.sampled_from(["stop", "repeat", "rebalance"]),
     )
-    @settings(max_examples=20)
+    @settings(max_examples=examples(20))
     def test_a_source_is_read_as_alone_and_whole_before_it_comes_again(
         self, tmp_path: Path, sizes: list[int], when_dry: str
     ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_loading.mixture.schedule import WHEN_DRY, Schedule, Stage
+from tests.searched import examples
 
 
 @st.composite
@@ -40,7 +41,7 @@ def stage_at(schedule: Any, position: int) -> Stage:
     return [stage for stage in schedule.stages if stage.start <= position][-1]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(schedules(), st.integers(0, 3))
 def test_samples_of_each_source_come_one_after_another(schedule: Schedule, epochs: int) -> None:
     length = schedule.length * (epochs + 1)
@@ -49,7 +50,7 @@ def test_samples_of_each_source_come_one_after_another(schedule: Schedule, epoch
         assert [k for s, k in found if s == source] == list(range(int(schedule.counts(length)[source])))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(schedules(), st.data())
 def test_positions_read_alone_are_those_of_a_range(schedule: Schedule, data: st.DataObject) -> None:
     whole = read(schedule, 3 * schedule.length)
@@ -62,7 +63,7 @@ def test_positions_read_alone_are_those_of_a_range(schedule: Schedule, data: st.
     assert schedule.counts(cut).tolist() == counted.tolist()
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(schedules("repeat"))
 def test_repeat_keeps_the_weights_of_each_stage_for_ever(schedule: Any) -> None:
     found = read(schedule, schedule.length + 50)
@@ -77,7 +78,7 @@ def test_repeat_keeps_the_weights_of_each_stage_for_ever(schedule: Any) -> None:
         assert all(abs(c - s) < 1 for c, s in zip(counts, shares, strict=True))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(schedules("repeat"))
 def test_repeat_has_read_all_of_each_source_that_is_still_read(schedule: Any) -> None:
     last = schedule.stages[-1]
@@ -90,7 +91,7 @@ def test_repeat_has_read_all_of_each_source_that_is_still_read(schedule: Any) ->
         assert any(before[i] < schedule.sizes[i] for i, weight in enumerate(last.weights) if weight)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(schedules("stop"))
 def test_stop_ends_just_before_a_sample_would_come_twice(schedule: Any) -> None:
     assert (schedule.totals <= schedule.sizes).all()
@@ -101,7 +102,7 @@ def test_stop_ends_just_before_a_sample_would_come_twice(schedule: Any) -> None:
     assert schedule.ended_by == source
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(schedules("rebalance"))
 def test_rebalance_reads_every_sample_of_every_source_once(schedule: Any) -> None:
     """But for a source without weight after the last milestone, which is not read on."""
@@ -112,7 +113,7 @@ def test_rebalance_reads_every_sample_of_every_source_once(schedule: Any) -> Non
         assert total == size if weight else total <= size
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(schedules("rebalance"))
 def test_rebalance_keeps_the_ratio_of_what_is_left(schedule: Any) -> None:
     counts = np.zeros(len(schedule.sizes))
@@ -133,7 +134,7 @@ def test_rebalance_keeps_the_ratio_of_what_is_left(schedule: Any) -> None:
             dry |= {source}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(schedules())
 def test_dry_says_when_all_of_a_source_was_read(schedule: Any) -> None:
     for source, dry in enumerate(schedule.dry):

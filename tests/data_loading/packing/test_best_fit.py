@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_loading.packing.best_fit import best_fit
+from tests.searched import examples
 
 
 def plainly(lengths: list[int], capacity: int) -> list[int]:
@@ -23,7 +24,7 @@ def plainly(lengths: list[int], capacity: int) -> list[int]:
     return sorted(rooms)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(1, 40).flatmap(lambda c: st.tuples(st.just(c), st.lists(st.integers(1, c), max_size=80))))
 def test_the_bins_of_the_plain_algorithm(packed: tuple[int, list[int]]) -> None:
     capacity, lengths = packed
@@ -32,7 +33,7 @@ def test_the_bins_of_the_plain_algorithm(packed: tuple[int, list[int]]) -> None:
     assert sorted(rooms.tolist()) == plainly(lengths, capacity)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=60, unique=True))
 def test_bins_are_numbered_by_the_items_that_began_them(lengths: list[int]) -> None:
     """So that rows, read in order, are the documents in about their order, and not the longest first."""

@@ -22,6 +22,7 @@ from data_loading.data import Data, split_data
 from data_loading.packing import pieces
 from data_loading.shards import Shards
 from data_loading.token_set import TokenSet
+from tests.searched import examples
 
 EOT = 0
 Batch = dict[str, torch.Tensor]
@@ -73,7 +74,7 @@ def opened(data: Data, seq_len: int, **how: Any) -> StreamingDataset:
 some_lengths = st.lists(st.integers(1, 40) | st.sampled_from([1, 8, 9, 16, 17]), min_size=2, max_size=40)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     lengths=some_lengths,
     seq_len=st.integers(1, 30) | st.just(8),
@@ -163,7 +164,7 @@ def segments(batch: Batch, row: int) -> list[range]:
     return found
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(lengths=st.lists(st.integers(2, 30), min_size=20, max_size=60), world=st.integers(1, 3))
 def test_an_epoch_of_all_ranks_and_a_resume_is_each_row_once(
     lengths: list[int], world: int, tmp_path: Path

@@ -28,6 +28,7 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text
 from tests.data_loading.pretokenizer.test_texts import documents
+from tests.searched import examples
 
 AT_SPACES = CutRule(before=(0x20,))
 
@@ -85,7 +86,7 @@ def pieces_of(text: str, sizes: list[int]) -> list[str]:
 
 
 class TestCleaner:
-    @settings(max_examples=150)
+    @settings(max_examples=examples(150))
     @given(text=hard_text, sizes=st.lists(st.integers(1, 7), min_size=1, max_size=5))
     @example("\u1100\u1161\u11a8", [1])
     @example("\n\r", [1])
@@ -166,7 +167,7 @@ def opened(path: Path, **options: Any) -> Any:
 
 
 class TestSource:
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(
         data=st.lists(st.one_of(hard_text.map(str.encode), st.binary(max_size=4)), max_size=8),
         errors=st.sampled_from(["replace", "ignore"]),

@@ -50,7 +50,7 @@ def test_the_set_is_the_one_of_comparing_first(text: Path, gpt2: Path) -> None:
     assert at_once.manifest["engine"]["compared_bytes"] > 200_000
 
 
-@pytest.mark.parametrize("kind", ["_Encode", "Late"])
+@pytest.mark.parametrize("kind", [pytest.param("_Encode", marks=pytest.mark.slow), "Late"])
 def test_the_verdict_is_waited_for(
     kind: str, text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +102,7 @@ def test_an_engine_that_does_not_take_the_tokenizer(
     assert issubclass(Unsupported, ValueError)
 
 
+@pytest.mark.slow
 def test_a_reference_that_dies_is_asked_again_before_the_work(
     text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +155,7 @@ make(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
+@pytest.mark.slow
 def test_what_was_made_before_the_verdict_does_not_count(text: Path, gpt2: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(text), str(gpt2)]
     assert subprocess.run(command, cwd=ROOT).returncode == -signal.SIGKILL
@@ -166,6 +168,7 @@ def test_what_was_made_before_the_verdict_does_not_count(text: Path, gpt2: Path)
     assert result.path.read_bytes() == make(text, gpt2, "b.npy")[0].path.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_before_the_verdict_keeps_nothing(
     text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +188,7 @@ def test_a_disk_that_is_full_before_the_verdict_keeps_nothing(
     assert not text.with_name(".a.npy.partial").exists()
 
 
+@pytest.mark.slow
 def test_an_engine_that_was_proven_is_not_compared_again(
     text: Path, gpt2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,9 +24,10 @@ from data_loading.pretokenizer.split_patterns import GPT2_PATTERN
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import WITH_RULE, WITHOUT_RULE, hostile_text, tokenizer_folder_text
+from tests.searched import examples
 
 EVERY_LETTER = set(map(chr, LETTERS))
-property_test = settings(max_examples=40)
+property_test = settings(max_examples=examples(40))
 NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt")
 
 
@@ -277,7 +278,7 @@ def test_cuts_are_found_across_the_windows_of_the_search(distance: int) -> None:
     assert last_cut(data, RULES[0], 0, len(data)) == first_cut(data, RULES[0], 0) == distance
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(text=hostile_text)
 def test_blocks_hold_the_whole_text_cut_at_safe_places_only(text: str) -> None:
     data = text.encode()

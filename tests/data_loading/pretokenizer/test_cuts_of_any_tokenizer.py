@@ -13,6 +13,7 @@ from data_loading.pretokenizer.cuts import cut_rule
 from data_loading.tokenizer import JsonTokenizer
 from tests.data_loading.conftest import tokenizer_folder_text
 from tests.data_loading.pretokenizer.test_cuts import encoded_apart, safe_cuts
+from tests.searched import examples
 
 Part = dict[str, Any]
 
@@ -162,7 +163,7 @@ def check(found: Part, text: str) -> None:
         ), whole
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(250), suppress_health_check=[HealthCheck.filter_too_much])
 @given(found=any_definition, text=text)
 @example(definition(MODELS[0], None, [EACH_SPACE], []), "a b  !")
 @example(definition(SPELLED, sequence(metaspace(False), OTHER_STEPS[0]), [], []), "a b")

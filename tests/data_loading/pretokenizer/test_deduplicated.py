@@ -27,6 +27,7 @@ from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job import Options, pretokenize
 from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.pretokenizer.test_texts import documents
+from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 SEPARATOR = "<end>"
@@ -43,7 +44,7 @@ def repeated(hashes: Sequence[tuple[int, int]]) -> list[bool]:
 
 
 class TestFirstSeen:
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(
         hashes=st.lists(
             st.tuples(
@@ -131,7 +132,7 @@ def opened(paths: Path | Sequence[Path], unit: str, **options: Any) -> Inputs:
 
 
 @pytest.mark.parametrize("unit", ["lines", "documents"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     files=st.lists(some_documents, min_size=1, max_size=3), read=st.integers(1, 40), piece=st.integers(1, 30)
 )

@@ -14,6 +14,7 @@ from data_loading.pretokenizer.cuts import EVERY_CHARACTER, CutRule
 from data_loading.pretokenizer.division import border, may_be_divided, place_in_text
 from data_loading.pretokenizer.json_lines import JsonLines
 from data_loading.pretokenizer.texts import TextFile, divided
+from tests.searched import examples
 
 AT_SPACES = CutRule(before=(0x20,))
 AT_LINES_TOO = CutRule(before=(0x20, 0x0A))
@@ -37,7 +38,7 @@ def first(places: list[int], byte: int, size: int) -> int:
     return min((place for place in places if place >= byte), default=size)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     text=some_text,
     rule=st.sampled_from([AT_SPACES, AT_LINES_TOO, DROPPING, EVERY_CHARACTER]),
@@ -55,7 +56,7 @@ def test_the_next_safe_cut(text: bytes, rule: CutRule, byte: int, read: int, tmp
     assert found(TextFile(path), rule, byte, read) == first(places, byte, len(text))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     text=some_text,
     separator=st.sampled_from(["==", "=", ""]),
@@ -71,7 +72,7 @@ def test_the_next_document(text: bytes, separator: str, byte: int, read: int, tm
     assert found(part, NO_RULE, byte, read) == first(places, byte, len(text))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(text=some_text, byte=st.integers(1, 100), read=st.integers(1, 12))
 def test_the_next_line(text: bytes, byte: int, read: int, tmp_path: Path) -> None:
     path, byte = tmp_path / "a.jsonl", min(byte, len(text))

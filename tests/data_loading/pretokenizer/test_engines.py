@@ -32,6 +32,7 @@ from data_loading.pretokenizer.split_patterns import KNOWN_PATTERNS
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import hostile_text
+from tests.searched import examples
 
 FAST = (
     "gpt2", "gpt2_as_split", "prefix_space", "cl100k_ignore_merges", "o200k_removed", "qwen2", "neox_spaces",
@@ -74,7 +75,7 @@ hostile = st.lists(st.one_of(hostile_text, unlike), max_size=6).map("".join)
 
 
 @pytest.mark.parametrize(("name", "family"), [*PAIRS, ("huggingface", "gpt2"), ("huggingface", "unigram")])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(texts=st.lists(hostile, max_size=5))
 def test_engines_agree_with_the_tokenizer_itself(
     name: str, family: str, texts: list[str], tokenizer_folder: Folder
@@ -287,7 +288,7 @@ class TestParity:
         assert "reference" not in vars(tokenizer)
         assert child_processes() == []
 
-    @pytest.mark.parametrize("where", [0, 1, 2])
+    @pytest.mark.parametrize("where", [*(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1)), 2])
     def test_what_differs_in_any_of_them_is_told(self, where: int, tokenizer_folder: Folder) -> None:
         samples = list(self.long)
         samples[where] = samples[where].replace(b"word", b"zoo", 1)

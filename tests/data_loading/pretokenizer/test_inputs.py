@@ -32,6 +32,7 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import hostile_text, zstd_bytes
+from tests.searched import examples
 
 SEPARATOR = "<|end|>"
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -106,7 +107,7 @@ some_inputs = st.lists(
 
 
 @pytest.mark.parametrize("family", ["bytes", "gpt2", "llama2", "rstrip"])
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     written=some_inputs,
     read=st.integers(1, 200),
@@ -163,7 +164,7 @@ def test_ids_are_those_of_each_document_whole(
 
 
 @given(written=some_inputs, read=st.integers(1, 200), limit=st.none() | st.integers(1, 6))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_any_chunk_is_a_place_to_go_on(
     written: list[tuple[str, str, list[str]]],
     read: int,

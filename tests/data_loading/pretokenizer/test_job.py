@@ -73,6 +73,7 @@ def test_ids_are_those_of_the_whole_document_for_every_block_size_and_worker_cou
     assert len(written) == 1, "every way of working writes the same bytes"
 
 
+@pytest.mark.slow
 def test_tinyshakespeare_is_338025_ids_and_those_of_the_reference(tmp_path: Path, shared_data: Path) -> None:
     tokenizer = read_tokenizer(shared_data / "gpt2", "gpt2")
     text = shared_data / "tinyshakespeare.txt"

@@ -14,6 +14,7 @@ from data_loading.pretokenizer.blocks import make_blocks
 from data_loading.pretokenizer.cuts import CutRule
 from data_loading.pretokenizer.long_runs import long_run
 from data_loading.pretokenizer.texts import TextFile
+from tests.searched import examples
 
 RULES = (
     CutRule(before=(0x20,)),
@@ -34,7 +35,7 @@ def told(path: Path, rule: CutRule, limit: int) -> str | None:
     return None
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.lists(pieces, min_size=1, max_size=40).map("".join), limit=st.integers(20, 200))
 @example(text="a " + "日" * 40 + " a" * 100, limit=100)
 @example(text="日" * 40, limit=120)

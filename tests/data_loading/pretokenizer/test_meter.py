@@ -98,17 +98,16 @@ class TestJobMemory:
             )
             assert child.stdout is not None
             child.stdout.readline()
-            until = time.monotonic() + 20
-            while (memory.now is None or not memory.now.workers) and time.monotonic() < until:
+            until = time.monotonic() + 60
+            while (memory.now is None or memory.now.workers == alone.workers) and time.monotonic() < until:
                 time.sleep(0.05)
-            time.sleep(0.6)
             child.communicate(b"\n")
         assert alone is not None
         assert memory.now is not None
         assert memory.peak is not None
-        assert memory.now.workers == 0, "seen once more at the end"
-        assert memory.peak.workers == 1
-        assert 50 << 20 <= memory.peak.workers_bytes <= 90 << 20
+        assert memory.now.workers == alone.workers, "seen once more at the end"
+        assert memory.peak.workers == alone.workers + 1  # multiprocessing may keep one, after other tests
+        assert 50 << 20 <= memory.peak.workers_bytes - alone.workers_bytes <= 90 << 20
         assert memory.peak_bytes == memory.peak.main_bytes + memory.peak.workers_bytes
         assert memory.peak_bytes >= alone.total_bytes + (45 << 20)
 

@@ -31,6 +31,7 @@ from data_loading.pretokenizer.stdlib_source import StdlibSource
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.set_files import SetFiles
 from data_loading.tokenizer import BytesTokenizer
+from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 AT_SPACES = CutRule(before=(0x20,))
@@ -52,7 +53,7 @@ some_text = st.lists(st.sampled_from(WORDS), min_size=1, max_size=60).map("".joi
 
 
 class TestSources:
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(
         text=some_text,
         read=st.integers(1, 40),

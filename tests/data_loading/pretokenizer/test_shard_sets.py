@@ -28,6 +28,7 @@ from data_loading.shards import parts_of
 from data_loading.token_set import TokenSet, open_token_set
 from data_loading.tokenizer import BytesTokenizer
 from tests.forked import killed_at
+from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 SEPARATOR = "=="
@@ -63,7 +64,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 
 class TestOneSet:
-    @settings(max_examples=12)
+    @settings(max_examples=examples(12))
     @given(shard_tokens=st.integers(1, 2500), block_bytes=st.integers(20, 900), words=st.integers(1, 40))
     def test_holds_what_one_file_would(
         self, shard_tokens: int, block_bytes: int, words: int, tmp_path_factory: pytest.TempPathFactory

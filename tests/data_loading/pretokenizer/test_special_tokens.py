@@ -20,6 +20,7 @@ from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import hostile_text
+from tests.searched import examples
 
 Folder = Callable[[str], Path]
 SPECIAL = ("<|endoftext|>", "<s>", "</s>", "<tool>", "[SEP]", "<unk>", "a the")
@@ -35,7 +36,7 @@ def expected(tokenizer: JsonTokenizer, text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(text=text_with_special, block=st.integers(1, 60), engine=st.sampled_from(["auto", "huggingface"]))
 def test_ids_are_those_of_the_reference(
     family: str,

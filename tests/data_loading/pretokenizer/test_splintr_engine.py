@@ -30,6 +30,7 @@ from data_loading.tokenizer import JsonTokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import hostile_text, tokenizer_folder_text
 from tests.data_loading.pretokenizer.test_cuts import charsmap
+from tests.searched import examples
 
 pytest.importorskip("splintr")
 
@@ -111,7 +112,7 @@ hostile = st.lists(st.one_of(hostile_text, unlike), max_size=6).map("".join)
 
 @pytest.mark.parametrize("bytes_too", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(texts=st.lists(hostile, max_size=5))
 def test_ids_are_those_of_the_tokenizer_itself(variant: str, bytes_too: bool, texts: list[str]) -> None:
     tokenizer = made(variant, bytes_too)
@@ -129,7 +130,7 @@ def _with_bytes(variant: str) -> JsonTokenizer:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(text=hostile)
 def test_every_character_becomes_what_the_reference_makes_of_it(variant: str, text: str) -> None:
     assert ids_of(engine_of(spelling, variant), text) == spelling(variant).encode(text).tolist()
@@ -229,7 +230,7 @@ pieces = st.text("abc▁é文 <\n", min_size=1, max_size=5)
 scores = st.one_of(st.integers(-8, 1).map(lambda n: n / 2), st.floats(-12, 3))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     vocab=st.dictionaries(pieces, scores, max_size=20),
     unknown=st.sampled_from([0.0, -3.5]),

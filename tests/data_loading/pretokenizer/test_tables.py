@@ -22,6 +22,7 @@ from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.tables import TableFile
 from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text
+from tests.searched import examples
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -46,7 +47,7 @@ both = pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
 
 
 @both
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     texts=st.lists(st.none() | hostile_text, max_size=8),
     part=st.integers(1, 5),

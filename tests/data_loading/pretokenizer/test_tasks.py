@@ -45,6 +45,7 @@ from data_loading.token_set import open_token_set
 from data_loading.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.pretokenizer.test_shard_sets import bytes_of, starts_of, tokens_of
+from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 BYTES = BytesTokenizer()
@@ -183,7 +184,7 @@ def slow(*values: Any) -> list[Any]:
 
 
 class TestMerged:
-    @settings(max_examples=20)
+    @settings(max_examples=examples(20))
     @given(division=divisions)
     def test_is_what_one_job_makes(
         self, division: Division, tmp_path_factory: pytest.TempPathFactory
@@ -197,7 +198,7 @@ class TestMerged:
         division.check(tmp_path_factory.mktemp("sets"))
 
     @pytest.mark.parametrize("family", ["gpt2", "llama2", *slow("wordpiece", "rstrip", "unigram", "qwen2")])
-    @settings(max_examples=8)
+    @settings(max_examples=examples(8))
     @given(
         texts=st.lists(some_text, min_size=1, max_size=12), tasks=st.integers(2, 5), piece=st.integers(9, 60)
     )

@@ -20,8 +20,9 @@ from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile, divided
 from data_loading.tokenizer import BytesTokenizer
 from tests.data_loading.conftest import hostile_text
+from tests.searched import examples
 
-many = settings(max_examples=60)
+many = settings(max_examples=examples(60))
 
 
 def documents(chunks: list[Chunk]) -> list[bytes]:

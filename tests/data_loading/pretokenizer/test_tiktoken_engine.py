@@ -36,6 +36,7 @@ from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import hostile_text, training_text
 from tests.data_loading.pretokenizer.test_cuts import encoded_apart, safe_cuts
 from tests.data_loading.tiktoken_plugin import PATTERN, SPECIAL
+from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 SPACE, LINE_FEED = 0x20, 0x0A
@@ -56,7 +57,7 @@ def silent(line: str) -> None:
 class TestCuts:
     @pytest.mark.parametrize("how", CHOICES)
     @pytest.mark.parametrize("name", PATTERN)
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(text=text_with_special)
     @example(
         text="a b 'S  the word\n\n <tool> x!\n/ the\r\n<tool>  a </s> b<|endoftext|> a  \n!\n !\n\n  '\n's "
@@ -96,7 +97,7 @@ class TestCuts:
 
 
 class TestSpecialTokens:
-    @settings(max_examples=15)
+    @settings(max_examples=examples(15))
     @given(text=text_with_special, block=st.integers(1, 60))
     def test_parsed_they_are_the_ids_that_tiktoken_gives(
         self, text: str, block: int, tiktoken_here: Path, tmp_path_factory: pytest.TempPathFactory
@@ -133,7 +134,7 @@ class TestSpecialTokens:
 
 
 class TestEngine:
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(texts=st.lists(hostile_text, max_size=5))
     def test_ids_and_lengths(self, texts: list[str], tiktoken_here: Path) -> None:
         tokenizer = named("tiny_cl100k")

@@ -16,6 +16,7 @@ from data_loading.pretokenizer import writer
 from data_loading.pretokenizer.blocks import EncodedBlock
 from data_loading.pretokenizer.manifest import document_starts
 from data_loading.pretokenizer.writer import SetWriter, Written, crc_of_files
+from tests.searched import examples
 
 DTYPE = np.dtype("<u2")
 
@@ -41,7 +42,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     lengths=documents_of,
     cuts=st.lists(st.integers(0, 300), max_size=12),

@@ -22,6 +22,7 @@ from data_loading.remote.cache import Cache, NoRoom, Use
 from data_loading.remote.items import Item, whole
 from data_loading.remote.remote_set import RemoteOptions, RemoteSet, open_remote
 from tests.data_loading.remote.conftest import upload
+from tests.searched import examples
 
 FILE_BYTES = 8192
 
@@ -154,7 +155,7 @@ class Holders(RuleBasedStateMachine):
 
 
 TestHolders = Holders.TestCase
-TestHolders.settings = settings(max_examples=30, stateful_step_count=30)
+TestHolders.settings = settings(max_examples=examples(30), stateful_step_count=30)
 
 
 class Helping:

@@ -17,6 +17,7 @@ from data_loading.synthetic.uniform import Uniform
 from data_loading.synthetic.uri import KINDS
 from data_loading.synthetic.zipf import Zipf, alias_table
 from tests.data_loading.synthetic.statistics_of import fits
+from tests.searched import examples
 
 MANY = 1_000_000
 HERE = np.array([10**9])
@@ -41,7 +42,7 @@ def test_ids_are_in_the_vocabulary_and_all_of_it_occurs(kind: str, vocab_size: i
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(
     start=st.integers(0, 2**48),
     moves=st.lists(st.integers(0, 3000), min_size=1, max_size=5),
@@ -198,7 +199,7 @@ class TestCopy:
         assert fits(np.bincount(found.ravel(), minlength=20), np.ones(20))
         assert fits(pairs(found[:, :-1].ravel(), found[:, 1:].ravel(), 20), np.ones((20, 20)))
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60))
     @given(
         starts=st.lists(st.integers(0, 10**12), min_size=1, max_size=4),
         seq_len=st.integers(1, 400),

@@ -18,6 +18,7 @@ from slurm.truth.answers import QueueRow
 from slurm.truth.case import Case
 from slurm.truth.judge import RULES, judge
 from slurm.truth.known import Known
+from tests.searched import examples
 
 anything: st.SearchStrategy[Any] = st.one_of(
     st.none(),
@@ -190,7 +191,7 @@ cases = st.builds(
 
 
 @given(cases)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_any_mixture_gives_one_state_of_the_list(case: Case) -> None:
     found = judge(case)
     assert found.state in STATES
@@ -201,7 +202,7 @@ def test_any_mixture_gives_one_state_of_the_list(case: Case) -> None:
 
 
 @given(cases, st.sampled_from(["running", "failed", "cancelled", "timeout", None]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_an_oom_kill_that_was_seen_is_hidden_by_no_row(case: Case, state: str | None) -> None:
     status = {} if state is None else {**case.known.status, "state": state, "reason": "stopped by SIGTERM"}
     known = Known(

@@ -14,6 +14,7 @@ import experiment_utils
 from conf import UserError
 from conf.schema import Training
 from data_loading import StreamingDataset
+from tests.searched import examples
 from training.distributed.loader import PartOfStream, loader_of
 from training.distributed.place import Place
 from training.distributed.ranks import Ranks
@@ -45,7 +46,7 @@ def steps_of(
     return found
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.sampled_from([(1, 12), (2, 3), (3, 1), (3, 2), (4, 3), (6, 1), (12, 1)]), st.integers(0, 3))
 def test_a_step_reads_the_same_windows_in_the_same_order(
     tokens: Path, how: tuple[int, int], seed: int
