@@ -216,6 +216,19 @@ def test_rss_above_the_limit_where_usage_is_not_known(tmp_path: Path) -> None:
     assert "RSS above the limit is mapped files" in found.sentence
 
 
+def test_rss_above_the_limit_by_pages_shared_since_a_fork(tmp_path: Path) -> None:
+    """60 readers of 120 MB: 7 GB in all, of which the cgroup counts 120 MB."""
+    samples = [
+        sample(at, 120, tree_rss_bytes=7 * GB, tree_file_bytes=120 * MB, tree_anon_bytes=7 * GB - 120 * MB)
+        for at in range(20)
+    ]
+    found = explained(tmp_path, outcome=outcome(), samples=samples)
+    told = next(finding for finding in found.findings if finding.rule == "rss_above_the_limit")
+    assert "mapped files" not in told.says
+    assert "since a fork" in told.says
+    assert (found.verdict, found.cause) == ("healthy", "none")
+
+
 def test_swap_is_told(tmp_path: Path) -> None:
     samples = [sample(at, 800, swap_bytes=at * 40 * MB) for at in range(20)]
     found = explained(tmp_path, outcome=outcome(peak_unreclaimable_bytes=800 * MB), samples=samples)

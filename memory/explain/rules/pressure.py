@@ -43,20 +43,28 @@ def cache_at_the_limit(facts: Facts) -> Iterator[Finding]:
 
 
 def rss_above_the_limit(facts: Facts) -> Iterator[Finding]:
-    """What top and Slurm's poll show: mapped files, a page in five processes counted five times."""
-    rss = max((value for _, value in facts.series("tree_rss_bytes")), default=0)
-    if not facts.limit_bytes or rss <= facts.limit_bytes or (facts.peak_share or 1.0) > 0.9:
+    """What top and Slurm's poll show: mapped files, and a page in five processes counted five times."""
+    known = [sample for sample in facts.samples if sample.tree_rss_bytes]
+    top = max(known, key=lambda sample: sample.tree_rss_bytes or 0, default=None)
+    rss = top.tree_rss_bytes or 0 if top is not None else 0
+    if top is None or not facts.limit_bytes or rss <= facts.limit_bytes or (facts.peak_share or 1.0) > 0.9:
         return
-    files = max((value for _, value in facts.series("tree_file_bytes")), default=0)
+    files = top.tree_file_bytes or 0
+    shared = max(0, (top.tree_anon_bytes or 0) - (top.anon_bytes or 0)) if top.anon_bytes is not None else 0
+    by_files = rss - files <= facts.limit_bytes or files >= shared
+    what = (
+        "mapped files here, which the kernel takes back"
+        if by_files
+        else "pages that processes share since a fork: each counts them, the cgroup once"
+    )
     yield Finding(
         rule="rss_above_the_limit",
-        says="RSS above the limit is mapped files here, which the kernel takes back: no danger, "
-        "unless Slurm polls RSS",
-        confidence="certain",
-        cause="cache",
+        says=f"RSS above the limit is {what}: no danger, unless Slurm polls RSS",
+        confidence="certain" if rss - files - shared <= facts.limit_bytes else "likely",
+        cause="cache" if by_files else None,
         evidence=(
-            f"RSS of all processes was up to {of_limit(facts, rss)}, of which {format_bytes(files)} "
-            "mapped files; U "
+            f"RSS of all processes was up to {of_limit(facts, rss)}, of which {format_bytes(files)} mapped "
+            f"files{f', {format_bytes(shared)} anon that is counted more than once' * (shared > 0)}; U "
             f"never more than {of_limit(facts, facts.peak_bytes or 0)} (memory.ring)",
         ),
     )
