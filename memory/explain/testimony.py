@@ -43,6 +43,7 @@ _OF_VALUES = re.compile(
     r"(?:^|\.)(?:Value|Type|Key|Index|Lookup|Assertion|Attribute|Name|Syntax|JSONDecode|Unicode\w*|Validation)Error$"
 )
 """Never raised because a resource was short: what memory they speak of is what the data say."""
+_OF_CPP = re.compile(r"^terminate called after throwing an instance of '$")
 _NAMES_ONE = re.compile(r"^[\w.]*(?:Error|Exception)\b")
 _WENT_ON = re.compile(
     r"\b(?:finished|complete[d]?|succe(?:ss\w*|eded)|all done|exit(?:ed with)?(?: code)? 0)\b", re.IGNORECASE
@@ -145,7 +146,7 @@ def _is_quoted(match: re.Match[str]) -> bool:
     above = words[:begin].splitlines()
     if words[begin : begin + 1].isspace() and above and above[-1].lstrip().startswith('File "'):
         return True
-    if words[match.start() - 1 : match.start()] in _QUOTES and match.start() > 0:
+    if words[begin : match.start()].endswith(_QUOTES) and not _OF_CPP.search(words[begin : match.start()]):
         return True
     for line in (words[begin : match.end()], *reversed(above)):
         if (raised := _RAISED.match(line)) is not None:

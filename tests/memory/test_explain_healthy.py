@@ -234,3 +234,24 @@ def test_swap_is_told(tmp_path: Path) -> None:
     found = explained(tmp_path, outcome=outcome(peak_unreclaimable_bytes=800 * MB), samples=samples)
     assert (found.verdict, found.cause) == ("healthy", "thrash")
     assert "went to swap" in found.sentence
+
+
+def test_a_limit_that_was_raised(tmp_path: Path) -> None:
+    """From 300 MB to 1 GB; then it grew to 400. 300 MB were never 400 MB of 300."""
+    samples = ramp(50, 100, 10, limit=300 * MB) + [
+        sample(at, 400 if at > 13 else 100) for at in range(11, 30)
+    ]
+    found = explained(tmp_path, outcome=outcome(peak_unreclaimable_bytes=400 * MB), samples=samples)
+    assert (found.verdict, found.near_limit) == ("healthy", False)
+    assert (found.peak_bytes, found.limit_bytes) == (400 * MB, LIMIT)
+    assert any(
+        "the limit changed while it ran: 300 MB, 1.0 GB; U came to 39%" in line for line in found.evidence
+    )
+
+
+def test_near_a_limit_before_that_was_raised(tmp_path: Path) -> None:
+    samples = ramp(50, 290, 10, limit=300 * MB) + [sample(at, 400) for at in range(11, 30)]
+    found = explained(tmp_path, outcome=outcome(peak_unreclaimable_bytes=400 * MB), samples=samples)
+    assert (found.verdict, found.near_limit) == ("healthy", True)
+    assert (found.peak_bytes, found.limit_bytes) == (400 * MB, LIMIT)
+    assert any("U came to 97% of what stood" in line for line in found.evidence)

@@ -51,8 +51,8 @@ def page_tables(facts: Facts) -> Iterator[Finding]:
         rule="page_tables",
         says=f"Page tables took {format_bytes(amount)}: every process has its own for what it maps"
         if surely
-        else f"The kernel's own memory for this job took {format_bytes(amount)}: page tables, or what lies in "
-        "pipes and sockets",
+        else f"The kernel's own memory for this job took {format_bytes(amount)}: page tables, or what lies "
+        "in pipes and sockets",
         confidence="likely" if surely else "possible",
         cause="page_tables",
         evidence=all_of(
