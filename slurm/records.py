@@ -146,6 +146,19 @@ def places(run: Path) -> list[Place]:
         return []
 
 
+def last_place(run: Path) -> tuple[Submission, Array, int] | None:
+    """Of a run: its last submission, its array there, and its task of that; None where there is none.
+
+    Raises:
+        UserError: a submission was damaged.
+    """
+    for place in reversed(places(run)):
+        submission = read_submission(run.parent, place.submission)
+        if place.array < len(submission.arrays):
+            return submission, submission.arrays[place.array], place.task
+    return None
+
+
 def add_place(run: Path, place: Place) -> None:
     """Note that a run is about to be submitted."""
     durable.write_json(
