@@ -35,6 +35,8 @@ from slurm.tokens.script import MERGE, script
 from slurm.truth.answers import ask_slurm
 
 SCRIPTS = "scripts"
+UNKNOWN = "unknown"
+"""In place of a word, where Slurm tells nothing of a job any more."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +77,24 @@ class Held:
 
 
 @dataclass(frozen=True)
+class Ended:
+    """How the last job of a task ended. word: Slurm's, or UNKNOWN. mem: `--mem` of it."""
+
+    word: str
+    mem: str | None = None
+
+
+@dataclass(frozen=True)
 class Sent:
-    """What became of the command. done, held: as they were found. sent: tasks that were submitted. ended:
-    of these that were submitted before, name to Slurm's word for how they ended. not_sent: to why not.
+    """What became of the command. states, held: as they were found. sent: tasks that were submitted. ended:
+    how what was submitted before had ended, by name. not_sent: name to why it was not submitted.
     """
 
     states: TaskStates
     held: Held = field(default_factory=Held)
     submission: Submission | None = None
     sent: tuple[str, ...] = ()
-    ended: Mapping[str, str] = field(default_factory=dict)
+    ended: Mapping[str, Ended] = field(default_factory=dict)
     not_sent: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -126,7 +136,7 @@ def send_missing(order: Order, look: Callable[[], TaskStates]) -> Sent:
         ]
         if not missing and held.merge is not None:
             return Sent(states, held)
-        ended = _how_they_ended(study, missing)
+        ended = _how_they_ended(study, [*missing, MERGE])
         if held.merge is not None:  # behind a task that has failed, so that it could never begin
             ask(["scancel", held.merge])
             held = Held({name: one for name, one in held.tasks.items() if name != MERGE})
@@ -227,21 +237,23 @@ def text_of(submission: Submission, array: Array, setup: tuple[str, ...], order:
     return script(submission, array, setup, arguments, order.files.tokens)
 
 
-def _how_they_ended(study: Path, names: list[str]) -> dict[str, str]:
-    """Slurm's word for the last job of each of these tasks; without those that were never submitted."""
-    jobs = {}
+def _how_they_ended(study: Path, names: list[str]) -> dict[str, Ended]:
+    """Slurm's word for the last job of each of these; without those that were never submitted, and without a
+    merge that never began, since a task before it had failed."""
+    jobs, mems = {}, {}
     for name in names:
         place = last_place(study / name)
         if place is not None and (job := place[1].job_of(place[2])) is not None:
-            jobs[name] = job
+            jobs[name], mems[name] = job, place[1].options.get("mem")
     if not jobs:
         return {}
     answers = ask_slurm(jobs.values())
     found = {}
     for name, job in jobs.items():
         starts, row = answers.starts(job), answers.row(job)
+        word = starts[-1].row.state if starts else row.state if row is not None else UNKNOWN
         if starts and any(one.was_out_of_memory for one in starts[-1].rows):
-            found[name] = "OUT_OF_MEMORY"
-        else:
-            found[name] = starts[-1].row.state if starts else row.state if row is not None else "unknown"
+            word = "OUT_OF_MEMORY"
+        if name != MERGE or word == "FAILED":
+            found[name] = Ended(word, mems[name])
     return found

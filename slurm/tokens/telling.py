@@ -7,45 +7,48 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from conf.quantities import counted
+from conf.quantities import counted, format_duration, parse_size
 from memory import format_bytes
 from slurm.tokens.script import LOG, MERGE
-from slurm.tokens.sending import Order, Sent
+from slurm.tokens.sending import UNKNOWN, Ended, Order, Sent
 
 _SHOWN = 5
-_MEND = {
-    "OUT_OF_MEMORY": "more memory: slurm.mem={more}",
-    "TIMEOUT": "it goes on from there; more time at once: slurm.time=",
-}
-"""Slurm's word for how a task ended, to what to add to the command."""
 
 
 def render(sent: Sent, order: Order) -> Iterator[str]:
     """Lines for a terminal."""
-    output, total = order.files.tokens, order.tasks
-    logs = shlex.quote(str(order.files.jobs / "*" / LOG)).strip("'")
+    output = order.files.tokens
     if sent.ended:
         yield from _ended(sent, order)
-    if sent.sent:
-        jobs = ", ".join(array.job_id or "" for array in sent.arrays if array.tasks != [[MERGE]])
-        yield f"{output}: submitted {len(sent.sent):,} of {counted(total, 'task')} as job {jobs}"
-        yield f"  each asks for {_asked(order)}"
-    yield f"{output}: {_states(sent, order)}"
-    if sent.merge is not None:
-        yield f"{output}: merged when all are done, by job {sent.merge}"
+    if sent.arrays:
+        yield f"{output}: submitted {_submitted(sent, order)}"
+        yield f"  a task asks for {_asked(order)}"
+    behind = f"; job {sent.merge} merges them when all are done" if sent.merge is not None else ""
+    yield f"{output}: {_states(sent, order)}{behind}"
     for why in dict.fromkeys(sent.not_sent.values()):
         names = [name for name, reason in sent.not_sent.items() if reason == why]
         yield f"{output}: not submitted: {_some(names)}: {why}"
     if not sent.arrays and not sent.not_sent:
         yield "nothing was submitted: jobs are under way for all that is missing"
     if sent.jobs:
-        jobs = sent.jobs
-        yield f"How they go: squeue --jobs={','.join(jobs)}; what they write: {logs}"
-        yield f"To stop them: {shlex.join(['scancel', *jobs])}"
+        logs = order.files.jobs / "*" / LOG
+        listed = ",".join(sent.jobs)
+        yield f"How they go: squeue --jobs={listed}, or the same command; what they write: {logs}"
+        yield f"To stop them: {shlex.join(['scancel', *sent.jobs])}"
     yield (
         "When one has failed: type the same command again. It submits what is missing, and each task goes on "
         "from where it was"
     )
+
+
+def _submitted(sent: Sent, order: Order) -> str:
+    """`3 of 16 tasks as job 7`, and the merge."""
+    jobs = [array.job_id or "" for array in sent.arrays if array.tasks != [[MERGE]]]
+    merge = f"the merge as job {sent.merge}"
+    if not jobs:
+        return merge
+    told = f"{len(sent.sent):,} of {counted(order.tasks, 'task')} as job {', '.join(jobs)}"
+    return told if MERGE in sent.not_sent else f"{told}, {merge}"
 
 
 def to_json(sent: Sent, order: Order) -> dict[str, Any]:
@@ -61,7 +64,7 @@ def to_json(sent: Sent, order: Order) -> dict[str, Any]:
         "running": [name for name, (_, word) in sent.held.tasks.items() if word == "running"],
         "submitted": list(sent.sent),
         "not_submitted": dict(sent.not_sent),
-        "ended": dict(sent.ended),
+        "ended": {name: ended.word for name, ended in sent.ended.items()},
         "jobs": [
             {"job": array.job_id, "name": array.name, "tasks": array.tasks, "options": array.options}
             for array in sent.arrays
@@ -106,21 +109,29 @@ def _states(sent: Sent, order: Order) -> str:
 
 def _asked(order: Order) -> str:
     task = order.asking.task
-    mem = "no memory" if task.mem_bytes is None else format_bytes(task.mem_bytes)
-    return f"{counted(task.cpus, 'CPU')}, {mem} ({task.how_mem}); time: {task.how_time}"
+    mem = "memory" if task.mem_bytes is None else format_bytes(task.mem_bytes)
+    time = f"{format_duration(task.limit_s)} " if task.limit_s and "time" in task.options else ""
+    of_time = f"{time}({task.how_time})" if time else task.how_time
+    return f"{counted(task.cpus, 'CPU')}, {mem} ({task.how_mem}), {of_time}"
 
 
 def _ended(sent: Sent, order: Order) -> Iterator[str]:
     """How tasks ended that are submitted again, and what may help."""
-    words = Counter(sent.ended.values())
+    words = Counter(ended.word for ended in sent.ended.values())
     for word, count in words.items():
-        names = [name for name, state in sent.ended.items() if state == word]
-        yield f"{order.files.tokens}: {counted(count, 'task')} ended as {word}: {_some(names)}"
+        names = [name for name, ended in sent.ended.items() if ended.word == word]
+        how = "ended, Slurm does not tell how" if word == UNKNOWN else f"ended as {word}"
+        yield f"{order.files.tokens}: {counted(count, 'job')} {how}: {_some(names)}"
         yield f"  the last words: {shlex.join(['tail', str(order.files.jobs / names[0] / LOG)])}"
-        mend = _MEND.get(word)
-        if mend is not None:
-            more = format_bytes(2 * (order.asking.task.mem_bytes or 0)).replace(" ", "")
-            yield f"  {mend.format(more=more)}"
+        if word == "OUT_OF_MEMORY":
+            yield from _more_memory(sent.ended[names[0]], order)
+
+
+def _more_memory(ended: Ended, order: Order) -> Iterator[str]:
+    """Where they are submitted with no more than they had."""
+    had, has = parse_size(ended.mem) if ended.mem else None, order.asking.task.mem_bytes
+    if had is not None and has is not None and has <= had:
+        yield f"  they had {format_bytes(had)}. If that happens again: slurm.mem={2 * had >> 20}MB"
 
 
 def _some(names: list[str]) -> str:

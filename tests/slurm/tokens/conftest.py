@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,8 +71,3 @@ def do_task(task: int, tasks: int = 3, *more: str) -> None:
     """What a job does, typed by hand."""
     arguments = ["my.txt", *FLAGS, *more, "--block-range", f"{task}/{tasks}"]
     assert pretokenize_dataset.main(arguments) == 0
-
-
-def by_hand(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "pretokenize_dataset.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True)

@@ -40,7 +40,7 @@ def test_an_array_and_a_merge_behind_it(type_: Type, cluster: FakeSlurm, home: P
     assert [array.job_id for array in submission.arrays] == [str(tasks["id"]), str(merge["id"])]
     out = capsys.readouterr().out
     assert f"submitted 3 of 3 tasks as job {tasks['id']}" in out
-    assert f"by job {merge['id']}" in out
+    assert f"the merge as job {merge['id']}" in out
     assert f"scancel {tasks['id']} {merge['id']}" in out
     assert "parts.slurm/*/log.txt" in out
     assert "type the same command again" in out
