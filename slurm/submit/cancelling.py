@@ -14,8 +14,8 @@ from pathlib import Path
 from conf import UserError
 from slurm.records import LOCAL, SLURM, Array, Submission, submissions
 from slurm.submit.ask import ask
-from slurm.submit.batch import study_lock
 from slurm.submit.in_flight import is_alive, process_of, task_states
+from slurm.submit.phases import study_lock
 from slurm.submit.reconciling import reconcile
 
 
