@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -46,6 +47,10 @@ def sent(
     yield found
     for one in found.values():
         where.say("scancel", one.job, check=False)
+    if "disk" in found and where.small_disk is not None:
+        found["disk"].until_over()
+        for path in where.small_disk.iterdir():  # other tests are to fill it anew
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _packed(where: Cluster, folder: Path) -> Sent:
