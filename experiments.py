@@ -161,8 +161,8 @@ def _submit(request: Request, composer: Any, rules: tuple[Rule, ...], arguments:
     elif outcomes:
         from analysis.summary import render_sweep
 
-        told = {outcome.folder.resolve(): (outcome.state, outcome.reason) for outcome in outcomes}
-        _print(render_sweep(runs.folders, told=told))
+        words = {outcome.folder.resolve(): (outcome.state, outcome.reason) for outcome in outcomes}
+        _print(render_sweep(runs.folders, told=words))
     else:
         _print("\n".join(render(runs.submitted)))
     if any(one.not_sent for one in runs.submitted):
