@@ -121,10 +121,11 @@ def _left_alone(study: Path, runs: Sequence[str]) -> dict[str, str]:
     found = {run: "done" for run in runs if states[run] == "done"}
     found |= in_flight(study, [run for run in runs if run not in found and (study / run).exists()])
     for run in runs:
-        if run not in found and states[run] == "running":
+        # whatever its status says: an attempt can be killed between its lock and its first word
+        if run not in found and (study / run / "run.lock").exists():
             _remove_lock_of_a_lost_node(study / run)
-            if experiment_utils.state_of(study / run) == "running":
-                found[run] = "running"
+        if run not in found and experiment_utils.state_of(study / run) == "running":
+            found[run] = "running"
     return found
 
 
