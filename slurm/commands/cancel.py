@@ -68,9 +68,11 @@ def run(options: argparse.Namespace) -> int:
             json.dumps({"cancelled": [] if options.dry_run else jobs(found), "found": jobs(found)}, indent=2)
         )
         return DONE
-    did = "would end" if options.dry_run else "ended"
+    did = "would end" if options.dry_run else "ends"
     for one in found:
         print(f"{study.name}: {did} {_words(one.array.job_id, one.submission.launcher)}")
+    if found and not options.dry_run:
+        print("Runs that have begun write a checkpoint first: wait until status says cancelled before a resubmit")
     if not found:
         print(f"{study.name}: nothing of it is queued, or runs in the background")
     print(f"How it goes: python -m slurm status {shlex.quote(options.study)}")
