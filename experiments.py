@@ -161,7 +161,8 @@ def _submit(request: Request, composer: Any, rules: tuple[Rule, ...], arguments:
     elif outcomes:
         from analysis.summary import render_sweep
 
-        _print(render_sweep(runs.folders))
+        words = {outcome.folder.resolve(): (outcome.state, outcome.reason) for outcome in outcomes}
+        _print(render_sweep(runs.folders, told=words))
     else:
         _print("\n".join(render(runs.submitted)))
     if any(one.not_sent for one in runs.submitted):

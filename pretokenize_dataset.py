@@ -21,7 +21,14 @@ from data_loading.pretokenizer.input_flags import (
     outputs_of,
     size_of,
 )
-from data_loading.task_commands import add_block_range, check_task, run_task
+from data_loading.task_commands import (
+    add_block_range,
+    add_slurm,
+    check_slurm,
+    check_task,
+    run_task,
+    split_overrides,
+)
 
 if TYPE_CHECKING:
     from conf.schema import Tokenizer
@@ -44,6 +51,7 @@ examples:
   python pretokenize_dataset.py more.jsonl.zst --output Datasets/dump --append
   python pretokenize_dataset.py 'dump/*.zst' --output Datasets/dump --tokens-per-shard 100M --block-range 3/16
   python pretokenize_dataset.py merge Datasets/dump            # one set of what all 16 tasks have made
+  python pretokenize_dataset.py crawl.txt --slurm default --tasks 16      # the same as jobs of Slurm
   python pretokenize_dataset.py corpus.txt --dry-run           # plan: tokens +- error, time, disk, memory
   python pretokenize_dataset.py c4.txt --format megatron,nanogpt    # also c4.megatron/, c4.nanogpt/
   python pretokenize_dataset.py stdlib                         # the source code of Python's own library
@@ -91,6 +99,7 @@ def parser() -> argparse.ArgumentParser:
         help="write a folder of files of N tokens each, such as 100M (default: one file)",
     )
     add_block_range(result)
+    add_slurm(result)
     result.add_argument(
         "--append", action="store_true", help="add the inputs to a folder of shards, as new shards"
     )
@@ -161,7 +170,8 @@ def main(arguments: list[str] | None = None) -> int:
         check_arguments(given)
         if given and given[0] in set_commands.COMMANDS:
             return set_commands.main(given)
-        return run(_parsed(given), given)
+        words, overrides = split_overrides(given)
+        return run(_parsed(words), words, overrides)
 
     return exit_status(
         command,
@@ -200,8 +210,11 @@ def _tell(text: str) -> int:
     return 0
 
 
-def run(options: argparse.Namespace, given: Sequence[str]) -> int:
-    """Tokenize as asked and say what came out. given: what the options were read from."""
+def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[str] = ()) -> int:
+    """Tokenize as asked and say what came out.
+
+    given: what the options were read from. overrides: `slurm.KEY=VALUE`, which stood among them.
+    """
     from data_loading.formats.export import check_exports, export
     from data_loading.formats.verify import stale_beside
     from data_loading.lookup import load_tokenizer
@@ -214,6 +227,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
 
     _check_workers(options.workers)
     log = _log_to(sys.stderr)
+    tasks = check_slurm(options, overrides)
     if options.tokenizer is not None and options.train_tokenizer is not None:
         raise UserError("--tokenizer and --train-tokenizer: give one of them")
     how = Options(
@@ -237,6 +251,10 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> int:
         check_exports(formats, outputs, tokenizer, append=options.append)
         if options.block_range is not None:
             return run_task(sources[0], tokenizer, outputs[0], how, options, given, log)
+        if tasks is not None:
+            from slurm.tokens.command import run_on_slurm
+
+            return run_on_slurm(sources[0], tokenizer, outputs[0], how, options, given, overrides, tasks, log)
         if options.append and len(sources) > 1:
             check_all_append(sources, tokenizer, outputs, how)
         if options.dry_run:

@@ -40,6 +40,7 @@ def _main(study: Path, *, as_json: bool) -> int:
     from analysis.run_folder import read_run_folder
     from analysis.summary import render_sweep
     from analysis.sweep import sweep_row
+    from slurm.truth import study_truth
 
     try:
         folders = sorted(path.parent for path in study.glob("*/config.yaml")) if is_folder(study) else []
@@ -47,11 +48,14 @@ def _main(study: Path, *, as_json: bool) -> int:
         raise UserError(str(error)) from error
     if not folders:
         raise UserError(f"{study}: expected the folder of a study, with runs in it")
+    told = {
+        truth.folder.resolve(): (truth.state, truth.reason) for truth in study_truth(study, folders=folders)
+    }
     if not as_json:
-        print(render_sweep(folders))
+        print(render_sweep(folders, told=told))
         return DONE
-    rows = [sweep_row(read_run_folder(folder)) for folder in folders]
-    told = [
+    rows = [sweep_row(read_run_folder(folder), told) for folder in folders]
+    shown = [
         {
             "run": row.run.name,
             "state": row.outcome.state,
@@ -63,7 +67,7 @@ def _main(study: Path, *, as_json: bool) -> int:
         }
         for row in rows
     ]
-    print(json.dumps(told, indent=2, ensure_ascii=False))
+    print(json.dumps(shown, indent=2, ensure_ascii=False))
     return DONE
 
 

@@ -15,7 +15,7 @@ from conf.check import check, to_plain
 from conf.differences import leaves
 from conf.help import options_of
 from conf.keys import groups
-from conf.overrides import as_typed
+from conf.overrides import typed_at
 from experiment_utils import resolve_budget
 from training.mixture import repeats
 from training.plan import resolve
@@ -134,7 +134,7 @@ def _typed(run: RunFolder) -> dict[str, str]:
     for path in sorted(wanted, key=lambda path: path == "training.max_tokens"):
         if path in _NOT_TYPED_AGAIN or settled[path] == wanted[path] or _is_of_study(path, wanted[path]):
             continue
-        typed[path] = as_typed(wanted[path])
+        typed[path] = typed_at(path, wanted[path])
         so_far = _with(so_far, path, wanted[path])
         settled = dict(leaves(to_plain(_settled(so_far, run))))
     return {key: typed[key] for key in sorted(typed, key=_place_in_command)}

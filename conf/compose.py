@@ -19,7 +19,7 @@ from conf.defaults_errors import problem_of
 from conf.errors import Problem, UserError
 from conf.hydra_parts import errors_of_files, first_line, prepare_hydra, search_path
 from conf.keys import groups
-from conf.names import natural, nearest
+from conf.names import natural, nearest, nearest_keys
 from conf.overrides import quoted
 from conf.yaml_traps import put_back_texts
 
@@ -252,8 +252,8 @@ def _wrong_in_hydra(path: str, node: DictConfig, error: Exception) -> Problem:
     section = OmegaConf.select(node, parent)
     if not OmegaConf.is_dict(section) or name in section:
         return Problem(path, first_line(error.__cause__ or error))
-    close = nearest(name, map(str, section))
-    return Problem(path, "no such key" + (f"; nearest: {parent}.{close[0]}" if close else ""))
+    close = [f"{parent}.{one}" for one in nearest(name, map(str, section))] or nearest_keys(path)
+    return Problem(path, "no such key" + (f"; nearest: {close[0]}" if close else ""))
 
 
 def _merge(into: dict[Any, Any], content: Mapping[Any, Any]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from conf.check import to_plain
-from conf.overrides import as_typed
+from conf.overrides import typed_at
 from conf.schema import Config
 from conf.sizes import size_name
 
@@ -41,7 +41,7 @@ def varying(configs: Sequence[Config], counts: Callable[[str], bool]) -> dict[st
     flat = [dict(leaves(to_plain(config))) for config in configs]
     columns: dict[str, list[str]] = {}
     for path in flat[0] if flat else ():
-        values = [as_typed(one.get(path)) for one in flat]
+        values = [typed_at(path, one.get(path)) for one in flat]
         if len(set(values)) == 1 or not counts(path):
             continue
         group, _, name = path.rpartition(".")

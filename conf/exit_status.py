@@ -16,10 +16,11 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
 
     interrupted: what is told on Ctrl-C.
     """
+    if sys.stdout is None:  # closed by who started it: nobody wants to read it
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
         status = command()
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return status
     except UserError as error:
         print(error.render(), file=sys.stderr)

@@ -69,6 +69,8 @@ def nearest_keys(path: str, count: int = 3) -> list[str]:
     The last part weighs most: `training.lrr` means optimizer.lr, not some key of training.
     """
     last = path.rpartition(".")[2]
+    if path.startswith("hydra.") and last in keys():  # a key of ours that has no group
+        return [last]
     if last in SAME_THING_ELSEWHERE:
         return [SAME_THING_ELSEWHERE[last]]
     known_paths = list(keys()) if "." in path else [*keys(), *groups()]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from conf.errors import Problem
 from conf.keys import groups, keys
+from conf.quantities import exact_size
 from conf.values import describe
 
 if TYPE_CHECKING:
@@ -203,6 +204,14 @@ def as_typed(value: Any) -> str:
     if isinstance(value, str) and (not _TYPED_AS_IT_IS.fullmatch(text) or text.lower() in _OTHER_THAN_TEXT):
         return quoted(text.replace("${", r"\${"))
     return text
+
+
+def typed_at(path: str, value: Any) -> str:
+    """The same of the key at this config path: a size with its unit."""
+    key = keys().get(path)
+    if key is not None and key.kind == "size" and isinstance(value, int) and not isinstance(value, bool):
+        return exact_size(value)
+    return as_typed(value)
 
 
 def quoted(text: str) -> str:

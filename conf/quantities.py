@@ -28,6 +28,15 @@ def parse_size(text: str | int | float) -> int:
     return _parse(text, _SIZE, _SIZE_UNITS, "a size such as 32GB, 500M or 4096")
 
 
+def exact_size(size_bytes: int) -> str:
+    """The shortest text that `parse_size` reads back: 734003200 -> '700MB', 1001 -> '1001'."""
+    for unit in ("T", "G", "M", "K"):
+        whole, rest = divmod(size_bytes, _SIZE_UNITS[unit])
+        if whole and not rest:
+            return f"{whole}{unit}B"
+    return str(size_bytes)
+
+
 def _parse(text: str | int | float, pattern: re.Pattern[str], units: dict[str, int], expected: str) -> int:
     if isinstance(text, bool):
         raise ValueError(f"expected {expected}, got {text}")

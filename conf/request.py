@@ -138,10 +138,14 @@ def _read_sweep(given: Settings, composer: Composer, multirun: bool, problems: l
     if multirun or given.of_hydra or composer.compose(choices).launcher != "local":
         node, wrong = composer.hydra_part(choices, [setting.argument for setting in given.of_hydra])
         problems += wrong
-        params = node.hydra.sweeper.get("params") or {}
-        is_enumerated = node.hydra.sweeper.get("_target_") in ENUMERATING_SWEEPERS
+        sweeper = _plugin(node.hydra, "sweeper", problems)
+        params = sweeper.get("params") or {}
+        if not isinstance(params, Mapping):
+            problems.append(Problem("hydra.sweeper.params", f"expected keys and their values, got {params}"))
+            params = {}
+        is_enumerated = sweeper.get("_target_") in ENUMERATING_SWEEPERS
         multirun = multirun or str(node.hydra.get("mode")).endswith("MULTIRUN")
-        launcher = _launcher(node.hydra.launcher, problems)
+        launcher = _launcher(_plugin(node.hydra, "launcher", problems), problems)
     else:
         params = composer.compose(choices).sweep
     settings = read_settings([f"{key}={value}" for key, value in params.items()], composer, split=True)
@@ -157,6 +161,22 @@ def _read_sweep(given: Settings, composer: Composer, multirun: bool, problems: l
             for setting in intervals
         ]
     return _Sweep(settings, is_open=not is_enumerated, multirun=multirun, launcher=launcher)
+
+
+def _plugin(node: Mapping[str, Any], name: str, problems: list[Problem]) -> Mapping[str, Any]:
+    """What configures Hydra's launcher or sweeper; empty where it is no configuration of one."""
+    from omegaconf import OmegaConf
+
+    missing = OmegaConf.is_missing(node, name)
+    found = None if missing else node.get(name)
+    if isinstance(found, Mapping) and found.get("_target_"):
+        return found
+    of_it = "none" if missing else "null" if found is None else found
+    options = {"launcher": "local, slurm", "sweeper": "local, basic, or a plugin's, such as optuna"}[name]
+    problems.append(
+        Problem(f"hydra.{name}", f"expected what hydra/{name}=NAME brings (choices: {options}), got {of_it}")
+    )
+    return {}
 
 
 def _launcher(node: Mapping[str, Any], problems: list[Problem]) -> Launcher:

@@ -116,6 +116,11 @@ class SetFiles:
         return self.tokens.with_name(f".{self.tokens.name}.tasks")
 
     @property
+    def jobs(self) -> Path:
+        """What was submitted to a cluster to make the set, and the logs of it (`--slurm`)."""
+        return self.tokens.with_name(f".{self.tokens.name}.slurm")
+
+    @property
     def asked_for(self) -> Path:
         """The set that a user asked for: this one, or that of which this is a task's."""
         found = _TASKS.fullmatch(self.tokens.parent.name)

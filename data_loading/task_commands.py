@@ -1,9 +1,10 @@
-"""`pretokenize_dataset.py ... --block-range 3/16` and `merge SET`: a set made by several commands."""
+"""`pretokenize_dataset.py ... --block-range 3/16`, `--slurm SITE` and `merge SET`: a set made by tasks."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from data_loading.pretokenizer.options import Options
     from data_loading.pretokenizer.source import Source
     from data_loading.tokenizer import Tokenizer
+
+SHARD_TOKENS = "100M"
+"""Tokens a shard of a set that --slurm makes."""
+_OVERRIDE = re.compile(r"slurm\.\w+=")
 
 EXAMPLES = """\
 examples:
@@ -40,6 +45,31 @@ def add_block_range(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_slurm(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--slurm",
+        metavar="SITE",
+        help="submit it to Slurm: --tasks N jobs of an array, and one that merges what they made. SITE: of "
+        "conf/slurm, such as default; keys of it beside that: slurm.mem=8GB slurm.time=4h",
+    )
+    parser.add_argument("--tasks", metavar="N", help="jobs among which --slurm divides the text, such as 16")
+
+
+def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(the arguments without `slurm.KEY=VALUE`, those); a file of such a name is an argument."""
+    overrides = [
+        argument for argument in arguments if _OVERRIDE.match(argument) and not Path(argument).exists()
+    ]
+    return [argument for argument in arguments if argument not in overrides], overrides
+
+
+_REASONS = {
+    "val": "held-out text is a set of its own; tokenize it by a command of its own",
+    "train_tokenizer": "each task would train one. Train it first, and give it to all with --tokenizer",
+}
+"""Flags that no task takes, and what to do instead."""
+
+
 def check_task(given: argparse.Namespace) -> None:
     """Raises UserError where --block-range stands beside what tasks cannot do."""
     if given.block_range is None:
@@ -47,15 +77,68 @@ def check_task(given: argparse.Namespace) -> None:
     from data_loading.pretokenizer.block_range import FLAG, parse_block_range
 
     parse_block_range(given.block_range)
-    reasons = {
-        "val": "held-out text is a set of its own; tokenize it by a command of its own",
-        "train_tokenizer": "each task would train one. Train it first, and give it to all with --tokenizer",
-        "format": "other formats are written of the whole set: merge SET --format NAMES",
-        "dry_run": "the plan is that of the whole set; each task does its share of that",
-    }
+    _refuse_beside(
+        given,
+        FLAG,
+        _REASONS
+        | {
+            "format": "other formats are written of the whole set: merge SET --format NAMES",
+            "dry_run": "the plan is that of the whole set; each task does its share of that",
+        },
+    )
+
+
+def check_slurm(given: argparse.Namespace, overrides: Sequence[str]) -> int | None:
+    """The number of tasks that are to be submitted; None without --slurm. overrides: `slurm.KEY=VALUE`.
+
+    Shards are `SHARD_TOKENS` long where nobody says it.
+
+    Raises:
+        UserError: a part of it is missing, or it stands beside what jobs cannot do.
+    """
+    if given.slurm is None:
+        if given.tasks is not None:
+            raise UserError(
+                "--tasks: is for jobs of Slurm, --slurm SITE beside it. By hand each task is a command: "
+                f"--block-range 0/{given.tasks} and so on"
+            )
+        if overrides:
+            raise UserError(f"{overrides[0]}: is for jobs of Slurm: --slurm SITE --tasks N beside it")
+        return None
+    from data_loading.pretokenizer.input_flags import count_of
+
+    if given.tasks is None:
+        raise UserError(
+            f"--slurm {given.slurm}: say among how many jobs the text is divided, such as --tasks 16"
+        )
+    tasks = count_of(given.tasks, "--tasks", 1)
+    _refuse_beside(
+        given,
+        "--slurm",
+        _REASONS
+        | {
+            "block_range": "each job is given its share",
+            "overwrite": "a job that is put back into the queue would begin anew each time. Remove what is "
+            "there (rm -r SET .SET.tasks)",
+        },
+    )
+    given.tokens_per_shard = given.tokens_per_shard or SHARD_TOKENS
+    return tasks
+
+
+def _refuse_beside(given: argparse.Namespace, flag: str, reasons: dict[str, str]) -> None:
     for name, reason in reasons.items():
         if getattr(given, name):
-            raise UserError(f"{FLAG} and --{name.replace('_', '-')}: {reason}. Leave one of them away")
+            raise UserError(f"{flag} and --{name.replace('_', '-')}: {reason}. Leave one of them away")
+
+
+def shared_arguments(arguments: Sequence[str]) -> list[str]:
+    """Of those typed with --slurm: what the command of each task has, without --workers."""
+    from data_loading.pretokenizer.block_range import without_flags
+
+    kept = without_flags(arguments, ("--slurm", "--tasks", "--format", "--workers"), ("--json", "--dry-run"))
+    has_shards = len(without_flags(kept, ("--tokens-per-shard",))) < len(kept)
+    return kept if has_shards else [*kept, "--tokens-per-shard", SHARD_TOKENS]
 
 
 def run_task(

@@ -114,7 +114,7 @@ def _read_v1(levels: tuple[Level, ...], height: int, limit: int | None, wall: in
     anon, shmem = stat.get(b"total_rss", b"rss"), stat.get(b"total_shmem", b"shmem")
     cache = stat.get(b"total_cache", b"cache")
     kills = [
-        read_counters(f"{below.folder}/memory.oom_control", read_kept).get("oom_kill")
+        Counters(f"{below.folder}/memory.oom_control", read_kept).get(b"oom_kill")
         for below in levels[: height + 1]
     ]
     known = [count for count in kills if count is not None]

@@ -21,6 +21,7 @@ from pathlib import Path
 import durable
 import experiment_utils
 from slurm.records import run_folders, submissions
+from slurm.snapshot import while_removing
 from slurm.truth.study import Truth, study_truth
 from training.checkpoints import checkpoint_steps
 
@@ -80,7 +81,9 @@ def remove(items: Iterable[Item]) -> tuple[int, list[str]]:
     for run, its_items in by_run.items():
         try:
             if run is None:
-                freed += _remove_all(its_items, refused)
+                copies = [item for item in its_items if item.kind == "snapshots"]
+                freed += _remove_all([item for item in its_items if item not in copies], refused)
+                freed += _remove_copies(copies, refused)
             else:
                 with experiment_utils.run_lock(run):
                     freed += _remove_all(its_items, refused)
@@ -149,9 +152,17 @@ def _of_submissions(study: Path, done: set[str]) -> Iterator[Item]:
 
 def _of_snapshots(study: Path, truths: dict[Path, Truth]) -> Iterator[Item]:
     """Studies under the same runs_dir share them. What is not known as a copy of ours is left."""
+    ours, needed = _snapshots_below(study.parent, truths)
+    for path in sorted(ours - needed):
+        if (path / _MANIFEST).is_file():
+            yield Item(path, "snapshots", size_of(path))
+
+
+def _snapshots_below(runs_dir: Path, truths: dict[Path, Truth]) -> tuple[set[Path], set[Path]]:
+    """Copies that submissions name; those of them that a run needs which is not done."""
     needed: set[Path] = set()
     ours: set[Path] = set()
-    for other in sorted(path for path in study.parent.glob("*") if path.is_dir()):
+    for other in sorted(path for path in runs_dir.glob("*") if path.is_dir()):
         for submission in submissions(other):
             if submission.snapshot is None:
                 continue
@@ -159,9 +170,7 @@ def _of_snapshots(study: Path, truths: dict[Path, Truth]) -> Iterator[Item]:
             runs = {name for array in submission.arrays for task in array.tasks for name in task}
             is_open = any(not _is_done(other / name, truths) for name in runs)
             (needed if is_open else ours).add(path)
-    for path in sorted(ours - needed):
-        if (path / _MANIFEST).is_file():
-            yield Item(path, "snapshots", size_of(path))
+    return ours, needed
 
 
 def _is_done(run: Path, truths: dict[Path, Truth]) -> bool:
@@ -187,6 +196,20 @@ def _held(study: Path) -> dict[str, int]:
     used = {Path(one.snapshot).resolve() for one in submissions(study) if one.snapshot}
     held["snapshots"] = sum(size_of(path) for path in used)
     return held
+
+
+def _remove_copies(items: Sequence[Item], refused: list[str]) -> int:
+    """Of the code; those that nobody wants who has submitted since they were looked at."""
+    if not items:
+        return 0
+    runs_dir = items[0].path.parent.parent
+    try:
+        with while_removing(runs_dir):
+            ours, needed = _snapshots_below(runs_dir, {})
+            return _remove_all([item for item in items if item.path in ours - needed], refused)
+    except BlockingIOError:
+        refused.append(f"{items[0].path.parent} was left alone: runs are being submitted")
+        return 0
 
 
 def _remove_all(items: Iterable[Item], refused: list[str]) -> int:

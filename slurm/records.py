@@ -67,7 +67,8 @@ class Array:
 class Submission:
     """launcher: SLURM or LOCAL. cwd: where the user stood: what paths are relative to. command: as typed.
     snapshot: folder of the code that runs. then, notify: what the sweep's end is to do, as configured;
-    follow_up: job id of what does it; follow_up_error: why there is none.
+    follow_up: job id of what does it; follow_up_error: why there is none. makes: of tasks of a token set, a
+    name of all that decides its bytes.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Submission:
     notify: str | None = None
     follow_up: str | None = None
     follow_up_error: str | None = None
+    makes: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -142,6 +144,19 @@ def places(run: Path) -> list[Place]:
         return [_known(Place, place) for place in plain["places"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
+
+
+def last_place(run: Path) -> tuple[Submission, Array, int] | None:
+    """Of a run: its last submission, its array there, and its task of that; None where there is none.
+
+    Raises:
+        UserError: a submission was damaged.
+    """
+    for place in reversed(places(run)):
+        submission = read_submission(run.parent, place.submission)
+        if place.array < len(submission.arrays):
+            return submission, submission.arrays[place.array], place.task
+    return None
 
 
 def add_place(run: Path, place: Place) -> None:

@@ -11,6 +11,7 @@ sweeps are submitted from it. Data lie where the user stands, not here: a job go
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import logging
@@ -20,8 +21,8 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +74,33 @@ class _File:
 
 class _Moving(Exception):
     """A file was changed while it was copied."""
+
+
+@contextmanager
+def while_submitting(runs_dir: str | os.PathLike[str]) -> Iterator[None]:
+    """From before `take` until the submission is written: `clean` leaves all copies alone meanwhile."""
+    with _locked(Path(runs_dir).expanduser(), fcntl.LOCK_SH):
+        yield
+
+
+@contextmanager
+def while_removing(runs_dir: Path) -> Iterator[None]:
+    """Nobody begins to submit meanwhile. Raises BlockingIOError: somebody does."""
+    with _locked(runs_dir, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        yield
+
+
+@contextmanager
+def _locked(runs_dir: Path, how: int) -> Iterator[None]:
+    runs_dir.mkdir(parents=True, exist_ok=True)
+    with open(runs_dir / f"{SNAPSHOTS}.lock", "a") as file:
+        try:
+            fcntl.flock(file, how)
+        except BlockingIOError:
+            raise
+        except OSError:  # a file system without flock: the window is some seconds
+            pass
+        yield
 
 
 def take(runs_dir: str | os.PathLike[str], *, root: Path = ROOT, limit_bytes: int = LIMIT_BYTES) -> Snapshot:

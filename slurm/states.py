@@ -71,8 +71,9 @@ PRECEDENCE: tuple[Step, ...] = (
         "starts",
         ("running", "stalled", "queued"),
         "squeue, else sacct",
-        "the job runs, and the run has said nothing in this start of it; `queued` where it shares its job "
-        "and has not had its turn, and while the job is put back into the queue",
+        "the job runs, and the run has said nothing in this start of it, or stopped a moment ago because it "
+        "was asked to; `queued` where it shares its job and has not had its turn, and while the job is put "
+        "back into the queue",
     ),
     Step(
         "killed_for_memory",
@@ -102,9 +103,10 @@ PRECEDENCE: tuple[Step, ...] = (
     ),
     Step(
         "said_itself",
-        ("failed", "timeout", "cancelled", "oom"),
-        "status.json, memory explain",
-        "the run said why it ended: the last line of its traceback",
+        ("failed", "timeout", "cancelled", "oom", "preempted"),
+        "status.json, starts.json, memory explain",
+        "the run said why it ended: the last line of its traceback; `preempted` where it stopped in time and "
+        "its job is not to be started again",
     ),
     Step(
         "was_killed",

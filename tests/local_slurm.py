@@ -1,10 +1,12 @@
 """A real Slurm on this machine for tests: slurm/local_cluster.sh with a folder and ports of its own.
 
-The fixtures `slurm_cluster` and `polling_slurm_cluster` share one in a session of tests.
+The fixtures `slurm_cluster` and `polling_slurm_cluster` share one in a session of tests. A process that
+has one up lends it to the tests that it starts: LENT.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -13,10 +15,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parent.parent / "slurm" / "local_cluster.sh"
+LENT = "HIGHWATER_TEST_SLURM"
+"""Variable of the environment: `Cluster.to_json` of a cluster that is up."""
 _DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd", "sbatch", "sacct")
 
 
@@ -34,6 +38,16 @@ class Cluster:
     variables: dict[str, str]
     limits: str
     small_disk: Path | None = None
+
+    def to_json(self) -> str:
+        small_disk = str(self.small_disk) if self.small_disk else None
+        return json.dumps({**asdict(self), "folder": str(self.folder), "small_disk": small_disk})
+
+    @classmethod
+    def from_json(cls, text: str) -> Cluster:
+        plain = json.loads(text)
+        small_disk = Path(plain["small_disk"]) if plain["small_disk"] else None
+        return cls(Path(plain["folder"]), plain["variables"], plain["limits"], small_disk)
 
     def say(self, *command: str, check: bool = True) -> str:
         """Output of a client command."""

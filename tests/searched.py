@@ -8,5 +8,5 @@ EXPLORES = os.environ.get("HYPOTHESIS_PROFILE") == "explore"
 
 
 def examples(count: int) -> int:
-    """count: what searches well. Most faults are found by the first few, and by those written down by hand."""
+    """count: what searches well. Most faults are found by the first few, and by what is written by hand."""
     return 2 * count if EXPLORES else min(count, 10 + count // 5)

@@ -1,4 +1,4 @@
-"""Imports run one way: entries -> slurm, analysis -> core -> training -> the rooms -> memory, conf."""
+"""Imports run one way: entries -> analysis -> slurm -> core -> training -> the rooms -> memory, conf."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAY_IMPORT = {
 MAY_IMPORT["training"] = {*MAY_IMPORT, "experiment_utils", "data_loading", "models"} - {"training"}
 MAY_IMPORT["core"] = {*MAY_IMPORT["training"], "training"}
 MAY_IMPORT["slurm"] = {*MAY_IMPORT["core"], "core"}
-MAY_IMPORT["analysis"] = {*MAY_IMPORT["core"], "core"}
+MAY_IMPORT["analysis"] = {*MAY_IMPORT["core"], "core", "slurm"}
 MAY_IMPORT["hydra_plugins"] = {"slurm"}
 MAY_IMPORT["experiments"] = {*MAY_IMPORT["core"], "core", "slurm", "analysis"}
 MAY_IMPORT["highwater"] = set()  # a room is imported by its name when it is asked for

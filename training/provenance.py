@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from conf import Problem, UserError
 from conf.differences import changes
-from conf.overrides import as_typed
+from conf.overrides import typed_at
 from experiment_utils import is_in_identity
 
 if TYPE_CHECKING:
@@ -102,8 +102,9 @@ def check_same_run(folder: Path, before: dict[str, Any], plan: Plan) -> None:
             )
         )
     if edited or not has_other_data:
-        which = ", ".join(f"{key} is {as_typed(new)}, was {as_typed(old)}" for key, (old, new) in edited)
-        keys = " ".join(f"{key}={as_typed(new)}" for key, (_, new) in edited)
+        typed = [(key, typed_at(key, old), typed_at(key, new)) for key, (old, new) in edited]
+        which = ", ".join(f"{key} is {new}, was {old}" for key, old, new in typed)
+        keys = " ".join(f"{key}={new}" for key, _, new in typed)
         problems.append(
             Problem(
                 str(folder / "config.yaml"),

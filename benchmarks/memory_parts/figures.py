@@ -40,7 +40,8 @@ def sampler() -> str:
     ]
     text = (
         f"{found['what'][0].upper()}{found['what'][1:]}, beside a job with {found['mapped_gb']:g} GB mapped. "
-        f"Goals at 9 processes: {goals['share_of_a_core']:.1%} of a core, {goals['rss_mb']:g} MB."
+        f"Goals at 9 processes: {goals['share_of_a_core']:.1%} of a core, {goals['rss_mb']:g} MB. An "
+        f"interpreter that only wakes once a second: {found['bare_share_of_a_core']['median']:.3%}."
     )
     header = ("processes", "of a core", "us a sample", "RSS, MB", "of which its own, MB")
     return section("What the sampler costs", "memory_sampler", found, text, table(header, rows))

@@ -57,15 +57,32 @@ def parse_block_range(given: str) -> BlockRange:
     return result
 
 
+def named_block_range(folder_name: str) -> BlockRange:
+    """The task whose `folder_name` it is. Raises ValueError."""
+    task, tasks = folder_name.split("-of-")
+    return BlockRange(int(task), int(tasks))
+
+
 def without_block_range(arguments: Sequence[str]) -> list[str]:
     """The arguments of a command without --block-range and its value, however it is abbreviated."""
+    return without_flags(arguments, (FLAG,))
+
+
+def without_flags(
+    arguments: Sequence[str], with_value: Sequence[str], alone: Sequence[str] = ()
+) -> list[str]:
+    """The arguments without these flags, however they are abbreviated, and without their values.
+
+    arguments: that were parsed, so that an abbreviation stands for one flag only.
+    """
     kept, is_value = [], False
     for argument in arguments:
-        flag, _, value = argument.partition("=")
-        is_flag = len(flag) > 3 and FLAG.startswith(flag)
+        name, _, value = argument.partition("=")
+        takes_value = len(name) > 2 and any(flag.startswith(name) for flag in with_value)
+        is_flag = takes_value or (len(name) > 2 and any(flag.startswith(name) for flag in alone))
         if not is_flag and not is_value:
             kept.append(argument)
-        is_value = is_flag and not value
+        is_value = takes_value and not value
     return kept
 
 

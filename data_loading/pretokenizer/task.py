@@ -40,7 +40,7 @@ def pretokenize_share(
         LockHeld: another process does this task.
     """
     whole = source if isinstance(source, Inputs) else Inputs([source])
-    _check(whole, options, output)
+    check_divisible(whole, options, output)
     check_options(options, output)
     started = time.monotonic()
     files, memory = block_range.files(output), JobMemory()
@@ -64,27 +64,27 @@ def pretokenize_share(
     return Result(files.tokens, manifest, made, share.total_bytes or 0, seconds, memory.peak_bytes)
 
 
-def _check(whole: Inputs, options: Options, output: Path) -> None:
-    """Raises UserError."""
+def check_divisible(whole: Inputs, options: Options, output: Path, flag: str = FLAG) -> None:
+    """Raises UserError where tasks cannot make this set together. flag: that asks for tasks."""
     if options.shard_tokens is None or not SetFiles(output).is_folder:
         raise UserError(
-            f"{FLAG}: tasks make a set of shards together; say how long those are, --tokens-per-shard 100M"
+            f"{flag}: tasks make a set of shards together; say how long those are, --tokens-per-shard 100M"
         )
     if options.append:
-        raise UserError(f"{FLAG} and --append: tasks make a set of its own. Append without {FLAG}")
+        raise UserError(f"{flag} and --append: tasks make a set of its own. Append without {flag}")
     if whole.is_limited:
         raise UserError(
-            f"{FLAG}: where --max-documents or --max-tokens ends the set, only the tasks before can tell. "
+            f"{flag}: where --max-documents or --max-tokens ends the set, only the tasks before can tell. "
             "Leave one of them away"
         )
     if whole.duplicates is not None:
         raise UserError(
-            f"{FLAG} and --dedup: what came before is known only when all inputs are read. Drop duplicates "
-            f"in a command without {FLAG}"
+            f"{flag} and --dedup: what came before is known only when all inputs are read. Drop duplicates "
+            f"in a command without {flag}"
         )
     if not whole.can_continue:
         raise UserError(
-            f"{FLAG}: standard input is there for one process alone. Write it to a file, and give that to "
+            f"{flag}: standard input is there for one process alone. Write it to a file, and give that to "
             "all tasks"
         )
 

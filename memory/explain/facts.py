@@ -61,8 +61,10 @@ class Facts(Measured):
 
     @cached_property
     def outlived_kills(self) -> bool:
-        """It was killed by SIGKILL, and not by what the kernel had counted before."""
-        return self.signal == "SIGKILL" and self.lived_on_s is not None
+        """It was killed by SIGKILL, and not by what the kernel had counted before. A shell that ends by 137
+        tells of a process of its own, which may well be the one that was counted.
+        """
+        return self.signal == "SIGKILL" and self.signal_is_certain and self.lived_on_s is not None
 
     @property
     def kernel_named_victim(self) -> str:

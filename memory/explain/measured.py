@@ -71,19 +71,38 @@ class Measured:
         return sorted(found)
 
     @cached_property
-    def _limit(self) -> tuple[int | None, str]:
-        """The smallest limit that anybody saw, and where it stands.
+    def limits(self) -> list[tuple[float, int]]:
+        """(since when, limit): one, or as many as were in force one after the other.
 
         When the process is gone, so is its cgroup: what was looked at last may have been the whole machine.
         """
-        records = [mapping(record.get("snapshot")) for record in self.records[-1:]]
+        points = [(time_s, value) for time_s, value in self.series("limit_bytes") if value]
+        if len(points) > 1 and points[-1][1] > points[-2][1]:
+            points.pop()
+        return points[:1] + [after for before, after in pairwise(points) if before[1] != after[1]]
+
+    @property
+    def limit_changed_s(self) -> float | None:
+        """When it was raised, lowered or left for another cgroup's, the last time."""
+        return self.limits[-1][0] if len(self.limits) > 1 else None
+
+    @cached_property
+    def _limit(self) -> tuple[int | None, str]:
+        """The smallest limit that anybody saw of those in force at the end, and where it stands."""
+        since_s = self.limit_changed_s or 0.0
+        records = [
+            mapping(record.get("snapshot"))
+            for record in self.records[-1:]
+            if (seconds(record.get("time_s")) or 0.0) >= since_s
+        ]
         levels = mappings(self.outcome.get("parents"))
-        sampled = min((value for _, value in self.series("limit_bytes") if value), default=None)
+        sampled = self.limits[-1][1] if self.limits else None
+        is_host = sampled is not None and sampled == number(self.ring_facts.get("host_total_bytes"))
         told = [
             *((record.get("limit_bytes"), record.get("limit_at")) for record in records),
             *((level.get("limit_bytes"), level.get("path")) for level in levels),
             (self.outcome.get("limit_bytes"), self.outcome.get("limit_at")),
-            (sampled, self.ring_facts.get("limit_at")),
+            (sampled, "host" if is_host else self.ring_facts.get("limit_at")),
         ]
         known = [(limit, text(where)) for amount, where in told if (limit := number(amount))]
         smallest = min((limit for limit, _ in known), default=None)
@@ -108,11 +127,26 @@ class Measured:
         return max(found, default=None)
 
     @cached_property
+    def peak_limit_bytes(self) -> int | None:
+        """The limit as U was highest."""
+        highest = max(self._under_limits, default=None)
+        return self.limit_bytes if highest is None else highest[1]
+
+    @cached_property
     def peak_share(self) -> float | None:
-        """Of the limit."""
-        if self.peak_bytes is None or not self.limit_bytes:
-            return None
-        return self.peak_bytes / self.limit_bytes
+        """The most that U was of the limit that stood at that moment."""
+        shares = [u / limit for u, limit in self._under_limits]
+        if self.peak_bytes is not None and self.limit_bytes and not shares:
+            shares.append(self.peak_bytes / self.limit_bytes)
+        return max(shares, default=None)
+
+    @property
+    def _under_limits(self) -> list[tuple[int, int]]:
+        """(U, the limit) of each sample, where that changed."""
+        if self.limit_changed_s is None:
+            return []
+        known = [(u_of(sample), number(sample.limit_bytes)) for sample in self.samples]
+        return [(u, limit) for u, limit in known if u is not None and limit]
 
     @cached_property
     def near_limit(self) -> bool | None:

@@ -18,12 +18,17 @@ def place(path: str) -> str:
     return path if len(path) <= _LONGEST_PATH else ".../" + "/".join(path.split("/")[-2:])
 
 
-def of_limit(facts: Facts, amount: int) -> str:
-    """`31.9 GB of 32.0 GB (100%)`."""
-    if not facts.limit_bytes:
+def of_limit(facts: Facts, amount: int, limit: int | None = None) -> str:
+    """`31.9 GB of 32.0 GB (100%)`: of that limit, else of the one at the end."""
+    limit = limit or facts.limit_bytes
+    if not limit:
         return format_bytes(amount)
-    percent = f"{100 * amount / facts.limit_bytes:.0f}%"
-    return f"{format_bytes(amount)} of {format_bytes(facts.limit_bytes)} ({percent})"
+    return f"{format_bytes(amount)} of {format_bytes(limit)} ({100 * amount / limit:.0f}%)"
+
+
+def peak_of_limit(facts: Facts) -> str:
+    """The same of the highest U, and the limit of that moment."""
+    return of_limit(facts, facts.peak_bytes or 0, facts.peak_limit_bytes)
 
 
 def peak_line(facts: Facts) -> str | None:
@@ -31,8 +36,17 @@ def peak_line(facts: Facts) -> str | None:
         return None
     where = "" if facts.limit_at in ("", "host") else f" at {place(facts.limit_at)}"
     whose = " of the host's memory" if facts.limit_at == "host" else ""
-    amount = of_limit(facts, facts.peak_bytes)
+    amount = peak_of_limit(facts)
     return f"U, the memory that cannot be given back, was seen at {amount}{whose}{where} (sampled)"
+
+
+def limit_line(facts: Facts) -> str | None:
+    """Where that did not stay the same."""
+    if facts.limit_changed_s is None:
+        return None
+    told = ", ".join(format_bytes(limit) for _, limit in facts.limits[-4:])
+    share = f"; U came to {100 * facts.peak_share:.0f}% of what stood" if facts.peak_share else ""
+    return f"the limit changed while it ran: {told}{share} (memory.ring)"
 
 
 def stage_line(facts: Facts) -> str | None:
@@ -52,8 +66,9 @@ def stage_line(facts: Facts) -> str | None:
 
 
 def rise(facts: Facts) -> Rise | None:
-    """Of U, to its top."""
-    return last_rise(facts.u_series)
+    """Of U, to its top; under another limit that is another story."""
+    since_s = facts.limit_changed_s or 0.0
+    return last_rise([point for point in facts.u_series if point[0] >= since_s])
 
 
 def rise_line(facts: Facts) -> str | None:
@@ -72,7 +87,8 @@ def stack_line(facts: Facts) -> str | None:
 
 def before_the_end(facts: Facts) -> tuple[str, ...]:
     """How high, how fast, in which stage, at which line."""
-    return tuple(filter(None, (peak_line(facts), rise_line(facts), stage_line(facts), stack_line(facts))))
+    lines = (peak_line(facts), limit_line(facts), rise_line(facts), stage_line(facts), stack_line(facts))
+    return tuple(filter(None, lines))
 
 
 def counters_line(facts: Facts) -> str | None:

@@ -37,6 +37,14 @@ _NOT_OF_THE_END = ("Exception ignored in", "Exception in thread", "--- Logging e
 _MOST_AFTER = 30
 """Lines that exit handlers, the supervisor and srun may write after the last traceback."""
 _QUOTES = ("'", '"', "`")
+_RAISED = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?::|$)")
+"""The first line of what an exception says of itself."""
+_OF_VALUES = re.compile(
+    r"(?:^|\.)(?:Value|Type|Key|Index|Lookup|Assertion|Attribute|Name|Syntax|JSONDecode|Unicode\w*|Validation)Error$"
+)
+"""Never raised because a resource was short: what memory they speak of is what the data say."""
+_OF_CPP = re.compile(r"^terminate called after throwing an instance of '$")
+_NAMES_ONE = re.compile(r"^[\w.]*(?:Error|Exception)\b")
 _WENT_ON = re.compile(
     r"\b(?:finished|complete[d]?|succe(?:ss\w*|eded)|all done|exit(?:ed with)?(?: code)? 0)\b", re.IGNORECASE
 )
@@ -117,16 +125,41 @@ def by_the_run(facts: Facts, pattern: re.Pattern[str]) -> Said | None:
     if found is None:
         return None
     words = _last_words(facts)
-    is_hearsay = facts.signal in _NO_EXCEPTION_ENDS_SO
+    is_hearsay, is_told_on = facts.signal in _NO_EXCEPTION_ENDS_SO, False
     if words is not None and not is_hearsay:
         found = next(iter(reversed(list(pattern.finditer(words)))), found)
-        is_hearsay = found.string is not words
+        is_hearsay = found.string is not words or _is_quoted(found)
+        is_told_on = not is_hearsay and _names_another(found)
     before = found.string[max(0, found.start() - 1) : found.start()]
     if words is None and before and before in _QUOTES and facts.signal is None:
         is_hearsay = True  # of a setting, of a test's name
     is_alone = not (facts.outcome or facts.status or facts.slurm)
     is_hearsay = is_hearsay or (is_alone and _WENT_ON.search(facts.log.rpartition(found[0])[2]) is not None)
-    return Said(found, line_of(found), "possible" if is_hearsay else "certain")
+    worth = "possible" if is_hearsay else "likely" if is_told_on else "certain"
+    return Said(found, line_of(found), worth)
+
+
+def _is_quoted(match: re.Match[str]) -> bool:
+    """In a traceback: no word of the exception itself, but a line of source, or a value in its message."""
+    words = match.string
+    begin = words.rfind("\n", 0, match.start()) + 1
+    above = words[:begin].splitlines()
+    if words[begin : begin + 1].isspace() and above and above[-1].lstrip().startswith('File "'):
+        return True
+    if words[begin : match.start()].endswith(_QUOTES) and not _OF_CPP.search(words[begin : match.start()]):
+        return True
+    for line in (words[begin : match.end()], *reversed(above)):
+        if (raised := _RAISED.match(line)) is not None:
+            return _OF_VALUES.search(raised["name"]) is not None
+        if line[:1].isspace() or line.startswith(TRACEBACK):
+            break
+    return False
+
+
+def _names_another(match: re.Match[str]) -> bool:
+    """One exception within the message of another: it may be passed on, or told of."""
+    begin = match.string.rfind("\n", 0, match.start()) + 1
+    return match.start() > begin and _NAMES_ONE.match(match[0]) is not None
 
 
 def of_a_killed_worker(facts: Facts) -> bool:

@@ -35,8 +35,11 @@ def victim_of(facts: Facts) -> Victim | None:
 
 def how_surely_ours(facts: Facts, victim: Victim | None) -> str:
     """A process beside this run, in the same cgroup, may have been the one that was killed."""
-    if facts.signal == "SIGKILL" or mapping(facts.outcome.get("victim")) or of_a_killed_worker(facts):
+    if mapping(facts.outcome.get("victim")) or of_a_killed_worker(facts):
         return "certain"
+    if facts.signal == "SIGKILL":
+        # told of by a shell, long after the count rose: it may have been another one
+        return "certain" if facts.signal_is_certain or facts.lived_on_s is None else "likely"
     if victim is not None and victim.pid is not None and facts.kill_time_s is not None:
         return "likely"  # it vanished as the counter rose
     crowded = facts.limit_at in ("", "host") or neighbours_share(facts) > 0.5

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from memory.evidence import Evidence
+from memory.explain.measured import Measured
 from memory.report.chart import Mark
 from memory.report.history import Attempt, Track
 from memory.report.moments import finite, whole
@@ -100,21 +102,22 @@ def marks(evidence: Evidence, track: Track, end: Ending, *, is_last: bool = True
 
 
 def _kills(evidence: Evidence, track: Track) -> list[tuple[float, int]]:
-    """(seconds, by how many) for each time that the cgroup's count of OOM kills rose."""
-    ring = evidence.ring
+    """(seconds, how many) of the kernel's kills in the run's own cgroup: as many as `explain` counts.
+
+    Samples say when. They may count others too, and fewer: what they do not tell of stands at the end.
+    """
+    left = Measured(evidence).kills or 0
+    counts = [
+        sample for sample in (evidence.ring.samples if evidence.ring else ()) if sample.oom_kills is not None
+    ]
     found: list[tuple[float, int]] = []
-    before, after = (evidence.outcome.get(f"counters_{when}") for when in ("before", "after"))
-    counted = whole(before.get("oom_kill")) if isinstance(before, dict) else None
-    for sample in ring.samples if ring is not None else ():
-        if sample.oom_kills is not None:
-            at_s = track.at(sample.time_s)
-            if counted is not None and sample.oom_kills > counted and at_s is not None:
-                found.append((at_s, sample.oom_kills - counted))
-            counted = sample.oom_kills
-    last = whole(after.get("oom_kill")) if isinstance(after, dict) else None
-    if counted is not None and last is not None and last > counted:
-        found.append((track.lasted_s, last - counted))
-    return found
+    for before, after in reversed(list(pairwise(counts))):
+        rose = min(left, (after.oom_kills or 0) - (before.oom_kills or 0))
+        at_s = track.at(after.time_s)
+        if rose > 0 and at_s is not None:
+            found.append((at_s, rose))
+            left -= rose
+    return found[::-1] + [(track.lasted_s, left)] * (left > 0)
 
 
 def _lost_child(child: dict[str, Any], track: Track) -> Mark | None:

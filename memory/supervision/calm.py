@@ -15,9 +15,10 @@ from memory.kept_files import read_kept
 from memory.process import Process, Reads, children_of, read_process
 
 LOOKS_IN_CALM = 4
-"""Of so many looks, a second apart, one asks a process for its children, and the machine for its memory."""
-LOOKS_OF_STATUS = 8
-"""Of so many one reads all that is told of a process."""
+"""Of so many looks, a second apart, one asks a process for its children."""
+LOOKS_OF_THE_REST = 8
+"""Of so many one reads all that is told of a process, and of the machine."""
+_MOST_KEPT = 1000
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _MUCH = 0.5
 """Of the machine's memory, and of /dev/shm, is to be had."""
@@ -41,7 +42,7 @@ class CalmReads(Reads):
         self._looks += 1
         self._is_calm = is_calm
         self._before, self._seen = self._seen, {}
-        if not is_calm:
+        if not is_calm or len(self._children) > _MOST_KEPT:
             self._children.clear()
             self._before.clear()
 
@@ -56,7 +57,7 @@ class CalmReads(Reads):
     def process(self, pid: int, proc: str) -> Process | None:
         """As `read_process`; in calm some facts may be some looks old."""
         known = self._before.get(pid)
-        found = None if known is None or self.is_turn_of(pid, LOOKS_OF_STATUS) else self._brief(known, proc)
+        found = None if known is None or self.is_turn_of(pid, LOOKS_OF_THE_REST) else self._brief(known, proc)
         found = found or read_process(pid, proc)
         if found is not None and self._is_calm:
             self._seen[pid] = found
@@ -65,7 +66,7 @@ class CalmReads(Reads):
     def host(self) -> Host:
         """As `read_host` with /dev/shm; in calm, while much is to be had, it may be some looks old."""
         known = self._host
-        if known is not None and not self.is_turn_of(0) and _has_much(known):
+        if known is not None and not self.is_turn_of(0, LOOKS_OF_THE_REST) and _has_much(known):
             return known
         self._host = read_host("/proc", "/dev/shm")
         return self._host
@@ -75,7 +76,7 @@ class CalmReads(Reads):
         return not self._is_calm or (self._looks + number) % of == 0
 
     def _brief(self, known: Process, proc: str) -> Process | None:
-        """Of statm; None where that does not tell all: the shared part has changed, or the process has ended."""
+        """Of statm; None where that does not tell all: its shared part has changed, or it has ended."""
         words = (read_kept(f"{proc}/{known.pid}/statm") or b"").split(None, 3)
         if len(words) < 4 or known.file_bytes is None or known.shmem_bytes is None:
             return None

@@ -20,6 +20,8 @@ else:
     _HAS_WAIT4 = hasattr(os, "wait4")
 
 _PARENT_POLL_S = 1.0
+_WAKES_BETWEEN_LOOKS = 8
+"""SIGCHLD tells of the child's end; it is looked for all the same at some wakes."""
 _COPIED_AT_ONCE_BYTES = 64 << 10
 
 
@@ -120,13 +122,18 @@ def _until_gone(child: int, inbox: Inbox | HandledInbox, watch: Any, parent: int
     parent: a process whose end the kernel does not tell us of; the child is asked to stop then.
     """
     watch.tick()
-    while not _is_gone(child):
+    wakes = 0
+    while wakes % _WAKES_BETWEEN_LOOKS or not _is_gone(child):
         if parent is not None and os.getppid() != parent:
             parent = None
             _pass_on(Letter(signal.SIGTERM), child, watch)
         watch.tick()
         letter = inbox.wait(min(_PARENT_POLL_S, watch.wait_s()))
-        if letter is None or letter.number == signal.SIGCHLD:
+        wakes += 1
+        if letter is None:
+            continue
+        if letter.number == signal.SIGCHLD:
+            wakes = 0
             continue
         _pass_on(letter, child, watch)
         if letter.number == signal.SIGTSTP:

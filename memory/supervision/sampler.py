@@ -138,7 +138,9 @@ def look(
         anon_bytes=anon if counted is None else counted,
         shmem_bytes=shmem if job is None or job.shmem_bytes is None else job.shmem_bytes,
         kernel_bytes=None if job is None else job.kernel_bytes,
-        page_tables_bytes=_more(job, "page_tables_bytes"),
+        page_tables_bytes=_total(ordered, "page_tables_bytes")
+        if job is None or job.page_tables_bytes is None
+        else job.page_tables_bytes,
         swap_bytes=_more(job, "swap_bytes"),
         tree_anon_bytes=anon,
         tree_rss_bytes=_total(ordered, "rss_bytes"),

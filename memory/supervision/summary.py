@@ -19,7 +19,7 @@ def summary(outcome: dict[str, Any], options: Options) -> str | None:
         return None
     seconds = outcome["ended_s"] - outcome["started_s"]
     how = f"killed by {outcome['signal']}" if outcome["signal"] else f"exit code {outcome['exit_code']}"
-    peak, limit = outcome.get("peak_unreclaimable_bytes"), outcome.get("limit_bytes")
+    peak, limit = outcome.get("peak_unreclaimable_bytes"), outcome.get("peak_limit_bytes")
     amount = "memory unknown"
     if peak is not None:
         whose = "the host's " if outcome.get("limit_at") == "host" else ""

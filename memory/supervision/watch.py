@@ -278,6 +278,7 @@ class Watch:
             ),
             last_oom_kill_s=self._last_kill_s(rose),
             peak_unreclaimable_bytes=None if peak is None else peak.sample.unreclaimable_bytes,
+            peak_limit_bytes=None if peak is None else peak.sample.limit_bytes,
             peak_time_s=None if peak is None else round(peak.sample.time_s, 3),
             peak_nearness=None if peak is None or peak.nearness is None else round(peak.nearness, 4),
             last_sample_s=None if last is None else round(last.sample.time_s, 3),

@@ -32,10 +32,15 @@ def unreachable(plans: Iterable[Plan]) -> list[Problem]:
     found: dict[Problem, None] = {}
     for plan in plans:
         wanted = settle(plan.config).slurm
-        found |= dict.fromkeys(_missing_setup(wanted))
-        if wanted.offline or os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on"):
+        found |= dict.fromkeys(missing_setup(wanted))
+        if is_offline(wanted):
             found |= dict.fromkeys(_fetched(plan))
     return list(found)
+
+
+def is_offline(wanted: Slurm) -> bool:
+    """Whether nodes are to fetch nothing."""
+    return wanted.offline or os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on")
 
 
 def _fetched(plan: Plan) -> Iterator[Problem]:
@@ -58,7 +63,7 @@ def _fetched(plan: Plan) -> Iterator[Problem]:
         )
 
 
-def _missing_setup(wanted: Slurm) -> Iterator[Problem]:
+def missing_setup(wanted: Slurm) -> Iterator[Problem]:
     """Files that the lines of set-up read, by whole paths, and that are not there."""
     for line in wanted.setup:
         try:
@@ -74,11 +79,16 @@ def _missing_setup(wanted: Slurm) -> Iterator[Problem]:
 
 def of_this_machine_alone(plans: Iterable[Plan], cluster: Cluster, code: Path) -> list[str]:
     """Warnings of folders that nodes most likely do not see; none where the nodes are this machine."""
+    folders = dict.fromkeys(folder for plan in plans for folder in _folders(plan))
+    return local_folders([("the code", code), *folders], cluster)
+
+
+def local_folders(folders: Iterable[tuple[str, Path]], cluster: Cluster) -> list[str]:
+    """Warnings of those of the folders, each with what it holds in words."""
     if cluster.is_this_machine:
         return []
     warnings: dict[str, None] = {}
-    folders = dict.fromkeys(folder for plan in plans for folder in _folders(plan))
-    for name, path in [("the code", code), *folders]:
+    for name, path in folders:
         kind = local_kind(path)
         if kind is not None:
             told = f"{name} lies in {path}, {kind}: a node has another one there"

@@ -18,7 +18,7 @@ from conf.schema import Slurm
 from memory import format_bytes
 from slurm.cluster.facts import Cluster, NodeKind, Partition
 from slurm.cluster.options import GPUS_OTHERWISE, read_options
-from slurm.cluster.resources import Ask
+from slurm.cluster.resources import Ask, ranks_per_node, shares_a_job
 
 Elsewhere = Callable[[Callable[[Partition], bool]], str]
 """From what a partition must have to the words for another that has it; "" where there is none."""
@@ -40,6 +40,14 @@ def _of_one(wanted: Slurm, asked: Ask, cluster: Cluster) -> Iterator[Problem]:
             if name in options:
                 what = f"--{name}: GPUs are asked for twice: here and by slurm.gpus_per_node. Take one away"
                 yield Problem("slurm.options", what)
+    if shares_a_job(wanted):
+        how = f"slurm.workers={wanted.workers}" if wanted.workers is not None else f"slurm.pack={wanted.pack}"
+        for name, many in (("nodes", wanted.nodes), ("tasks_per_node", ranks_per_node(wanted))):
+            if many > 1:
+                what = (
+                    f"{many} with {how}: runs that share a job have one rank each. Take one of the two away"
+                )
+                yield Problem(f"slurm.{name}", what)
     if wanted.gpu_type is not None and not wanted.gpus_per_node:
         yield Problem("slurm.gpu_type", f"{wanted.gpu_type}: how many of them? slurm.gpus_per_node=1")
     yield from _accounts(wanted, cluster)

@@ -87,6 +87,29 @@ def ask(config: Config, plan: Plan, cluster: Cluster | None = None, speeds: Spee
     if any(name in open_options for name in MEMORY_OTHERWISE):
         mem_bytes, how_mem = None, "slurm.options"
     limit_s, expected_s, how_time, is_asked = _time(wanted, plan, partitions, tasks, speeds or Speeds())
+    return Ask(
+        options=sbatch_options(wanted, tasks_per_node, cpus, mem_bytes, limit_s, is_asked) | open_options,
+        setup=setup_lines(wanted),
+        mem_bytes=mem_bytes,
+        limit_s=limit_s,
+        expected_s=expected_s,
+        tasks=tasks,
+        cpus=tasks * cpus,
+        gpus=wanted.nodes * wanted.gpus_per_node,
+        how_mem=how_mem,
+        how_time=how_time,
+    )
+
+
+def sbatch_options(
+    wanted: Slurm,
+    tasks_per_node: int,
+    cpus: int,
+    mem_bytes: int | None,
+    limit_s: float | None,
+    is_asked: bool,
+) -> dict[str, Any]:
+    """Without dashes and without `slurm.options`. cpus: of a task. is_asked: sbatch is told of the limit."""
     options: dict[str, Any | None] = {
         "partition": wanted.partition,
         "account": wanted.account,
@@ -104,19 +127,7 @@ def ask(config: Config, plan: Plan, cluster: Cluster | None = None, speeds: Spee
     }
     if wanted.time != AUTO and limit_s is None:
         options["time"] = "UNLIMITED"
-    given = {name: value for name, value in options.items() if value is not None}
-    return Ask(
-        options=given | open_options,
-        setup=setup_lines(wanted),
-        mem_bytes=mem_bytes,
-        limit_s=limit_s,
-        expected_s=expected_s,
-        tasks=tasks,
-        cpus=tasks * cpus,
-        gpus=wanted.nodes * wanted.gpus_per_node,
-        how_mem=how_mem,
-        how_time=how_time,
-    )
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def runs_beside(wanted: Slurm) -> int:
@@ -125,8 +136,15 @@ def runs_beside(wanted: Slurm) -> int:
 
 
 def ranks_per_node(wanted: Slurm) -> int:
-    """Tasks on each node: one a GPU, else one, unless it says."""
-    return max(1, wanted.gpus_per_node) if wanted.tasks_per_node == AUTO else int(wanted.tasks_per_node)
+    """Tasks on each node: one a GPU, else one, unless it says. Runs that share a job have one rank each."""
+    if wanted.tasks_per_node != AUTO:
+        return int(wanted.tasks_per_node)
+    return 1 if shares_a_job(wanted) else max(1, wanted.gpus_per_node)
+
+
+def shares_a_job(wanted: Slurm) -> bool:
+    """Whether a job takes several runs: side by side, or one after the other."""
+    return wanted.pack > 1 or wanted.workers is not None
 
 
 def cpus_per_task(config: Config, wanted: Slurm) -> int:
@@ -202,14 +220,11 @@ def _time(
     expected = None if speed is None else expected_seconds(plan, speed)
     if wanted.time != AUTO:
         return parse_duration(wanted.time), expected, "slurm.time", True
-    limits = [found.max_time_s for found in partitions]
-    most = None if not limits or None in limits else min(limit for limit in limits if limit is not None)
+    most = _longest(partitions)
     if wanted.workers is not None and most is not None:
         return most, expected, "the partition's limit: a worker takes one run after the other", True
     if expected is None or speed is None:
-        defaults = [found.default_time_s for found in partitions if found.default_time_s is not None]
-        default = min(defaults) if defaults else most
-        told = f"the partition's default, {format_duration(default)}" if default else "the cluster's default"
+        default, told = default_limit(partitions)
         return default, None, f"{told}: no run like it has been measured", False
     asked = -(-(START_S + expected * TIME_MARGIN) // TIME_UNIT_S) * TIME_UNIT_S
     measured = f"{format_count(round(speed.tokens_per_s))} tokens/s measured in {counted(speed.runs, 'run')}"
@@ -218,6 +233,21 @@ def _time(
         goes_on = ", and goes on after it" if wanted.requeue else ", which it may not meet"
         return most, expected, f"{how}; the partition's limit{goes_on}", True
     return asked, expected, how, True
+
+
+def default_limit(partitions: Sequence[Partition]) -> tuple[float | None, str]:
+    """(what a job without --time gets, None where that is not known or without end; in words)"""
+    defaults = [found.default_time_s for found in partitions if found.default_time_s is not None]
+    default = min(defaults) if defaults else _longest(partitions)
+    return default, (
+        f"the partition's default, {format_duration(default)}" if default else "the cluster's default"
+    )
+
+
+def _longest(partitions: Sequence[Partition]) -> float | None:
+    """The least of their limits; None where one has none."""
+    limits = [found.max_time_s for found in partitions]
+    return None if not limits or None in limits else min(limit for limit in limits if limit is not None)
 
 
 def expected_seconds(plan: Plan, speed: Speed) -> float:

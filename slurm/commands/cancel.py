@@ -41,12 +41,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(options: argparse.Namespace) -> int:
     """Say what, ask in a terminal, end it. Raises UserError."""
     from slurm.submit.again import named
-    from slurm.submit.cancelling import Target, cancel, under_way
+    from slurm.submit.cancelling import Target, cancel, found_under_way
 
     study = find_study(options.study).resolve()
     there = [folder.name for folder in run_folders(study)]
     runs = [named(given, there) for given in options.runs]
-    found = under_way(study, runs)
+    found = found_under_way(study, runs)
 
     def jobs(targets: list[Target]) -> list[dict[str, object]]:
         return [
@@ -68,9 +68,11 @@ def run(options: argparse.Namespace) -> int:
             json.dumps({"cancelled": [] if options.dry_run else jobs(found), "found": jobs(found)}, indent=2)
         )
         return DONE
-    did = "would end" if options.dry_run else "ended"
+    did = "would end" if options.dry_run else "ends"
     for one in found:
         print(f"{study.name}: {did} {_words(one.array.job_id, one.submission.launcher)}")
+    if found and not options.dry_run:
+        print("Runs that have begun write a checkpoint first: wait until status says cancelled before a resubmit")
     if not found:
         print(f"{study.name}: nothing of it is queued, or runs in the background")
     print(f"How it goes: python -m slurm status {shlex.quote(options.study)}")

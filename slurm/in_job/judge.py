@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from slurm.in_job.starts import DONE, ENDED, GAVE_UP, REQUEUED
+from slurm.in_job.starts import DONE, ENDED, GAVE_UP, PREEMPTED, REQUEUED
 from training.interrupt import TIME_IS_UP
 
 
@@ -25,11 +25,14 @@ class Stopped:
 
 @dataclass(frozen=True)
 class Verdict:
-    """end: as `starts` has it. exit_code: of the job, unless Slurm starts it again."""
+    """end: as `starts` has it. exit_code: of the job, unless Slurm starts it again. state: of the run, where
+    its own word falls short of it.
+    """
 
     end: str
     exit_code: int
     reason: str | None
+    state: str | None = None
 
 
 def judge(
@@ -53,7 +56,9 @@ def judge(
     if number not in TIME_IS_UP and not (number == signal.SIGTERM and is_being_preempted()):
         return ended
     if not may_requeue:
-        return Verdict(ENDED, stopped.exit_code, f"{reason}; not started again: slurm.requeue=false")
+        told = f"{reason}; not started again: slurm.requeue=false"
+        preempted = number == signal.SIGTERM or is_being_preempted()
+        return Verdict(ENDED, stopped.exit_code, told, PREEMPTED if preempted else None)
     if stopped.idle >= max_idle:
         return Verdict(GAVE_UP, 1, no_progress(stopped.idle, reason))
     return Verdict(REQUEUED, stopped.exit_code, reason)

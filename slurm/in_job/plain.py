@@ -71,7 +71,7 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
         UserError: the run cannot be made of this configuration and its data.
     """
     from slurm.plans import plan_all
-    from slurm.snapshot import take
+    from slurm.snapshot import take, while_submitting
 
     (plan,) = plan_all([config], tokenize=True)
     assert plan.identity is not None
@@ -83,20 +83,21 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
         job_id=job.id,
         submitted_s=time.time(),
     )
-    submission = Submission(
-        id=submission_id(job),
-        study=folder.parent,
-        launcher=SLURM,
-        created_s=time.time(),
-        user=getpass.getuser(),
-        host=socket.gethostname(),
-        cwd=str(Path.cwd()),
-        command=f"{SCRIPT} {shlex.join(argv)}",
-        arrays=[array],
-        snapshot=str(take(plan.config.runs_dir).path),
-    )
-    add_place(folder, Place(submission.id, 0, 0))
-    submission.write()
+    with while_submitting(plan.config.runs_dir):
+        submission = Submission(
+            id=submission_id(job),
+            study=folder.parent,
+            launcher=SLURM,
+            created_s=time.time(),
+            user=getpass.getuser(),
+            host=socket.gethostname(),
+            cwd=str(Path.cwd()),
+            command=f"{SCRIPT} {shlex.join(argv)}",
+            arrays=[array],
+            snapshot=str(take(plan.config.runs_dir).path),
+        )
+        add_place(folder, Place(submission.id, 0, 0))
+        submission.write()
     return folder.parent
 
 

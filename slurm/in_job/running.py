@@ -94,7 +94,7 @@ def run_in_job(folder: Path, job: Job) -> Verdict:
             max_idle=int(settings["max_idle_attempts"]),
             is_being_preempted=job.is_being_preempted,
         )
-        return _end(folder, job, start, verdict, stopped.state, children.requested)
+        return _end(folder, job, start, verdict, verdict.state or stopped.state, children.requested)
 
 
 TO_BE_REQUEUED = 75

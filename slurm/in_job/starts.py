@@ -21,6 +21,10 @@ DONE, REQUEUED, GAVE_UP, ENDED, LEFT = "done", "requeued", "gave_up", "ended", "
 anything else, which `state` and `reason` tell. `left`: another copy is at work, and nothing is written."""
 
 
+PREEMPTED = "preempted"
+"""`state` of a run that stopped because another job was to have its place; status.json cannot know that."""
+
+
 @dataclass(frozen=True)
 class Start:
     """job_id: as Slurm writes it. restart: how often it was put back before. attempt: of the run.

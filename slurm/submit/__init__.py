@@ -1,8 +1,9 @@
 """Submitting runs that outlive the command, and what is done with a submission afterwards.
 
-    runs.SubmittedRuns --plans--> batch.submit --intents on the disk--> send.send --> sbatch
+    runs.SubmittedRuns --plans--> batch.submit --phases: intents on the disk--> send.send --> sbatch
                                        |                                  local_process: a process here
                                  reconciling: what a dead submitter left
+    slurm.tokens ------tasks of a token set------> phases
 
 Importing the package loads nothing: parts of it are run as programs.
 """
@@ -13,7 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from slurm.submit.batch import Order, Submitted, study_lock, submit
+    from slurm.submit.batch import Order, Submitted, submit
+    from slurm.submit.phases import study_lock
     from slurm.submit.reconciling import reconcile
     from slurm.submit.runs import SubmittedRuns
     from slurm.submit.waiting import WaitInterrupted
@@ -26,7 +28,7 @@ _PLACES = {
     "SubmittedRuns": "runs",
     "WaitInterrupted": "waiting",
     "reconcile": "reconciling",
-    "study_lock": "batch",
+    "study_lock": "phases",
     "submit": "batch",
 }
 

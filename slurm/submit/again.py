@@ -19,7 +19,7 @@ from conf.durations import format_limit, parse_duration
 from conf.names import no_such
 from conf.quantities import parse_size
 from conf.request import LOCAL_LAUNCHER, SLURM_LAUNCHER, Launcher
-from slurm.records import LOCAL, Array, Submission, places, read_submission, run_folders
+from slurm.records import LOCAL, Array, Submission, last_place, run_folders
 from slurm.states import ENDED
 from slurm.submit.batch import Submitted
 from slurm.submit.in_flight import in_flight
@@ -232,11 +232,8 @@ def named(given: str, there: list[str]) -> str:
 
 
 def _last(folder: Path) -> tuple[Submission, Array] | None:
-    for place in reversed(places(folder)):
-        submission = read_submission(folder.parent, place.submission)
-        if place.array < len(submission.arrays):
-            return submission, submission.arrays[place.array]
-    return None
+    place = last_place(folder)
+    return None if place is None else place[:2]
 
 
 @contextmanager

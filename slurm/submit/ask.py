@@ -16,15 +16,20 @@ class NoAnswer(UserError):
     """A client command failed, or took too long."""
 
 
-def need_slurm() -> None:
-    """Raises UserError where this machine has no Slurm to submit to."""
+def need_slurm(
+    where: str = "hydra/launcher: slurm", instead: str = "run it on this machine: hydra/launcher=local"
+) -> None:
+    """Raises UserError where this machine has no Slurm to submit to.
+
+    where: what asked for it. instead: what can be typed here.
+    """
     missing = [name for name in ("sbatch", "squeue", "srun", "scontrol") if shutil.which(name) is None]
     if missing:
         raise UserError(
             Problem(
-                "hydra/launcher",
-                f"slurm: this machine has no {', '.join(missing)}, so nothing can be submitted from here. "
-                "Type it on a login node of the cluster, or run it on this machine: hydra/launcher=local",
+                where,
+                f"this machine has no {', '.join(missing)}, so nothing can be submitted from here. "
+                f"Type it on a login node of the cluster, or {instead}",
             )
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from conf import Problem, UserError
 from conf.by_model import settle
 from conf.quantities import counted
+from conf.schema import Slurm
 from slurm.cluster import Cluster, Speeds, ask
 from slurm.cluster.reach import unreachable
 from slurm.cluster.refuse import problems
@@ -60,13 +61,22 @@ def asked_of(plans: Sequence[Plan], cluster: Cluster) -> tuple[dict[str, Asked],
     wrong = problems(found, cluster) + unreachable(plan for plan in plans if plan.state != "done")
     if wrong:
         raise UserError(*wrong)
-    _try_out(every)
-    return {one.run: one for one in reversed(every)}, Limits(
-        cluster.max_array_size or MAX_ARRAY_SIZE, _room(plans, cluster)
-    )
+    try_out(every)
+    settled = [settle(plan.config).slurm for plan in plans]
+    return {one.run: one for one in reversed(every)}, limits_of(settled, cluster)
 
 
-def _try_out(every: Sequence[Asked]) -> None:
+def limits_of(wanted: Iterable[Slurm], cluster: Cluster) -> Limits:
+    """What the cluster takes at most of jobs that ask for these."""
+    return Limits(cluster.max_array_size or MAX_ARRAY_SIZE, _room(wanted, cluster))
+
+
+def try_out(every: Sequence[Asked]) -> None:
+    """Ask `sbatch --test-only` about each class of resources.
+
+    Raises:
+        UserError: every refusal, with what asked for it.
+    """
     classes: dict[str, list[Asked]] = {}
     for one in every:
         classes.setdefault(one.resource_class, []).append(one)
@@ -99,10 +109,9 @@ def _test_only(one: Asked) -> Problem | None:
     return meaning(done.stderr, one.options)
 
 
-def _room(plans: Sequence[Plan], cluster: Cluster) -> int | None:
+def _room(wanted: Iterable[Slurm], cluster: Cluster) -> int | None:
     """By MaxSubmitJobs, less what the user has in the queue."""
-    settled = [settle(plan.config).slurm for plan in plans]
-    places = {(slurm.account, slurm.qos) for slurm in settled}
+    places = {(slurm.account, slurm.qos) for slurm in wanted}
     limits = [cluster.submit_limit(account, qos) for account, qos in places]
     known = [limit for limit in limits if limit is not None]
     if not known:

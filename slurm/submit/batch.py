@@ -10,41 +10,32 @@ of is found by its name (`slurm.submit.reconciling`). So a run is in a queue onc
 
 from __future__ import annotations
 
-import dataclasses
-import getpass
 import logging
-import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import durable
 import experiment_utils
-from conf import Config
 from conf.quantities import counted
 from slurm.in_job.job import has_ended
-from slurm.records import LOCAL, SLURM, SUBMISSIONS, Array, Place, Submission, add_place
+from slurm.records import LOCAL, SLURM, Array, Submission
 from slurm.submit.arrays import Asked, ToSend, array_name, arrays_of, first_runs
-from slurm.submit.ask import NoAnswer
 from slurm.submit.asking import Limits
 from slurm.submit.follow_up import send_follow_up
 from slurm.submit.in_flight import in_flight
 from slurm.submit.local_process import start_process
+from slurm.submit.phases import intend, send_all, sent, side_by_side, study_lock, submission_id
 from slurm.submit.reconciling import reconcile
-from slurm.submit.send import Refused, prepare, send, sending
+from slurm.submit.send import prepare, send
 
 if TYPE_CHECKING:
     from training.plan import Plan
 
 log = logging.getLogger("slurm")
-
-LOCK, LOCK_WAIT_S = "lock", 300.0
-WRITERS = 16
 
 
 @dataclass(frozen=True)
@@ -101,19 +92,6 @@ class Submitted:
         }
 
 
-@contextmanager
-def study_lock(study: Path) -> Iterator[None]:
-    """Nobody else submits or cancels runs of the study for the length of the block.
-
-    Raises:
-        LockHeld: somebody else still does after minutes.
-    """
-    folder = study / SUBMISSIONS
-    folder.mkdir(parents=True, exist_ok=True)
-    with durable.lock(folder / LOCK, f"submitting runs of {study}", wait_s=LOCK_WAIT_S):
-        yield
-
-
 def submit(plans: Sequence[Plan], order: Order) -> Submitted:
     """Submit those runs of a study that are neither done nor queued nor running.
 
@@ -132,8 +110,8 @@ def submit(plans: Sequence[Plan], order: Order) -> Submitted:
         missing, not_sent = _those_that_fit([order.asked.get(run, Asked(run)) for run in made], order)
         if not missing:
             return Submitted(study, runs, None, left, not_sent)
-        submission, to_send = _intend(study, missing, order, by_run[missing[0].run].config)
-        submission, refused = _send_all(submission, to_send)
+        submission, to_send = _intend(study, missing, order)
+        submission, refused = send_all(submission, to_send, _send, send_follow_up)
         return Submitted(study, runs, submission, left, not_sent | refused)
 
 
@@ -143,10 +121,11 @@ def _left_alone(study: Path, runs: Sequence[str]) -> dict[str, str]:
     found = {run: "done" for run in runs if states[run] == "done"}
     found |= in_flight(study, [run for run in runs if run not in found and (study / run).exists()])
     for run in runs:
-        if run not in found and states[run] == "running":
+        # whatever its status says: an attempt can be killed between its lock and its first word
+        if run not in found and (study / run / "run.lock").exists():
             _remove_lock_of_a_lost_node(study / run)
-            if experiment_utils.state_of(study / run) == "running":
-                found[run] = "running"
+        if run not in found and experiment_utils.state_of(study / run) == "running":
+            found[run] = "running"
     return found
 
 
@@ -173,15 +152,9 @@ def _make_folders(plans: Sequence[Plan], left: dict[str, str]) -> list[str]:
         return True
 
     names = [plan.folder.name for plan in plans if plan.folder is not None]
-    made = dict(zip(names, _side_by_side(make, plans), strict=True))
+    made = dict(zip(names, side_by_side(make, plans), strict=True))
     left.update((name, "running") for name, is_made in made.items() if not is_made)
     return [name for name, is_made in made.items() if is_made]
-
-
-def _side_by_side(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """What is waited for is the disk, on a network file system for milliseconds each time."""
-    with ThreadPoolExecutor(WRITERS) as pool:
-        return list(pool.map(work, items))
 
 
 def _those_that_fit(asked: Sequence[Asked], order: Order) -> tuple[list[Asked], dict[str, str]]:
@@ -198,81 +171,31 @@ def _those_that_fit(asked: Sequence[Asked], order: Order) -> tuple[list[Asked], 
     return kept, {one.run: why for one in asked if one.run not in names}
 
 
-def _intend(
-    study: Path, asked: Sequence[Asked], order: Order, config: Config
-) -> tuple[Submission, list[ToSend]]:
-    """The first phase: what is about to be submitted, on the disk."""
-    now = time.time()
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
-    name = f"{stamp}-{int(now * 1000) % 1000:03d}-{secrets.token_hex(2)}"
+def _intend(study: Path, asked: Sequence[Asked], order: Order) -> tuple[Submission, list[ToSend]]:
+    """The first phase."""
+    now_s = time.time()
+    name = submission_id(now_s)
     if order.launcher == SLURM:
         to_send = arrays_of(asked, study, name, order.limits.most_tasks)
     else:
         tasks = [[one.run] for one in asked]
         to_send = [ToSend(Array(0, array_name(study, name, 0), tasks, parallel=order.jobs), ())]
-    submission = Submission(
-        id=name,
-        study=study,
+    submission = intend(
+        name,
+        study,
+        to_send,
+        now_s,
         launcher=order.launcher,
-        created_s=round(now, 3),
-        user=getpass.getuser(),
-        host=socket.gethostname(),
-        cwd=str(Path.cwd()),
         command=order.command,
-        arrays=[one.array for one in to_send],
-        snapshot=str(order.snapshot.absolute()) if order.snapshot else None,
+        snapshot=order.snapshot,
         then=order.then,
         notify=order.notify,
     )
-    submission.write()
-    durable.point("submit:after_submission")
-    places = [
-        (study / run, Place(name, one.array.number, task))
-        for one in to_send
-        for task, runs in enumerate(one.array.tasks)
-        for run in runs
-    ]
-    _side_by_side(lambda place: add_place(*place), places)
-    durable.point("submit:after_places")
     return submission, to_send
-
-
-def _send_all(submission: Submission, to_send: Sequence[ToSend]) -> tuple[Submission, dict[str, str]]:
-    """The second phase. Returns the submission as it stands then, and why which run was not submitted."""
-    error: str | None = None
-    with sending(submission) as lock:
-        for one in to_send:
-            if error is None:
-                try:
-                    array = _send(submission, one, lock)
-                except (Refused, NoAnswer) as raised:
-                    error = str(raised)
-                    # After no answer it may be in the queue: `reconcile` finds out.
-                    array = one.array if isinstance(raised, NoAnswer) else _with_error(one.array, error)
-            else:
-                array = _with_error(one.array, f"not submitted after another array was refused: {error}")
-            arrays = [array if array.number == other.number else other for other in submission.arrays]
-            submission = dataclasses.replace(submission, arrays=arrays)
-            submission.write()
-            durable.point("submit:after_job_id")
-        submission = send_follow_up(submission, lock)
-    refused = {
-        run: array.error or error or ""
-        for array in submission.arrays
-        if not array.is_sent
-        for task in array.tasks
-        for run in task
-    }
-    return submission, refused
 
 
 def _send(submission: Submission, one: ToSend, lock: int) -> Array:
     if submission.launcher == LOCAL:
         return start_process(submission, one.array, lock)
     path = prepare(submission, one.array, one.setup)
-    job = send(submission, path, one.array.options, lock)
-    return dataclasses.replace(one.array, job_id=job, submitted_s=round(time.time(), 3))
-
-
-def _with_error(array: Array, error: str) -> Array:
-    return dataclasses.replace(array, error=error)
+    return sent(one.array, send(submission, path, one.array.options, lock))

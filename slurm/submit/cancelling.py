@@ -14,8 +14,8 @@ from pathlib import Path
 from conf import UserError
 from slurm.records import LOCAL, SLURM, Array, Submission, submissions
 from slurm.submit.ask import ask
-from slurm.submit.batch import study_lock
 from slurm.submit.in_flight import is_alive, process_of, task_states
+from slurm.submit.phases import study_lock
 from slurm.submit.reconciling import reconcile
 
 
@@ -34,6 +34,17 @@ class Target:
         if self.submission.launcher == LOCAL or self.array.how == "workers":
             return [run for task in self.array.tasks for run in task]
         return [run for task in sorted(self.tasks) for run in self.array.tasks[task]]
+
+
+def found_under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
+    """`under_way`, when it is known what became of submissions whose submitter died.
+
+    Raises:
+        UserError: Slurm does not answer.
+    """
+    with study_lock(study):
+        reconcile(study)
+        return under_way(study, runs)
 
 
 def under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:

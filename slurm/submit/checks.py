@@ -39,6 +39,15 @@ def check_request(configs: Sequence[Config], launcher: Launcher, *, is_open: boo
                 f"slurm.confirm={len(configs)}",
             )
         )
+    for folder in sorted({str(Path(config.runs_dir).expanduser().absolute()) for config in configs}):
+        if on_slurm and re.search(r"[%\\\n]", folder):
+            problems.append(
+                Problem(
+                    "runs_dir",
+                    f"{folder}: Slurm reads % and \\ in the names of its output files as signs of its own: "
+                    "choose a folder without them",
+                )
+            )
     notify = first.notify
     if notify is not None and not _WEBHOOK.match(notify) and not _MAIL.match(notify):
         what = f"expected a mail address or a webhook such as https://hooks.example.org/..., got {notify}"

@@ -72,7 +72,12 @@ def _words(
         return ("queued",) if is_alive(array) else ()
     tasks = range(len(array.tasks)) if array.how == "workers" else (task,)
     there = [states[array.name, one] for one in tasks if (array.name, one) in states]
-    return ["queued" if state in _QUEUED else "running" for state in there]
+    return [word_of(state) for state in there]
+
+
+def word_of(state: str) -> str:
+    """`queued` or `running`, of Slurm's word for a job that squeue lists."""
+    return "queued" if state in _QUEUED else "running"
 
 
 def is_alive(array: Array) -> bool:

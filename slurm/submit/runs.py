@@ -19,6 +19,7 @@ from slurm.outcome import Outcome
 from slurm.plans import check_side_by_side, plan_all
 from slurm.records import LOCAL, SLURM
 from slurm.requested import RequestedRuns, RunFailed, job_return
+from slurm.snapshot import take, while_submitting
 from slurm.submit.ask import NoAnswer, need_slurm
 from slurm.submit.asking import Limits, asked_of
 from slurm.submit.batch import Order, Submitted, submit
@@ -142,23 +143,22 @@ def submit_plans(
     submitted = []
     for of_study in studies.values():
         config = of_study[0].config
-        order = Order(
-            launcher=LOCAL if cluster is None else SLURM,
-            command=command,
-            snapshot=_snapshot(config.runs_dir),
-            asked=asked,
-            limits=limits,
-            jobs=launcher.jobs,
-            then=config.then,
-            notify=config.notify,
-        )
-        submitted.append(submit(of_study, order))
+        with while_submitting(config.runs_dir):
+            order = Order(
+                launcher=LOCAL if cluster is None else SLURM,
+                command=command,
+                snapshot=_snapshot(config.runs_dir),
+                asked=asked,
+                limits=limits,
+                jobs=launcher.jobs,
+                then=config.then,
+                notify=config.notify,
+            )
+            submitted.append(submit(of_study, order))
     return submitted
 
 
 def _snapshot(runs_dir: str) -> Path:
-    from slurm.snapshot import take
-
     return take(runs_dir).path
 
 

@@ -17,6 +17,7 @@ from memory import format_bytes
 from memory.explain import Victim
 from memory.explain.telling import place
 from memory.sacct import Row
+from slurm.in_job.starts import ENDED, PREEMPTED
 from slurm.states import FROM_VERDICT, PRECEDENCE
 from slurm.truth.answers import moment
 from slurm.truth.case import Case
@@ -26,6 +27,8 @@ _BEFORE_THE_JOB_S = 180.0
 """A run that had failed so long before its job was ended, longer than KillWait and any grace time, failed."""
 _GIVEN_UP = ("failed", "timeout", "preempted", "cancelled", "node_failed")
 _JUST_SUBMITTED_S = 120.0
+_JUDGED_S = 60.0
+"""After so long the job of a run that was stopped has asked for another start, or never will."""
 _OF_MEMORY = re.compile(
     r"out of memory|OutOfMemory|MemoryError|DataLoader worker|[Kk]illed|[Bb]us error|SIGKILL"
 )
@@ -65,6 +68,10 @@ def depends(case: Case) -> Verdict | None:
 
 
 def waits(case: Case) -> Verdict | None:
+    if _waits_again_here(case):
+        before = _before(case)
+        told = f"it waits for its turn on {_host_of_launcher(case)}"
+        return Verdict("queued", f"{told}; {before}" if before else told, "jobs.json")
     if not _waits(case):
         return None
     words = reason_of(_reason_word(case)).words
@@ -101,13 +108,17 @@ def lives(case: Case) -> Verdict | None:
 
 
 def starts(case: Case) -> Verdict | None:
+    known = case.known
     source = "squeue" if case.queue else case.source
-    goes_back = case.known.start.get("end") == "requeued" and not case.known.noted_oom
+    goes_back = known.start.get("end") == "requeued" and not known.noted_oom
     if case.stands == "running" and goes_back:
         return Verdict("queued", "its job is being put back into the queue", source)
+    if _is_stopping(case):
+        how = one_line(known.reason or "") or "it was asked to stop"
+        return Verdict("running", f"{how}; its job is about to end, or to go back into the queue", source)
     if case.stands != "running" or (case.spoke_now and case.has_ended_badly):
         return None
-    array = case.known.array
+    array = known.array
     if case.word == "SUSPENDED":
         return Verdict("running", "its job is suspended: it goes on when Slurm lets it", source)
     if array is not None and array.how != "each":
@@ -174,6 +185,9 @@ def said_itself(case: Case) -> Verdict | None:
     known = case.known
     if known.state not in ("failed", "timeout", "cancelled", "oom"):
         return None
+    if known.start.get("state") == PREEMPTED and known.start.get("attempt") == known.attempt:
+        words = _how_slurm_ended(case, "preempted")
+        return Verdict("preempted", f"{words}; it stopped in time{_refused(case)}", "starts.json")
     reason = known.reason or _error_of(case)
     if known.state == "failed" and _OF_MEMORY.search(reason or ""):
         told = case.explained
@@ -195,7 +209,7 @@ def was_killed(case: Case) -> Verdict | None:
     if told is not None and told.verdict not in ("unknown", "healthy", "failed"):
         return Verdict(state, _on(case, told.sentence), "memory explain")
     stage = known.status.get("stage")
-    silent = known.silent_s
+    silent = known.silent_s if known.unheard_s is None else known.unheard_s
     ago = f", last heard of {format_duration(silent)} ago" if silent is not None else ""
     how = f"killed by {known.outcome['signal']}" if known.outcome.get("signal") else last
     told_by = "outcome.json" if known.outcome else "status.json"
@@ -242,9 +256,8 @@ def unheard(case: Case) -> Verdict:
     if known.lost is not None:
         told = f"submission {known.lost} cannot be read: its job may wait or run (squeue --me)"
         return Verdict("queued", told, "jobs.json")
-    if known.array is not None and known.array.job_id:  # of the local launcher: HOST:PID:STARTED_AT
-        where = known.array.job_id.partition(":")[0]
-        return Verdict("queued", f"it waits for its turn on {where}", "jobs.json")
+    if known.array is not None and known.array.job_id:
+        return Verdict("queued", f"it waits for its turn on {_host_of_launcher(case)}", "jobs.json")
     if known.submission is not None:
         return Verdict("queued", "it is being submitted", "jobs.json")
     return Verdict("queued", "it has not been started yet", "config.yaml")
@@ -263,6 +276,36 @@ def _waits(case: Case) -> bool:
     return case.stands == "queued" and not case.known.is_here and not _still_beats(case)
 
 
+def _waits_again_here(case: Case) -> bool:
+    """In the background of a machine: what it has said is of before its newest submission."""
+    known = case.known
+    if not case.launcher_lives or known.is_here or known.submission is None:
+        return False
+    beat = known.heartbeat_s
+    return beat is not None and beat < known.submission.created_s
+
+
+def _host_of_launcher(case: Case) -> str:
+    """Its job is HOST:PID:STARTED_AT."""
+    array = case.known.array
+    return (array.job_id or "").partition(":")[0] if array is not None else ""
+
+
+def _is_stopping(case: Case) -> bool:
+    """It stopped because it was asked to, a moment ago, and its job, which still runs, has yet to judge."""
+    known = case.known
+    if case.stands != "running" or not case.spoke_now or known.noted_oom:
+        return False
+    is_judged = known.start.get("end") not in (None, ENDED) or not known.start
+    silent = known.silent_s
+    return (
+        known.state in ("timeout", "cancelled")
+        and not is_judged
+        and silent is not None
+        and silent < _JUDGED_S
+    )
+
+
 def _reason_word(case: Case) -> str:
     return case.queue.reason if case.queue is not None else case.row.reason if case.row is not None else ""
 
@@ -270,8 +313,9 @@ def _reason_word(case: Case) -> str:
 def _still_beats(case: Case) -> bool:
     """The run was heard of just now, whatever its job's row says: a job can run twice (a lost slurmd)."""
     known = case.known
-    silent = known.silent_s
-    return known.state == "running" and not known.is_gone and silent is not None and silent < 15.0
+    if known.state != "running" or known.is_gone or known.silent_s is None:
+        return False
+    return max(known.silent_s, known.unheard_s or 0.0) < 15.0  # what a dead node left stands still
 
 
 def _was_asked_of(case: Case) -> bool:

@@ -28,7 +28,8 @@ class Known:
     """What is known of one run before Slurm is asked.
 
     status, outcome: the files; outcome only if it is of the last attempt. holder: who holds its lock.
-    silent_s: since the last heartbeat, None without one. sampled: whether its supervisor has just looked.
+    silent_s: since the last heartbeat, None without one; while its supervisor lives, by that one's clock.
+    sampled: whether its supervisor has just looked. unheard_s: since either of them gave a sign of life.
     start: the last that a job made of it, as the job wrote it.
     submission, array, place: the newest; None of a run that was not submitted. lost: a newer submission that
     cannot be read.
@@ -45,6 +46,7 @@ class Known:
     array: Array | None = None
     place: Place | None = None
     lost: str | None = None
+    unheard_s: float | None = None
 
     @property
     def state(self) -> str | None:
@@ -147,7 +149,9 @@ def read_known(folder: Path, submission_of: Callable[[Path, str], Submission | N
     if outcome and not _is_of_last_attempt(outcome, status, holder):
         outcome = {}
     head = read_head(folder / "memory.ring") if status.get("state") == "running" and not outcome else None
-    silent_s, sampled = _silence(status, written_s, folder / "memory.ring", head and head[1], now_s)
+    silent_s, sampled, unheard_s = _silence(
+        status, written_s, folder / "memory.ring", head and head[1], now_s
+    )
     array, submission, place, lost = None, None, None, None
     for found in reversed(places(folder)):
         submission = submission_of(folder.parent, found.submission)
@@ -157,7 +161,9 @@ def read_known(folder: Path, submission_of: Callable[[Path, str], Submission | N
             break
         submission, lost = None, lost or found.submission
     start = _last_start(folder) if place is not None and status.get("state") != "done" else {}
-    return Known(folder, status, outcome, holder, silent_s, sampled, start, submission, array, place, lost)
+    return Known(
+        folder, status, outcome, holder, silent_s, sampled, start, submission, array, place, lost, unheard_s
+    )
 
 
 def _is_of_last_attempt(outcome: dict[str, Any], status: dict[str, Any], holder: Holder | None) -> bool:
@@ -176,21 +182,26 @@ def _is_of_last_attempt(outcome: dict[str, Any], status: dict[str, Any], holder:
 
 def _silence(
     status: dict[str, Any], written_s: float | None, ring: Path, sample: Any, now_s: float
-) -> tuple[float | None, bool]:
-    """Seconds since the heartbeat. Clocks may be apart: the supervisor's last sample is on that of the run;
-    else what is younger counts, the heartbeat on our clock or the file on the file server's.
+) -> tuple[float | None, bool, float | None]:
+    """Seconds since the heartbeat, and since any sign of life. Clocks may be apart: the supervisor's last
+    sample is on that of the run; else what is younger counts, what was noted on our clock or the file on the
+    file server's.
     """
     beat = status.get("heartbeat_s")
     if not _is_number(beat) or written_s is None:
-        return None, False
+        return None, False, None
     by_files = max(0.0, min(now_s - float(beat), now_s - written_s))
     try:
-        sampled = sample is not None and now_s - ring.stat().st_mtime < STALLED_AFTER_S
+        ring_s = now_s - ring.stat().st_mtime
     except OSError:
-        sampled = False
+        sample = None
+    if sample is None:
+        return by_files, False, by_files
+    unheard_s = max(0.0, min(by_files, ring_s, now_s - sample.time_s))
+    sampled = ring_s < STALLED_AFTER_S
     if sampled and sample.time_s >= float(beat):
-        return sample.time_s - float(beat), True
-    return by_files, sampled
+        return sample.time_s - float(beat), True, unheard_s
+    return by_files, sampled, unheard_s
 
 
 def _last_start(folder: Path) -> dict[str, Any]:

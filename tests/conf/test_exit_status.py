@@ -23,7 +23,6 @@ def ended(command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "command",
     [
-        "-c \"import sys; from conf.exit_status import exit_status; sys.exit(exit_status(lambda: print('x')))\"",
         "-m slurm status --json",
         "-m data_loading list",
         "-m memory here",
@@ -41,8 +40,15 @@ def test_standard_output_on_a_full_disk_is_told_in_one_line(command: str) -> Non
 def test_more_than_a_buffer_on_a_full_disk() -> None:
     program = "def much():\n    for _ in range(9999):\n        print('much')\n    return 0\n"
     program += "import sys; from conf.exit_status import exit_status; sys.exit(exit_status(much))"
-    done = subprocess.run([sys.executable, "-c", program], stdout=open("/dev/full", "w"), stderr=-1, cwd=ROOT)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, cwd=ROOT)
     assert (done.returncode, done.stderr) == (1, b"error: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize("command", ["-m slurm status --help", "experiments.py --version"])
+def test_standard_output_that_is_closed(command: str) -> None:
+    done = ended(f"{sys.executable} {command} >&-")
+    assert "Traceback" not in done.stderr
 
 
 def test_a_reader_that_has_seen_enough() -> None:

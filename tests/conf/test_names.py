@@ -64,3 +64,7 @@ def test_natural_order() -> None:
 
 def test_or_list() -> None:
     assert [or_list(["a"]), or_list(["a", "b"]), or_list(["a", "b", "c"])] == ["a", "a or b", "a, b or c"]
+
+
+def test_a_key_of_ours_that_was_looked_for_in_the_launcher() -> None:
+    assert nearest_keys("hydra.launcher.wait") == ["wait"]

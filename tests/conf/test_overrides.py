@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conf.errors import Problem
 from conf.interpolation import resolve
-from conf.overrides import Setting, as_typed, parse
+from conf.overrides import Setting, as_typed, parse, typed_at
 
 
 def options(group: str) -> list[str]:
@@ -162,3 +162,9 @@ def test_a_value_reads_back_as_it_is_typed(value: object) -> None:
     assert isinstance(found, Setting)
     assert found.values[0].value == value
     assert as_typed([1, "a"]) == "[1,a]"
+
+
+def test_a_size_is_typed_with_its_unit() -> None:
+    assert typed_at("slurm.mem", 700 << 20) == "700MB"
+    assert typed_at("slurm.mem", "auto") == "auto"
+    assert typed_at("training.max_steps", 1 << 20) == "1048576"

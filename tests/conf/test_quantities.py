@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conf.quantities import counted, format_count, format_duration, parse_count, parse_size
+from conf.quantities import (
+    counted,
+    exact_size,
+    format_count,
+    format_duration,
+    parse_count,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -138,3 +145,17 @@ def test_durations(seconds: float, text: str) -> None:
 )
 def test_a_count_and_its_noun(count: int, words: str) -> None:
     assert counted(count, "step") == words
+
+
+@given(
+    st.one_of(
+        st.integers(0, 2**60),
+        st.builds(lambda n, unit: n * unit, st.integers(0, 2000), st.sampled_from([2**10, 2**20, 2**30])),
+    )
+)
+def test_an_exact_size_is_read_back(size_bytes: int) -> None:
+    assert parse_size(exact_size(size_bytes)) == size_bytes
+
+
+def test_exact_sizes_are_short() -> None:
+    assert [exact_size(n << 20) for n in (700, 1024, 1536)] == ["700MB", "1GB", "1536MB"]

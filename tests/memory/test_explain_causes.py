@@ -178,6 +178,20 @@ def test_page_tables(tmp_path: Path) -> None:
     assert (found.verdict, found.cause) == ("oom_cgroup", "page_tables")
 
 
+def test_kernel_memory_that_no_page_table_is(tmp_path: Path) -> None:
+    """Pipes that nobody reads: page tables are known, and small; or nothing is known of them."""
+    for at, tables in enumerate((2 * MB, None)):
+        samples = [
+            sample(at, 100 + 30 * at, kernel_bytes=30 * at * MB, page_tables_bytes=tables,
+                   anon_bytes=100 * MB, tree_anon_bytes=100 * MB)
+            for at in range(31)
+        ]  # fmt: skip
+        found = explained(tmp_path / str(at), outcome=killed(**oom()), samples=samples)
+        assert found.cause_confidence == "possible"
+        assert (found.cause == "page_tables") == (tables is None)
+        assert "pipes" in found.sentence
+
+
 def test_batches_held_ready(tmp_path: Path) -> None:
     samples = [
         sample(

@@ -55,6 +55,17 @@ def test_a_kill_faster_than_the_samples(tmp_path: Path) -> None:
     assert "rose faster than it was sampled" in found.doubts[0]
 
 
+@pytest.mark.parametrize("first_mb", [200, 3000], ids=["raised", "lowered"])
+def test_killed_at_a_limit_that_was_another_before(tmp_path: Path, first_mb: int) -> None:
+    samples = ramp(50, 150, 10, limit=first_mb * MB)
+    samples += [sample(11 + at, 150 + 87 * at) for at in range(11)]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert (found.verdict, found.limit_bytes, found.cause) == ("oom_cgroup", LIMIT, "growth")
+    assert "(1.0 GB of" in found.sentence
+    assert not any("4%)" in line and "%)" in line and "104" in line for line in found.evidence)
+    assert any("1020 MB of 1.0 GB" in line or "1.0 GB of 1.0 GB" in line for line in found.evidence)
+
+
 def test_a_worker_killed(tmp_path: Path) -> None:
     lost = [
         {

@@ -216,8 +216,42 @@ def test_rss_above_the_limit_where_usage_is_not_known(tmp_path: Path) -> None:
     assert "RSS above the limit is mapped files" in found.sentence
 
 
+def test_rss_above_the_limit_by_pages_shared_since_a_fork(tmp_path: Path) -> None:
+    """60 readers of 120 MB: 7 GB in all, of which the cgroup counts 120 MB."""
+    samples = [
+        sample(at, 120, tree_rss_bytes=7 * GB, tree_file_bytes=120 * MB, tree_anon_bytes=7 * GB - 120 * MB)
+        for at in range(20)
+    ]
+    found = explained(tmp_path, outcome=outcome(), samples=samples)
+    told = next(finding for finding in found.findings if finding.rule == "rss_above_the_limit")
+    assert "mapped files" not in told.says
+    assert "since a fork" in told.says
+    assert (found.verdict, found.cause) == ("healthy", "none")
+
+
 def test_swap_is_told(tmp_path: Path) -> None:
     samples = [sample(at, 800, swap_bytes=at * 40 * MB) for at in range(20)]
     found = explained(tmp_path, outcome=outcome(peak_unreclaimable_bytes=800 * MB), samples=samples)
     assert (found.verdict, found.cause) == ("healthy", "thrash")
     assert "went to swap" in found.sentence
+
+
+def test_a_limit_that_was_raised(tmp_path: Path) -> None:
+    """From 300 MB to 1 GB; then it grew to 400. 300 MB were never 400 MB of 300."""
+    samples = ramp(50, 100, 10, limit=300 * MB) + [
+        sample(at, 400 if at > 13 else 100) for at in range(11, 30)
+    ]
+    found = explained(tmp_path, outcome=outcome(peak_unreclaimable_bytes=400 * MB), samples=samples)
+    assert (found.verdict, found.near_limit) == ("healthy", False)
+    assert (found.peak_bytes, found.limit_bytes) == (400 * MB, LIMIT)
+    assert any(
+        "the limit changed while it ran: 300 MB, 1.0 GB; U came to 39%" in line for line in found.evidence
+    )
+
+
+def test_near_a_limit_before_that_was_raised(tmp_path: Path) -> None:
+    samples = ramp(50, 290, 10, limit=300 * MB) + [sample(at, 400) for at in range(11, 30)]
+    found = explained(tmp_path, outcome=outcome(peak_unreclaimable_bytes=400 * MB), samples=samples)
+    assert (found.verdict, found.near_limit) == ("healthy", True)
+    assert (found.peak_bytes, found.limit_bytes) == (400 * MB, LIMIT)
+    assert any("U came to 97% of what stood" in line for line in found.evidence)

@@ -58,6 +58,18 @@ def test_a_kill_at_the_end_is_its_own(tmp_path: Path, at: int) -> None:
     assert (found.verdict, found.victim and found.victim.is_main) == ("oom_cgroup", True)
 
 
+def test_a_shell_that_ends_by_137_tells_of_the_one_that_was_counted(tmp_path: Path) -> None:
+    """Its program was killed for memory at 4 s; it copied results for 6 s, and ended as that had."""
+    lost = [
+        {"pid": 7, "name": "python", "parent_pid": MAIN, "last_anon_bytes": 900 * MB, "time_s": START_S + 4}
+    ]
+    told = oom() | {"ended_s": START_S + 10, "last_oom_kill_s": START_S + 4, "children_lost": lost}
+    found = explained(tmp_path, outcome=outcome(exit_code=137, **told), samples=_lived_on(4, 10))
+    assert (found.verdict, found.confidence) == ("oom_cgroup", "likely")
+    assert found.victim is not None
+    assert (found.victim.is_main, found.victim.pid) == (False, 7)
+
+
 def _process(pid: int) -> Process:
     return Process(pid, "python", 1, 10 * MB, 10 * MB)
 

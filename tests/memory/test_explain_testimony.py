@@ -132,6 +132,38 @@ def test_what_follows_the_error_of_the_end(tmp_path: Path, after: str) -> None:
     assert (found.verdict, found.confidence) == ("oom_gpu", "certain")
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "ValueError: sample 12 is no JSON: OSError: [Errno 12] Cannot allocate memory\n",
+        "json.decoder.JSONDecodeError: CUDA out of memory\n",
+        "RuntimeError: line 7 reads 'MemoryError'\n",
+        '  File "a.py", line 9, in load\n    retry("Cannot allocate memory")\nRuntimeError: too many tries\n',
+        "AssertionError: the log says:\nno space left on device: /dev/shm/a\n",
+    ],
+)
+def test_a_quotation_in_the_last_traceback(tmp_path: Path, end: str) -> None:
+    found = explained(tmp_path, outcome=outcome(exit_code=1), samples=ramp(10, 20), log=TRACEBACK + end)
+    assert (found.verdict, found.confidence) == ("failed", "likely")
+
+
+@pytest.mark.parametrize(
+    ("end", "confidence"),
+    [
+        ("RuntimeError: preparing failed: OSError: [Errno 12] Cannot allocate memory\n", "likely"),
+        (
+            "RuntimeError: [enforce fail at alloc_cpu.cpp:114] DefaultCPUAllocator: can't allocate memory\n",
+            "certain",
+        ),
+        ("numpy.core._exceptions._ArrayMemoryError: Unable to allocate 16.0 GiB for an array\n", "certain"),
+        ("OSError: [Errno 12] Cannot allocate memory\n", "certain"),
+    ],
+)
+def test_the_words_of_the_exception_itself(tmp_path: Path, end: str, confidence: str) -> None:
+    found = explained(tmp_path, outcome=outcome(exit_code=1), samples=ramp(10, 20), log=TRACEBACK + end)
+    assert (found.verdict, found.confidence) == ("memory_error", confidence)
+
+
 def test_the_runs_own_word_goes_before_what_it_caught(tmp_path: Path) -> None:
     status = {"state": "failed", "attempt": 1, "reason": "KeyError: 'labels'"}
     found = explained(

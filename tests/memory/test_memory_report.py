@@ -99,6 +99,28 @@ def test_samples_and_records_become_one_history(killed: Path) -> None:
     assert told == [("OOM kill", 36.0, True), ("killed by SIGKILL", 36.2, True)]
 
 
+def test_kills_are_those_that_explain_counts(killed: Path, tmp_path: Path) -> None:
+    """Those in cgroups beside the run's own are not, whatever the samples of the job's cgroup count."""
+    beside = {"path": "/job", "limit_bytes": LIMIT, "oom_kill_before": 1, "oom_kill_after": 2}
+    own = {"path": "/job/task", "limit_bytes": None, "oom_kill_before": 0, "oom_kill_after": 0}
+    counts = {"counters_before": {"oom_kill": 1}, "counters_after": {"oom_kill": 2}}
+    write_outcome(killed, 36.2, cgroup_path="/job/task", parents=[own, beside], **counts)
+    history = read_history(killed)
+    end = ending(history.evidence, history.last)
+    assert end.words == "killed by SIGKILL in train"
+    assert [mark.label for mark in marks(history.evidence, history.last.main, end)] == ["killed by SIGKILL"]
+    # v1: the outcome counts a tree of cgroups, a sample those above the run; one more was killed unseen
+    own |= {"oom_kill_before": 4, "oom_kill_after": 6}
+    write_outcome(killed, 36.2, cgroup_path="/job/task", parents=[own, beside], **counts)
+    history = read_history(killed)
+    assert "with 2 OOM kills in its cgroup" in ending(history.evidence, history.last).words
+    labels = [
+        mark.label
+        for mark in marks(history.evidence, history.last.main, ending(history.evidence, history.last))
+    ]
+    assert labels == ["OOM kill", "OOM kill", "killed by SIGKILL"]
+
+
 def test_rows_hold_what_the_records_do(killed: Path) -> None:
     rows = {row.path: row for row in read_history(killed).last.main.rows}
     assert list(rows) == [

@@ -401,8 +401,9 @@ def test_the_summary_line() -> None:
     from memory.supervision.summary import summary
 
     outcome = {
-        "exit_code": 0, "signal": None, "started_s": 10.0, "ended_s": 12.5, "limit_bytes": 100 * MB,
-        "limit_at": "/job", "peak_unreclaimable_bytes": 50 * MB, "peak_nearness": 0.5,
+        "exit_code": 0, "signal": None, "started_s": 10.0, "ended_s": 12.5, "limit_bytes": 80 * MB,
+        "limit_at": "/job", "peak_unreclaimable_bytes": 50 * MB, "peak_limit_bytes": 100 * MB,
+        "peak_nearness": 0.5,
     }  # fmt: skip
     quiet, always = (Options(("true",), "a b", tell=tell) for tell in ("failed", "always"))
     assert summary(outcome, quiet) is None

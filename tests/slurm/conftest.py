@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from made_studies import FakeSlurm
+
+if TYPE_CHECKING:
+    from tests.local_slurm import Cluster
 
 
 @pytest.fixture
@@ -27,3 +31,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("HIGHWATER_RUNS_DIR", raising=False)
     monkeypatch.setattr(time, "time", lambda: NOW_S)
     return tmp_path
+
+
+@pytest.fixture
+def its_clients(slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """squeue, sacct, ... of this process ask the cluster on this machine."""
+    for name, value in slurm_cluster.variables.items():
+        monkeypatch.setenv(name, value)

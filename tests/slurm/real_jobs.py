@@ -6,8 +6,8 @@ import getpass
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,15 @@ from slurm.in_job.start import setup_lines, word_for
 from slurm.in_job.starts import REQUEUED, Start, read_starts
 from slurm.records import SLURM, Array, Place, Submission, add_place
 from slurm.snapshot import take
+from slurm.truth import Truth, study_truth
 from tests.local_slurm import Cluster
 from tests.tiny_run import make_run
 
 PATIENCE_S = 400.0
+SOON_S = 120.0
+"""Until `status` tells what has happened: a heartbeat that stands still is waited for."""
+GOES_ON = ("queued", "running")
+"""What may be told of a run that goes on by itself, at any moment."""
 _OPEN = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", ""}
 
 
@@ -48,13 +53,28 @@ class Sent:
     def ends(self) -> list[tuple[str | None, str | None, str | None]]:
         return [(start.end, start.state, start.signal) for start in self.starts]
 
-    def until(self, what: Callable[[], Any], why: str) -> None:
-        """Wait for it; else say all that is known."""
+    @property
+    def truth(self) -> Truth:
+        """What `python -m slurm status` tells of it; the clients of the cluster must be this process's."""
+        return study_truth(self.run.parent, folders=[self.run])[0]
+
+    def until(self, what: Callable[[], Any], why: str, *, meanwhile: Collection[str] = ()) -> None:
+        """Wait for it; else say all that is known. meanwhile: states, of which one must be told all along."""
         until_s = time.monotonic() + PATIENCE_S
         while not what():
             if time.monotonic() > until_s:
                 raise AssertionError(f"waited {PATIENCE_S:.0f} s for {why}\n{self.told()}")
+            if meanwhile and (truth := self.truth).state not in meanwhile:
+                raise AssertionError(f"while waiting for {why}: {truth}\n{self.told()}")
             time.sleep(0.3)
+
+    def until_told(self, state: str, words: str) -> None:
+        """Wait until `status` tells this state, and these words as its reason or in it."""
+        until_s = time.monotonic() + SOON_S
+        while (truth := self.truth).state != state:
+            assert time.monotonic() < until_s, f"waited for {state}: {truth}\n{self.told()}"
+            time.sleep(0.3)
+        assert words in (truth.reason or ""), f"{truth}\n{self.told()}"
 
     def until_training(self, step: int = 1) -> None:
         self.until(lambda: (self.status.get("step") or 0) >= step, f"step {step}")
@@ -68,8 +88,10 @@ class Sent:
         self.until(is_over, "the end of the job")
 
     def told(self) -> str:
+        """All that Slurm and the run's own files say."""
         row = self.where.say("scontrol", "show", "job", self.job, check=False)
-        files = [path for path in (self.out, self.run / "log.txt", self.run / "starts.json") if path.exists()]
+        names = ("log.txt", "starts.json", "outcome.json")
+        files = [path for path in (self.out, *(self.run / name for name in names)) if path.exists()]
         return "\n".join([row, str(self.status), *(f"--- {path}\n{path.read_text()}" for path in files)])
 
 
@@ -79,11 +101,11 @@ def send(
     """Hand a run in with a script of the simplest kind. options: of sbatch. others: that share its job."""
     run = make_run(config).resolve()
     snapshot = take(config.runs_dir).path
+    number = f"s{time.time_ns()}"
+    array = Array(0, f"{run.name}-{number}", [[run.name, *(one.name for one in others)]], how=how)
     submission = Submission(
-        id=f"s{time.time_ns()}", study=run.parent, launcher=SLURM, created_s=time.time(),
-        user=getpass.getuser(), host=socket.gethostname(), cwd=str(run.parent), command="",
-        arrays=[Array(0, run.name, [[run.name, *(one.name for one in others)]], how=how)],
-        snapshot=str(snapshot),
+        id=number, study=run.parent, launcher=SLURM, created_s=time.time(), user=getpass.getuser(),
+        host=socket.gethostname(), cwd=str(run.parent), command="", arrays=[array], snapshot=str(snapshot),
     )  # fmt: skip
     for one in (run, *others):
         add_place(one, Place(submission.id, 0, 0))
@@ -103,6 +125,7 @@ def send(
     out = submission.folder / "job.out"
     job = where.say(
         "sbatch", "--parsable", "--requeue", "--open-mode=append", f"--output={out}", "--mem=600M",
-        "--cpus-per-task=1", *options, str(script),
+        "--cpus-per-task=1", f"--job-name={array.name}", *options, str(script),
     )  # fmt: skip
+    replace(submission, arrays=[replace(array, job_id=job)]).write()
     return Sent(where, run, job, out)

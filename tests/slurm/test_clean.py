@@ -9,6 +9,8 @@ import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy, here
 from slurm_command import refused, told, told_json, typed
 
+from slurm.snapshot import while_submitting
+
 
 def checkpoint(run: Path, *steps: int, best: int | None = None) -> None:
     for step in steps:
@@ -106,6 +108,26 @@ def test_what_no_open_run_needs_goes(
     assert not own.exists()
     assert shared.exists()
     assert strange.exists()
+
+
+def test_a_copy_that_is_about_to_be_used_stays(place: Path, said: FakeSlurm) -> None:
+    """Somebody submits between the look and the removal: before it is written down, and after."""
+    from slurm.cleaning import look, remove
+
+    code = snapshot(place, "code")
+    done = MadeStudy(place / "runs" / "done", ["z"], snapshot=str(code))
+    done.status("z", "done")
+    items = look(done.folder, "best").items
+    assert [item.path.name for item in items if item.kind == "snapshots"] == ["code"]
+    with while_submitting(place / "runs"):
+        assert remove(items)[1] == [f"{code.parent} was left alone: runs are being submitted"]
+        assert code.exists()
+    other = MadeStudy(place / "runs" / "other", ["a"], snapshot=str(code))
+    remove(items)
+    assert code.exists()
+    other.status("a", "done")
+    remove(items)
+    assert not code.exists()
 
 
 def test_it_asks(

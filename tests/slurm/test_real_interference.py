@@ -9,12 +9,17 @@ from pathlib import Path
 import pytest
 
 from conf import Config
-from conf.schema import Memory
+from conf.schema import Memory, Slurm
 from tests.local_slurm import Cluster
-from tests.slurm.real_jobs import Sent, send
+from tests.slurm.real_jobs import GOES_ON, Sent, send
 from tests.tiny_run import tiny_config
 
-pytestmark = [pytest.mark.slow, pytest.mark.privileged, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.privileged,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("its_clients"),
+]
 
 
 @pytest.fixture
@@ -32,10 +37,21 @@ def config(folder: Path, steps: int = 1_000_000) -> Config:
     return dataclasses.replace(found, dataset=repeating, memory=Memory(every_steps=1000))
 
 
+def until_second_attempt(job: Sent) -> None:
+    """Until it trains, and `status` says so."""
+
+    def trains() -> bool:
+        return bool(job.status["attempt"] == 2 and job.status["stage"] == "train")
+
+    job.until(trains, "the second attempt", meanwhile=GOES_ON)
+    job.until_told("running", f"on {job.starts[1].host}")
+
+
 def end_well(job: Sent) -> None:
     """Stop it for good: these runs have no end of their own."""
     job.where.say("scancel", job.job)
     job.until_over()
+    job.until_told("cancelled", "its job was cancelled by root, at step ")
 
 
 @pytest.mark.parametrize("preempt_signal", ["on", "off"])
@@ -47,13 +63,25 @@ def test_preemption(calm: Cluster, tmp_path: Path, preempt_signal: str) -> None:
     calm.say(
         "sbatch", "--partition=high", "--nodelist=n1", "--exclusive", "--output=/dev/null", "--wrap=sleep 3"
     )
-    job.until(lambda: len(job.starts) > 1, "another start")
+    job.until(lambda: len(job.starts) > 1, "another start", meanwhile=GOES_ON)
     first, second = job.starts
     expected = ("SIGUSR2", "timeout") if preempt_signal == "on" else ("SIGTERM", "cancelled")
     assert (first.end, first.signal, first.state) == ("requeued", *expected), job.told()
     assert second.step_before == first.step_after != 0
-    job.until(lambda: job.status["attempt"] == 2 and job.status["stage"] == "train", "the second attempt")
+    until_second_attempt(job)
     end_well(job)
+
+
+def test_preempted_for_good(calm: Cluster, tmp_path: Path) -> None:
+    """Of a job that may not be requeued."""
+    asked = dataclasses.replace(config(tmp_path), slurm=Slurm(requeue=False))
+    job = send(calm, asked, "--partition=main", "--nodelist=n1", "--exclusive", "--no-requeue")
+    job.until_training()
+    calm.say(
+        "sbatch", "--partition=high", "--nodelist=n1", "--exclusive", "--output=/dev/null", "--wrap=true"
+    )
+    job.until_over()
+    job.until_told("preempted", "a job of higher priority took its place, at step ")
 
 
 def test_lost_node(calm: Cluster, tmp_path: Path) -> None:
@@ -62,13 +90,13 @@ def test_lost_node(calm: Cluster, tmp_path: Path) -> None:
     job.until_training(101)
     node = job.starts[0].host
     calm.script("kill-node", node)
-    job.until(lambda: len(job.starts) > 1, "another start")
+    job.until(lambda: len(job.starts) > 1, "another start", meanwhile=GOES_ON)
     first, second = job.starts
     assert (first.end, first.host) == (None, node), "it had no time for a word"
     assert second.host != node
     assert second.step_before >= 100
     assert "is gone: taking over" in (job.run / "log.txt").read_text()
-    job.until(lambda: job.status["attempt"] == 2 and job.status["stage"] == "train", "the second attempt")
+    until_second_attempt(job)
     end_well(job)
 
 
@@ -78,13 +106,15 @@ def test_a_job_that_runs_twice(calm: Cluster, tmp_path: Path) -> None:
     job.until_training()
     node = job.starts[0].host
     calm.script("kill-slurmd", node)
-    job.until(lambda: "leaves it alone" in (job.run / "log.txt").read_text(), "a second copy")
+    log = job.run / "log.txt"
+    job.until(lambda: "leaves it alone" in log.read_text(), "a second copy", meanwhile=GOES_ON)
     job.until_over()
     assert len(job.starts) == 1, job.told()
-    assert job.status["state"] == "running"
     before = job.status["step"]
-    job.until(lambda: job.status["step"] > before, "the first copy to go on")
+    job.until(lambda: job.status["step"] > before, "the first copy to go on", meanwhile=["running"])
+    job.until_told("running", f"on {node}")
     calm.script("kill-node", node)
+    job.until_told("failed", "its process ended without a word, in stage train, last heard of ")
 
 
 def test_a_new_controller_and_an_administrator(calm: Cluster, tmp_path: Path) -> None:
@@ -94,13 +124,17 @@ def test_a_new_controller_and_an_administrator(calm: Cluster, tmp_path: Path) ->
     running = send(calm, config(tmp_path))
     queued = send(calm, dataclasses.replace(config(tmp_path, steps=20), seed=2), "--hold")
     running.until_training()
+    queued.until_told("queued", "it is held by its user")
     calm.script("restart-controller")
     assert running.state == "RUNNING"
+    running.until_told("running", f"on {running.starts[0].host}")
+    queued.until_told("queued", "it is held by its user")
     calm.say("scontrol", "release", queued.job)
     calm.say("scontrol", "requeue", running.job)
     queued.until_over()
     assert queued.ends() == [("done", "done", None)], queued.told()
-    running.until(lambda: len(running.starts) > 1, "another start")
+    queued.until_told("done", "")
+    running.until(lambda: len(running.starts) > 1, "another start", meanwhile=GOES_ON)
     first, second = running.starts
     assert first.end in ("ended", None), "None: KillWait was over before it could say so"
     assert (second.restart, second.step_before > 0) == (1, True), running.told()

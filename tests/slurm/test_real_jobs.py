@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import signal
+import shutil
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,38 +15,14 @@ import pytest
 
 import experiment_utils
 from conf import Config
-from conf.schema import Memory, Model, Slurm
 from slurm.in_job.starts import read_starts
 from slurm.records import places, submissions
 from tests.local_slurm import SCRIPT, Cluster
+from tests.slurm.real_ends import disk_filling_config, large_config, long_config, stop_until_its_signal
 from tests.slurm.real_jobs import Sent, send
 from tests.tiny_run import copy_of, make_run, outcome, run_core, tiny_config
-from training.checkpoints import checkpoint_steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.privileged, pytest.mark.timeout(900)]
-
-LONG = 1_500
-"""Steps after whose first hundred a run goes on for a second: time for `wait_for_its_signal` to see it."""
-
-
-def long_config(folder: Path, seed: int = 0, steps: int = LONG) -> Config:
-    config = tiny_config(folder, max_steps=steps, evals=2, checkpoint_every=100)
-    repeating = dataclasses.replace(config.dataset, repeat=True)
-    return dataclasses.replace(
-        config,
-        dataset=repeating,
-        seed=seed,
-        memory=Memory(every_steps=1000),
-        slurm=Slurm(max_idle_attempts=50),  # on a busy machine a start may not come to its first step
-    )
-
-
-def large_config(folder: Path, seed: int = 0) -> Config:
-    """Weights, gradients and moments of 800 MB."""
-    model = Model(name="large", d_model=1024, n_layers=4, n_heads=8)
-    return dataclasses.replace(
-        tiny_config(folder, max_steps=3), seed=seed, model=model, memory=Memory(refuse=False, every_steps=11)
-    )
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +47,10 @@ def sent(
     yield found
     for one in found.values():
         where.say("scancel", one.job, check=False)
+    if "disk" in found and where.small_disk is not None:
+        found["disk"].until_over()
+        for path in where.small_disk.iterdir():  # other tests are to fill it anew
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _packed(where: Cluster, folder: Path) -> Sent:
@@ -85,11 +62,7 @@ def _packed(where: Cluster, folder: Path) -> Sent:
 def _on_a_small_disk(where: Cluster, folder: Path) -> Sent:
     if where.small_disk is None:
         pytest.skip("cannot mount a small file system")
-    model = Model(name="m", d_model=512, n_layers=1, n_heads=4)
-    config = dataclasses.replace(
-        tiny_config(folder), model=model, memory=Memory(refuse=False, every_steps=11)
-    )
-    return send(where, dataclasses.replace(config, runs_dir=str(where.small_disk)))
+    return send(where, dataclasses.replace(disk_filling_config(folder), runs_dir=str(where.small_disk)))
 
 
 def _broken(where: Cluster, config: Config) -> Sent:
@@ -102,35 +75,8 @@ def _broken(where: Cluster, config: Config) -> Sent:
 def _until_its_time_is_up(where: Cluster, config: Config) -> Sent:
     """However fast it trains: its first start that comes to a checkpoint stands still until the signal."""
     job = send(where, config, "--time=2", "--signal=USR2@30")
-    threading.Thread(target=wait_for_its_signal, args=(job,), daemon=True).start()
+    stop_until_its_signal(job)
     return job
-
-
-def wait_for_its_signal(job: Sent) -> None:
-    """Stop the run's process after a checkpoint, and let it go on when SIGUSR2 waits for it.
-
-    The next start has time enough, on a slow machine too.
-    """
-    while (status := job.status).get("state") != "done":
-        time.sleep(0.02)
-        starts, steps = job.starts, checkpoint_steps(job.run / "checkpoints")
-        if not starts or max(steps, default=0) <= starts[-1].step_before:
-            continue
-        if status.get("state") != "running":
-            continue
-        with contextlib.suppress(OSError):  # it has ended: its signal came just now
-            os.kill(status["pid"], signal.SIGSTOP)
-            while not _waits_for(status["pid"], signal.SIGUSR2):
-                time.sleep(0.1)
-            job.where.say("scontrol", "update", f"JobId={job.job}", "TimeLimit=30")
-            os.kill(status["pid"], signal.SIGCONT)
-            return
-
-
-def _waits_for(process: int, number: int) -> bool:
-    """Whether the signal was sent to a process that does not run; proc_pid_status(5)."""
-    lines = (line.split(":") for line in Path(f"/proc/{process}/status").read_text().splitlines())
-    return any(int(value, 16) >> number - 1 & 1 for name, value in lines if name in ("SigPnd", "ShdPnd"))
 
 
 def _overrides(folder: Path, steps: int) -> list[str]:

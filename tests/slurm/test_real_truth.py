@@ -18,7 +18,12 @@ from slurm.truth import study_truth
 from slurm.truth.answers import ask_in_unix_time
 from tests.local_slurm import Cluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.privileged, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.privileged,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("its_clients"),
+]
 
 GROW = f"srun {sys.executable} -c 'x = [bytes(1 << 20) * 9 for _ in range(99)]; y = x[0] * 60'"
 NO_MODULE = "echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1"
@@ -28,9 +33,9 @@ CASES: dict[str, tuple[list[str], str]] = {
     "held": (["--hold"], "true"),
     "depends": (["--dependency=afterok:{never}"], "true"),
     "dropped": (["--hold"], "true"),
-    "runs": ([], "sleep 300"),
-    "array": (["--array=0-1%1"], "sleep 300"),
-    "limit": (["--time=0:10"], "sleep 300"),
+    "runs": ([], "sleep 3600"),
+    "array": (["--array=0-1%1"], "sleep 3600"),
+    "limit": (["--time=0:10"], "sleep 3600"),
 }
 PATIENCE_S = 150.0
 
@@ -60,12 +65,6 @@ def study(slurm_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
     slurm_cluster.say("scancel", *jobs.values(), check=False)
 
 
-@pytest.fixture(autouse=True)
-def _clients(slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in slurm_cluster.variables.items():
-        monkeypatch.setenv(name, value)
-
-
 def impatient_of(command: str) -> Callable[[list[str], float], Answer]:
     """Asks `command` for two seconds, and all others as long as the room does."""
 
@@ -91,11 +90,18 @@ SOON = {
 }  # fmt: skip
 
 
-def test_every_state(study: Path) -> None:
+@pytest.fixture
+def settled(study: Path, its_clients: None) -> Path:
+    """The study when all that is to end has ended."""
     until_s = time.monotonic() + PATIENCE_S
     while states(found := told(study)) != SOON:
         assert time.monotonic() < until_s, found
         time.sleep(1)
+    return study
+
+
+def test_every_state(settled: Path) -> None:
+    found = told(settled)
     reasons = {run: reason for run, (_, reason) in found.items()}
     assert "ModuleNotFoundError: No module named 'torch'" in reasons["never"]
     assert reasons["grows"].startswith("Slurm saw an OOM kill in ")
@@ -117,18 +123,40 @@ def silent(where: Cluster, daemon: str) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_sacct_is_silent(study: Path, slurm_cluster: Cluster) -> None:
+def test_sacct_is_silent(settled: Path, slurm_cluster: Cluster) -> None:
     """An OOM kill of a step without a supervisor is then known to nobody."""
     with silent(slurm_cluster, "slurmdbd"):
-        found = told(study, impatient_of("sacct"))
-        truth = study_truth(study, ask=impatient_of("sacct"))[0]
+        found = told(settled, impatient_of("sacct"))
+        truth = study_truth(settled, ask=impatient_of("sacct"))[0]
     assert states(found) == SOON | {"grows": "never_started"}
     assert "sacct did not answer within" in truth.notes[0]
 
 
-def test_slurmctld_is_silent(study: Path, slurm_cluster: Cluster) -> None:
+@contextmanager
+def down(where: Cluster, daemon: str) -> Iterator[None]:
+    """Ended, so that nobody takes calls."""
+    process = Path("/proc") / (where.folder / "run" / f"{daemon}.pid").read_text().strip()
+    os.kill(int(process.name), signal.SIGTERM)
+    try:
+        until_s = time.monotonic() + PATIENCE_S
+        while process.exists():
+            assert time.monotonic() < until_s, f"{daemon} does not end"
+            time.sleep(0.1)
+        yield
+    finally:
+        where.script("start")
+
+
+def test_sacct_is_down(settled: Path, slurm_cluster: Cluster) -> None:
+    with down(slurm_cluster, "slurmdbd"):
+        truths = study_truth(settled)
+    assert {truth.name: truth.state for truth in truths} == SOON | {"grows": "never_started"}
+    assert "sacct" in truths[0].notes[0]
+
+
+def test_slurmctld_is_silent(settled: Path, slurm_cluster: Cluster) -> None:
     with silent(slurm_cluster, "slurmctld"):
-        found = told(study, impatient_of("squeue"))
+        found = told(settled, impatient_of("squeue"))
     blocked = found["depends"][0]  # sacct tells no reasons of jobs that wait
     assert states(found) == SOON | {"depends": blocked}
     assert blocked in ("queued", "blocked")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -152,3 +153,18 @@ def test_a_wide_reason_is_cut_to_the_terminal(study: MadeStudy) -> None:
     lines = table(study_truth(study.folder), 130)
     assert max(map(len, lines)) <= 130
     assert lines[3].endswith("...")
+
+
+def test_the_report_of_the_study_has_the_same_words(
+    study: MadeStudy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`then=analysis`, and the table that ends a sweep that was waited for."""
+    from analysis.__main__ import main
+
+    said = told_json(capsys, "status", "sweep")["runs"]
+    assert main([str(study.folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    words = {one["run"]: (one["state"], one["reason"]) for one in found}
+    assert words == {
+        one["run"]: (one["state"], None if one["state"] == "done" else one["reason"]) for one in said
+    }

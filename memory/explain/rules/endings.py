@@ -8,7 +8,15 @@ from memory.explain.advice import go_on, run_with_us
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding, Victim
 from memory.explain.rules.shared_memory import FULL, fullest
-from memory.explain.telling import all_of, counters_line, ended_line, of_limit, peak_line, stage_line
+from memory.explain.telling import (
+    all_of,
+    counters_line,
+    ended_line,
+    limit_line,
+    of_limit,
+    peak_line,
+    stage_line,
+)
 from memory.explain.testimony import by_the_run
 from memory.explain.values import mapping, mappings, number, text
 from memory.explain.wordings import DISK_FULL, OOM_DAEMON, TRACEBACK, WORKER_KILLED, last_line_with
@@ -242,7 +250,7 @@ def ended_well(facts: Facts) -> Iterator[Finding]:
             confidence="likely",
             verdict="healthy",
             cause="none",
-            evidence=all_of(stage_line(facts), peak_line(facts), counters_line(facts)),
+            evidence=all_of(stage_line(facts), peak_line(facts), limit_line(facts), counters_line(facts)),
         )
     elif facts.has_ended_well:
         sent = [text(entry.get("signal")) for entry in mappings(facts.outcome.get("signals_passed_on"))]
@@ -253,7 +261,7 @@ def ended_well(facts: Facts) -> Iterator[Finding]:
             confidence="certain",
             verdict="healthy",
             cause="none",
-            evidence=all_of(ended_line(facts), peak_line(facts), counters_line(facts)),
+            evidence=all_of(ended_line(facts), peak_line(facts), limit_line(facts), counters_line(facts)),
             advice=() if facts.samples or facts.records else (run_with_us(),),
         )
 

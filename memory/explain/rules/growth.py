@@ -51,8 +51,9 @@ def page_tables(facts: Facts) -> Iterator[Finding]:
         rule="page_tables",
         says=f"Page tables took {format_bytes(amount)}: every process has its own for what it maps"
         if surely
-        else f"The kernel's own memory for this job took {format_bytes(amount)}: page tables, most likely",
-        confidence="likely" if surely or kernel > 0.6 * peak else "possible",
+        else f"The kernel's own memory for this job took {format_bytes(amount)}: page tables, or what lies "
+        "in pipes and sockets",
+        confidence="likely" if surely else "possible",
         cause="page_tables",
         evidence=all_of(
             f"{'page tables' if surely else 'kernel memory'} {format_bytes(amount)} of U "
@@ -83,7 +84,8 @@ def growth(facts: Facts) -> Iterator[Finding]:
         for name in ("anon", "shmem", "kernel")
     }
     most = max(parts, key=lambda name: parts[name]) if any(parts.values()) else None
-    of = f", mostly {'shared memory' if most == 'shmem' else f'{most} memory'}" if most else ""
+    words = {"shmem": "shared memory", "kernel": "the kernel's own memory (pipes, sockets, page tables)"}
+    of = f", mostly {words.get(most, 'anon memory')}" if most else ""
     at_once = " at once" if found.is_jump else ""
     yield Finding(
         rule="growth",

@@ -8,7 +8,15 @@ from memory.explain.advice import cheapest_first, more_memory
 from memory.explain.facts import Facts
 from memory.explain.finding import CONFIDENCES, Advice, Finding
 from memory.explain.measured import u_of
-from memory.explain.telling import all_of, before_the_end, counters_line, ended_line, of_limit, place, rise
+from memory.explain.telling import (
+    all_of,
+    before_the_end,
+    counters_line,
+    ended_line,
+    peak_of_limit,
+    place,
+    rise,
+)
 from memory.explain.testimony import by_kernel
 from memory.explain.values import text
 from memory.explain.victims import how_surely_ours, neighbours_share, of_others, victim_of
@@ -116,7 +124,7 @@ def neighbours(facts: Facts) -> Iterator[Finding]:
         confidence="likely",
         cause="neighbours",
         evidence=all_of(
-            f"at its peak U was {of_limit(facts, facts.peak_bytes or 0)}, of which this run's processes held "
+            f"at its peak U was {peak_of_limit(facts)}, of which this run's processes held "
             f"{100 * (1 - share):.0f}% (memory.ring)",
             f"of the last {format_bytes(late[0])} that U rose, {format_bytes(late[1])} were not this run's "
             "(memory.ring)"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from memory.explain.advice import read_by_pread
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
-from memory.explain.telling import all_of, counters_line, of_limit
+from memory.explain.telling import all_of, counters_line, of_limit, peak_of_limit
 from memory.format import format_bytes
 
 _PAGE_BYTES = 4096
@@ -19,10 +19,10 @@ _STALLED = 0.1
 
 def cache_at_the_limit(facts: Facts) -> Iterator[Finding]:
     """Usage stands at the limit, U does not: what fills it is page cache, which the kernel gives back."""
-    usage = max(facts.series("usage_bytes"), key=lambda point: point[1], default=None)
-    if usage is None or not facts.limit_bytes or facts.peak_share is None or facts.limit_at == "host":
-        return
-    if usage[1] < 0.9 * facts.limit_bytes or facts.peak_share > 0.8:
+    known = [(sample.usage_bytes, sample.limit_bytes or facts.limit_bytes) for sample in facts.samples]
+    shares = [(usage / limit, usage, limit) for usage, limit in known if usage is not None and limit]
+    share, usage, limit = max(shares, default=(0.0, 0, 0))
+    if facts.peak_share is None or facts.limit_at == "host" or share < 0.9 or facts.peak_share > 0.8:
         return
     cache = max((value for _, value in facts.series("cache_bytes")), default=None)
     yield Finding(
@@ -32,8 +32,8 @@ def cache_at_the_limit(facts: Facts) -> Iterator[Finding]:
         confidence="certain",
         cause="cache",
         evidence=all_of(
-            f"usage was {of_limit(facts, usage[1])}, U never more than "
-            f"{of_limit(facts, facts.peak_bytes or 0)} "
+            f"usage was {of_limit(facts, usage, limit)}, U never more than "
+            f"{peak_of_limit(facts)} "
             "(memory.ring)",
             f"page cache was up to {format_bytes(cache)} (memory.ring)" if cache else None,
             counters_line(facts),
@@ -43,29 +43,37 @@ def cache_at_the_limit(facts: Facts) -> Iterator[Finding]:
 
 
 def rss_above_the_limit(facts: Facts) -> Iterator[Finding]:
-    """What top and Slurm's poll show: mapped files, a page in five processes counted five times."""
-    rss = max((value for _, value in facts.series("tree_rss_bytes")), default=0)
-    if not facts.limit_bytes or rss <= facts.limit_bytes or (facts.peak_share or 1.0) > 0.9:
+    """What top and Slurm's poll show: mapped files, and a page in five processes counted five times."""
+    known = [sample for sample in facts.samples if sample.tree_rss_bytes]
+    top = max(known, key=lambda sample: sample.tree_rss_bytes or 0, default=None)
+    rss = top.tree_rss_bytes or 0 if top is not None else 0
+    if top is None or not facts.limit_bytes or rss <= facts.limit_bytes or (facts.peak_share or 1.0) > 0.9:
         return
-    files = max((value for _, value in facts.series("tree_file_bytes")), default=0)
+    files = top.tree_file_bytes or 0
+    shared = max(0, (top.tree_anon_bytes or 0) - (top.anon_bytes or 0)) if top.anon_bytes is not None else 0
+    by_files = rss - files <= facts.limit_bytes or files >= shared
+    what = (
+        "mapped files here, which the kernel takes back"
+        if by_files
+        else "pages that processes share since a fork: each counts them, the cgroup once"
+    )
     yield Finding(
         rule="rss_above_the_limit",
-        says="RSS above the limit is mapped files here, which the kernel takes back: no danger, "
-        "unless Slurm polls RSS",
-        confidence="certain",
-        cause="cache",
+        says=f"RSS above the limit is {what}: no danger, unless Slurm polls RSS",
+        confidence="certain" if rss - files - shared <= facts.limit_bytes else "likely",
+        cause="cache" if by_files else None,
         evidence=(
-            f"RSS of all processes was up to {of_limit(facts, rss)}, of which {format_bytes(files)} "
-            "mapped files; U "
-            f"never more than {of_limit(facts, facts.peak_bytes or 0)} (memory.ring)",
+            f"RSS of all processes was up to {of_limit(facts, rss)}, of which {format_bytes(files)} mapped "
+            f"files{f', {format_bytes(shared)} anon that is counted more than once' * (shared > 0)}; U "
+            f"never more than {peak_of_limit(facts)} (memory.ring)",
         ),
     )
 
 
 def thrash(facts: Facts) -> Iterator[Finding]:
     """Pages are dropped and read again, over and over: the run is slow, and nothing kills it."""
-    found = [sample for sample in facts.samples if sample.usage_bytes is not None and facts.limit_bytes]
-    at_limit = [sample for sample in found if (sample.usage_bytes or 0) >= 0.9 * (facts.limit_bytes or 1)]
+    found = [(sample, sample.limit_bytes or facts.limit_bytes) for sample in facts.samples]
+    at_limit = [sample for sample, limit in found if limit and (sample.usage_bytes or 0) >= 0.9 * limit]
     if len(at_limit) < 3 or facts.limit_at == "host":
         return
     first, last = at_limit[0], at_limit[-1]

@@ -10,7 +10,7 @@ from memory.explain.facts import Facts
 from memory.explain.finding import CONFIDENCES, Advice, Finding
 from memory.explain.rules.sigkill import was_killed
 from memory.explain.rules.time_limits import longer
-from memory.explain.telling import all_of, before_the_end, counters_line, ended_line, of_limit
+from memory.explain.telling import all_of, before_the_end, counters_line, ended_line, peak_of_limit
 from memory.explain.testimony import by_slurm
 from memory.explain.values import text
 from memory.explain.victims import victim_of
@@ -104,7 +104,7 @@ def polled_kill(facts: Facts) -> Iterator[Finding]:
         cause="rss_polling",
         evidence=all_of(
             f"{line} ({facts.log_name})",
-            f"U was never more than {of_limit(facts, u)} (memory.ring)" if u is not None else None,
+            f"U was never more than {peak_of_limit(facts)} (memory.ring)" if u is not None else None,
             counters_line(facts), ended_line(facts),
         ),
         advice=(*read_by_pread(facts), *more_memory(facts, max(polled, u or 0) or None)),
@@ -263,7 +263,7 @@ def max_rss(facts: Facts) -> Iterator[Finding]:
             f"{row.id}: MaxRSS {format_bytes(row.max_rss_bytes or 0)}"
             + (f" of {format_bytes(asked)} asked for" if asked else "") + f" ({facts.slurm.source})",
             max_rss_meaning(facts.slurm),
-            f"U was seen at {of_limit(facts, facts.peak_bytes)} (memory.ring)" if facts.peak_bytes else None,
+            f"U was seen at {peak_of_limit(facts)} (memory.ring)" if facts.peak_bytes else None,
         ),
     )  # fmt: skip
 

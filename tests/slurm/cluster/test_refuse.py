@@ -57,6 +57,18 @@ def test_everything_at_once(tmp_path: Path) -> None:
     assert "partition batch has none; nearest: skylake" in found["slurm.constraint"]
 
 
+def test_runs_that_share_a_job_have_one_rank(tmp_path: Path) -> None:
+    """A second task would start each of them a second time, or wait for a rank that never comes."""
+    cluster = recorded("20.11")
+    for values in ({"pack": 2}, {"workers": 1}):
+        found = refused(tmp_path, cluster, tasks_per_node=2, **values)
+        assert "runs that share a job have one rank each" in found["slurm.tasks_per_node"]
+        assert "slurm.nodes" in refused(tmp_path, cluster, nodes=2, **values)
+        assert refused(tmp_path, cluster, **values) == {}
+        two_gpus = {"gpus_per_node": 2, "partition": "scavenge"}
+        assert refused(tmp_path, cluster, **two_gpus, **values) == {}, "auto is one then"
+
+
 def test_unknown_partition(tmp_path: Path) -> None:
     found = refused(tmp_path, recorded("20.11"), partition="bach")
     assert found == {"slurm.partition": "no partition `bach`; nearest: batch (all: batch scavenge)"}

@@ -61,6 +61,14 @@ def test_not_asked_for() -> None:
     assert verdict("done", 0, USR2, may_requeue=False).reason is None
 
 
+@pytest.mark.parametrize(("number", "state"), [(TERM, "cancelled"), (USR2, "timeout")])
+@pytest.mark.parametrize(("preempted", "told"), [(True, "preempted"), (False, None)])
+def test_preempted_and_not_started_again(number: int, state: str, preempted: bool, told: str | None) -> None:
+    """The run itself knows only of a signal."""
+    found = verdict(state, 1, number, preempted=preempted, may_requeue=False)
+    assert (found.end, found.state) == ("ended", told)
+
+
 def test_slurm_is_asked_only_after_sigterm() -> None:
     def never() -> bool:
         raise AssertionError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 
@@ -143,6 +144,21 @@ def test_cancel_ends_all_that_is_under_way(
     assert submission.arrays[0].cancelled_s is not None
     assert command("cancel", "default") == 0
     assert "nothing of it is queued" in capsys.readouterr().out
+
+
+def test_cancel_finds_what_its_submitter_died_of(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between sbatch and the record of its answer."""
+    assert type_("-m", "seed=0,1", "study.name=default") == 0
+    (submission,) = submissions(place / "runs" / "default")
+    unheard = [dataclasses.replace(array, job_id=None, submitted_s=None) for array in submission.arrays]
+    dataclasses.replace(submission, arrays=unheard).write()
+    capsys.readouterr()
+    assert command("cancel", "default", "--dry-run", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["found"][0]["job"] == str(cluster.jobs[0]["id"])
+    assert command("cancel", "default", "--yes") == 0
+    assert cluster.calls("scancel") == [[str(cluster.jobs[0]["id"])]]
 
 
 def test_cancel_of_one_run_ends_its_task_alone(

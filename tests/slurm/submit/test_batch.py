@@ -293,14 +293,17 @@ def test_a_job_finds_its_pickle_though_its_submitter_is_gone(
     assert sys.executable in text
 
 
+@pytest.mark.parametrize("state", ["running", "cancelled", "failed", None])
 def test_a_run_on_a_lost_node_is_missing_once_slurm_says_that_its_job_has_ended(
-    cluster: FakeSlurm, plans: list[Planned], monkeypatch: pytest.MonkeyPatch
+    cluster: FakeSlurm, plans: list[Planned], state: str | None
 ) -> None:
+    """Also where its last attempt took the lock and came to no word: its status is of an earlier one."""
     submit_all(plans[:1])
     folder = plans[0].folder
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "101"}
     durable.write_json(folder / "run.lock", holder)
-    durable.write_json(folder / "status.json", {"state": "running"})
+    if state is not None:
+        durable.write_json(folder / "status.json", {"state": state})
     cluster.set_state(101, "RUNNING")
     assert submit_all(plans[:1]).left == {folder.name: "running"}
     cluster.set_state(101, "NODE_FAIL")

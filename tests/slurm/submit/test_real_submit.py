@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +18,18 @@ import pytest
 
 import experiment_utils
 from slurm.records import submissions
+from slurm.snapshot import PACKAGE
+from slurm.truth import study_truth
 from tests.local_slurm import Cluster
 from tests.slurm.submit.conftest import ROOT
-from tests.tiny_run import assert_same_numbers, write_text
+from tests.tiny_run import assert_same_numbers, column, write_text
 
-pytestmark = [pytest.mark.privileged, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.privileged,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("its_clients"),
+]
 
 ASKED = (
     "dataset=text", "dataset.path=my.txt", "tokenizer=bytes", "model.d_model=16", "training.seq_len=16",
@@ -71,8 +79,8 @@ def type_(calm: Cluster, home: Path) -> Type:
     return run
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, str(ROOT / "experiments.py"), "-m", *ASKED, *arguments]
+def command(*arguments: str, root: Path = ROOT) -> list[str]:
+    return [sys.executable, str(root / "experiments.py"), "-m", *ASKED, *arguments]
 
 
 def around(cluster: Cluster, home: Path) -> dict[str, Any]:
@@ -141,18 +149,46 @@ def test_a_run_on_two_nodes(type_: Type, home: Path) -> None:
     assert_same_numbers(folder, home / "alone" / "default" / folder.name)
 
 
-def test_what_was_composed_is_what_runs(type_: Type, home: Path, calm: Cluster) -> None:
-    done = type_("seed=0", HELD, "--json")
+def told(home: Path, study: str = "default") -> list[tuple[str, str | None]]:
+    """(state, reason) of each run, as `python -m slurm status` tells them."""
+    return [(truth.state, truth.reason) for truth in study_truth(home / "runs" / study)]
+
+
+def release(cluster: Cluster, home: Path) -> None:
+    """Let start what was submitted with HELD."""
+    for name in {name for name, _ in expected(home)}:
+        for job in cluster.say("squeue", "-h", f"--name={name}", "-o", "%A").split():
+            cluster.say("scontrol", "release", job)
+
+
+@pytest.fixture
+def own_code(home: Path) -> Path:
+    """A copy of the checkout, to be edited."""
+    folder = home / "code"
+    folder.mkdir()
+    for name in PACKAGE:
+        there = ROOT / name
+        copy = shutil.copytree if there.is_dir() else shutil.copy
+        copy(there, folder / name)
+    return folder
+
+
+def test_what_was_composed_is_what_runs(calm: Cluster, home: Path, own_code: Path) -> None:
+    """Whatever is edited afterwards, in the configuration, in the code and where the user stands."""
+    done = subprocess.run(command("seed=0", HELD, "--json", root=own_code), **around(calm, home))
     assert done.returncode == 0, done.stderr
     (answer,) = json.loads(done.stdout)
-    config = home / "mine"
-    config.mkdir()
-    (home / "experiments.py").write_text("raise SystemExit('the code of now')\n")
+    assert told(home) == [("queued", "it is held by its user")]
+    (own_code / "conf" / "optimizer" / "adamw.yaml").write_text("lr: 12.5\n")
+    for path in ("core.py", "training/loop.py", "slurm/in_job/__main__.py"):
+        (own_code / path).write_text("raise SystemExit('the code of now')\n")
     (home / "slurm").mkdir()
     (home / "slurm" / "__init__.py").write_text("raise SystemExit('the code of where the user stands')\n")
-    calm.say("scontrol", "release", answer["jobs"][0]["job"])
+    release(calm, home)
+    until(lambda: told(home) == [("done", None)], "the run")
     folder = home / "runs" / "default" / answer["submitted"][0]
-    until(lambda: experiment_utils.read_status(folder).get("state") == "done", "the run")
+    assert experiment_utils.read_config(folder)["optimizer"]["lr"] != 12.5
+    assert max(column(folder, "lr")) < 1
 
 
 def test_two_shells_that_submit_the_same_at_once(calm: Cluster, home: Path) -> None:
@@ -166,12 +202,17 @@ def test_two_shells_that_submit_the_same_at_once(calm: Cluster, home: Path) -> N
         )
         for _ in range(2)
     ]
-    told = [shell.communicate(timeout=300)[0].decode() for shell in shells]
-    assert [shell.returncode for shell in shells] == [0, 0], told
+    said = [shell.communicate(timeout=300)[0].decode() for shell in shells]
+    assert [shell.returncode for shell in shells] == [0, 0], said
     assert queued(calm) == expected(home)
     assert len(runs_in(home)) == 3
-    assert sorted("submitted 3 runs" in words for words in told) == [False, True]
-    assert any("left as they are: 3 queued" in words for words in told)
+    assert sorted("submitted 3 runs" in words for words in said) == [False, True]
+    assert any("left as they are: 3 queued" in words for words in said)
+    assert told(home) == [("queued", "it is held by its user")] * 3
+    release(calm, home)
+    until(lambda: told(home) == [("done", None)] * 3, "the runs")
+    runs = [home / "runs" / "default" / run for run in runs_in(home)]
+    assert [len(experiment_utils.read_run(run)["attempts"]) for run in runs] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -216,6 +257,7 @@ def test_refused_before_the_first_sbatch(type_: Type, calm: Cluster, home: Path)
     assert "main" in done.stderr
     assert "Traceback" not in done.stderr
     assert queued(calm) == []
+    assert told(home) == [], "no run of it is there"
 
 
 @pytest.fixture
@@ -241,6 +283,10 @@ def test_more_runs_than_an_array_may_have(type_: Type, calm: Cluster, home: Path
     (answer,) = json.loads(done.stdout)
     assert [len(job["tasks"]) for job in answer["jobs"]] == [small_arrays, small_arrays, 1]
     assert queued(calm) == expected(home)
+    assert told(home) == [("queued", "it is held by its user")] * 7
+    calm.say("scancel", *(job["job"] for job in answer["jobs"]))
+    ended = [("cancelled", "its job was cancelled by root before it had started")] * 7
+    until(lambda: told(home) == ended, f"{ended}")
 
 
 def test_from_inside_a_job(calm: Cluster, home: Path) -> None:
@@ -253,3 +299,4 @@ def test_from_inside_a_job(calm: Cluster, home: Path) -> None:
     until(lambda: queued(calm) == expected(home), "the job itself to leave")
     asked = calm.say("squeue", "-h", "-r", "-o", "%C %m")
     assert set(asked.splitlines()) == {"1 600M"}
+    assert told(home, "inside") == [("queued", "it is held by its user")] * 2

@@ -113,6 +113,8 @@ def test_from_inside_a_job(type_: Type, cluster: FakeSlurm, monkeypatch: pytest.
         (("seed=0,1", "slurm.partition=batch,nope"), "nope"),
         (("seed=0,1", "optimizer.lr=1e-3,-1"), "optimizer.lr: must be above 0"),
         (("seed=0,1", "wait=true,false"), "wait: cannot be swept"),
+        (("seed=0,1", "runs_dir=50%"), "runs_dir: "),
+        (("slurm.pack=2", "slurm.tasks_per_node=2", "slurm.mem=9GB"), "share a job have one rank each"),
     ],
 )
 def test_what_is_wrong_with_any_run_is_told_before_the_first_sbatch(
@@ -124,7 +126,8 @@ def test_what_is_wrong_with_any_run_is_told_before_the_first_sbatch(
     what: str,
 ) -> None:
     assert type_("-m", *given) == 2
-    assert any(what in line for line in errors(capsys))
+    found = errors(capsys)
+    assert any(what in line for line in found), found
     assert cluster.jobs == []
     assert not list(place.glob("runs/**/config.yaml"))
 

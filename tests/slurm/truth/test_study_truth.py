@@ -87,6 +87,19 @@ def test_a_clock_that_is_ahead_does_not_hide_a_stall(study: MadeStudy, slurm: Fa
     assert truth_of(study, slurm).state == "stalled"
 
 
+def test_a_run_killed_with_its_supervisor_does_not_live_on(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """Both were heard of together, a minute ago: what they said then is as old as that."""
+    study.status("a", "running", age_s=62)
+    study.lock("a")
+    path = study.folder / "a" / "memory.ring"
+    with RingWriter(path, {"pid": 100}) as ring:
+        ring.add(Sample(NOW_S - 60))
+    os.utime(path, (NOW_S - 60, NOW_S - 60))
+    slurm.row("4242_0", "CANCELLED by 0", "0:9")
+    found = truth_of(study, slurm)
+    assert (found.state, found.rule) == ("cancelled", "ended_by_slurm")
+
+
 def test_accounting_that_did_not_hear_of_the_end(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.status("a", "running", age_s=900)
     study.lock("a")
@@ -239,6 +252,45 @@ def test_while_its_job_is_put_back(study: MadeStudy, slurm: FakeSlurm) -> None:
     assert (found.state, found.reason) == ("queued", "its job is being put back into the queue")
 
 
+def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """A run that has just stopped may go on in the same job: it has not ended yet."""
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 500)), nodes="n1")
+    for state, signal in (("timeout", "SIGUSR2"), ("cancelled", "SIGTERM")):
+        study.status("a", state, age_s=3, reason=f"stopped by {signal}")
+        found = truth_of(study, slurm)
+        told = f"stopped by {signal}; its job is about to end, or to go back into the queue"
+        assert (found.state, found.reason) == ("running", told)
+        study.status("a", state, age_s=90, reason=f"stopped by {signal}")
+        assert truth_of(study, slurm).state == state
+
+
+def test_stopped_for_another_job_and_not_started_again(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """Slurm's row says FAILED then: the job ended before its grace was over."""
+    study.status("a", "cancelled", age_s=30, reason="stopped by SIGTERM")
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "state": "preempted"}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.wait("4242_0", "FAILED", "None", start=str(int(NOW_S - 500)), nodes="n1")
+    found = truth_of(study, slurm)
+    assert found.state == "preempted"
+    assert str(found.reason).startswith("a job of higher priority took its place, at step ")
+
+
+def test_what_a_dead_node_left_of_a_run_whose_job_has_ended(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """A second copy ended the job well, and left the first alone; then that one's node died."""
+    study.status("a", "running", age_s=42, host="n1")
+    with RingWriter(study.folder / "a" / "memory.ring", {"pid": 100}) as ring:
+        ring.add(Sample(NOW_S - 40))
+    for path in (study.folder / "a" / "status.json", study.folder / "a" / "memory.ring"):
+        os.utime(path, (NOW_S - 40, NOW_S - 40))
+    slurm.wait("4242_0", "COMPLETED", "None", start=str(int(NOW_S - 500)), nodes="n2")
+    found = truth_of(study, slurm)
+    assert found.state == "failed"
+    assert "its process ended without a word" in str(found.reason)
+    assert "last heard of 40 s ago" in str(found.reason)
+
+
 def test_a_submission_that_cannot_be_read(study: MadeStudy, slurm: FakeSlurm) -> None:
     (study.submission.folder / "submission.json").write_text("{")
     found = truth_of(study, slurm)
@@ -362,3 +414,16 @@ def test_a_job_that_was_started_by_hand(tmp_path: Path, slurm: FakeSlurm) -> Non
     slurm.row("99", "PREEMPTED")
     found = truth_of(study, slurm)
     assert (found.state, found.job, found.launcher) == ("preempted", "99", "slurm")
+
+
+@pytest.mark.parametrize("state", ["cancelled", "failed", "oom", "timeout"])
+def test_submitted_again_in_the_background_it_is_queued(tmp_path: Path, slurm: FakeSlurm, state: str) -> None:
+    """Its old end counts only as long as nothing newer is known: made_studies submits an hour before now."""
+    host, pid, started = here()
+    study = in_the_background(tmp_path / "again", ["a"], f"{host}:{pid}:{started}")
+    study.status("a", state, age_s=4000)
+    found = truth_of(study, slurm)
+    assert (found.state, found.rule) == ("queued", "waits")
+    assert found.reason == f"it waits for its turn on {host}; attempt 1 ended as {state}"
+    study.status("a", state, age_s=100)
+    assert truth_of(study, slurm).state == state, "of its newest submission"

@@ -1,0 +1,38 @@
+"""The most memory that a tokenization takes, whatever the text: what a job of a cluster asks for."""
+
+from __future__ import annotations
+
+from data_loading.pretokenizer.bytes_engine import BytesEngine
+from data_loading.pretokenizer.engine import Engine
+from data_loading.pretokenizer.engines import ENGINES, REFERENCE, kind_to_compare
+from data_loading.pretokenizer.tiktoken_engine import TiktokenEngine
+from data_loading.tiktoken_tokenizer import TiktokenTokenizer
+from data_loading.tokenizer import JsonTokenizer, Tokenizer
+
+OWN_BYTES = 200 << 20
+"""Of the process that reads and writes, with its tokenizer; measured: at most 84 MB (docs/figures.md)."""
+
+
+def most_memory_bytes(tokenizer: Tokenizer, engine: str, workers: int) -> int:
+    """Of all its processes together, anonymous memory.
+
+    engine: its name or auto. workers: processes; 0: all in one. While an engine is compared with the
+    reference, a process of each stands beside the workers; where it fails that, the reference takes over.
+
+    Raises:
+        UserError: no engine of that name.
+    """
+    side_by_side = max(1, workers)
+    kind = kind_to_compare(tokenizer, engine)
+    reference = ENGINES[REFERENCE].most_bytes
+    if kind is None:
+        return OWN_BYTES + side_by_side * _alone(tokenizer).most_bytes
+    compared = side_by_side * kind.most_bytes + kind.most_bytes + reference
+    return OWN_BYTES + max(compared, side_by_side * reference)
+
+
+def _alone(tokenizer: Tokenizer) -> type[Engine]:
+    """The engine that is taken without a comparison."""
+    if isinstance(tokenizer, JsonTokenizer):
+        return ENGINES[REFERENCE]
+    return TiktokenEngine if isinstance(tokenizer, TiktokenTokenizer) else BytesEngine
