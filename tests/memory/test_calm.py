@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from supervised import wait_for
 
 from memory.host import Host
 from memory.process import Process, read_process
@@ -98,6 +99,10 @@ for line in sys.stdin:
 """
 
 
+def _sleeps(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
 @linux
 def test_what_decides_is_never_old(tmp_path: Path) -> None:
     """At each look the split of resident memory is that of status, whatever the process just did."""
@@ -113,6 +118,7 @@ def test_what_decides_is_never_old(tmp_path: Path) -> None:
         for order in ["anon 3", "anon 5", "shared 4", "anon 2", "file 6", "anon 1", "shared 2", "anon 4"]:
             child.stdin.write(order + "\n")
             assert child.stdout.readline() == "done\n"
+            wait_for(lambda: _sleeps(child.pid))  # it waits for the next order, and takes nothing more
             by.begin(is_calm=True)
             found, true = by.process(child.pid, "/proc"), read_process(child.pid)
             assert found is not None
@@ -139,9 +145,9 @@ def test_status_is_read_seldom_in_calm_and_always_in_haste(monkeypatch: pytest.M
     assert sleeper.stdin is not None
     assert sleeper.stdout is not None
     try:
-        for _ in range(2):  # what it takes at its start it has then
-            os.write(sleeper.stdin.fileno(), b"x")
-            os.read(sleeper.stdout.fileno(), 1)
+        os.write(sleeper.stdin.fileno(), b"x")
+        os.read(sleeper.stdout.fileno(), 1)
+        wait_for(lambda: _sleeps(sleeper.pid))  # what it takes at its start it has by then
         for is_calm, expected in ((True, 3), (False, 16)):  # the first look, and two in turn
             read.clear()
             for _ in range(2 * LOOKS_OF_THE_REST):
