@@ -33,7 +33,8 @@ class Victim:
     name: str = ""
 
     def __str__(self) -> str:
-        who = "the main process" if self.is_main else "a child process"
+        a_child = "a child process" if self.pid or self.name else "another process than the main one"
+        who = "the main process" if self.is_main else a_child
         told = ", ".join(filter(None, [self.name, f"pid {self.pid}" if self.pid else ""]))
         return f"{who} ({told})" if told else who
 
@@ -73,8 +74,8 @@ class Explanation:
     sentence: the answer in one or two sentences. cause: `none` where there is nothing to explain, `unknown`
     where the evidence does not say. is_running: now; is_waiting: in Slurm's queue. near_limit: U came to 85%
     of its limit, None where one of the two is not known. limit_bytes: as U was highest. confidence: of the
-    verdict; cause_confidence: of the cause. doubts: what speaks against the verdict. missing: evidence that is not there, and how to have it
-    next time.
+    verdict; cause_confidence: of the cause. doubts: what speaks against the verdict. missing: evidence that
+    is not there, and how to have it next time.
     """
 
     verdict: str

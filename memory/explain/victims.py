@@ -56,9 +56,11 @@ def neighbours_share(facts: Facts) -> float:
 def of_others(sample: Sample) -> int | None:
     """Of U, at least so much belongs to processes beside this run."""
     u, own = u_of(sample), number(sample.tree_anon_bytes)
+    seen = number(sample.beside_anon_bytes)
     if u is None or own is None:
-        return None
-    return max(0, u - own - (number(sample.shmem_bytes) or 0) - (number(sample.kernel_bytes) or 0))
+        return seen
+    left = u - own - (number(sample.shmem_bytes) or 0) - (number(sample.kernel_bytes) or 0)
+    return max(0, left, seen or 0)
 
 
 def doubts(facts: Facts, verdict: str) -> tuple[str, ...]:

@@ -97,6 +97,16 @@ def test_the_kernels_log_where_there_is_no_count() -> None:
     assert census.victim(main_was_killed=True, rose=None, kernel_log=b"") is None
 
 
+def test_of_several_kills_the_main_processs_counts() -> None:
+    census = Census(1)
+    census.take((_process(1), _process(2)), 0, 1.0)
+    log = b"".join(b"Memory cgroup out of memory: Killed process %d (python)\n" % pid for pid in (1, 2))
+    for was_killed, pid in ((True, 1), (False, 2)):
+        victim = census.victim(main_was_killed=was_killed, rose=2, kernel_log=log)
+        assert victim is not None
+        assert victim["pid"] == pid
+
+
 def test_sigkill_where_no_cgroup_can_be_seen(tmp_path: Path) -> None:
     """No /sys: neither the limit nor a count; 150 MB of the machine's 24 GB say nothing."""
     found = explained(tmp_path, outcome=killed(**UNSEEN), samples=[])
