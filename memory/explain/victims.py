@@ -19,7 +19,8 @@ def victim_of(facts: Facts) -> Victim | None:
     if text(facts.outcome.get("signal")) == "SIGKILL":
         return Victim(True, main, _name_of(facts, main))
     if facts.exit_code is None and facts.signal is None:
-        return Victim(True, main, _name_of(facts, main)) if facts.vanished and facts.samples else None
+        # of one that vanished, the supervisor that cannot tell any more may have been the victim
+        return Victim(True, main, _name_of(facts, main)) if facts.vanished and facts.group_kills else None
     lost = [
         child
         for child in mappings(facts.outcome.get("children_lost"))
