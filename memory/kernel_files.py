@@ -54,6 +54,15 @@ def list_folder(path: str) -> list[str]:
         return []
 
 
+def folders_in(path: str) -> list[str]:
+    """Paths of the folders in it, none where there is no such folder."""
+    try:
+        with os.scandir(path) as entries:
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+
+
 def read_number(path: str, read: Read = read_file) -> int | None:
     """The one number of the file; None for `max`, for garbage and where there is no such file."""
     content = read(path)

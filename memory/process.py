@@ -105,6 +105,10 @@ class Reads:
         """As `children_of`."""
         return children_of(process, proc)
 
+    def beside(self, pid: int, path: str, ours: set[int], root: str) -> int | None:
+        """Anon of other processes in a cgroup above `pid`, where that is looked for."""
+        return None
+
 
 _ALWAYS = Reads()
 

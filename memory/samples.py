@@ -34,7 +34,9 @@ class Sample:
     the processes. oom_kills, oom_group_kills, limit_hits, high_events: counters of the cgroup since it was
     made (memory.events oom_kill, oom_group_kill, max, high; v1: oom_control, failcnt). refaults, major_faults
     of memory.stat (workingset_refault_file or workingset_refault, pgmajfault). stalled_us: total of
-    `full` in memory.pressure. processes: how many there are; tree: the main one first, then the largest.
+    `full` in memory.pressure. beside_anon_bytes: of processes in that cgroup that are none of the run's,
+    where all of them could be seen; in calm some looks old. processes: how many there are; tree: the main one
+    first, then the largest.
     """
 
     time_s: float
@@ -63,10 +65,13 @@ class Sample:
     major_faults: int | None = None
     stalled_us: int | None = None
     processes: int | None = None
+    beside_anon_bytes: int | None = None
     tree: tuple[ProcessSample, ...] = ()
 
 
-_NUMBERS = tuple(field.name for field in fields(Sample) if field.name not in ("time_s", "tree"))
+_LATER = "beside_anon_bytes"
+"""Younger than the form: it stands behind all else, plus one, where the rings of older versions hold 0."""
+_NUMBERS = tuple(field.name for field in fields(Sample) if field.name not in ("time_s", "tree", _LATER))
 _HEAD = struct.Struct(f"<Id{len(_NUMBERS)}q")
 """CRC of all that follows, time, numbers."""
 _CRC, _BODY = struct.Struct("<I"), struct.Struct(f"<d{len(_NUMBERS)}q")
@@ -75,14 +80,18 @@ _PROCESS = struct.Struct("<q16s4q")
 SLOT_BYTES = 1536
 _U = struct.Struct(f"<12xq{SLOT_BYTES - 20}x")
 """Of a slot the first of its numbers alone: CRC and time lie before it."""
-assert _HEAD.size + PROCESSES * _PROCESS.size <= SLOT_BYTES
+_END = struct.Struct("<q")
+_END_AT = SLOT_BYTES - _END.size
+assert _HEAD.size + PROCESSES * _PROCESS.size <= _END_AT
 
 
 def packed(sample: Sample) -> bytes:
     """SLOT_BYTES bytes."""
     numbers = [_UNKNOWN if value is None else min(value, 2**63 - 1) for value in _numbers_of(sample)]
     processes = b"".join([_packed_process(process) for process in sample.tree[:PROCESSES]])
-    body = (_BODY.pack(sample.time_s, *numbers) + processes).ljust(SLOT_BYTES - _CRC.size, b"\0")
+    beside = 0 if sample.beside_anon_bytes is None else sample.beside_anon_bytes + 1
+    body = (_BODY.pack(sample.time_s, *numbers) + processes).ljust(_END_AT - _CRC.size, b"\0")
+    body += _END.pack(beside)
     return _CRC.pack(zlib.crc32(body)) + body
 
 
@@ -92,6 +101,8 @@ def unpacked(slot: bytes) -> Sample | None:
     if time_s == 0 or crc != zlib.crc32(slot[4:SLOT_BYTES]):
         return None
     values = dict(zip(_NUMBERS, map(_known, numbers), strict=True))
+    (beside,) = _END.unpack_from(slot, _END_AT)
+    values[_LATER] = beside - 1 if beside > 0 else None
     tree = []
     for place in range(_HEAD.size, _HEAD.size + PROCESSES * _PROCESS.size, _PROCESS.size):
         pid, name, *amounts = _PROCESS.unpack_from(slot, place)

@@ -39,6 +39,7 @@ def sample(at_s: float, u_mb: float, *, limit: int = LIMIT, **more: Any) -> Samp
         "dev_shm_total_bytes": 12 * GB,
         "oom_kills": 0,
         "processes": 1,
+        "beside_anon_bytes": 0,
         "tree": (ProcessSample(MAIN, "python", u, 10 * MB, 0, u + 10 * MB),),
     }
     return Sample(START_S + at_s, **(values | more))

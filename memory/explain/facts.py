@@ -19,6 +19,8 @@ from memory.live import process_lives
 from memory.sacct import SlurmFacts
 
 FRESH_S = 30.0
+_STARVED_S = 5.0
+"""A supervisor that lives samples each second, if it is let."""
 _ATTEMPT_BEGINS = re.compile(r"\battempt (\d+), on ")
 _BOX = re.compile(r"memory\.blackbox\.(\d{1,9})\.")
 
@@ -124,6 +126,18 @@ class Facts(Measured):
         """It left traces, does not run, and nothing tells how it ended."""
         known = self.exit_code is not None or self.signal or self.state not in ("", "running")
         return not known and not self.is_running and bool(self.samples or self.records or self.state)
+
+    @cached_property
+    def unwatched_s(self) -> float | None:
+        """How long it was heard of after the last sample, where its supervisor did not see its end."""
+        if self.outcome or not self.samples:
+            return None
+        heard = [
+            seconds(self.status.get("heartbeat_s")),
+            *(seconds(r.get("time_s")) for r in self.records[-1:]),
+        ]
+        later_s = max((at for at in heard if at is not None), default=0.0) - self.samples[-1].time_s
+        return later_s if later_s > _STARVED_S else None
 
     @cached_property
     def logs(self) -> dict[str, str]:

@@ -33,7 +33,8 @@ class Victim:
     name: str = ""
 
     def __str__(self) -> str:
-        who = "the main process" if self.is_main else "a child process"
+        a_child = "a child process" if self.pid or self.name else "another process than the main one"
+        who = "the main process" if self.is_main else a_child
         told = ", ".join(filter(None, [self.name, f"pid {self.pid}" if self.pid else ""]))
         return f"{who} ({told})" if told else who
 

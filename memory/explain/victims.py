@@ -19,7 +19,8 @@ def victim_of(facts: Facts) -> Victim | None:
     if text(facts.outcome.get("signal")) == "SIGKILL":
         return Victim(True, main, _name_of(facts, main))
     if facts.exit_code is None and facts.signal is None:
-        return Victim(True, main, _name_of(facts, main)) if facts.vanished and facts.samples else None
+        # of one that vanished, the supervisor that cannot tell any more may have been the victim
+        return Victim(True, main, _name_of(facts, main)) if facts.vanished and facts.group_kills else None
     lost = [
         child
         for child in mappings(facts.outcome.get("children_lost"))
@@ -56,9 +57,11 @@ def neighbours_share(facts: Facts) -> float:
 def of_others(sample: Sample) -> int | None:
     """Of U, at least so much belongs to processes beside this run."""
     u, own = u_of(sample), number(sample.tree_anon_bytes)
+    seen = number(sample.beside_anon_bytes)
     if u is None or own is None:
-        return None
-    return max(0, u - own - (number(sample.shmem_bytes) or 0) - (number(sample.kernel_bytes) or 0))
+        return seen
+    left = u - own - (number(sample.shmem_bytes) or 0) - (number(sample.kernel_bytes) or 0)
+    return max(0, left, seen or 0)
 
 
 def doubts(facts: Facts, verdict: str) -> tuple[str, ...]:

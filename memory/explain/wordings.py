@@ -51,9 +51,16 @@ MEMORY_ERROR = re.compile(
     r"|DefaultCPUAllocator: (?:can't|not enough)[^\n]*memory[^\n]*"
     r"|std::bad_alloc"
     r"|OSError: \[Errno 12\][^\n]*|\bCannot allocate memory\b[^\n]*"
-    r"|Unable to allocate [\d.]+ \w+ for an array[^\n]*|memory allocation of \d+ bytes failed",
+    r"|Unable to allocate [\d.]+ \w+ for an array[^\n]*|memory allocation of \d+ bytes failed"
+    # perl, gawk and sort, gcc, java, node, R
+    r"|^Out of memory(?:!| in perl)[^\n]*|\bmemory exhausted\b[^\n]*|java\.lang\.OutOfMemoryError[^\n]*"
+    r"|JavaScript heap out of memory|^Error: cannot allocate vector of size[^\n]*",
     re.MULTILINE,
 )
+NO_THREAD = re.compile(
+    r"can't start new thread|pthread_create failed[^\n]*|unable to create native thread[^\n]*"
+)
+"""For lack of memory only where that is limited: the number of processes may be what is."""
 ASKED_FOR = re.compile(
     r"Unable to allocate (?P<amount>[\d.]+) (?P<unit>[KMGTP]?i?B)|you tried to allocate (?P<bytes>\d+) bytes"
     r"|memory allocation of (?P<rust>\d+) bytes failed"

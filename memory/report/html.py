@@ -205,7 +205,11 @@ def how_it_ended(row: StageRow) -> str:
 
 
 def peak_rss(row: StageRow) -> int | None:
-    """The most within the stage where that was recorded, else the high-water mark up to its end."""
+    """The most within the stage where that was recorded, else the high-water mark up to its end; not known of
+    one that did not end.
+    """
+    if not row.ended:
+        return None
     return row.peak_bytes if row.rss_inside_bytes is None else row.rss_inside_bytes
 
 

@@ -13,6 +13,7 @@ import os
 from memory.host import Host, read_host
 from memory.kept_files import read_kept
 from memory.process import Process, Reads, children_of, read_process
+from memory.supervision.beside import anon_beside
 
 LOOKS_IN_CALM = 4
 """Of so many looks, a second apart, one asks a process for its children."""
@@ -36,6 +37,7 @@ class CalmReads(Reads):
         self._before: dict[int, Process] = {}
         self._seen: dict[int, Process] = {}
         self._host: Host | None = None
+        self._beside: tuple[str, int | None] = "", None
 
     def begin(self, *, is_calm: bool) -> None:
         """A look begins. is_calm: the one before found nothing that makes haste."""
@@ -70,6 +72,12 @@ class CalmReads(Reads):
             return known
         self._host = read_host("/proc", "/dev/shm")
         return self._host
+
+    def beside(self, pid: int, path: str, ours: set[int], root: str) -> int | None:
+        """As `anon_beside`; in calm it may be some looks old."""
+        if self.is_turn_of(0, LOOKS_OF_THE_REST) or path != self._beside[0]:
+            self._beside = path, anon_beside(pid, path, ours, root)
+        return self._beside[1]
 
     def is_turn_of(self, number: int, of: int = LOOKS_IN_CALM) -> bool:
         """Whether what has this number is to be read anew: always in haste, else at one look of so many."""

@@ -88,11 +88,16 @@ class Census:
         if rose == 0:
             return None
         everyone = {known.pid: known for known in (*(lost.known for lost in self.lost), *self.alive.values())}
-        for line, number, name in reversed(re.findall(_KILLED, kernel_log)):
+        said: list[tuple[bool, Known, bytes]] = []
+        for line, number, name in re.findall(_KILLED, kernel_log):
             # its process ids are the machine's, which within a container are others
             known = everyone.get(int(number))
             if known is not None and known.name == name.decode(errors="replace"):
-                return self._told(known) | {"said": line.decode(errors="replace").strip()[-300:]}
+                said.append((main_was_killed and known.pid == self.main_pid, known, line))
+        if said:
+            # the last of several; the main one, by which the run ended, goes before its children
+            _, known, line = max(reversed(said), key=lambda one: one[0])
+            return self._told(known) | {"said": line.decode(errors="replace").strip()[-300:]}
         if rose is None:
             return None
         killed = [lost.known for lost in self.lost if lost.killed]

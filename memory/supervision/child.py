@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from memory.supervision.oom_score import stand_in_front
 from memory.supervision.prctl import ask_to_end_with_parent, leave_no_core
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -103,6 +104,7 @@ def become(command: Sequence[str], mask: set[Any], environment: Mapping[str, str
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else one that comes now is lost
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    stand_in_front()
     try:
         os.execvpe(command[0], list(command), environment)
     except OSError as error:

@@ -6,12 +6,11 @@ victim's own alone (memory.oom_control), so there a whole tree of cgroups is add
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from memory.cgroup import Level, find_levels
 from memory.kept_files import read_kept
-from memory.kernel_files import read_counters, read_number
+from memory.kernel_files import folders_in, read_counters, read_number
 
 _MOST_CGROUPS = 512
 """Of a tree that are looked at."""
@@ -97,13 +96,5 @@ def _kills_below(folder: str) -> int | None:
         kills = read_counters(f"{current}/memory.oom_control").get("oom_kill")
         if kills is not None:
             total = kills + (total or 0)
-        waiting += _folders_in(current)
+        waiting += folders_in(current)
     return total
-
-
-def _folders_in(folder: str) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []

@@ -10,6 +10,7 @@ from typing import Any
 
 from memory.supervision.child import CannotStart, become, end_like, start
 from memory.supervision.inbox import HandledInbox, Inbox, Letter, open_inbox
+from memory.supervision.oom_score import stand_back
 from memory.supervision.options import Options, parse
 
 try:  # now: wait4 wants it when the child has been reaped, and where no file can be opened the status is lost
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str], *, told_of_parent: bool = False) -> None:
     if told_of_parent and os.getppid() == parent:  # else it was gone before that was asked for
         parent = None
     watch = _watch(options)
+    stand_back(watch.limit_bytes())
     outputs, tees = _tees(options)
     watch.passed_over = tees
     try:

@@ -127,6 +127,10 @@ def look(
         usage = None if job is None else job.usage_bytes
         late = max(0, min(largest - counted, (u if usage is None else usage) - u))
         u, counted = u + late, counted + late
+    beside = None
+    if job is not None:
+        ours = {os.getpid(), *passed_over, *found}
+        beside = reads.beside(main_pid if lives else os.getpid(), job.path, ours, root)
     limit = None if job is None else job.limit_bytes
     events = {} if job is None or job.events is None else job.events
     sample = Sample(
@@ -156,6 +160,7 @@ def look(
         major_faults=_more(job, "major_faults"),
         stalled_us=_more(job, "stalled_us"),
         processes=len(ordered),
+        beside_anon_bytes=beside,
         tree=tuple(
             ProcessSample(one.pid, one.name, one.anon_bytes, one.file_bytes, one.shmem_bytes, one.rss_bytes)
             for one in ordered[:PROCESSES]

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from memory.asking import shown_path
+from memory.cgroup import read_cgroup
 from memory.files import Reserved
 from memory.host import dev_shm_space
 from memory.process import read_process
@@ -76,6 +77,11 @@ class Watch:
         if self.is_ours:
             self._forget_what_was()
             self._try(self._take_room)
+
+    def limit_bytes(self) -> int | None:
+        """The smallest that counts for this process, before there is a command."""
+        found = self._try(read_cgroup, os.getpid())
+        return None if found is None else found.limit_bytes
 
     def started(self, pid: int) -> None:
         """The command runs."""

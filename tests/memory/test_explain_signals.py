@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_builder import MAIN, MB, START_S, explained, killed, oom, outcome, process, ramp, sample
+from evidence_builder import MAIN, MB, START_S, explained, killed, oom, outcome, process, ramp, record, sample
 
 from memory.process import Process
 from memory.supervision.census import Census
@@ -95,6 +95,27 @@ def test_the_kernels_log_where_there_is_no_count() -> None:
     assert (victim["pid"], victim["is_main"]) == (1, True)
     assert line.startswith(victim["said"])
     assert census.victim(main_was_killed=True, rose=None, kernel_log=b"") is None
+
+
+def test_of_several_kills_the_main_processs_counts() -> None:
+    census = Census(1)
+    census.take((_process(1), _process(2)), 0, 1.0)
+    log = b"".join(b"Memory cgroup out of memory: Killed process %d (python)\n" % pid for pid in (1, 2))
+    for was_killed, pid in ((True, 1), (False, 2)):
+        victim = census.victim(main_was_killed=was_killed, rose=2, kernel_log=log)
+        assert victim is not None
+        assert victim["pid"] == pid
+
+
+def test_a_run_whose_supervisor_alone_was_killed(tmp_path: Path) -> None:
+    """At the limit; what is there of the run is older, or says that it lived on."""
+    full = ramp(200, 1020)
+    found = explained(tmp_path / "silent", samples=full)
+    assert (found.verdict, found.confidence, found.victim) == ("oom_cgroup", "likely", None)
+    records = [record("begin", "train", 5, 200), record("end", "train", 55, 200)]
+    found = explained(tmp_path / "heard", samples=full, records=records)
+    assert (found.verdict, found.victim) == ("unknown", None)
+    assert "it went on, for 25 s at least" in found.sentence
 
 
 def test_sigkill_where_no_cgroup_can_be_seen(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from made_runs import (
 from memory.__main__ import main
 from memory.report.ending import ending, marks
 from memory.report.history import POINTS, read_history
+from memory.report.html import peak_rss
 from memory.report.moments import PARTS, of_sample, of_snapshot, split
 from memory.report.summary import summary
 from memory.report.terminal import lines_of
@@ -97,6 +98,15 @@ def test_samples_and_records_become_one_history(killed: Path) -> None:
         for mark in marks(history.evidence, track, end)
     ]
     assert told == [("OOM kill", 36.0, True), ("killed by SIGKILL", 36.2, True)]
+
+
+def test_a_stage_that_did_not_end_has_no_after_and_no_peak(tmp_path: Path) -> None:
+    made = MadeStages(tmp_path / "memory.jsonl")
+    made.record("begin", "load", 1.0, 40)
+    write_ring(tmp_path, [sample_of(i, 40 + 20 * i) for i in range(1, 11)])
+    row = read_history(tmp_path).last.main.rows[0]
+    assert (row.ended, row.unreclaimable_bytes, peak_rss(row)) == (False, None, None)
+    assert row.highest_bytes == (240 + 12) * MB
 
 
 def test_kills_are_those_that_explain_counts(killed: Path, tmp_path: Path) -> None:

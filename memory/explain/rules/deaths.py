@@ -17,6 +17,7 @@ from memory.explain.victims import how_surely_ours, victim_of
 from memory.explain.wordings import (
     ASKED_FOR,
     MEMORY_ERROR,
+    NO_THREAD,
     amount_bytes,
     last_match,
 )
@@ -34,11 +35,15 @@ def killed_in_cgroup(facts: Facts) -> Iterator[Finding]:
     where = f" of {place(facts.limit_at)}" if facts.limit_at not in ("", "host") else ""
     limit = f" ({format_bytes(facts.limit_bytes)}{where})" if facts.limit_bytes else where
     who = str(victim) if victim else "a process"
+    at = f"at the cgroup's limit{limit}"
+    if facts.limit_hits == 0 and (facts.peak_share or 0.0) < AT_LIMIT:
+        # the hits of v2 count those below too, v1 a level's own
+        at = f"at a limit that is not that of {format_bytes(facts.limit_bytes or 0)}, which was never met: one of "
+        at += "a cgroup below it, most likely (a container's, systemd-run's)"
     swallowed = ", and yet the run itself ended well: whatever that process was to do is missing"
     yield Finding(
         rule="killed_in_cgroup",
-        says=f"The kernel killed {who} for memory at the cgroup's "
-        f"limit{limit}{swallowed * facts.has_ended_well}",
+        says=f"The kernel killed {who} for memory {at}{swallowed * facts.has_ended_well}",
         confidence=confidence,
         verdict="oom_cgroup",
         victim=victim,
@@ -50,7 +55,7 @@ def killed_in_cgroup(facts: Facts) -> Iterator[Finding]:
 def killed_uncounted(facts: Facts) -> Iterator[Finding]:
     """SIGKILL, or no word at all, with U at the limit, where no counter of kills can be had."""
     died = facts.signal == "SIGKILL" or facts.vanished
-    if facts.kills or not died or facts.limit_at == "host":
+    if facts.kills or not died or facts.limit_at == "host" or facts.unwatched_s is not None:
         return
     last = facts.u_series[-1][1] / facts.limit_bytes if facts.u_series and facts.limit_bytes else 0.0
     on_the_way = False
@@ -60,7 +65,9 @@ def killed_uncounted(facts: Facts) -> Iterator[Finding]:
         if not on_the_way:
             return
     counted_none = facts.kills == 0 and not facts.vanished
-    group = " With memory.oom.group=1 the kernel kills all of the cgroup at once, the supervisor too."
+    group = (
+        " So was its supervisor: before it, or with it (memory.oom.group=1 kills all of the cgroup at once)."
+    )
     yield Finding(
         rule="killed_uncounted",
         says="It was killed with U at the limit: most likely by the kernel, for memory."
@@ -150,13 +157,16 @@ def _named_to_the_supervisor(facts: Facts) -> Finding | None:
 def memory_error(facts: Facts) -> Iterator[Finding]:
     """An allocation was refused, and the program said so: a limit of address space, or no overcommit."""
     said = by_the_run(facts, MEMORY_ERROR)
-    if said is None:
-        return
     limits = {
         name: number(mapping(facts.outcome.get("rlimits")).get(name)) for name in ("as_bytes", "data_bytes")
     }
+    limits_known = isinstance(facts.outcome.get("rlimits"), dict)
     words = {"as_bytes": "RLIMIT_AS (ulimit -v)", "data_bytes": "RLIMIT_DATA (ulimit -d)"}
     standing = [f"{words[name]} is {format_bytes(limit)}" for name, limit in limits.items() if limit]
+    by_thread = by_the_run(facts, NO_THREAD) if said is None and standing else None
+    said = said or by_thread
+    if said is None:
+        return
     wanted = _asked_for(said.line)
     why = (
         f"because {' and '.join(standing)}"
@@ -164,10 +174,14 @@ def memory_error(facts: Facts) -> Iterator[Finding]:
         else "and no rlimit is known: see vm.overcommit_memory"
     )
     killed = facts.signal in ("SIGKILL", "SIGTERM", "SIGINT")
-    surely = "certain" if facts.exit_code or facts.state == "failed" else "likely"
+    surely = "certain" if (facts.exit_code or facts.state == "failed") and not by_thread else "likely"
     # where an rlimit was short, more memory for the job helps nothing
     smaller = [*smaller_steps(facts), *no_workers(facts)]
     advice = smaller if standing else [*cheapest_first(facts, need_bytes=_need(facts, wanted))]
+    if not standing and limits_known and facts.limit_at != "host":
+        # the limit of a cgroup refuses nothing: what goes beyond it is killed
+        others = "what refuses memory here: overcommit, the number of maps or of threads"
+        advice = [*smaller, Advice(others, "sysctl vm.overcommit_memory vm.max_map_count; ulimit -a")]
     if standing:
         advice.insert(0, Advice("lift the limit of the process", "ulimit -v unlimited; ulimit -d unlimited"))
     yield Finding(
@@ -191,11 +205,14 @@ def nothing_known(facts: Facts) -> Iterator[Finding]:
         return
     if facts.vanished:
         says = (
-            "It ended without a word, and so did its supervisor: all were killed at once, or the "
+            "It ended without a word, and so did its supervisor: killed before it, or all at once, or the "
             "machine went down"
             if facts.samples
             else "It ended without a word: it was killed, or the machine went down"
         )
+        if facts.unwatched_s is not None:
+            says = "How it ended is not known: its supervisor was killed, and it went on, for "
+            says += f"{facts.unwatched_s:.0f} s at least"
         if facts.records and not (facts.samples or facts.state or facts.open_stages):
             says = "How it ended is not known: nobody watched it. Every stage that it began also ended"
         yield Finding(

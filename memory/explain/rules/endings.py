@@ -22,6 +22,8 @@ from memory.explain.values import mapping, mappings, number, text
 from memory.explain.wordings import DISK_FULL, OOM_DAEMON, TRACEBACK, WORKER_KILLED, last_line_with
 
 _ASKING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+_ENDING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+"""Those that end a program; a user's signal asks for what the program makes of it."""
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
 _TOLD_ELSEWHERE = (*_ASKING, "SIGKILL", "SIGBUS", "SIGALRM", "SIGVTALRM", "SIGXCPU")
 _MEANINGS = {
@@ -43,7 +45,10 @@ def asked_to_stop(facts: Facts) -> Iterator[Finding]:
     )
     killed_after = facts.signal == "SIGKILL" and any(name in _ASKING for name in passed_on)
     stopped_itself = (
-        bool(passed_on) and facts.exit_code not in (None, 0) and facts.signal is None and not facts.kills
+        any(name in _ENDING for name in passed_on)
+        and facts.exit_code not in (None, 0)
+        and facts.signal is None
+        and not facts.kills
     )
     if not (asked or killed_after or (stopped_itself and facts.state != "failed")) or facts.exit_code == 124:
         return
@@ -90,6 +95,8 @@ def killed_from_outside(facts: Facts) -> Iterator[Finding]:
     share = facts.peak_share
     far = share is not None and share < 0.9
     surely = "certain" if known and far and not of_child else "likely" if known or far else "possible"
+    if of_child and facts.samples and not _lost_at_the_end(facts):
+        surely = "possible"  # no process of it was seen to go: the number is its own, by all signs
     says = f"{who} was killed by SIGKILL, " + (
         "and not by the kernel for memory" if known else "and no counter says for what"
     )
@@ -117,6 +124,12 @@ def killed_from_outside(facts: Facts) -> Iterator[Finding]:
         ),
         advice=(_ask_who(facts), *go_on(facts)),
     )  # fmt: skip
+
+
+def _lost_at_the_end(facts: Facts) -> bool:
+    """Whether a child was seen to vanish, or was there at the last look."""
+    there = len(facts.samples[-1].tree) > 1 or (facts.samples[-1].processes or 0) > 1
+    return there or bool(mappings(facts.outcome.get("children_lost")))
 
 
 def _killed_by_nobody_knows(facts: Facts, who: str, victim: Victim) -> Finding:
@@ -208,8 +221,9 @@ def failed(facts: Facts) -> Iterator[Finding]:
     # the others have rules of their own
     other = None if facts.signal in (*_TOLD_ELSEWHERE, *_CRASHES) else facts.signal
     log_says = TRACEBACK in facts.log and not facts.outcome and not facts.state and not facts.slurm
-    is_signal = facts.signal is not None and not crash
-    says = "It ended by an error of its own, not for memory"
+    own_137 = facts.signal == "SIGKILL" and facts.samples and not facts.kills and not _lost_at_the_end(facts)
+    is_signal = facts.signal is not None and not crash and not (own_137 and not facts.signal_is_certain)
+    says = _by_its_own_error(facts)
     if crash:
         says = f"It crashed by {facts.signal}"
     elif other:
@@ -237,6 +251,22 @@ def failed(facts: Facts) -> Iterator[Finding]:
             advice=(Advice("read its own words", "less "
             f"{facts.evidence.folder}/log.txt"),) if facts.is_ours else (),
         )  # fmt: skip
+
+
+def _by_its_own_error(facts: Facts) -> str:
+    """That it was not for memory only where what it said is known, or all that could refuse it some."""
+    if facts.exit_code is not None and facts.signal == "SIGKILL":
+        return f"It ended with exit code {facts.exit_code}: its own, or that of a process that SIGKILL ended"
+    limits = mapping(facts.outcome.get("rlimits"))
+    standing = [name for name in ("as_bytes", "data_bytes") if number(limits.get(name))]
+    if last_error(facts.log) is not None:
+        return "It ended by an error of its own, not for memory"
+    if standing and not facts.log.strip():
+        return (
+            "It ended by an error of its own; what it said is not known, and a limit of its own (ulimit -v, "
+            "-d) may have refused it memory"
+        )
+    return "It ended by an error of its own" + ", and no kill for memory was counted" * (facts.kills == 0)
 
 
 def ended_well(facts: Facts) -> Iterator[Finding]:

@@ -176,6 +176,8 @@ def ended_by_slurm(facts: Facts) -> Iterator[Finding]:
         return
     if row.state == "FAILED" and was_killed(facts):
         return  # of that there is more to say
+    if row.state == "FAILED" and facts.exit_code == 0:
+        return  # another task, or what the script did after
     if row.state == "FAILED" and any(step.was_out_of_memory for step in job.steps):
         return
     by = f" by user {row.cancelled_by}" if row.cancelled_by else ""

@@ -19,7 +19,8 @@ _SPAWNED_BYTES = 24 << 20
 def copy_on_write(facts: Facts) -> Iterator[Finding]:
     """Forked workers touch what they share, if only by counting references: each then has a copy of its own.
 
-    Per process nothing shows: a shared page counts in each that shares it. The cgroup counts it once.
+    Per process nothing shows: a shared page counts in each that shares it. The cgroup counts it once. Another
+    process in it that grows looks the same, so it takes a look at all who are in it to tell.
     """
     known = [s for s in facts.samples if s.anon_bytes is not None and s.tree_anon_bytes is not None]
     several = [sample for sample in known if (sample.processes or len(sample.tree)) > 1]
@@ -32,21 +33,23 @@ def copy_on_write(facts: Facts) -> Iterator[Finding]:
     if not after:
         return
     last = max(after, key=lambda sample: sample.anon_bytes or 0)
-    grown = (last.anon_bytes or 0) - (first.anon_bytes or 0)
+    grown = _of_run(last) - _of_run(first)
     of_tree = (last.tree_anon_bytes or 0) - (first.tree_anon_bytes or 0)
     unshared = _shared(first) - _shared(last)
     least = max(32 << 20, 0.1 * (facts.limit_bytes or 0))
-    if grown < least or unshared < 0.5 * grown or of_tree > 0.5 * grown:
+    if grown < least or unshared < 0.5 * grown or of_tree > 0.5 * grown or _shared(first) < 0.8 * unshared:
         return
+    alone = first.beside_anon_bytes is not None and last.beside_anon_bytes is not None
+    surely = "certain" if unshared > 0.8 * grown and grown > 2 * least else "likely"
     yield Finding(
         rule="copy_on_write",
         says="Forked workers copied what they shared with the main process: per process nothing "
         "grew, together they did",
-        confidence="certain" if unshared > 0.8 * grown and grown > 2 * least else "likely",
+        confidence=surely if alone else "possible",
         cause="copy_on_write",
         evidence=all_of(
-            f"the cgroup's anon rose from {format_bytes(first.anon_bytes or 0)} to "
-            f"{format_bytes(last.anon_bytes or 0)}, the sum "
+            f"the cgroup's anon{' less that of others' * bool(last.beside_anon_bytes)} rose from "
+            f"{format_bytes(_of_run(first))} to {format_bytes(_of_run(last))}, the sum "
             f"over its {last.processes or len(last.tree)} processes by "
             f"{format_bytes(max(0, of_tree))} (memory.ring)",
             f"shared between them: {format_bytes(_shared(first))} at first, "
@@ -111,4 +114,9 @@ def _shared(sample: Sample) -> int:
     """
     in_use = (sample.usage_bytes or 0) - (sample.cache_bytes or 0) - (sample.shmem_bytes or 0)
     of_job = max(sample.anon_bytes or 0, in_use - (sample.kernel_bytes or 0))
-    return (sample.tree_anon_bytes or 0) - of_job
+    return (sample.tree_anon_bytes or 0) - max(0, of_job - (sample.beside_anon_bytes or 0))
+
+
+def _of_run(sample: Sample) -> int:
+    """The cgroup's anon less that of processes beside the run."""
+    return max(0, (sample.anon_bytes or 0) - (sample.beside_anon_bytes or 0))

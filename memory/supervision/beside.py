@@ -1,0 +1,60 @@
+"""What others hold in the cgroup whose limit counts: other tasks of the job, other commands."""
+
+from __future__ import annotations
+
+from memory.cgroup import find_levels
+from memory.kept_files import read_kept
+from memory.kernel_files import exists, folders_in, read_long_file
+from memory.process import read_process
+from memory.supervision.census import parent_of
+
+_MOST_CGROUPS, _MOST_PROCESSES = 64, 512
+
+
+def anon_beside(pid: int, path: str, ours: set[int], root: str = "") -> int | None:
+    """Anon of the processes in a cgroup and below it that are neither `ours` nor descend from those.
+
+    In bytes; None where one of them cannot be seen from here, or there are very many.
+
+    Args:
+        pid: a process in it.
+        path: of the cgroup, as the kernel writes it.
+        ours: processes.
+        root: what stands before /proc and /sys.
+    """
+    proc = f"{root}/proc"
+    levels = find_levels(root, read_kept(f"{proc}/{pid}/cgroup") or b"")[1]
+    folder = next((level.folder for level in levels if level.path == path), None)
+    found = None if folder is None else _processes_in(folder)
+    if found is None:
+        return None
+    others, total = found - ours, 0
+    if len(others) > _MOST_PROCESSES:
+        return None
+    parents = {pid: parent_of(pid, proc) for pid in others}
+    for pid in others:
+        above, passed = parents[pid], {pid}
+        while above in parents and above not in passed:
+            passed.add(above)
+            above = parents[above]
+        if above in ours:
+            continue  # forked since they were looked for
+        process = read_process(pid, proc)
+        if process is None and not exists(f"{proc}/{pid}"):
+            return None  # hidden, or gone this instant
+        total += 0 if process is None else process.anon_bytes or 0
+    return total
+
+
+def _processes_in(folder: str) -> set[int] | None:
+    """Of a cgroup and all below it; None where some are of another pid namespace, or there are very many."""
+    waiting, seen = [folder], 0
+    found: set[int] = set()
+    while waiting:
+        current, seen = waiting.pop(), seen + 1
+        words = (read_long_file(f"{current}/cgroup.procs") or b"").split()
+        if seen > _MOST_CGROUPS or b"0" in words:
+            return None
+        found.update(int(word) for word in words if word.isdigit())
+        waiting += folders_in(current)
+    return found or None

@@ -1,0 +1,76 @@
+"""Errors of a run's own: what may be said of memory by their words, and where these are not known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from evidence_builder import MAIN, MB, START_S, explained, outcome, process, ramp, sample
+
+from memory.sacct import Job, Row, SlurmFacts
+
+RLIMIT = {"as_bytes": 2000 * MB, "data_bytes": None}
+
+
+def test_not_for_memory_only_where_that_is_known(tmp_path: Path) -> None:
+    bug = "Traceback (most recent call last):\n  File 'a.py', line 3\nKeyError: 'labels'\n"
+    said = explained(tmp_path / "a", outcome=outcome(exit_code=1), samples=ramp(10, 20), log=bug).sentence
+    assert "not for memory" in said
+    found = explained(tmp_path / "b", outcome=outcome(exit_code=1, rlimits=RLIMIT), samples=ramp(10, 20))
+    assert found.verdict == "failed"
+    assert "not for memory" not in found.sentence
+    assert "ulimit -v" in found.sentence
+    found = explained(tmp_path / "c", outcome=outcome(exit_code=1), samples=ramp(10, 20))
+    assert "no kill for memory was counted" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("line", "confidence"),
+    [
+        ("Out of memory!\n", "certain"),
+        ("sort: memory exhausted\n", "certain"),
+        ('Exception in thread "main" java.lang.OutOfMemoryError: Java heap space\n', "certain"),
+        ("RuntimeError: can't start new thread\n", "likely"),
+    ],
+)
+def test_the_words_of_other_programs(tmp_path: Path, line: str, confidence: str) -> None:
+    ended = outcome(exit_code=1, rlimits=RLIMIT)
+    found = explained(tmp_path, outcome=ended, samples=ramp(10, 20), log=line)
+    assert (found.verdict, found.cause, found.confidence) == ("memory_error", "rlimit", confidence)
+
+
+def test_a_thread_that_no_limit_of_memory_refused(tmp_path: Path) -> None:
+    log = "RuntimeError: can't start new thread\n"
+    found = explained(tmp_path, outcome=outcome(exit_code=1), samples=ramp(10, 20), log=log)
+    assert found.verdict == "failed"
+
+
+def test_the_limit_of_a_cgroup_refuses_nothing(tmp_path: Path) -> None:
+    log = "OSError: [Errno 12] Cannot allocate memory\n"
+    found = explained(tmp_path, outcome=outcome(exit_code=1), samples=ramp(10, 20), log=log)
+    assert found.verdict == "memory_error"
+    assert not any("--mem" in (advice.override or "") for advice in found.advice)
+    assert any("vm.max_map_count" in (advice.override or "") for advice in found.advice)
+
+
+def test_137_of_a_program_that_had_no_child(tmp_path: Path) -> None:
+    found = explained(tmp_path / "own", outcome=outcome(exit_code=137), samples=ramp(10, 20))
+    assert (found.verdict, found.confidence) == ("failed", "likely")
+    assert "its own, or that of a process" in found.sentence
+    tree = (process(MAIN, 5), process(MAIN + 1, 50))
+    ran = [sample(at, 55, processes=2, tree=tree) for at in range(20)]
+    found = explained(tmp_path / "shell", outcome=outcome(exit_code=137), samples=ran)
+    assert (found.verdict, found.confidence) == ("killed_from_outside", "likely")
+
+
+def test_a_users_signal_seconds_before_an_error(tmp_path: Path) -> None:
+    sent = [{"signal": "SIGUSR1", "time_s": START_S + 55, "from_pid": 5}]
+    found = explained(tmp_path, outcome=outcome(exit_code=3, signals_passed_on=sent), samples=ramp(10, 20))
+    assert found.verdict == "failed"
+
+
+def test_a_task_that_ended_well_of_a_job_that_failed(tmp_path: Path) -> None:
+    row = Row("77", None, "FAILED", exit_code=1)
+    slurm = SlurmFacts("77", jobs=(Job(row),), source="sacct")
+    found = explained(tmp_path, outcome=outcome(), samples=ramp(10, 20), slurm=slurm)
+    assert found.verdict == "healthy"
