@@ -76,11 +76,11 @@ def make_run(config: Config) -> Path:
     return experiment_utils.create_run(plan.config, plan.identity)
 
 
-def run_core(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_core(folder: Path, *arguments: str, patience_s: float = 240) -> subprocess.CompletedProcess[str]:
     """The run as a process of its own."""
     return subprocess.run(
         [sys.executable, str(ROOT / "core.py"), str(folder), *arguments],
-        capture_output=True, text=True, timeout=240,
+        capture_output=True, text=True, timeout=patience_s,
     )  # fmt: skip
 
 

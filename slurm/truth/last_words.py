@@ -38,21 +38,30 @@ def job_files(known: Known) -> list[Path]:
 
 
 def last_words(known: Known) -> str | None:
-    """Of the run's log while it spoke, else of its job's files; None where there are none."""
+    """Of the run's log while it spoke, else of its job's files; None where there are none.
+
+    The last line of a run that spoke, and was gone then, is of its work and tells nothing.
+    """
     texts = [tail(path) for path in job_files(known)]
-    if known.state is not None:
-        texts.insert(0, tail(known.folder / "log.txt"))
-    return telling_line("\n".join(texts[::-1]))
+    if known.state is None:
+        return telling_line("\n".join(texts[::-1]))
+    return _known_to_tell([tail(known.folder / "log.txt"), *texts])
 
 
 def telling_line(text: str) -> str | None:
     """The line that tells most; the last one where none is known to tell."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return _known_to_tell([text]) or (lines[-1][:300] if lines else None)
+
+
+def _known_to_tell(texts: list[str]) -> str | None:
+    """texts: the one that tells most first."""
+    lines = [line.strip() for text in texts[::-1] for line in text.splitlines()]
     for pattern in _TELLING:
         found = next((line for line in reversed(lines) if pattern.match(line)), None)
         if found is not None:
             return found[:300]
-    return lines[-1][:300] if lines else None
+    return None
 
 
 def tail(path: Path, size: int = _TAIL_BYTES) -> str:

@@ -19,10 +19,10 @@ from slurm.in_job.starts import read_starts
 from slurm.records import places, submissions
 from tests.local_slurm import SCRIPT, Cluster
 from tests.slurm.real_ends import disk_filling_config, large_config, long_config, stop_until_its_signal
-from tests.slurm.real_jobs import Sent, send
+from tests.slurm.real_jobs import PATIENCE_S, Sent, send
 from tests.tiny_run import copy_of, make_run, outcome, run_core, tiny_config
 
-pytestmark = [pytest.mark.slow, pytest.mark.privileged, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.privileged, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_timeout_and_on_to_the_same_losses(sent: dict[str, Sent], tmp_path: Path
     job = sent["timeout"]
     with ThreadPoolExecutor(1) as beside:
         uninterrupted = copy_of(long_config(job.run.parent.parent.parent), tmp_path / "other")
-        other = beside.submit(run_core, uninterrupted, "--quiet")
+        other = beside.submit(run_core, uninterrupted, "--quiet", patience_s=2 * PATIENCE_S)
         job.until_over()
         assert other.result().returncode == 0
     ends = job.ends()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -105,27 +107,68 @@ def read_report(path: Path) -> tuple[set[str], dict[str, str]]:
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_each_case_ends_as_it_should(clusters: list[Cluster], tmp_path: Path) -> None:
-    """Writes its counts to benchmarks/results/soak_slurm.json."""
-    rounds, started_s = int(os.environ.get(ROUNDS, "20")), time.time()
+    """Writes its counts to benchmarks/results/soak_slurm.json, after each round."""
+    rounds, started_s = int(os.environ.get(ROUNDS, "20")), time.monotonic()
     numbers = iter(range(rounds))
+    ended: list[list[Wrong]] = []
+    saving, is_over = threading.Lock(), threading.Event()
 
-    def rounds_of(where: Cluster) -> list[Wrong]:
-        return [wrong for number in numbers for wrong in one_round(where, number, tmp_path)]
+    def rounds_of(where: Cluster) -> None:
+        for number in numbers:
+            if is_over.is_set():
+                return
+            found = one_round(where, number, tmp_path)
+            with saving:
+                ended.append(found)
+                save("soak_slurm", result_of(ended, len(clusters), (time.monotonic() - started_s) / 60))
 
     with ThreadPoolExecutor(len(clusters)) as pool:
-        wrong = [one for found in pool.map(rounds_of, clusters) for one in found]
+        try:
+            list(pool.map(rounds_of, clusters))
+        finally:
+            is_over.set()  # after Ctrl-C no more rounds begin
+    assert len(ended) == rounds
+    wrong = [one for found in ended for one in found]
+    assert not wrong, "\n\n".join(f"{one.case}, round {one.round}:\n{one.told}" for one in wrong)
+
+
+def result_of(ended: list[list[Wrong]], side_by_side: int, minutes: float) -> dict[str, Any]:
+    """Of the rounds that have ended."""
+    wrong = [one for found in ended for one in found]
     wrong_of = Counter(one.case for one in wrong)
-    result = {
+    return {
         "what": "cases that a real Slurm on this machine was put through; right: every run ended in the "
         "state, and was told of in the words, that the case has",
-        "rounds": rounds,
-        "clusters": len(clusters),
-        "minutes": round((time.time() - started_s) / 60, 1),
-        "cases": {case: {"right": rounds - wrong_of[case], "wrong": wrong_of[case]} for case in CASES},
+        "rounds": len(ended),
+        "clusters": side_by_side,
+        "minutes": round(minutes, 1),
+        "cases": {case: {"right": len(ended) - wrong_of[case], "wrong": wrong_of[case]} for case in CASES},
         "wrong": [
-            {"case": one.case, "round": one.round, "told": one.told.strip().partition("\n")[0]}
+            {"case": one.case, "round": one.round, "told": one.told.strip().partition("\n")[0][:300]}
             for one in wrong
         ],
     }
-    save("soak_slurm", result)
-    assert not wrong, "\n\n".join(f"{one.case}, round {one.round}:\n{one.told}" for one in wrong)
+
+
+def test_what_a_round_reports(tmp_path: Path) -> None:
+    """A case that failed, or of which nothing is told, counts as wrong."""
+    report = tmp_path / "round.xml"
+    report.write_text(
+        '<testsuites><testsuite><testcase name="test_fine"/><testcase name="test_skipped"><skipped '
+        'message="no root"/></testcase><testcase name="test_bad[on]"><failure message="was: timeout">the line'
+        "</failure></testcase></testsuite></testsuites>"
+    )
+    passed, failed = read_report(report)
+    assert passed == {"test_fine"}
+    assert failed == {"test_skipped": "no root\nNone", "test_bad[on]": "was: timeout\nthe line"}
+    assert read_report(tmp_path / "nothing.xml") == (set(), {})
+    case = next(iter(CASES))
+    counted = result_of([[], [Wrong(case, 1, "why\nmore")]], 1, 2.0)
+    assert counted["cases"][case] == {"right": 1, "wrong": 1}
+    assert counted["wrong"] == [{"case": case, "round": 1, "told": "why"}]
+
+
+def test_each_case_is_a_test_that_is_there() -> None:
+    for test in CASES.values():
+        path, _, name = test.partition("::")
+        assert f"def {name.partition('[')[0]}(" in (ROOT / HERE / path).read_text(), test

@@ -282,6 +282,7 @@ def test_what_a_dead_node_left_of_a_run_whose_job_has_ended(study: MadeStudy, sl
     study.status("a", "running", age_s=42, host="n1")
     with RingWriter(study.folder / "a" / "memory.ring", {"pid": 100}) as ring:
         ring.add(Sample(NOW_S - 40))
+    (study.folder / "a" / "log.txt").write_text("2027-01-15 08:00:00 [mem] checkpoint step 1,200\n")
     for path in (study.folder / "a" / "status.json", study.folder / "a" / "memory.ring"):
         os.utime(path, (NOW_S - 40, NOW_S - 40))
     slurm.wait("4242_0", "COMPLETED", "None", start=str(int(NOW_S - 500)), nodes="n2")
