@@ -57,6 +57,18 @@ def test_the_script_is_a_page_of_shell_with_the_command_of_each_task(type_: Type
     assert shlex.split(merge[-1])[-4:] == ["merge", "parts", "--format", "megatron"]
 
 
+def test_flags_of_the_submission_are_no_flags_of_a_task(type_: Type, cluster: FakeSlurm) -> None:
+    """However they are abbreviated."""
+    assert type_("--form", "megatron", "--work=2", "--js", "slurm.parallel=1") == 0
+    tasks, merge = cluster.jobs
+    assert tasks["options"]["array"] == "0-2%1"
+    command = shlex.split(Path(tasks["script"]).read_text().splitlines()[-1])
+    assert command[command.index("$task") + 1 :] == [
+        "my.txt", "--tokenizer", "bytes", "--output", "parts", "--tokens-per-shard", "40K", "--workers", "2",
+    ]  # fmt: skip
+    assert "megatron" in Path(merge["script"]).read_text()
+
+
 def test_again_while_they_are_queued_or_run_submits_nothing(
     type_: Type, told: Told, cluster: FakeSlurm, capsys: Any
 ) -> None:

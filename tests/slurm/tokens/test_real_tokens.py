@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -145,4 +145,31 @@ def test_a_task_whose_time_is_up_goes_back_into_the_queue_and_the_merge_waits_fo
     assert "put back into the queue" in log
     assert "start 2" in log
     assert "going on after" in log
+    assert_as_of_one_process(home, slurm_cluster)
+
+
+@pytest.fixture
+def both_nodes(slurm_cluster: Cluster) -> Iterator[None]:
+    """Are there again afterwards, without a job."""
+    yield
+    slurm_cluster.say("scancel", "--me", check=False)
+    slurm_cluster.script("start")
+
+
+@pytest.mark.parametrize("lost", ["kill-node", "kill-slurmd"])
+@pytest.mark.usefixtures("both_nodes")
+def test_a_node_that_is_lost_or_only_thought_so(
+    type_: Type, home: Path, slurm_cluster: Cluster, lost: str
+) -> None:
+    """Slurm starts the task again elsewhere. What died with its node is taken over from; what lives on, since
+    slurmd alone has died, is waited for. The merge begins behind the second start in both."""
+    hook(home, "while not begun.with_name('go').exists(): time.sleep(0.2)")
+    job = type_()["jobs"][0]["job"]
+    until(lambda: len(list((home / ".parts.tasks").glob(f".{TASK}.partial/shard_*"))) > 2, "some tokens")
+    slurm_cluster.script(lost, slurm_cluster.row(f"{job}_1", "%N"))
+    word = "is gone: taking over" if lost == "kill-node" else "waiting for that"
+    until(lambda: word in log_of(home, TASK), f"the second start: {word}")
+    (home / "hook" / "go").touch()
+    until_made(home, slurm_cluster)
+    assert ("going on after" in log_of(home, TASK)) == (lost == "kill-node")
     assert_as_of_one_process(home, slurm_cluster)
