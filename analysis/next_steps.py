@@ -17,12 +17,14 @@ from conf.help import options_of
 from conf.keys import groups
 from conf.overrides import typed_at
 from experiment_utils import resolve_budget
+from slurm.records import SLURM, last_place
 from training.mixture import repeats
 from training.plan import resolve
 
 ENTRY = "python experiments.py"
 _DEFAULTS = Config()
-_SIZE_IS_NO_MATTER = ("seed", "seed_init", "seed_data", "runs_dir", "study.name")
+_LAUNCHER = "hydra/launcher"
+_SIZE_IS_NO_MATTER = (_LAUNCHER, "seed", "seed_init", "seed_data", "runs_dir", "study.name")
 _NOT_TYPED_AGAIN = ("plan", "tags", "notes", "wait", "then", "notify")
 
 
@@ -90,7 +92,7 @@ def _learning_rates(run: RunFolder) -> str:
     """The ready study where it is about this run's setup, else a sweep around the run's own rate."""
     typed = _typed(run)
     if set(typed) <= {"model", *_SIZE_IS_NO_MATTER} and typed["model"] == _DEFAULTS.model.name:
-        place = {key: value for key, value in typed.items() if key == "runs_dir"}
+        place = {key: value for key, value in typed.items() if key in ("runs_dir", _LAUNCHER)}
         return _joined(["-m", "study=lr_sweep"], place)
     return _rates(run, 1 / 3, 1, 3)
 
@@ -137,7 +139,17 @@ def _typed(run: RunFolder) -> dict[str, str]:
         typed[path] = typed_at(path, wanted[path])
         so_far = _with(so_far, path, wanted[path])
         settled = dict(leaves(to_plain(_settled(so_far, run))))
-    return {key: typed[key] for key in sorted(typed, key=_place_in_command)}
+    in_order = {key: typed[key] for key in sorted(typed, key=_place_in_command)}
+    return in_order | {_LAUNCHER: "slurm"} if _was_submitted(run) else in_order
+
+
+def _was_submitted(run: RunFolder) -> bool:
+    """To Slurm: a command without the launcher would train where it is typed."""
+    try:
+        found = last_place(run.path)
+    except UserError:
+        return False
+    return found is not None and found[0].launcher == SLURM
 
 
 def _choices(config: Config) -> dict[str, str]:

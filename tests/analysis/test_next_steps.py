@@ -18,6 +18,7 @@ from conf.check import to_plain
 from conf.compose import Composer
 from conf.request import read_request
 from conf.rules import RULES
+from slurm.records import SLURM, Array, Place, Submission, add_place
 from training.plan import resolve
 
 DONE = Outcome("done", None, 5, 5)
@@ -128,3 +129,19 @@ def test_seeds_of_the_sweep_are_not_proposed_again(new_run: Callable[..., Any], 
         folders.append(read_run_folder(made.path))
     (again, _), *_ = after_sweep(folders[0], 0, folders)
     assert "seed=4,5" in again
+
+
+def test_runs_of_slurm_are_followed_by_runs_of_slurm(new_run: Callable[..., Any], composer: Composer) -> None:
+    made = new_run("run")
+    (asked,) = read_request([*TEXT], composer, multirun=False, rules=RULES).runs
+    (made.path / "config.yaml").write_text(yaml.safe_dump(to_plain(resolve(asked.config))))
+    made.run()
+    folder = read_run_folder(made.path)
+    assert not any("hydra/launcher" in command for command, _ in after_run(folder, DONE))
+    study = made.path.parent
+    array = Array(0, "hw", [[made.path.name]], job_id="5")
+    Submission("1", study, SLURM, 0.0, "me", "here", str(study), "-", [array]).write()
+    add_place(made.path, Place("1", 0, 0))
+    found = [*after_run(folder, DONE), *after_sweep(folder, 0)]
+    commands = [command for command, _ in found if "--help" not in command]
+    assert all(" hydra/launcher=slurm" in command for command in commands)
