@@ -72,9 +72,7 @@ def run(options: argparse.Namespace) -> int:
     for one in found:
         print(f"{study.name}: {did} {_words(one.array.job_id, one.submission.launcher)}")
     if found and not options.dry_run:
-        print(
-            "Runs that have begun write a checkpoint first; resubmit them when status says cancelled"
-        )
+        print("Runs that have begun write a checkpoint first; resubmit them when status says cancelled")
     if not found:
         print(f"{study.name}: nothing of it is queued, or runs in the background")
     print(f"How it goes: python -m slurm status {shlex.quote(options.study)}")

@@ -24,6 +24,7 @@ from slurm.in_job.job import Job, has_ended
 LOCK = "run.lock"
 BEAT_S = 5.0
 STILL_S = 25.0
+_LATELY_S = 600.0
 
 
 class Heartbeat:
@@ -75,16 +76,24 @@ def living_holder(
     over = None if holder.job_id == job.raw_id else has_ended(holder.job_id)
     if over is False:
         return holder
-    if over is None:
+    if over is None or was_touched_lately(path):
         say(f"{holder} held {path}; looking for {still_s:.0f} s whether it is alive")
-        if _is_touched(path, still_s):
+        if is_touched(path, still_s):
             return holder
     say(f"{holder} is gone: taking over")
     durable.break_lock(path, holder, what)
     return None
 
 
-def _is_touched(path: Path, still_s: float) -> bool:
+def was_touched_lately(path: Path) -> bool:
+    """Slurm says that a job has ended whose slurmd it has lost: its processes may live on. Those of one that
+    has not touched its lock for long are dead, whatever the clocks of the two machines are.
+    """
+    found = _seen(path)
+    return found is not None and time.time() - found[1] / 1e9 < _LATELY_S
+
+
+def is_touched(path: Path, still_s: float = STILL_S) -> bool:
     """Whether somebody touches, replaces or removes it meanwhile: whoever does is alive."""
     until_s, before = time.monotonic() + still_s, _seen(path)
     while before is not None and time.monotonic() < until_s:

@@ -22,6 +22,7 @@ import durable
 import experiment_utils
 from conf.quantities import counted
 from slurm.in_job.job import has_ended
+from slurm.in_job.lock import LOCK, STILL_S, is_touched, was_touched_lately
 from slurm.records import LOCAL, SLURM, Array, Submission
 from slurm.submit.arrays import Asked, ToSend, array_name, arrays_of, first_runs
 from slurm.submit.asking import Limits
@@ -120,22 +121,30 @@ def _left_alone(study: Path, runs: Sequence[str]) -> dict[str, str]:
     states = {run: experiment_utils.state_of(study / run) for run in runs}
     found = {run: "done" for run in runs if states[run] == "done"}
     found |= in_flight(study, [run for run in runs if run not in found and (study / run).exists()])
+    # whatever its status says: an attempt can be killed between its lock and its first word
+    locked = [study / run for run in runs if run not in found and (study / run / LOCK).exists()]
+    side_by_side(_remove_lock_of_a_lost_node, locked)
     for run in runs:
-        # whatever its status says: an attempt can be killed between its lock and its first word
-        if run not in found and (study / run / "run.lock").exists():
-            _remove_lock_of_a_lost_node(study / run)
         if run not in found and experiment_utils.state_of(study / run) == "running":
             found[run] = "running"
     return found
 
 
 def _remove_lock_of_a_lost_node(folder: Path) -> None:
-    """A process on another machine counts as alive, unless Slurm says that its job has ended."""
-    path, what = folder / "run.lock", f"the run folder {folder}"
+    """A process on another machine counts as alive, unless Slurm says that its job has ended, and nobody
+    touches the lock.
+    """
+    path, what = folder / LOCK, f"the run folder {folder}"
     holder = durable.read_holder(path, what)
     if holder is None or holder.host == socket.gethostname() or holder.job_id is None:
         return
     if has_ended(holder.job_id):
+        if was_touched_lately(path):
+            log.info(
+                "%s: its job has ended; looking for %.0f s whether %s is alive", folder.name, STILL_S, holder
+            )
+            if is_touched(path, STILL_S):
+                return
         log.info("%s was held by %s, whose job has ended", folder.name, holder)
         durable.break_lock(path, holder, what)
 

@@ -69,6 +69,22 @@ def test_another_job(tmp_path: Path, over: bool | None, is_alive: bool) -> None:
     assert path.exists() == is_alive
 
 
+def test_another_job_that_ended_while_its_processes_live_on(tmp_path: Path) -> None:
+    """A lost slurmd: Slurm calls the job ended, and the run goes on."""
+    path = lock_of(tmp_path, job_id="99")
+    threading.Timer(0.05, lambda: os.utime(path)).start()
+    assert holder(tmp_path, over=True) is not None
+    assert path.exists()
+
+
+def test_a_lock_that_was_not_touched_for_long_is_not_waited_for(tmp_path: Path) -> None:
+    path = lock_of(tmp_path, job_id="99")
+    os.utime(path, (1, 1))
+    began_s = time.monotonic()
+    assert living_holder(path, "x", ME, has_ended=lambda job_id: True, still_s=60.0) is None
+    assert time.monotonic() - began_s < 30
+
+
 def test_a_shell_elsewhere_is_never_taken_for_dead(tmp_path: Path) -> None:
     lock_of(tmp_path, job_id=None)
     assert holder(tmp_path) is not None

@@ -302,12 +302,39 @@ def test_a_run_on_a_lost_node_is_missing_once_slurm_says_that_its_job_has_ended(
     folder = plans[0].folder
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "101"}
     durable.write_json(folder / "run.lock", holder)
+    os.utime(folder / "run.lock", (1, 1))
     if state is not None:
         durable.write_json(folder / "status.json", {"state": state})
     cluster.set_state(101, "RUNNING")
     assert submit_all(plans[:1]).left == {folder.name: "running"}
     cluster.set_state(101, "NODE_FAIL")
     assert submit_all(plans[:1]).sent == [folder.name]
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_run_whose_job_has_ended_and_who_lives_on_is_left(
+    cluster: FakeSlurm, plans: list[Planned], monkeypatch: pytest.MonkeyPatch, lives: bool
+) -> None:
+    """Its slurmd was lost: two would train in one folder."""
+    monkeypatch.setattr("slurm.submit.batch.STILL_S", 2.0)
+    submit_all(plans[:1])
+    folder = plans[0].folder
+    holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "101"}
+    durable.write_json(folder / "run.lock", holder)
+    durable.write_json(folder / "status.json", {"state": "running"})
+    cluster.set_state(101, "CANCELLED")
+    over = threading.Event()
+
+    def touch() -> None:
+        while not over.wait(0.2):
+            os.utime(folder / "run.lock")
+
+    if lives:
+        threading.Thread(target=touch, daemon=True).start()
+    done = submit_all(plans[:1])
+    over.set()
+    assert done.left == ({folder.name: "running"} if lives else {})
+    assert done.sent == ([] if lives else [folder.name])
 
 
 def test_a_run_that_another_machine_works_on_without_slurm_is_left(
