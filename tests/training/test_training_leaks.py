@@ -71,6 +71,7 @@ def test_a_run_that_does_not_is_left_alone(tmp_path: Path) -> None:
     assert not (folder / "memory.attribution.json").exists()
 
 
+@pytest.mark.slow
 def test_attribution_is_written_and_changes_no_result(tmp_path: Path) -> None:
     plain = make_run(tiny_config(tmp_path))
     assert run_here(plain, "--quiet").returncode == 0
