@@ -9,7 +9,7 @@ run: install
 	$(BIN)/python experiments.py model=32d
 
 test: install
-	VENV=$(VENV) .ci/beside "" tests/data_loading
+	VENV=$(VENV) .ci/beside "" tests/data_loading tests/models
 
 install: $(VENV)/.installed
 

@@ -97,7 +97,7 @@ def test_the_same_config_gives_the_same_numbers_whatever_the_micro_batch_bookkee
 ) -> None:
     config = tiny_config(finished.parents[2])
     again = copy_of(config, tmp_path / "runs")
-    assert run_core(again).returncode == 0
+    assert run_here(again).returncode == 0
     assert outcome(again) == outcome(finished)
 
 

@@ -81,6 +81,7 @@ def test_a_models_sums_are_exact_to_the_byte(width: int, is_trained: bool) -> No
     assert sum(by_module.values()) == sum(kinds.values())
 
 
+@pytest.mark.slow
 def test_a_real_model_is_found_in_the_whole_process() -> None:
     net = Net(777)
     optimizer = torch.optim.AdamW(net.parameters())
