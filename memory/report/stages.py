@@ -16,8 +16,8 @@ SPANS = 4096
 class StageRow:
     """One stage of an attempt, all times it ran. Amounts in bytes, None where the system does not tell.
 
-    before_bytes: U as it first began. unreclaimable_bytes: U after the last time that ended. highest_bytes: the
-    highest U that is known of its times: of its own records, those within it, and samples. change_bytes,
+    before_bytes: U as it first began. unreclaimable_bytes: U after the last time that ended. highest_bytes:
+    the highest U that is known of its times: of its own records, those within it, and samples. change_bytes,
     anon_change_bytes: sums of the changes in U and in anonymous memory. peak_bytes: the high-water mark
     of resident memory (VmHWM) up to its end; gpu_peak_bytes the same of the GPU. rss_inside_bytes: the most
     within its times, where it was recorded. ended: False when the last record is its begin: there the run
