@@ -100,7 +100,7 @@ def dev_shm_lines(details: Details, every: bool) -> Iterator[str]:
     if shm.stale_bytes:
         stale = [file.path for file in shm.files if file.is_stale]
         held = f"{format_bytes(shm.stale_bytes)} in {len(stale)} stale file{'s' * (len(stale) > 1)}"
-        yield f"  ! {held}; if no other container shares /dev/shm:"
+        yield f"  ! {held}; if no job put them there to read later, and no other container shares /dev/shm:"
         yield f"    rm {' '.join(map(shlex.quote, stale[:3]))}{' ...' if len(stale) > 3 else ''}"
     if shm.deleted_but_held:
         yield f"  files without a name are still used by {', '.join(map(str, shm.deleted_but_held[:8]))}"

@@ -127,6 +127,7 @@ class Snapshot:
             "scope": self.scope,
             "limit_bytes": self.limit_bytes,
             "limit_at": self.limit_at,
+            **dict.fromkeys(_SUMS),
             **self.amounts,
             "main": _fields(self.main),
             "workers": [_fields(worker) for worker in self.workers],
@@ -172,6 +173,10 @@ def snapshot(pid: int | None = None, root: str | os.PathLike[str] = "/", *, pss:
         notes=tuple(_notes(measured, job, proc, unseen_cgroup(pid, root) if job is None else None)),
         mark_bytes=main.peak_rss_bytes,
     )
+
+
+_SUMS = ("unreclaimable_bytes", "anon_bytes", "shmem_bytes", "file_bytes", "rss_bytes")
+"""Of which each is told, unknown or not."""
 
 
 def _fields(part: Process | Cgroup | Host | Gpu) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from memory.explain.measured import Measured
+from memory.explain.stacks import Frame, frames
 from memory.explain.values import mapping, number, seconds, text, texts
 from memory.live import process_lives
 from memory.sacct import SlurmFacts
@@ -171,6 +172,12 @@ class Facts(Measured):
         """Of this attempt, oldest first; one without a number is of any."""
         found = [(path, _BOX.match(path.name)) for path in self.evidence.black_boxes]
         return [path for path, box in found if box is None or int(box[1]) == self.attempt]
+
+    @cached_property
+    def frames(self) -> list[Frame]:
+        """Where it stood near its limit, of the stage in which it ended: what an earlier one did is over."""
+        began_s = seconds(self.open_stages[-1].get("time_s")) if self.open_stages else None
+        return frames(self.black_boxes, began_s)
 
     @property
     def log_name(self) -> str:

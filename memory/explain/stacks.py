@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import linecache
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,19 +44,27 @@ class _Stack:
     frames: list[Frame]
 
 
-def frames(boxes: list[Path]) -> list[Frame]:
-    """Of the newest black box with a stack, the innermost frame first.
+def frames(boxes: list[Path], since_s: float | None = None) -> list[Frame]:
+    """Of the newest black box with a stack, the innermost frame first; of one from since_s on, where given.
 
     Of the last round of questions in it the process with the most anon memory, of that the thread that got
     the signal.
     """
     for box in reversed(boxes):
-        if box.suffix != ".json" and (found := _parsed(box)):
+        if box.suffix != ".json" and (found := _parsed(box, since_s)):
             return found
     return []
 
 
-def _parsed(box: Path) -> list[Frame]:
+def _time_s(when: str) -> float | None:
+    """As the supervisor wrote it, in this machine's time zone, to the second."""
+    try:
+        return time.mktime(time.strptime(when.strip(), "%Y-%m-%d %H:%M:%S")) + 1
+    except (ValueError, OverflowError):
+        return None
+
+
+def _parsed(box: Path, since_s: float | None) -> list[Frame]:
     try:
         with open(box, encoding="utf-8", errors="replace") as file:
             lines = file.read(_MOST_BYTES).splitlines()
@@ -71,6 +80,8 @@ def _parsed(box: Path) -> list[Frame]:
         elif (match := _FRAME.match(line)) and stacks and len(match["line"]) < 8:
             stacks[-1].frames.append(_frame(match["file"], int(match["line"]), match["function"]))
     told = [stack for stack in stacks if stack.frames]
+    if since_s is not None:
+        told = [stack for stack in told if (_time_s(stack.when) or since_s) >= since_s]
     best = max(told, key=lambda stack: (stack.when, stack.is_current, stack.anon_mb), default=None)
     return best.frames if best else []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from memory.explain.facts import Facts
-from memory.explain.stacks import frames
 from memory.explain.trend import Rise, last_rise
 from memory.explain.values import mapping, number, seconds, text
 from memory.format import format_bytes
@@ -78,7 +77,7 @@ def rise_line(facts: Facts) -> str | None:
 
 
 def stack_line(facts: Facts) -> str | None:
-    found = frames(facts.black_boxes)
+    found = facts.frames
     if not found:
         return None
     users = next((frame for frame in found if frame.is_users), found[0])

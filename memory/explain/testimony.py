@@ -49,6 +49,10 @@ _WENT_ON = re.compile(
     r"\b(?:finished|complete[d]?|succe(?:ss\w*|eded)|all done|exit(?:ed with)?(?: code)? 0)\b", re.IGNORECASE
 )
 """After an error: it was got over. Of a log alone, where no exit status says so."""
+_GOT_OVER = re.compile(
+    r"\b(?:reducing|retrying|skipp\w+|falling back|halving|trying again|recover\w+)\b", re.I
+)
+"""In the same line: by who caught it."""
 _NO_EXCEPTION_ENDS_SO = ("SIGSEGV", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
 
 
@@ -133,6 +137,8 @@ def by_the_run(facts: Facts, pattern: re.Pattern[str]) -> Said | None:
     before = found.string[max(0, found.start() - 1) : found.start()]
     if words is None and before and before in _QUOTES and facts.signal is None:
         is_hearsay = True  # of a setting, of a test's name
+    if words is None and _GOT_OVER.search(line_of(found)):
+        is_hearsay = True
     is_alone = not (facts.outcome or facts.status or facts.slurm)
     is_hearsay = is_hearsay or (is_alone and _WENT_ON.search(facts.log.rpartition(found[0])[2]) is not None)
     worth = "possible" if is_hearsay else "likely" if is_told_on else "certain"

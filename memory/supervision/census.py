@@ -144,6 +144,14 @@ def parent_of(pid: int, proc: str = "/proc") -> int | None:
     return int(words[1]) if len(words) > 1 and words[1].isdigit() else None
 
 
+def sees_itself(proc: str = "/proc") -> bool:
+    """Whether the numbers of processes there are those that this one uses; also where there is no /proc."""
+    try:
+        return os.readlink(f"{proc}/self") == str(os.getpid())
+    except OSError:
+        return True
+
+
 def started_at(pid: int, proc: str = "/proc") -> int | None:
     """Clock ticks after boot (field 22 of stat): with the pid, one process and no other. None: it is gone."""
     stat = read_file(f"{proc}/{pid}/stat") or b""

@@ -17,7 +17,7 @@ from memory.host import dev_shm_space
 from memory.process import read_process
 from memory.ring import RingWriter, read_head
 from memory.supervision.calm import CalmReads
-from memory.supervision.census import Census, KernelLog, started_at
+from memory.supervision.census import Census, KernelLog, sees_itself, started_at
 from memory.supervision.counters import Counters
 from memory.supervision.inbox import Letter
 from memory.supervision.near_limit import NearLimit
@@ -73,6 +73,9 @@ class Watch:
         self._kernel_log = KernelLog()
         self._shm_used_before = dev_shm_space()[1]
         self._rlimits: dict[str, int | None] | None = None
+        self._sees = sees_itself()
+        if not self._sees:
+            self.notes.append("/proc is of another pid namespace: nothing can be measured")
         self.is_ours = not self._another_is_at_work()
         if self.is_ours:
             self._forget_what_was()
@@ -80,13 +83,15 @@ class Watch:
 
     def limit_bytes(self) -> int | None:
         """The smallest that counts for this process, before there is a command."""
-        found = self._try(read_cgroup, os.getpid())
+        found = self._try(read_cgroup, os.getpid()) if self._sees else None
         return None if found is None else found.limit_bytes
 
     def started(self, pid: int) -> None:
         """The command runs."""
         self.facts["pid"] = pid
         self.census = Census(pid)
+        if not self._sees:
+            return
         self._try(self.counters.note, os.getpid())
         if self.is_ours:
             self._try(self._begin_ring, pid)
@@ -118,7 +123,7 @@ class Watch:
 
     def gone(self, pid: int) -> None:
         """The command has ended and is not reaped yet: what the kernel still tells of it."""
-        self._rlimits = self._try(rlimits, pid)
+        self._rlimits = self._try(rlimits, pid) if self._sees else None
 
     def ended(self, status: int | None, usage: Any) -> None:
         """Write down how. usage: of getrusage(2), of the command and of its children that it waited for."""
@@ -209,6 +214,8 @@ class Watch:
             self.ring.begin(facts)
 
     def _sample(self) -> None:
+        if not self._sees:
+            return
         pid = self.census.main_pid
         self._reads.begin(is_calm=self._last_interval_s >= SLOWEST_S)
         found = look(

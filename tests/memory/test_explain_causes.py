@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from evidence_builder import (
     LIMIT,
     MAIN,
     MB,
+    START_S,
     explained,
     killed,
     oom,
@@ -140,6 +142,24 @@ def test_arrays_that_come_from_no_file(tmp_path: Path, line: str) -> None:
     )
     found = explained(tmp_path / "run", outcome=killed(**oom()), samples=ramp(100, 1010, 4), stacks=stacks)
     assert (found.verdict, found.cause) == ("oom_cgroup", "growth")
+
+
+def test_a_stack_of_an_earlier_stage_is_no_evidence(tmp_path: Path) -> None:
+    """The box is of 30 s before the stage began in which it died."""
+    source = tmp_path / "load.py"
+    source.write_text("tokens = np.load('tokens.npy')\n")
+    for at_s in (-30, 10):
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(START_S + 1 + at_s))
+        stacks = (
+            f"== {when} unreclaimable 940 MB of 1.0 GB: process 100 python, anon 930 MB ==\n"
+            f'Current thread 0x00007f (most recent call first):\n  File "{source}", line 1 in <module>\n'
+        )
+        found = explained(
+            tmp_path / str(at_s), outcome=killed(**oom()), samples=ramp(100, 1010, 40), stacks=stacks,
+            records=[record("begin", "first_step", 1, 100)],
+        )  # fmt: skip
+        assert any("it stood at load.py" in line for line in found.evidence) == (at_s > 0)
+        assert (found.cause == "whole_file_load") == (at_s > 0)
 
 
 def test_a_sampler_list(tmp_path: Path) -> None:

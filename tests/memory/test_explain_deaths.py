@@ -416,3 +416,19 @@ def test_a_worker_killed_from_outside(tmp_path: Path) -> None:
     assert found.verdict == "killed_from_outside"
     assert found.victim is not None
     assert (found.victim.is_main, found.victim.pid) == (False, 120)
+
+
+def test_a_limit_below_the_one_that_is_known(tmp_path: Path) -> None:
+    """A container within the job has a smaller one of its own."""
+    lost = [
+        {"pid": 7, "name": "python", "parent_pid": MAIN, "last_anon_bytes": 60 * MB, "time_s": START_S + 9}
+    ]
+    counts = {
+        "counters_before": {"oom_kill": 0, "failcnt": 0},
+        "counters_after": {"oom_kill": 1, "failcnt": 0},
+    }
+    ended = outcome(exit_code=1, children_lost=lost, peak_unreclaimable_bytes=70 * MB, **counts)
+    found = explained(tmp_path, outcome=ended, samples=ramp(10, 70, oom_kills=None))
+    assert found.verdict == "oom_cgroup"
+    assert "never met" in found.sentence
+    assert "at the cgroup's limit" not in found.sentence

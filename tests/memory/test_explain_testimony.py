@@ -215,3 +215,15 @@ def test_a_kill_that_was_counted_met_the_limit_above(tmp_path: Path) -> None:
         ring_facts={"pid": 100, "limit_at": "/slurm"},
     )
     assert any("parent /slurm" in line for line in found.evidence)
+
+
+def test_an_error_that_its_own_line_says_was_got_over(tmp_path: Path) -> None:
+    log = "CUDA out of memory, reducing batch size to 8\nstep 12 loss 3.1\nstep 13 loss 3.0\n"
+    found = explained(tmp_path, log=log)
+    assert found.confidence == "possible"
+
+
+def test_the_machines_log_alone_does_not_say_whose_process_it_was(tmp_path: Path) -> None:
+    found = explained(tmp_path, log="[  812.1] " + HOST.format(pid=4242, name="java"))
+    assert (found.verdict, found.confidence) == ("oom_host", "likely")
+    assert "of this run" not in found.sentence

@@ -70,6 +70,9 @@ def test_a_process_that_is_gone(tree) -> None:
     found = snapshot(PID + 7, tree.root)
     assert (found.main.pid, found.main.rss_bytes, found.unreclaimable_bytes) == (PID + 7, None, None)
     assert "gone" in found.notes[0]
+    told = found.to_json()
+    for name in ("unreclaimable_bytes", "anon_bytes", "shmem_bytes", "file_bytes", "rss_bytes"):
+        assert told[name] is None, "a documented key is there, null"
 
 
 class Cuda:

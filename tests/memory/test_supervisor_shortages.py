@@ -131,3 +131,19 @@ def test_the_log_fills_the_disk(tmp_path: Path, size: str) -> None:
             assert outcome_in(small)["exit_code"] == 3
     finally:
         subprocess.run(["umount", small], check=True)
+
+
+@pytest.mark.privileged
+def test_a_proc_of_another_pid_namespace_is_not_read(tmp_path: Path) -> None:
+    """There the numbers are those of other processes, who knows whose."""
+    command = command_line(["sh", "-c", "sleep 1.2; exit 3"], tmp_path)
+    done = subprocess.run(["unshare", "-fp", *command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 3
+    outcome = outcome_in(tmp_path)
+    assert (outcome["exit_code"], outcome["peak_unreclaimable_bytes"], outcome["limit_bytes"]) == (
+        3,
+        None,
+        None,
+    )
+    assert outcome["notes"] == ["/proc is of another pid namespace: nothing can be measured"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outcome.json"]

@@ -11,7 +11,6 @@ from memory.explain.advice import more_memory, streamed
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
 from memory.explain.script import read_while_growing, script_lines
-from memory.explain.stacks import frames
 from memory.explain.telling import all_of, is_worth, rise, rise_line, stack_line, stage_line
 from memory.explain.trend import last_rise
 from memory.explain.values import mapping, number
@@ -37,7 +36,7 @@ def whole_file(facts: Facts) -> Iterator[Finding]:
     if found is None or not (is_worth(facts, found.bytes) or facts.kills):
         return
     died = not facts.has_ended_well and not facts.is_running
-    stack = frames(facts.black_boxes)
+    stack = facts.frames
     at = next((frame for frame in stack if LOADS.search(frame.source)), None)
     copies = next((frame for frame in stack if COPIES.search(frame.source)), None) if at is None else None
     sudden = found.is_jump or found.seconds < 30
@@ -75,7 +74,7 @@ def whole_file(facts: Facts) -> Iterator[Finding]:
 
 def sampler_list(facts: Facts) -> Iterator[Finding]:
     """A shuffled order as a Python list: 39 bytes an index."""
-    stack = frames(facts.black_boxes)
+    stack = facts.frames
     at = next(
         (frame for frame in stack if frame.file.endswith("sampler.py") or SAMPLES.search(frame.source)), None
     )
@@ -113,7 +112,7 @@ def sampler_list(facts: Facts) -> Iterator[Finding]:
 
 def private_writes(facts: Facts) -> Iterator[Finding]:
     """Pages of a file, mapped private and written to, become anon memory one by one."""
-    at = next((frame for frame in frames(facts.black_boxes) if PRIVATE.search(frame.source)), None)
+    at = next((frame for frame in facts.frames if PRIVATE.search(frame.source)), None)
     written = script_lines(facts, PRIVATE)
     ratio = read_while_growing(facts)
     swap = _pages_that_turned_anon(facts)
@@ -125,7 +124,7 @@ def private_writes(facts: Facts) -> Iterator[Finding]:
         if swap
         else None
     )
-    writes = any(_ASSIGNS.match(frame.source) for frame in frames(facts.black_boxes)[:3])
+    writes = any(_ASSIGNS.match(frame.source) for frame in facts.frames[:3])
     signs = [at is not None, bool(written), bool(swap), ratio is not None and ratio > 0.2, writes]
     yield Finding(
         rule="private_writes",

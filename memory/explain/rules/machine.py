@@ -43,7 +43,13 @@ def killed_by_host(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         rule="killed_by_host",
         says="The machine ran out of memory, and the kernel killed "
-        + (f"{victim}" if (victim := victim_of(facts)) else "a process of this run")
+        + (
+            f"{victim}"
+            if (victim := victim_of(facts))
+            else "a process of this run"
+            if facts.outcome or facts.samples
+            else "a process"
+        )
         + (", though others held most of it" if neighbours else ""),
         confidence=confidence,
         verdict="oom_host",
@@ -60,7 +66,9 @@ def was_the_machine(facts: Facts) -> tuple[str, str] | None:
     if said is not None:
         of_machine = said.match["what"].startswith("Out of memory")
         told = f"the kernel's log: {said.match[0].strip()[:200]} ({facts.log_name})"
-        return (told, said.worth) if of_machine else None
+        # a log alone names a process, and not whose it was
+        is_known = bool(facts.outcome or facts.samples or facts.slurm)
+        return (told, said.at_most("certain" if is_known else "likely")) if of_machine else None
     if facts.outlived_kills or (not facts.kills and facts.signal != "SIGKILL"):
         return None
     left, total = facts.least_available_bytes, facts.host_bytes
