@@ -138,4 +138,5 @@ def test_a_new_controller_and_an_administrator(calm: Cluster, tmp_path: Path) ->
     first, second = running.starts
     assert first.end in ("ended", None), "None: KillWait was over before it could say so"
     assert (second.restart, second.step_before > 0) == (1, True), running.told()
+    until_second_attempt(running)
     end_well(running)
