@@ -87,7 +87,8 @@ def no_workers(facts: Facts) -> tuple[Advice, ...]:
 
 def more_memory(facts: Facts, need_bytes: int | None = None) -> tuple[Advice, ...]:
     """A number: what it needs, or the most that was seen or allowed, with a margin of a quarter."""
-    if facts.limit_bytes is None and need_bytes is None:
+    below = facts.met_another_limit or (facts.kills == 0 and facts.kernel_named_victim)
+    if (facts.limit_bytes is None and need_bytes is None) or below:
         return ()
     if not facts.in_slurm and facts.limit_at in ("", "host"):
         return ()  # there is no more, or nothing is known of who allows it

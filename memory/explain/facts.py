@@ -71,13 +71,13 @@ class Facts(Measured):
 
     @property
     def kernel_named_victim(self) -> str:
-        """The line of the kernel's log that its supervisor read, where no count could be had; or empty.
+        """The line of the kernel's log that its supervisor read, where no count tells of it; or empty.
 
         A child that it names is no word for a main process that ended by SIGKILL itself.
         """
         victim = mapping(self.outcome.get("victim"))
         is_it = victim.get("is_main") is True or self.outcome.get("signal") != "SIGKILL"
-        return text(victim.get("said")) if self.kills is None and is_it else ""
+        return text(victim.get("said")) if not self.kills and is_it else ""
 
     @cached_property
     def how_it_ended(self) -> str | None:

@@ -14,6 +14,7 @@ from memory.samples import Sample
 
 NEAR = 0.85
 """Of its limit: U above it is near."""
+MET = 0.95
 
 
 @dataclass
@@ -243,6 +244,11 @@ class Measured:
         """How often an allocation met the limit: `max` of v2, failcnt of v1. No sign of a kill by itself."""
         found = [self.counted(name) for name in ("max", "failcnt")] + [self.counted("max", "limit_hits")]
         return max((value for value in found if value is not None), default=None)
+
+    @property
+    def met_another_limit(self) -> bool:
+        """Killed for memory, while the limit that is known was never met: one below it was."""
+        return bool(self.kills) and self.limit_hits == 0 and (self.peak_share or 0.0) < MET
 
     @cached_property
     def parents(self) -> list[tuple[str, int | None, int]]:

@@ -137,7 +137,8 @@ def by_the_run(facts: Facts, pattern: re.Pattern[str]) -> Said | None:
     before = found.string[max(0, found.start() - 1) : found.start()]
     if words is None and before and before in _QUOTES and facts.signal is None:
         is_hearsay = True  # of a setting, of a test's name
-    if words is None and _GOT_OVER.search(line_of(found)):
+    after = found.string[found.end() :].partition("\n")[2]
+    if words is None and after.strip() and _GOT_OVER.search(line_of(found)):
         is_hearsay = True
     is_alone = not (facts.outcome or facts.status or facts.slurm)
     is_hearsay = is_hearsay or (is_alone and _WENT_ON.search(facts.log.rpartition(found[0])[2]) is not None)

@@ -61,6 +61,7 @@ def split(
     kernel: int | None,
     main: int | None,
     tree: int | None,
+    beside: int | None = None,
 ) -> dict[str, Any]:
     """U in `PARTS`, none below 0, which add up to it exactly.
 
@@ -69,18 +70,21 @@ def split(
     is too little is `other`.
 
     main: anon of the main process. tree: of it and its descendants, pages that are shared since a fork
-    counted in each, so that it may be above `anon`, which counts them once.
+    counted in each, so that it may be above `anon`, which counts them once. beside: of it what others hold.
     """
     if u is None:
         return dict.fromkeys(PARTS)
     left = max(0, u)
     found: dict[str, int | None] = {}
     main = anon if main is None else main
+    workers = None if tree is None or main is None else tree - main
+    if workers is not None and anon is not None and main is not None and beside is not None:
+        workers = min(workers, anon - main - beside)
     wanted = (
         ("shmem", shmem),
         ("kernel", kernel),
         ("main", main),
-        ("workers", None if tree is None or main is None else tree - main),
+        ("workers", workers),
     )
     for name, amount in wanted:
         taken = min(max(0, amount or 0), left)
@@ -104,6 +108,7 @@ def of_sample(sample: Sample, at_s: float) -> Moment:
             kernel=sample.kernel_bytes,
             main=main,
             tree=sample.tree_anon_bytes,
+            beside=sample.beside_anon_bytes,
         ),
         cache=sample.tree_file_bytes if sample.cache_bytes is None else sample.cache_bytes,
         limit=sample.limit_bytes,

@@ -11,7 +11,9 @@ from memory.supervision.census import parent_of
 _MOST_CGROUPS, _MOST_PROCESSES = 64, 512
 
 
-def anon_beside(pid: int, path: str, ours: set[int], root: str = "") -> int | None:
+def anon_beside(
+    pid: int, path: str, ours: set[int], root: str = "", *, helpers: frozenset[int] = frozenset()
+) -> int | None:
     """Anon of the processes in a cgroup and below it that are neither `ours` nor descend from those.
 
     In bytes; None where one of them cannot be seen from here, or there are very many.
@@ -20,6 +22,7 @@ def anon_beside(pid: int, path: str, ours: set[int], root: str = "") -> int | No
         pid: a process in it.
         path: of the cgroup, as the kernel writes it.
         ours: processes.
+        helpers: of ours those that count as others all the same.
         root: what stands before /proc and /sys.
     """
     proc = f"{root}/proc"
@@ -28,16 +31,17 @@ def anon_beside(pid: int, path: str, ours: set[int], root: str = "") -> int | No
     found = None if folder is None else _processes_in(folder)
     if found is None:
         return None
-    others, total = found - ours, 0
+    # the supervisor is not of the run, what it forks is
+    others, total = (found - ours) | (found & helpers), 0
     if len(others) > _MOST_PROCESSES:
         return None
     parents = {pid: parent_of(pid, proc) for pid in others}
     for pid in others:
         above, passed = parents[pid], {pid}
-        while above in parents and above not in passed:
+        while above in parents and above not in ours and above not in passed:
             passed.add(above)
             above = parents[above]
-        if above in ours:
+        if above in ours and pid not in helpers:
             continue  # forked since they were looked for
         process = read_process(pid, proc)
         if process is None and not exists(f"{proc}/{pid}"):

@@ -76,7 +76,7 @@ class CalmReads(Reads):
     def beside(self, pid: int, path: str, ours: set[int], root: str) -> int | None:
         """As `anon_beside`; in calm it may be some looks old."""
         if self.is_turn_of(0, LOOKS_OF_THE_REST) or path != self._beside[0]:
-            self._beside = path, anon_beside(pid, path, ours, root)
+            self._beside = path, anon_beside(pid, path, ours, root, helpers=frozenset({os.getpid()}))
         return self._beside[1]
 
     def is_turn_of(self, number: int, of: int = LOOKS_IN_CALM) -> bool:

@@ -83,10 +83,9 @@ class Census:
         """Whom the kernel killed, if that is known: by its log, or as the only one gone when its count rose.
 
         main_was_killed: the main process ended by SIGKILL. rose: by how much the count did, over the run;
-        None where there is no count, and the log alone can tell: `said` is its line.
+        None where there is no count, and the log alone can tell: `said` is its line. It also tells of a kill
+        in a cgroup that was made below and is gone, with its count.
         """
-        if rose == 0:
-            return None
         everyone = {known.pid: known for known in (*(lost.known for lost in self.lost), *self.alive.values())}
         said: list[tuple[bool, Known, bytes]] = []
         for line, number, name in re.findall(_KILLED, kernel_log):
@@ -98,7 +97,7 @@ class Census:
             # the last of several; the main one, by which the run ended, goes before its children
             _, known, line = max(reversed(said), key=lambda one: one[0])
             return self._told(known) | {"said": line.decode(errors="replace").strip()[-300:]}
-        if rose is None:
+        if not rose:
             return None
         killed = [lost.known for lost in self.lost if lost.killed]
         main_was_killed = main_was_killed and not self.outlived(rose)

@@ -6,7 +6,6 @@ Nothing here ever raises or keeps the run waiting: what fails costs the facts th
 from __future__ import annotations
 
 import os
-import signal
 import time
 from typing import Any
 
@@ -266,8 +265,7 @@ class Watch:
         before, after = told["counters_before"], told["counters_after"]
         counted = "oom_kill" in before and "oom_kill" in after
         rose = max(0, after["oom_kill"] - before["oom_kill"]) if counted else None
-        killed = self.facts["signal"] == "SIGKILL" or self.facts["exit_code"] == 128 + signal.SIGKILL
-        log = self._kernel_log.read() if rose or (rose is None and killed) else b""
+        log = self._kernel_log.read() if rose or self.facts["exit_code"] != 0 else b""
         total, used = dev_shm_space()
         self.facts.update(
             told,

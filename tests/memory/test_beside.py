@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from evidence_builder import LIMIT, MAIN, MB, explained, killed, oom, process, sample
 
+from memory.report.moments import of_sample
 from memory.samples import Sample, packed, unpacked
 from memory.supervision.beside import anon_beside
 
@@ -43,6 +44,17 @@ def test_who_is_beside(root: Path) -> None:
     assert anon_beside(10, "/job", {9, 10, 11}, str(root)) == 37 * MB
     assert anon_beside(10, "/job/task", {9, 10, 11}, str(root)) == 0
     assert anon_beside(10, "/elsewhere", {9, 10, 11}, str(root)) is None
+
+
+def test_a_helper_is_no_part_of_the_run_and_its_children_are(root: Path) -> None:
+    """As the supervisor, 20, which has forked 21 just now."""
+    assert anon_beside(10, "/job", {10, 11, 20}, str(root), helpers=frozenset({20})) == 30 * MB
+
+
+def test_a_report_gives_workers_nothing_of_others(tmp_path: Path) -> None:
+    """Two idle workers share 300 MB with the main process; 200 MB are another rank's."""
+    moment = of_sample(_two_idle_workers(1, 505, 200), 1.0)
+    assert (moment.main, moment.workers, moment.other) == (300 * MB, 5 * MB, 200 * MB)
 
 
 def test_one_that_was_forked_since_is_ours(root: Path) -> None:

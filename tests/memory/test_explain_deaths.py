@@ -432,3 +432,14 @@ def test_a_limit_below_the_one_that_is_known(tmp_path: Path) -> None:
     assert found.verdict == "oom_cgroup"
     assert "never met" in found.sentence
     assert "at the cgroup's limit" not in found.sentence
+    assert found.near_limit is False
+    assert not any("higher limit" in advice.text for advice in found.advice)
+
+
+def test_a_kill_in_a_cgroup_that_is_gone(tmp_path: Path) -> None:
+    """Its count went with it; the supervisor read the kernel's log."""
+    said = "Memory cgroup out of memory: Killed process 7 (python)"
+    victim = {"pid": 7, "name": "python", "is_main": False, "said": said}
+    found = explained(tmp_path, outcome=outcome(exit_code=1, victim=victim), samples=ramp(10, 70))
+    assert (found.verdict, found.confidence) == ("oom_cgroup", "certain")
+    assert "a child process (python, pid 7)" in found.sentence

@@ -63,8 +63,9 @@ def test_137_of_a_program_that_had_no_child(tmp_path: Path) -> None:
     assert (found.verdict, found.confidence) == ("killed_from_outside", "likely")
 
 
-def test_a_users_signal_seconds_before_an_error(tmp_path: Path) -> None:
-    sent = [{"signal": "SIGUSR1", "time_s": START_S + 55, "from_pid": 5}]
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGWINCH", "SIGCONT"])
+def test_a_signal_that_ends_nothing_before_an_error(tmp_path: Path, name: str) -> None:
+    sent = [{"signal": name, "time_s": START_S + 55, "from_pid": 5}]
     found = explained(tmp_path, outcome=outcome(exit_code=3, signals_passed_on=sent), samples=ramp(10, 20))
     assert found.verdict == "failed"
 

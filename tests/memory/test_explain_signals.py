@@ -97,6 +97,16 @@ def test_the_kernels_log_where_there_is_no_count() -> None:
     assert census.victim(main_was_killed=True, rose=None, kernel_log=b"") is None
 
 
+def test_a_kill_that_no_count_tells_of_any_more() -> None:
+    census = Census(1)
+    census.take((_process(1), _process(2)), 0, 1.0)
+    log = b"Memory cgroup out of memory: Killed process 2 (python)\n"
+    victim = census.victim(main_was_killed=False, rose=0, kernel_log=log)
+    assert victim is not None
+    assert victim["pid"] == 2
+    assert census.victim(main_was_killed=True, rose=0, kernel_log=b"") is None
+
+
 def test_of_several_kills_the_main_processs_counts() -> None:
     census = Census(1)
     census.take((_process(1), _process(2)), 0, 1.0)

@@ -36,8 +36,7 @@ def killed_in_cgroup(facts: Facts) -> Iterator[Finding]:
     limit = f" ({format_bytes(facts.limit_bytes)}{where})" if facts.limit_bytes else where
     who = str(victim) if victim else "a process"
     at = f"at the cgroup's limit{limit}"
-    if facts.limit_hits == 0 and (facts.peak_share or 0.0) < AT_LIMIT:
-        # the hits of v2 count those below too, v1 a level's own
+    if facts.met_another_limit:
         at = f"at a limit that is not that of {format_bytes(facts.limit_bytes or 0)}, which was never met: "
         at += "that of a cgroup below it, most likely (a container's, systemd-run's)"
     swallowed = ", and yet the run itself ended well: whatever that process was to do is missing"

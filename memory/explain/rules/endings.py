@@ -41,7 +41,7 @@ def asked_to_stop(facts: Facts) -> Iterator[Finding]:
     by = (
         facts.signal
         if facts.signal in _ASKING
-        else next((name for name in reversed(passed_on) if name), None)
+        else next((name for name in reversed(passed_on) if name in _ASKING), None)
     )
     killed_after = facts.signal == "SIGKILL" and any(name in _ASKING for name in passed_on)
     stopped_itself = (
