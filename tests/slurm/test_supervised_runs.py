@@ -110,7 +110,8 @@ def memory(*arguments: str) -> str:
         (
             {"victim": {"is_main": False}},
             "oom",
-            "the kernel killed another process than the main one for memory: 198 MB of 200 MB held. Why: python -m memory ",
+            "the kernel killed another process than the main one for memory: 198 MB of 200 MB held. Why: "
+            "python -m memory ",
         ),
         ({"victim": None, "counters_after": {"oom_kill": 3}}, "failed", "killed by SIGKILL"),
         ({"supervisor_pid": 5, "victim": {"is_main": True}}, "failed", "killed by SIGKILL"),
