@@ -12,7 +12,7 @@ from slurm.states import FROM_SLURM
 from slurm.truth.answers import QueueRow, moment
 from slurm.truth.known import Known
 
-_CLOCKS_APART_S = 30.0
+CLOCKS_APART_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Case:
         beat, start = self.known.heartbeat_s, self.start_s
         if beat is None or start is None:
             return True
-        return beat >= start - _CLOCKS_APART_S
+        return beat >= start - CLOCKS_APART_S
 
     @cached_property
     def has_ended_badly(self) -> bool:

@@ -20,7 +20,7 @@ from memory.sacct import Row
 from slurm.in_job.starts import ENDED, PREEMPTED
 from slurm.states import FROM_VERDICT, PRECEDENCE
 from slurm.truth.answers import moment
-from slurm.truth.case import Case
+from slurm.truth.case import CLOCKS_APART_S, Case
 from slurm.truth.reasons import reason_of
 
 _BEFORE_THE_JOB_S = 180.0
@@ -121,10 +121,13 @@ def starts(case: Case) -> Verdict | None:
     array = known.array
     if case.word == "SUSPENDED":
         return Verdict("running", "its job is suspended: it goes on when Slurm lets it", source)
+    began_s = case.start_s
     if array is not None and array.how != "each":
-        return Verdict("queued", "it waits for its turn in its job, which runs", source)
+        began_s = _its_turn_s(case)
+        if began_s is None:
+            return Verdict("queued", "it waits for its turn in its job, which runs", source)
     where = (case.queue.nodes if case.queue else case.row.nodes if case.row else "") or "its node"
-    since = case.now_s - case.start_s if case.start_s else 0.0
+    since = case.now_s - began_s if began_s else 0.0
     if since > STALLED_AFTER_S:
         return Verdict(
             "stalled", f"its job runs on {where} since {format_duration(since)}, without a word of it", source
@@ -322,6 +325,16 @@ def _was_asked_of(case: Case) -> bool:
     """Whether the job's end is this run's: it had its turn, or has its job to itself."""
     array = case.known.array
     return array is None or array.how == "each" or case.known.state is not None
+
+
+def _its_turn_s(case: Case) -> float | None:
+    """Of a job that runs share: when it began to start this one, if it has, and this has not ended since."""
+    begun = case.known.start
+    started_s = begun.get("started_s")
+    if begun.get("end") is not None or not isinstance(started_s, int | float):
+        return None
+    is_of_this = case.start_s is None or started_s >= case.start_s - CLOCKS_APART_S
+    return float(started_s) if is_of_this else None
 
 
 def _own_rows(case: Case) -> list[Row]:

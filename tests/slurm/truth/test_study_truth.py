@@ -167,6 +167,19 @@ def test_a_run_that_failed_by_itself_while_its_job_went_on(tmp_path: Path, slurm
     ]
 
 
+def test_a_run_whose_turn_has_come_in_a_shared_job(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="workers")
+    slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 5000)), nodes="n1")
+    for started_s, end, state in (
+        (NOW_S - 10, None, "running"), (NOW_S - 1000, None, "stalled"),
+        (NOW_S - 9000, None, "queued"), (NOW_S - 10, "requeued", "queued"),
+    ):  # fmt: skip
+        start = {"job_id": "4242", "restart": 0, "attempt": 1, "started_s": started_s, "end": end}
+        (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+        a, b = study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)
+        assert (a.state, b.state) == (state, "queued"), start
+
+
 def test_failed_with_the_last_line_of_its_traceback(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.status("a", "failed", reason="ZeroDivisionError: division by zero")
     study.outcome("a")
