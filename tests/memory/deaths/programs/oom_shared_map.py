@@ -18,4 +18,4 @@ def fill(number: int) -> None:
     queue[number * MB : (number + 1) * MB] = b"x" * MB
 
 
-over(5, 400, fill)
+over(12, 400, fill)
