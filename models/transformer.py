@@ -13,6 +13,7 @@ from models.feedforward import FEED_FORWARDS
 from models.initialization import initialize
 from models.layers import Embedding, Linear
 from models.norms import NORMS
+from models.parametrization import Scales
 from models.positions import POSITIONS, Positions
 from models.shape import Shape, resolve_shape
 
@@ -45,6 +46,7 @@ class LanguageModel(nn.Module):
 
     activation_checkpointing: keep only the input of each block and compute the block again in the
         backward pass (Chen et al., arXiv:1604.06174). Losses and gradients are the same, bit for bit.
+    scales: of the optimizer's settings by parameter name; one that is not named has `STANDARD`.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.max_positions = max_positions
         self.activation_checkpointing = False
+        self.scales: dict[str, Scales] = {}
         self.embedding = Embedding(vocab_size, shape.d_model)
         self.positions = POSITIONS[arch.positions](shape, max_positions, arch.rope_theta)
         self.blocks = nn.ModuleList(Block(shape, arch) for _ in range(shape.n_layers))
