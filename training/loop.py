@@ -137,13 +137,17 @@ def train_until(
     progress: Progress,
 ) -> None:
     """Take steps up to `until`, or up to the step at which a stop is asked for."""
+    from training.dropout_seed import drops, seed_step
     from training.schedules import lr_at
     from training.step import train_step
 
     config, budget = run.config, run.plan.budget
+    is_random, (seed, _) = drops(config.arch), experiment_utils.seeds(config)
     seconds_before, entered = run.train_seconds, time.monotonic()
     while run.step < until:
         lr = lr_at(run.step, budget.steps, config.optimizer, config.schedule)
+        if is_random:
+            seed_step(seed, run.step, run.ranks.rank)
         with run.timed("step"):
             result = train_step(
                 model,
