@@ -281,6 +281,9 @@ class Training:
     eval_tokens: int = key(
         100_000, "val tokens read at each, from the start of val", kind="count", at_least=1
     )
+    eval_by_position: bool = key(
+        False, "tell the losses of an evaluation also by position in the window", as_before=False
+    )
     checkpoint_every: int = key(200, "steps between checkpoints", kind="count", at_least=1)
     keep_checkpoints: int = key(2, "checkpoints kept beside the best one", at_least=1)
 

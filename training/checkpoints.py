@@ -158,6 +158,21 @@ def load(folder: Path) -> Checkpoint:
     Raises:
         CorruptError: says which file, and how it differs.
     """
+    state, (weights, training) = _read(folder, (_WEIGHTS, _TRAINING))
+    return Checkpoint(weights, training, state)
+
+
+def load_weights(folder: Path) -> Checkpoint:
+    """As `load`, without what only training needs.
+
+    Raises:
+        CorruptError: as `load`.
+    """
+    state, (weights,) = _read(folder, (_WEIGHTS,))
+    return Checkpoint(weights, {}, state)
+
+
+def _read(folder: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], list[dict[str, torch.Tensor]]]:
     from safetensors import SafetensorError
     from safetensors.torch import load as from_bytes
 
@@ -166,15 +181,14 @@ def load(folder: Path) -> Checkpoint:
         if _sealed({key: value for key, value in state.items() if key != "seal"}) != state:
             raise CorruptError(f"{folder / 'state.json'} does not match its own checksum")
         tensors = []
-        for name in (_WEIGHTS, _TRAINING):
+        for name in names:
             content = (folder / name).read_bytes()
             if hashlib.sha256(content).hexdigest() != state["sha256"][name]:
                 raise CorruptError(f"{folder / name} does not match its checksum")
             tensors.append(from_bytes(content))
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise CorruptError(f"{folder}: {error}") from error
-    weights, training = tensors
-    return Checkpoint(weights, training, state)
+    return state, tensors
 
 
 def _sealed(state: dict[str, Any]) -> dict[str, Any]:

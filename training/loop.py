@@ -222,6 +222,8 @@ def _evaluate(run: Run, model: LanguageModel, sets: Sequence[HeldOut]) -> list[t
             loss_chunk=run.loss_chunk,
             device=run.device,
             parallel=run.parallel,
+            bytes_per_id=one.bytes_per_id,
+            by_position=training.eval_by_position,
         )
         for one in sets
     ]
@@ -247,8 +249,10 @@ def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) ->
             "source": source,
             "loss": found.loss,
             "perplexity": found.perplexity,
+            "bits_per_byte": found.bits_per_byte,
             "eval_tokens": found.tokens,
             "seconds": round(found.seconds, 3),
+            **({"by_position": found.by_position} if found.by_position else {}),
         }
         for source, found in all_found
     ]
@@ -260,9 +264,10 @@ def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) ->
     if is_best:
         run.best = {"step": run.step, "val_loss": found.loss}
     log.info(
-        "val loss %s (perplexity %.4g) after %s tokens%s",
+        "val loss %s (perplexity %.4g%s) after %s tokens%s",
         _in_words({source: of_source.loss for source, of_source in all_found}),
         found.perplexity,
+        "" if found.bits_per_byte is None else f", {found.bits_per_byte:.4f} bits a byte",
         format_count(tokens),
         ", the best so far" if is_best else "",
     )
