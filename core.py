@@ -121,6 +121,7 @@ def train(
         optimizer = build_optimizer(model, config.optimizer, device.kind)
 
     with run.stage("restore"):
+        from training.background import BackgroundCheckpoints
         from training.checkpoints import Checkpoints
         from training.distributed.loader import loader_of
         from training.metrics import MetricsFile, SourcesFile
@@ -160,25 +161,26 @@ def train(
 
     run.attributions.begin()
     name, until = "first_step", run.step + 1
-    while run.step < plan.budget.steps:
-        with run.stage(name) as measured:
-            train_until(run, until, model, optimizer, batches, progress)
-            tell_leak(run, measured)
-        tell_holders(run, name, measured)
-        progress.check()
-        val_loss = None
-        if run.step in plan.evaluations:
-            check_there_is_time(run)
-            with run.last_stage("evaluate"):
-                val_loss = evaluate_run(run, model, val_sets)
-        progress.flush(val_loss)
-        if checkpoint_is_due(run):
-            with run.last_stage("checkpoint"):
-                for file in (metrics, sources):
-                    if file is not None:
-                        file.sync()
-                save_checkpoint(run, checkpoints, model, optimizer, loader)
-        name, until = "train", next_boundary(run)
+    with BackgroundCheckpoints(checkpoints, is_on=config.training.checkpoint_async) as saving:
+        while run.step < plan.budget.steps:
+            with run.stage(name) as measured:
+                train_until(run, until, model, optimizer, batches, progress)
+                tell_leak(run, measured)
+            tell_holders(run, name, measured)
+            progress.check()
+            val_loss = None
+            if run.step in plan.evaluations:
+                check_there_is_time(run)
+                with run.last_stage("evaluate"):
+                    val_loss = evaluate_run(run, model, val_sets)
+            progress.flush(val_loss)
+            if checkpoint_is_due(run):
+                with run.last_stage("checkpoint"):
+                    for file in (metrics, sources):
+                        if file is not None:
+                            file.sync()
+                    save_checkpoint(run, saving, model, optimizer, loader)
+            name, until = "train", next_boundary(run)
 
     if run.attributions.is_on:
         with run.last_stage("attribute"):

@@ -285,6 +285,9 @@ class Training:
         False, "tell the losses of an evaluation also by position in the window", as_before=False
     )
     checkpoint_every: int = key(200, "steps between checkpoints", kind="count", at_least=1)
+    checkpoint_async: bool = key(
+        True, "written while training goes on, from a copy in memory; false: training waits for the disk"
+    )
     keep_checkpoints: int = key(2, "checkpoints kept beside the best one", at_least=1)
 
 

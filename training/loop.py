@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from data_loading import Data, Loader, MixedData, StreamLoader
     from models import LanguageModel
+    from training.background import BackgroundCheckpoints
     from training.checkpoints import Checkpoints
     from training.device import Device
     from training.distributed.loader import PartOfStream
@@ -315,12 +316,12 @@ def checkpoint_is_due(run: Run) -> bool:
 
 def save_checkpoint(
     run: Run,
-    checkpoints: Checkpoints,
+    saving: BackgroundCheckpoints,
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
     loader: Loader | StreamLoader | PartOfStream,
 ) -> None:
-    """Put this step on the disk."""
+    """Put this step on the disk, or on its way there; the last of an attempt is there when this returns."""
     from training.state import capture
 
     run.saved_step = run.step
@@ -338,4 +339,7 @@ def save_checkpoint(
         val_loss=run.val_loss,
     )
     if run.ranks.is_first:
-        checkpoints.save(captured)
+        saving.save(captured, is_own=is_sharded)
+        if run.step == run.plan.budget.steps or run.interrupt.requested is not None:
+            saving.wait()
+        run.longest_s["checkpoint"] = max(run.longest_s.get("checkpoint", 0.0), saving.longest_s)

@@ -56,6 +56,7 @@ def estimate_run(
     parts = [
         *of_model,
         *_of_optimizer(parameters, step),
+        *_of_checkpoints(parameters, step, is_async=training.checkpoint_async),
         *_of_data(config, data, step, batch),
         *_of_process(of_model, step),
     ]
@@ -106,15 +107,20 @@ def expected_device(training: Training, kept: Mapping[str, Any]) -> tuple[str, s
 
 
 def _of_optimizer(parameters: int, step: StepSizes) -> Iterator[Part]:
-    """Moments; and what saving them and reading them back takes besides."""
+    """Moments."""
     moments = MOMENTS * parameters
-    if step.on_gpu:
-        yield Part("optimizer state", gpu_bytes=moments, when=_AFTER_FIRST_STEP)
-        yield Part("checkpoint on its way to disk", moments, when=("checkpoint",))
-    else:
-        yield Part("optimizer state", moments, when=_AFTER_FIRST_STEP)
+    yield Part("optimizer state", *((0, moments) if step.on_gpu else (moments, 0)), when=_AFTER_FIRST_STEP)
+
+
+def _of_checkpoints(parameters: int, step: StepSizes, *, is_async: bool) -> Iterator[Part]:
+    """What saving a state and reading it back takes besides."""
+    state = (1 + MOMENTS) * parameters
+    if is_async:
+        yield Part("copy for the checkpoint", state, when=_AFTER_FIRST_STEP)
+    elif step.on_gpu:
+        yield Part("checkpoint on its way to disk", state - parameters, when=("checkpoint",))
     # One file's content while it is checked, and all tensors of both.
-    yield Part("checkpoint read back", moments + parameters + moments, when=(RESTORE,))
+    yield Part("checkpoint read back", state + MOMENTS * parameters, when=(RESTORE,))
 
 
 def _of_data(config: Config, data: Mapping[str, Any] | None, step: StepSizes, batch: int) -> Iterator[Part]:
