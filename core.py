@@ -161,7 +161,7 @@ def train(
 
     run.attributions.begin()
     name, until = "first_step", run.step + 1
-    with BackgroundCheckpoints(checkpoints, is_on=config.training.checkpoint_async) as saving:
+    with BackgroundCheckpoints(checkpoints, is_on=run.writes_in_background) as saving:
         while run.step < plan.budget.steps:
             with run.stage(name) as measured:
                 train_until(run, until, model, optimizer, batches, progress)
@@ -231,6 +231,7 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt, 
         interrupt,
         is_pinned=settled.is_pinned,
         ranks=ranks,
+        writes_in_background=settled.auto["checkpoint_writing"] == "background",
     )
 
 

@@ -285,8 +285,11 @@ class Training:
         False, "tell the losses of an evaluation also by position in the window", as_before=False
     )
     checkpoint_every: int = key(200, "steps between checkpoints", kind="count", at_least=1)
-    checkpoint_async: bool = key(
-        True, "written while training goes on, from a copy in memory; false: training waits for the disk"
+    checkpoint_writing: str = key(
+        AUTO,
+        "background: while training goes on, from a copy in memory; foreground: training waits for the disk; "
+        "auto: by the memory that is free",
+        choices=(AUTO, "background", "foreground"),
     )
     keep_checkpoints: int = key(2, "checkpoints kept beside the best one", at_least=1)
 

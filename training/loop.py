@@ -46,6 +46,7 @@ class Run:
     train_seconds: spent in train stages by all attempts. leaks: memory by step, of this attempt. is_pinned:
     the micro-batch is that of an earlier attempt. ranks: of all its processes, of which the first alone
     writes what is not named by its rank. parallel: the model as they train it, from build_optimizer on.
+    writes_in_background: checkpoints.
     """
 
     folder: Path
@@ -66,6 +67,7 @@ class Run:
     leaks: LeakMonitor = field(default_factory=LeakMonitor)
     ranks: Ranks = field(default_factory=Ranks)
     parallel: Parallel | None = None
+    writes_in_background: bool = True
 
     def __post_init__(self) -> None:
         self.attributions = Attributions(

@@ -21,6 +21,10 @@ from training.distributed.memory_parts import of_ranks
 MOMENTS = 2
 """AdamW keeps two numbers for each parameter, in fp32, from the first step on."""
 
+BACKGROUND, FOREGROUND = "background", "foreground"
+COPY_SHARE = 1 / 16
+"""Of the free memory, that a copy of the state may take so that checkpoints are written in the background."""
+
 _INT64 = 8
 _AFTER_FIRST_STEP = (*STEP, "checkpoint", "evaluate")
 _AHEAD = 3
@@ -56,7 +60,7 @@ def estimate_run(
     parts = [
         *of_model,
         *_of_optimizer(parameters, step),
-        *_of_checkpoints(parameters, step, is_async=training.checkpoint_async),
+        *_of_checkpoints(parameters, step, writing_of(training, kept or {})),
         *_of_data(config, data, step, batch),
         *_of_process(of_model, step),
     ]
@@ -112,11 +116,28 @@ def _of_optimizer(parameters: int, step: StepSizes) -> Iterator[Part]:
     yield Part("optimizer state", *((0, moments) if step.on_gpu else (moments, 0)), when=_AFTER_FIRST_STEP)
 
 
-def _of_checkpoints(parameters: int, step: StepSizes, *, is_async: bool) -> Iterator[Part]:
+def writing_of(
+    training: Training, kept: Mapping[str, Any], free_bytes: int | None = None, state: int = 0
+) -> str:
+    """How checkpoints are written. state: bytes of one, of which the background needs a copy."""
+    if training.checkpoint_writing != AUTO:
+        return training.checkpoint_writing
+    if "checkpoint_writing" in kept:
+        return str(kept["checkpoint_writing"])
+    return FOREGROUND if free_bytes is not None and state > COPY_SHARE * free_bytes else BACKGROUND
+
+
+def state_bytes(config: Config, vocab_size: int) -> int:
+    """Of a checkpoint: parameters and moments."""
+    positions = config.arch.max_positions or config.training.seq_len
+    return (1 + MOMENTS) * 4 * count_parameters(config.model, config.arch, vocab_size, positions).total
+
+
+def _of_checkpoints(parameters: int, step: StepSizes, writing: str) -> Iterator[Part]:
     """What saving a state and reading it back takes besides."""
     state = (1 + MOMENTS) * parameters
-    if is_async:
-        yield Part("copy for the checkpoint", state, when=_AFTER_FIRST_STEP)
+    if writing == BACKGROUND:
+        yield Part("checkpoint copy", state, when=_AFTER_FIRST_STEP)
     elif step.on_gpu:
         yield Part("checkpoint on its way to disk", state - parameters, when=("checkpoint",))
     # One file's content while it is checked, and all tensors of both.

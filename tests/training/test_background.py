@@ -100,7 +100,7 @@ def test_a_run_leaves_the_same_behind_either_way(tmp_path: Path) -> None:
     config = tiny_config(tmp_path)
     folder = make_run(config)
     assert run_here(folder, "--quiet").returncode == 0
-    config.training.checkpoint_async = False
+    config.training.checkpoint_writing = "foreground"
     other = copy_of(config, tmp_path / "other")
     assert run_here(other, "--quiet").returncode == 0
     assert outcome(folder) == outcome(other)
