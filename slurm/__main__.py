@@ -29,9 +29,13 @@ def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
+    return exit_status(lambda: _main(given))
+
+
+def _main(given: list[str]) -> int:
     only = [name for name in given[:1] if name in COMMANDS]  # the others need not be loaded for it
     options = parser(only or COMMANDS).parse_args(given)
-    return exit_status(lambda: int(options.run(options)))
+    return int(options.run(options))
 
 
 if __name__ == "__main__":
