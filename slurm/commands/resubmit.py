@@ -7,6 +7,7 @@ import json
 import shlex
 from collections import Counter
 
+from conf import UserError
 from conf.exit_status import DONE, FAILED
 from conf.quantities import counted
 from slurm.records import LOCAL, SLURM, find_study
@@ -49,10 +50,12 @@ def run(options: argparse.Namespace) -> int:
     from slurm.submit.again import Again, find, submit_again
     from slurm.submit.runs import render
 
+    if options.jobs is not None and options.jobs < 1:
+        raise UserError(f"--jobs {options.jobs}: expected 1 or more runs side by side")
     study = find_study(options.study).resolve()
     names = [word for word in options.rest if "=" not in word]
     only = [word.strip() for word in options.only.split(",") if word.strip()] if options.only else None
-    found = find(study, names, only)
+    found, left = find(study, names, only)
     if options.dry_run or not found:
         if options.json:
             print(
@@ -64,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
         counts = Counter(one.state for one in found)
         words = ", ".join(f"{count} {state}" for state, count in counts.most_common())
         print(f"{study.name}: {words or 'nothing'} to be submitted again")
+        print("\n".join(_left(study.name, left)), end="\n" if left else "")
         for one in found:
             print(f"  {one.folder.name}  {one.state}  {one.reason or ''}".rstrip())
         again = [word for word in _typed(options) if word != "--dry-run"]
@@ -90,8 +94,16 @@ def run(options: argparse.Namespace) -> int:
         counts = Counter(one.state for one in found)
         words = ", ".join(f"{count} {state}" for state, count in counts.most_common())
         print(f"{study.name}: {counted(len(found), 'run')} again: {words}")
-        print("\n".join(render(submitted)))
+        print("\n".join([*_left(study.name, left), *render(submitted)]))
     return FAILED if any(one.not_sent for one in submitted) else DONE
+
+
+def _left(study: str, left: dict[str, str]) -> list[str]:
+    """Of runs that somebody works on, or will."""
+    if not left:
+        return []
+    words = ", ".join(f"{count} {state}" for state, count in Counter(left.values()).most_common())
+    return [f"{study}: left as they are: {words}"]
 
 
 def _typed(options: argparse.Namespace) -> list[str]:

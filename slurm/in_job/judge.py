@@ -55,13 +55,12 @@ def judge(
         return ended
     if number not in TIME_IS_UP and not (number == signal.SIGTERM and is_being_preempted()):
         return ended
-    if not may_requeue:
-        told = f"{reason}; not started again: slurm.requeue=false"
-        preempted = number == signal.SIGTERM or is_being_preempted()
-        return Verdict(ENDED, stopped.exit_code, told, PREEMPTED if preempted else None)
-    if stopped.idle >= max_idle:
+    if may_requeue and stopped.idle >= max_idle:
         return Verdict(GAVE_UP, 1, no_progress(stopped.idle, reason))
-    return Verdict(REQUEUED, stopped.exit_code, reason)
+    state = PREEMPTED if number == signal.SIGTERM or is_being_preempted() else None
+    if may_requeue:
+        return Verdict(REQUEUED, stopped.exit_code, reason, state)
+    return Verdict(ENDED, stopped.exit_code, f"{reason}; not started again: slurm.requeue=false", state)
 
 
 def no_progress(idle: int, reason: str | None) -> str:
