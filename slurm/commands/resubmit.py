@@ -10,6 +10,7 @@ from collections import Counter
 from conf import UserError
 from conf.exit_status import DONE, FAILED
 from conf.quantities import counted
+from slurm.finding import find_token_jobs
 from slurm.records import LOCAL, SLURM, find_study
 
 EXAMPLES = """\
@@ -19,6 +20,7 @@ examples:
   python -m slurm resubmit lr_sweep --only timeout --time x2
   python -m slurm resubmit lr_sweep 1a2b3c4d slurm.partition=long
   python -m slurm resubmit lr_sweep --dry-run --json
+  python -m slurm resubmit Datasets/huge --mem x2            # the tasks of a token set that are missing
 
 Runs go on from their last checkpoint, with the configuration that they were submitted with; only keys that
 make no other run of it (slurm, memory, micro-batch, ...) can be changed. The code is that of now."""
@@ -33,7 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("study", metavar="STUDY", help="a path, or a name below runs_dir")
+    parser.add_argument("study", metavar="STUDY", help="a path, a name below runs_dir, or a token set")
     parser.add_argument("rest", nargs="*", metavar="RUN|KEY=VALUE", help="runs (all), and keys to be changed")
     parser.add_argument("--only", metavar="STATES", help="failed, oom, timeout, ...: several with commas")
     parser.add_argument("--mem", metavar="x2|SIZE", help="memory of a node: a factor of the last, or a size")
@@ -52,6 +54,11 @@ def run(options: argparse.Namespace) -> int:
 
     if options.jobs is not None and options.jobs < 1:
         raise UserError(f"--jobs {options.jobs}: expected 1 or more runs side by side")
+    tokens = find_token_jobs(options.study)
+    if tokens is not None:
+        from slurm.tokens.again import submit_again as submit_tokens_again
+
+        return submit_tokens_again(tokens, options)
     study = find_study(options.study).resolve()
     names = [word for word in options.rest if "=" not in word]
     only = [word.strip() for word in options.only.split(",") if word.strip()] if options.only else None

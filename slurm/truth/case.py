@@ -38,6 +38,8 @@ class Case:
     submitter_lives: bool | None = None
     """Of an array that is not known to be submitted: whether somebody still submits it; None: not known."""
     notes: tuple[str, ...] = field(default=())
+    given: str | None = None
+    """What a user calls what it belongs to; None: the study that its folder lies in."""
 
     @cached_property
     def start(self) -> Job | None:

@@ -162,7 +162,7 @@ def read_known(
     silent_s, sampled, unheard_s = _silence(
         status, written_s, folder / "memory.ring", head and head[1], now_s
     )
-    submission, array, place, lost = _newest_place(folder, status, submission_of, named, now_s)
+    submission, array, place, lost = newest_place(folder, status, submission_of, named, now_s)
     start = _last_start(folder) if place is not None and status.get("state") != "done" else {}
     return Known(
         folder, status, outcome, holder, silent_s, sampled, start, submission, array, place, lost, unheard_s,
@@ -170,7 +170,7 @@ def read_known(
     )  # fmt: skip
 
 
-def _newest_place(
+def newest_place(
     folder: Path,
     status: dict[str, Any],
     submission_of: Callable[[Path, str], Submission | None],

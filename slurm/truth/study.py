@@ -121,10 +121,10 @@ class Look:
 def look_at(folder: Path, *, ask: Ask | None = None, now_s: float | None = None) -> Look:
     """One run with its evidence. Never raises."""
     now_s = time.time() if now_s is None else now_s
-    known = read_known(folder, _submissions(), now_s, _named())
+    known = read_known(folder, submissions_once(), now_s, named_once())
     answers = _ask([known], ask)
-    case = _case(known, answers, now_s)
-    return Look(_truth(case, answers), case, answers, now_s)
+    case = case_of(known, answers, now_s)
+    return Look(truth_of(case, answers), case, answers, now_s)
 
 
 def truths(
@@ -136,11 +136,11 @@ def truths(
 ) -> list[Truth]:
     """Of these runs, of whatever studies, in their order."""
     now_s = time.time() if now_s is None else now_s
-    submission_of, named = _submissions(), _named()
+    submission_of, named = submissions_once(), named_once()
     found = [read_known(folder, submission_of, now_s, named) for folder in folders]
     if answers is None:
         answers = _ask(found, ask)
-    return [_truth(_case(known, answers, now_s), answers) for known in found]
+    return [truth_of(case_of(known, answers, now_s), answers) for known in found]
 
 
 def _ask(found: Sequence[Known], ask: Ask | None) -> SlurmAnswers:
@@ -152,7 +152,7 @@ def _ask(found: Sequence[Known], ask: Ask | None) -> SlurmAnswers:
     return ask_slurm(jobs, users=sorted(users), names=unknown, ask=ask)
 
 
-def _case(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
+def case_of(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
     known = _with_number(known, answers)
     job = _own_or_shared(known, answers) if known.array and known.array.how == "workers" else known.job
     queue = answers.row(job) if job else None
@@ -177,7 +177,7 @@ def _case(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
     )
 
 
-def _truth(case: Case, answers: SlurmAnswers) -> Truth:
+def truth_of(case: Case, answers: SlurmAnswers) -> Truth:
     known, queue = case.known, case.queue
     verdict = judge(case)
     waits = verdict.state in ("queued", "blocked") and queue is not None
@@ -206,7 +206,7 @@ def _truth(case: Case, answers: SlurmAnswers) -> Truth:
     )
 
 
-def _submissions() -> Callable[[Path, str], Submission | None]:
+def submissions_once() -> Callable[[Path, str], Submission | None]:
     """Reads each once."""
     read: dict[tuple[Path, str], Submission | None] = {}
 
@@ -221,7 +221,7 @@ def _submissions() -> Callable[[Path, str], Submission | None]:
     return submission_of
 
 
-def _named() -> Callable[[Path], dict[str, list[Place]]]:
+def named_once() -> Callable[[Path], dict[str, list[Place]]]:
     """Reads each study once."""
     read: dict[Path, dict[str, list[Place]]] = {}
 

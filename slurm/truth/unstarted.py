@@ -87,7 +87,7 @@ def _notes(case: Case) -> str:
 
 def _again(case: Case, told: str) -> str:
     """What starts it."""
-    study = shlex.quote(case.known.folder.parent.name)
+    study = shlex.quote(case.given or case.known.folder.parent.name)
     return f"{told}. It is started by: python -m slurm resubmit {study}"
 
 

@@ -281,3 +281,13 @@ def test_a_submitter_that_died_early_is_told_and_made_good(
     assert command("resubmit", "default") == 0
     assert "submitted 2 runs as job" in capsys.readouterr().out
     assert len(cluster.jobs) == 1
+
+
+def test_words_may_stand_behind_flags(capsys: pytest.CaptureFixture[str], ended: list[Path]) -> None:
+    from slurm.__main__ import main
+
+    assert main(["resubmit", "default", "--dry-run", ended[1].name]) == 0
+    assert "1 failed to be submitted again" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["resubmit", "default", "--dry-run", ended[1].name, "--only-oom"])
+    assert "unrecognized arguments: --only-oom" in capsys.readouterr().err

@@ -147,7 +147,7 @@ def test_all_that_is_wrong_is_told_at_once(
     assert set(found) == {"notify", "training.effective_batch", "slurm.gpu_type"}
     assert type_("slurm.mem=1MB", "slurm.gpu_type=a100") == 2
     found = [line.partition(":")[0] for line in errors(capsys)]
-    assert set(found) == {"slurm.mem", "slurm.gpu_type"}
+    assert set(found) == {"training.micro_batch", "slurm.gpu_type"}
     assert cluster.jobs == []
 
 
