@@ -19,7 +19,7 @@ from memory.live import find_live
 from memory.stacks import ask_all
 from slurm.finding import find_run, find_task, find_token_jobs, set_of
 from slurm.records import SLURM, run_folders
-from slurm.truth.answers import ask_in_unix_time
+from slurm.truth.answers import WITHOUT_END_S, ask_in_unix_time
 from slurm.truth.attempts import read_attempts
 from slurm.truth.last_words import job_files, tail
 from slurm.truth.reasons import reason_of
@@ -135,7 +135,10 @@ def _queue(look: Look) -> list[str]:
     ahead = _ahead(row.partition, row.priority)
     if ahead is not None:
         lines.append(f"{ahead or 'none'} of the jobs that wait in {row.partition} have a higher priority")
-    if truth.expected_start_s and truth.expected_start_s > look.now_s:
+    left_s = truth.expected_start_s - look.now_s if truth.expected_start_s else 0.0
+    if left_s >= WITHOUT_END_S:
+        lines.append("Slurm cannot tell when it may start: jobs before it have no time limit")
+    elif truth.expected_start_s and left_s > 0:
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(truth.expected_start_s))
         lines.append(f"Slurm expects it to start at {at}; that moves as other jobs come and end early")
     else:

@@ -30,6 +30,7 @@ from slurm.truth.known import Known, newest_place
 from slurm.truth.last_words import tail, telling_line
 from slurm.truth.study import Look, Truth, case_of, named_once, submissions_once, truth_of
 
+_LEAST_TOLD_BYTES = 1 << 16
 _FIRST = (
     "oom", "failed", "timeout", "node_failed", "stalled", "preempted", "never_started", "cancelled",
     "blocked", "running", "queued", "done",
@@ -120,7 +121,8 @@ def _with_facts(truth: Truth, case: Case, files: SetFiles) -> Truth:
     attempt = None if truth.state == "queued" or not case.starts else len(case.starts)
     if truth.state == "running" and truth.name != MERGE:
         size = written_bytes(named_block_range(truth.name).files(files.tokens))
-        reason = f"{truth.reason}; {format_bytes(size)} of tokens so far" if size else truth.reason
+        told = size >= _LEAST_TOLD_BYTES
+        reason = f"{truth.reason}; {format_bytes(size)} of tokens so far" if told else truth.reason
         truth = replace(truth, reason=reason)
     return replace(truth, attempt=attempt, launcher=SLURM)
 

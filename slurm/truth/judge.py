@@ -18,7 +18,7 @@ from memory.explain.telling import place
 from memory.sacct import Row
 from slurm.in_job.starts import ENDED, PREEMPTED
 from slurm.states import FROM_SLURM, FROM_VERDICT, PRECEDENCE
-from slurm.truth.answers import moment
+from slurm.truth.answers import WITHOUT_END_S, moment
 from slurm.truth.case import CLOCKS_APART_S, Case
 from slurm.truth.reasons import reason_of
 from slurm.truth.unstarted import never_ran, unheard, unreadable
@@ -66,7 +66,7 @@ def waits(case: Case) -> Verdict | None:
         return None
     words = reason_of(_reason_word(case)).words
     start = case.queue.start_s if case.queue else None
-    if start and start > case.now_s:
+    if start and 0 < start - case.now_s < WITHOUT_END_S:
         words += f"; Slurm expects it to start in {format_duration(start - case.now_s)}"
     before = _before(case)
     return Verdict(

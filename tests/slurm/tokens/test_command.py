@@ -42,9 +42,9 @@ def test_an_array_and_a_merge_behind_it(type_: Type, cluster: FakeSlurm, home: P
     out = capsys.readouterr().out
     assert f"submitted 3 of 3 tasks as job {tasks['id']}" in out
     assert f"the merge as job {merge['id']}" in out
-    assert f"scancel {tasks['id']} {merge['id']}" in out
-    assert "parts.slurm/*/log.txt" in out
-    assert "type the same command again" in out
+    assert "python -m slurm status parts\n" in out
+    assert "python -m slurm cancel parts\n" in out
+    assert "the same command again" in out
 
 
 def test_the_script_is_a_page_of_shell_with_the_command_of_each_task(type_: Type, cluster: FakeSlurm) -> None:

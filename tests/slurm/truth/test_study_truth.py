@@ -43,6 +43,12 @@ def test_one_squeue_and_one_sacct_for_all(study: MadeStudy, slurm: FakeSlurm) ->
     assert b.expected_start_s == NOW_S + 7200
 
 
+def test_a_start_in_a_year_is_none(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """Slurm's word where the jobs before it have no time limit."""
+    slurm.wait("4242_0", reason="Resources", start=str(int(NOW_S + 364 * 86400)))
+    assert truth_of(study, slurm).reason == "the nodes it needs are taken: it is next"
+
+
 def test_nobody_is_asked_where_all_are_done(study: MadeStudy, slurm: FakeSlurm) -> None:
     for name in ("a", "b"):
         study.status(name, "done", step=1000)
@@ -61,6 +67,19 @@ def test_running(study: MadeStudy, slurm: FakeSlurm) -> None:
         400,
         0.4,
     )
+
+
+def test_the_row_of_what_waits_of_an_array_is_no_second_start(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """sacct of 22.05: the range still names the task that has begun."""
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
+    slurm.row("4242_0", "RUNNING", JobIDRaw="4243", End="Unknown")
+    slurm.row("4242_[0-1%1]", "PENDING", JobIDRaw="4242", Start="Unknown", End="Unknown")
+    study.status("a", "running")
+    study.lock("a")
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason, found.rule) == ("running", "on n1", "lives")
 
 
 def test_stalled(study: MadeStudy, slurm: FakeSlurm) -> None:
