@@ -108,7 +108,7 @@ def train(
         model.activation_checkpointing = config.training.activation_checkpointing
         model.to(device.torch_device)
         if config.training.compile:
-            model.hidden = _compiled(model.hidden, device)  # type: ignore[method-assign]
+            model.states = _compiled(model.states, device)  # type: ignore[method-assign]
 
     with run.stage("build_optimizer"):
         from training.distributed.parallel import Parallel

@@ -10,6 +10,7 @@ import codecs
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from conf.arch_rules import experts_are_not_traced, optimizer_of_a_parametrization
 from conf.errors import Problem
 from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config, Dataset
@@ -381,4 +382,6 @@ RULES = (
     Rule(("dataset.encoding",), known_encoding),
     Rule(("dataset.document_separator",), one_line_separator),
     Rule(("schedule",), warmup_only_where_there_is_one),
+    Rule(("arch.init", "optimizer.name"), optimizer_of_a_parametrization),
+    Rule(("arch.n_experts", "memory.trace", "training.compile"), experts_are_not_traced),
 )

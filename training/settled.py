@@ -75,7 +75,7 @@ def settle(folder: Path, config: Config, before: dict[str, Any], place: Place) -
         "precision": device.precision,
         "checkpoint_writing": plan.memory.checkpoint_writing,
     }
-    implementation = {"loss": loss_implementation(device.kind, device.precision)}
+    implementation = {"loss": loss_implementation(device.kind, device.precision, config.arch)}
     experiment_utils.record_attempt(folder, plan.to_json(), auto, implementation, provenance(), ranks=ranks)
     return Settled(plan, auto, is_pinned="micro_batch" in kept and not after_oom)
 
