@@ -17,9 +17,7 @@ from models.memory_parts import StepSizes, model_parts
 from models.shape import resolve_shape
 from training.device import may_have_gpu
 from training.distributed.memory_parts import of_ranks
-
-MOMENTS = 2
-"""AdamW keeps two numbers for each parameter, in fp32, from the first step on."""
+from training.optimizer_state import averages, state_bytes, working_bytes
 
 _INT64 = 8
 _AFTER_FIRST_STEP = (*STEP, "checkpoint", "evaluate")
@@ -53,16 +51,19 @@ def estimate_run(
     of_model = list(model_parts(config.model, config.arch, vocab_size, positions, step))
     count = count_parameters(config.model, config.arch, vocab_size, positions)
     parameters = 4 * count.total
+    moments = state_bytes(config.optimizer, config.model, config.arch, vocab_size, positions)
     parts = [
         *of_model,
-        *_of_optimizer(parameters, step),
+        *_of_optimizer(config, parameters, moments, step),
         *_of_data(config, data, step, batch),
         *_of_process(of_model, step),
     ]
     if ranks > 1:
         layers = max(1, resolve_shape(config.model, config.arch).n_layers)
         block = 4 * count.non_embedding // layers
-        parts = list(of_ranks(parts, training.parallel, ranks, ranks_here, parameters, layers, block, step))
+        parts = list(
+            of_ranks(parts, training.parallel, ranks, ranks_here, parameters, layers, block, moments, step)
+        )
     return Estimate.of(parts)
 
 
@@ -105,14 +106,26 @@ def expected_device(training: Training, kept: Mapping[str, Any]) -> tuple[str, s
     return device, precision
 
 
-def _of_optimizer(parameters: int, step: StepSizes) -> Iterator[Part]:
+def _of_optimizer(config: Config, parameters: int, moments: int, step: StepSizes) -> Iterator[Part]:
     """Moments; and what saving them and reading them back takes besides."""
-    moments = MOMENTS * parameters
     if step.on_gpu:
         yield Part("optimizer state", gpu_bytes=moments, when=_AFTER_FIRST_STEP)
         yield Part("checkpoint on its way to disk", moments, when=("checkpoint",))
     else:
         yield Part("optimizer state", moments, when=_AFTER_FIRST_STEP)
+    if config.training.ema is not None:
+        yield Part(
+            "averaged weights", *((0, parameters) if step.on_gpu else (parameters, 0)), when=_AFTER_FIRST_STEP
+        )
+    if averages(config):
+        yield Part(
+            "weights set aside",
+            *((0, parameters) if step.on_gpu else (parameters, 0)),
+            when=("checkpoint", "evaluate"),
+        )
+        yield Part("averaged weights read back", 2 * parameters, when=(RESTORE,))
+    working = working_bytes(config.optimizer, parameters)
+    yield Part("optimizer's step", *((0, working) if step.on_gpu else (working, 0)), when=("optimizer_step",))
     # One file's content while it is checked, and all tensors of both.
     yield Part("checkpoint read back", moments + parameters + moments, when=(RESTORE,))
 
