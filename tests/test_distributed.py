@@ -12,6 +12,7 @@ import pytest
 from ranked import RankProcesses
 from tiny_run import (
     assert_same_numbers,
+    column,
     copy_of,
     make_run,
     mixed_config,
@@ -83,7 +84,7 @@ def test_losses_are_those_of_one_rank(
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 @pytest.mark.parametrize("name", [*sorted(set(SETTINGS_OF) - {"adamw"}), "ema"])
 def test_other_optimizers(ranks: RankProcesses, tmp_path: Path, name: str, parallel: str) -> None:
-    """Or they are refused: those that look at whole matrices, where fsdp has parts of them."""
+    """Or it is refused: Adafactor looks at whole rows and columns, where fsdp has parts of them."""
     config = config_in(tmp_path, max_steps=6, parallel=parallel, **({"ema": 0.9} if name == "ema" else {}))
     if name != "ema":
         config = dataclasses.replace(config, optimizer=option(name))
@@ -92,11 +93,15 @@ def test_other_optimizers(ranks: RankProcesses, tmp_path: Path, name: str, paral
     folders = [copy_of(config, tmp_path / count) for count in ("one", "two")]
     assert run_here(folders[0], "--quiet").returncode == 0
     codes = ranks.run(folders[1], 2)
-    if parallel == "fsdp" and name in ("muon", "adafactor"):
+    if parallel == "fsdp" and name == "adafactor":
         assert codes[0] == 2
         assert "Use training.parallel=ddp" in experiment_utils.read_status(folders[1])["reason"]
         return
     assert codes == [0, 0]
+    if name == "muon" and parallel == "fsdp":  # its iteration in bf16 sums in another order
+        losses = [column(folder, "val_loss") for folder in folders]
+        assert losses[1] == pytest.approx(losses[0], rel=2e-3)
+        return
     assert_same_numbers(folders[1], folders[0])
 
 

@@ -86,7 +86,7 @@ def evaluated(model: nn.Module, average: Average | None) -> Iterator[None]:
     if average is None:
         yield
         return
-    aside = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    aside = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     _put(model, average.weights())
     try:
         yield
@@ -96,5 +96,7 @@ def evaluated(model: nn.Module, average: Average | None) -> Iterator[None]:
 
 @torch.no_grad()
 def _put(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    for name, parameter in model.named_parameters():
-        parameter.copy_(weights[name])
+    # FSDP2 leaves whole parameters behind a forward pass; its state_dict has the parts, which last.
+    for name, tensor in model.state_dict().items():
+        if name in weights:
+            tensor.copy_(weights[name])

@@ -372,6 +372,14 @@ def _problems_with_ranks(config: Config, ranks: int) -> list[Problem]:
                 "is drawn for whole gradients, which fsdp has in parts. Use training.parallel=ddp",
             )
         )
+    if config.optimizer.name == "adafactor" and config.training.parallel == "fsdp":
+        problems.append(
+            Problem(
+                "optimizer.name",
+                "adafactor needs the rows and columns of whole gradients, which fsdp has in parts. Use "
+                "training.parallel=ddp",
+            )
+        )
     if config.training.compile and config.training.parallel == "fsdp":
         problems.append(
             Problem(

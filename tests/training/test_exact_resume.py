@@ -1,4 +1,4 @@
-"""Whatever decides a step is in a checkpoint: killed behind one, a run that goes on is the undisturbed one."""
+"""Whatever decides a step is in a checkpoint: a run that is killed behind one is the undisturbed one."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def sgd(model: nn.Module, config: Optimizer, device_type: str) -> torch.optim.Op
         lr=config.lr,
         momentum=config.momentum,
         nesterov=config.nesterov,
-        fused=device_type in FUSED_ON,
+        fused=device_type in FUSED_ON and not _is_sharded(model),
     )
 
 
@@ -54,7 +54,7 @@ def rmsprop(model: nn.Module, config: Optimizer, device_type: str) -> torch.opti
 def adagrad(model: nn.Module, config: Optimizer, device_type: str) -> torch.optim.Optimizer:
     """Adagrad (Duchi et al., JMLR 12, 2011); decay in the gradient."""
     groups = parameter_groups(model, config)
-    return torch.optim.Adagrad(groups, lr=config.lr, fused=device_type == "cpu")
+    return torch.optim.Adagrad(groups, lr=config.lr, fused=device_type == "cpu" and not _is_sharded(model))
 
 
 def lion(model: nn.Module, config: Optimizer, device_type: str) -> torch.optim.Optimizer:
@@ -115,6 +115,11 @@ def build_optimizer(model: nn.Module, config: Optimizer, device_type: str) -> to
     device_type: of those parameters, as `torch.device(...).type` names it.
     """
     return OPTIMIZERS[config.name](model, config, device_type)
+
+
+def _is_sharded(model: nn.Module) -> bool:
+    """Whether FSDP2 has the parameters in parts, for which torch has the fused kernels of Adam alone."""
+    return any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
 
 
 def _adamw(groups: list[dict[str, Any]], config: Optimizer, device_type: str) -> torch.optim.Optimizer:
