@@ -111,6 +111,7 @@ def train(
             model.states = _compiled(model.states, device)  # type: ignore[method-assign]
 
     with run.stage("build_optimizer"):
+        from training.averages import average_of
         from training.distributed.parallel import Parallel
         from training.optimizers import build_optimizer
         from training.probe import settle_micro_batch
@@ -119,6 +120,7 @@ def train(
         plan = run.plan
         run.parallel = Parallel(model, run.ranks, config.training.parallel)
         optimizer = build_optimizer(model, config.optimizer, device.kind)
+        run.average = average_of(model, optimizer, config)
 
     with run.stage("restore"):
         from training.background import BackgroundCheckpoints

@@ -15,7 +15,8 @@ from memory import format_bytes
 from memory.advice import Setup, advise
 from memory.estimate import Estimate, recommended_mem, told
 from memory.room import Room
-from training.memory_parts import estimate_run, expected_device, state_bytes, step_sizes, writing_of
+from training.memory_parts import estimate_run, expected_device, step_sizes, writing_of
+from training.optimizer_state import checkpoint_bytes
 
 _TIGHT = 0.9
 """Of what is free: a run that needs more is told that it is close."""
@@ -124,7 +125,8 @@ class MemoryNeeds:
         self.config, self.room = config, room
         self._ranks, self._ranks_here = ranks, ranks_here
         self._vocab_size, self._data = vocab_size, data
-        state = state_bytes(config, vocab_size)
+        positions = config.arch.max_positions or config.training.seq_len
+        state = checkpoint_bytes(config, vocab_size, positions)
         self.checkpoint_writing = writing_of(config.training, kept or {}, room.free_bytes, state)
         self._kept = {**(kept or {}), "checkpoint_writing": self.checkpoint_writing}
         self._asked: dict[tuple[Any, ...], Estimate] = {}
