@@ -3,9 +3,10 @@
     python benchmarks/mup_coordinates.py     # about 3 minutes; benchmarks/results/mup_coordinates.json
 
 Models of 2 blocks and widths 32 to 1024, bytes of Python's own source, AdamW with one learning rate. After
-each of a few steps: the mean size of what changed since the start, of embeddings, of both branches of the last
-block and of logits, on the same tokens (Yang & Hu et al., arXiv:2203.03466, appendix D.1). With muP the lines
-are flat; where one grows with the width, so does what a learning rate does. `--picture` draws the saved result.
+each of a few steps: the mean size of what changed since the start, of embeddings, of both branches of the
+last block and of logits, on the same tokens (Yang & Hu et al., arXiv:2203.03466, appendix D.1). With muP the
+lines are flat; where one grows with the width, so does what a learning rate does. `--picture` draws the
+saved result.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ def coordinates(width: int, init: str, seed: int, *, steps: int, ids: Tensor) ->
     """By place: the mean size of its change since the start, after each step; `start`: its size there."""
     import torch
 
-    from conf.schema import Arch, Model
+    from conf.schema import Arch, Model, Optimizer
     from models import LossModel, build_model
+    from training.optimizers import build_optimizer
+    from training.optimizers.groups import set_lr
 
     base = BASE_WIDTH if init in ("mup", "completep") else Arch().base_width
     arch = Arch(init=init, base_width=base)
@@ -47,7 +50,8 @@ def coordinates(width: int, init: str, seed: int, *, steps: int, ids: Tensor) ->
     model = build_model(
         Model(d_model=width, n_layers=LAYERS, n_heads=width // 16), arch, VOCAB, SEQ, generator
     )
-    optimizer = adamw(model, LR)
+    optimizer = build_optimizer(model, Optimizer(lr=LR, weight_decay=0.0), "cpu")
+    set_lr(optimizer.param_groups, LR)
     loss_of = LossModel(model)
     start = places(model, ids)
     found: dict[str, list[float]] = {place: [] for place in PLACES}
@@ -58,20 +62,6 @@ def coordinates(width: int, init: str, seed: int, *, steps: int, ids: Tensor) ->
         for place, now in places(model, ids).items():
             found[place].append((now - start[place]).abs().mean().item())
     return found
-
-
-def adamw(model: LanguageModel, lr: float) -> Any:
-    """AdamW whose settings follow the model's own scales."""
-    import torch
-
-    from models.parametrization import STANDARD
-
-    scales = {name: model.scales.get(name, STANDARD) for name, _ in model.named_parameters()}
-    groups = [
-        {"params": [parameter], "lr": lr * scales[name].lr, "eps": 1e-8 * scales[name].eps}
-        for name, parameter in model.named_parameters()
-    ]
-    return torch.optim.AdamW(groups, lr=lr, weight_decay=0.0)
 
 
 def places(model: LanguageModel, ids: Tensor) -> dict[str, Tensor]:

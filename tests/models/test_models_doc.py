@@ -1,4 +1,4 @@
-"""docs/models.md says what the code does: its choices and its numbers."""
+"""docs/models.md and docs/training.md say what the code does: its choices and its numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def page(root: Path) -> str:
 
 
 @pytest.mark.parametrize("group", [Optimizer, Schedule])
-def test_every_choice_has_a_row_and_the_default_comes_first(page: str, group: type) -> None:
+def test_every_choice_has_a_row_and_the_default_comes_first(root: Path, group: type) -> None:
+    page = (root / "docs" / "training.md").read_text()
     for field in fields(group):
         choices = field.metadata["choices"]
         if choices is None:
