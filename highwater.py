@@ -9,6 +9,7 @@ import sys
 ROOMS = {
     "memory": "where the memory is, why a run died, whether the next one fits",
     "data_loading": "datasets: which there are, what is in them, how fast they are read",
+    "training": "what a trained model says, and how good it is on any tokens",
     "slurm": "what became of a study's runs, and what to do about it",
     "analysis": "the table of a study's runs",
 }
