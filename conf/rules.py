@@ -21,6 +21,7 @@ from conf.optimizer_rules import (
 )
 from conf.schedule_rules import one_warmup, only_what_its_shape_has
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config, Dataset
+from conf.step_range import parse_steps
 
 BUDGETS = ("max_tokens", "max_steps", "tokens_per_param")
 _OF_THE_HUB = ("hub_split", "text_field", "materialize", "materialize_tokens", "buffer_windows")
@@ -116,6 +117,16 @@ def window_within_positions(config: Config) -> list[Problem]:
             f"{longest}. Use at most {longest}, or a larger arch.max_positions",
         )
     ]
+
+
+def steps_to_profile(config: Config) -> list[Problem]:
+    if config.training.profile is None:
+        return []
+    try:
+        parse_steps(config.training.profile)
+    except ValueError as error:
+        return [Problem("training.profile", f"{config.training.profile}: {error}")]
+    return []
 
 
 def findable_tokenizer(config: Config) -> list[Problem]:
@@ -335,6 +346,7 @@ RULES = (
         whole_micro_batches,
     ),
     Rule(("training.seq_len", "arch.max_positions"), window_within_positions),
+    Rule(("training.profile",), steps_to_profile),
     Rule(("tokenizer",), findable_tokenizer),
     Rule(
         tuple(

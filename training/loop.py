@@ -19,6 +19,7 @@ from training.attribution import Attributions
 from training.distributed.ranks import Ranks
 from training.interrupt import Interrupt
 from training.plan import Plan
+from training.profiling import Profiler
 
 if TYPE_CHECKING:
     import torch
@@ -77,6 +78,8 @@ class Run:
         self.attributions = Attributions(
             self.folder, is_on=self.config.memory.attribute and self.ranks.is_first
         )
+        asked = self.config.training.profile if self.ranks.is_first else None
+        self.profiler = Profiler(self.folder, asked, self.plan.budget.steps)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Stage]:
@@ -156,7 +159,7 @@ def train_until(
         lr = course.lr_at(run.step)
         if config.optimizer.grad_noise:
             noise = partial(add_noise, eta=config.optimizer.grad_noise, step=run.step, seed=seed_data)
-        with run.timed("step"):
+        with run.timed("step"), run.profiler.step(run.step + 1):
             result = train_step(
                 model,
                 optimizer,
@@ -180,6 +183,7 @@ def train_until(
             progress.tell(config.logging.every_s)
         run.status.beat(step=run.step)
         if run.interrupt.agree() is not None:
+            run.profiler.close()
             break
 
 
