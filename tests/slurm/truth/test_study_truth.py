@@ -15,6 +15,7 @@ from memory.samples import Sample
 from slurm.records import Place, add_place
 from slurm.submit.phases import study_lock
 from slurm.truth import Truth, study_truth
+from slurm.truth.slow import pace_lines
 
 
 @pytest.fixture
@@ -67,6 +68,24 @@ def test_running(study: MadeStudy, slurm: FakeSlurm) -> None:
         400,
         0.4,
     )
+
+
+def test_running_and_not_heard_of_for_a_while(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """Its node may be lost; Slurm takes a minute to find out."""
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
+    study.status("a", "running", age_s=45)
+    study.lock("a")
+    assert truth_of(study, slurm).reason == "on n1, last heard of 45 s ago"
+
+
+def test_the_speed_of_a_first_step_is_compared_with_nobody_s(study: MadeStudy, slurm: FakeSlurm) -> None:
+    header = "step,tokens,seconds,tokens_per_s\n"
+    for name, rows in (("a", "1,100,10,10\n"), ("b", "1,100,1,100\n2,200,2,100\n")):
+        study.status(name, "running")
+        (study.folder / name / "metrics.csv").write_text(header + rows)
+    a, b = study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)
+    assert pace_lines(a, [a, b]) == []
+    assert pace_lines(b, [a, b]) == ["100 tokens/s; no other run of b to compare it with"]
 
 
 def test_the_row_of_what_waits_of_an_array_is_no_second_start(study: MadeStudy, slurm: FakeSlurm) -> None:
