@@ -14,6 +14,7 @@ from memory.ring import RingWriter
 from memory.samples import Sample
 from slurm.records import Place, add_place
 from slurm.submit.phases import study_lock
+from slurm.submitters import NEVER_SENT
 from slurm.truth import Truth, study_truth
 from slurm.truth.slow import pace_lines
 
@@ -444,7 +445,7 @@ def test_runs_that_were_never_submitted(tmp_path: Path, slurm: FakeSlurm) -> Non
     os.utime(config, (NOW_S - 3, NOW_S - 3))
     found = truth_of(study, slurm)
     assert (found.state, found.reason, found.launcher) == ("queued", "it has not been started yet", None)
-    os.utime(config, (NOW_S - 300, NOW_S - 300))
+    os.utime(config, (NOW_S - 900, NOW_S - 900))
     found = truth_of(study, slurm)
     assert (found.state, found.is_live) == ("never_started", False)
     assert found.reason == (
@@ -477,6 +478,15 @@ def test_a_submitter_that_lives_or_that_nobody_can_ask_slurm_about(tmp_path: Pat
         found = truth_of(study, slurm)
     assert (found.state, found.reason) == ("queued", "it is being submitted")
     assert truth_of(study, slurm).state == "never_started"
+
+
+def test_what_a_later_command_found_was_never_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None, "error": NEVER_SENT})
+    found = truth_of(study, slurm)
+    assert found.state == "never_started"
+    assert str(found.reason).startswith(
+        "it was never handed to Slurm: the command that was to do so has ended"
+    )
 
 
 def test_a_launcher_of_another_machine_is_missed(tmp_path: Path, slurm: FakeSlurm) -> None:
