@@ -34,7 +34,7 @@ SAME_THING_ELSEWHERE = {
     "tokens": "training.max_tokens",
     "train_path": "dataset.path",
     "warmup": "schedule.warmup_fraction",
-    "warmup_steps": "schedule.warmup_fraction",
+    "warmup_steps": "schedule.warmup_steps",
     "width": "model.d_model",
 }
 """What other programs call it, to what it is called here."""

@@ -10,14 +10,21 @@ import codecs
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from conf.arch_rules import experts_are_not_traced, optimizer_of_a_parametrization
 from conf.errors import Problem
 from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
+from conf.optimizer_rules import (
+    factor_of_a_parameter_there_is,
+    free_of_a_schedule,
+    one_average,
+    only_what_it_has,
+)
+from conf.schedule_rules import one_warmup, only_what_its_shape_has
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config, Dataset
 
 BUDGETS = ("max_tokens", "max_steps", "tokens_per_param")
 _OF_THE_HUB = ("hub_split", "text_field", "materialize", "materialize_tokens", "buffer_windows")
 STORES = ("s3://", "r2://", "https://", "http://")
-SCHEDULES_WITHOUT_WARMUP = ("constant", "cosine")
 
 
 @dataclass(frozen=True)
@@ -312,20 +319,6 @@ def one_line_separator(config: Config) -> list[Problem]:
     ]
 
 
-def warmup_only_where_there_is_one(config: Config) -> list[Problem]:
-    """No schedule ignores a warm-up that was asked for."""
-    schedule = config.schedule
-    if schedule.name not in SCHEDULES_WITHOUT_WARMUP or schedule.warmup_fraction == 0:
-        return []
-    return [
-        Problem(
-            "schedule.warmup_fraction",
-            f"schedule={schedule.name} has no warm-up: use schedule=cosine_warmup or linear_warmup, or "
-            "schedule.warmup_fraction=0",
-        )
-    ]
-
-
 def nearest_divisors(number: int, wanted: int, count: int = 3) -> list[int]:
     """The divisors of `number` nearest to `wanted`, ascending."""
     small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
@@ -380,5 +373,12 @@ RULES = (
     ),
     Rule(("dataset.encoding",), known_encoding),
     Rule(("dataset.document_separator",), one_line_separator),
-    Rule(("schedule",), warmup_only_where_there_is_one),
+    Rule(("schedule",), one_warmup),
+    Rule(("schedule",), only_what_its_shape_has),
+    Rule(("optimizer",), only_what_it_has),
+    Rule(("optimizer", "arch.tied_head"), factor_of_a_parameter_there_is),
+    Rule(("optimizer.name", "schedule"), free_of_a_schedule),
+    Rule(("optimizer.name", "training.ema"), one_average),
+    Rule(("arch.init", "optimizer.name"), optimizer_of_a_parametrization),
+    Rule(("arch.n_experts", "memory.trace", "training.compile"), experts_are_not_traced),
 )

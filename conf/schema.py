@@ -10,8 +10,29 @@ run it was before the key existed. It is left out of the identity at that value
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+from conf.schema_arch import Arch
+from conf.schema_key import key
+
+__all__ = [
+    "AUTO",
+    "DEFAULT_EFFECTIVE_BATCH",
+    "Arch",
+    "Config",
+    "Dataset",
+    "Logging",
+    "Memory",
+    "Model",
+    "Optimizer",
+    "Schedule",
+    "Slurm",
+    "Study",
+    "Tokenizer",
+    "Training",
+    "key",
+]
 
 AUTO = "auto"
 """The value of a key whose choice is left to the program, resolved once and written to run.json."""
@@ -22,39 +43,6 @@ DEFAULT_EFFECTIVE_BATCH = 32
 _LARGEST_SEED = 2**63 - 1
 
 
-def key(
-    default: Any,
-    doc: str,
-    *,
-    kind: str | None = None,
-    choices: tuple[str, ...] | None = None,
-    above: float | None = None,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-    as_before: Any = MISSING,
-) -> Any:
-    """A key of the schema.
-
-    kind: how text becomes a value where the annotation does not say it: `count` (1B, 500M),
-        `size` (32GB), `path` (~ is expanded), `name` (a part of a file name), `time` (24:00:00, 2h).
-    choices: the only values allowed. Bounds are checked on numbers.
-    """
-    metadata = {
-        "doc": doc,
-        "kind": kind,
-        "choices": choices,
-        "above": above,
-        "at_least": at_least,
-        "at_most": at_most,
-        "below": below,
-        "as_before": as_before,
-    }
-    if isinstance(default, list | dict):
-        return field(default_factory=default.copy, metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
 @dataclass
 class Model:
     """`model=`: the size."""
@@ -63,26 +51,6 @@ class Model:
     d_model: int = key(32, "width", at_least=1)
     n_layers: int | None = key(None, "blocks; null: round(d_model / 16)", at_least=1)
     n_heads: int | None = key(None, "attention heads; null: round(d_model / 16)", at_least=1)
-
-
-@dataclass
-class Arch:
-    """`arch=`: what the blocks are made of."""
-
-    name: str = key("transformer", "name of the variant")
-    family: str = key("transformer", "model family", choices=("transformer",))
-    norm: str = key("rms", "normalization", choices=("rms", "layer"))
-    norm_position: str = key("pre", "where it stands in a block", choices=("pre", "post"))
-    norm_eps: float = key(1e-5, "added to the variance", above=0)
-    positions: str = key("rotary", "position information", choices=("rotary", "learned", "sinusoidal"))
-    rope_theta: float = key(10000.0, "base of the rotary frequencies", above=0)
-    activation: str = key("swiglu", "feed-forward kind", choices=("swiglu", "gelu", "relu", "silu"))
-    ffn_multiplier: float = key(4.0, "feed-forward hidden width / d_model", above=0)
-    tied_head: bool = key(True, "output matrix = embedding matrix")
-    init_std: float = key(0.02, "standard deviation of initial weights", above=0)
-    max_positions: int | None = key(
-        None, "longest sequence the model takes; null: training.seq_len", at_least=1
-    )
 
 
 @dataclass
@@ -227,28 +195,73 @@ class Tokenizer:
 
 @dataclass
 class Optimizer:
-    """`optimizer=`"""
+    """`optimizer=`. What an algorithm does not have is refused (conf/optimizer_rules.py)."""
 
-    name: str = key("adamw", "algorithm", choices=("adamw",))
+    name: str = key(
+        "adamw",
+        "algorithm",
+        choices=(
+            "adamw", "adam", "sgd", "rmsprop", "adagrad", "lion", "muon", "adafactor", "schedule_free",
+        ),
+    )  # fmt: skip
     lr: float = key(3e-3, "peak learning rate", above=0)
     beta1: float = key(0.9, "decay of the first moment", at_least=0, below=1)
     beta2: float = key(0.95, "decay of the second moment", at_least=0, below=1)
     eps: float = key(1e-8, "added to the denominator", above=0)
-    weight_decay: float = key(0.1, "decoupled decay of matrices; norms and vectors have none", at_least=0)
+    weight_decay: float = key(
+        0.1, "of matrices, decoupled (adam, sgd, rmsprop, adagrad: L2); norms and vectors have none",
+        at_least=0,
+    )  # fmt: skip
     grad_clip: float | None = key(1.0, "largest global gradient norm; null: none", above=0)
+    momentum: float = key(
+        0.0, "share of the last step that is kept: sgd, rmsprop, muon", at_least=0, below=1, as_before=0.0
+    )
+    nesterov: bool = key(False, "momentum that looks ahead: sgd, muon", as_before=False)
+    muon_scale: str = key(
+        "adamw",
+        "size of muon's update; adamw: that of AdamW, so that lr is one for all; keller: sqrt(max(1, "
+        "rows / columns))",
+        choices=("adamw", "keller"),
+        as_before="adamw",
+    )
+    grad_noise: float = key(
+        0.0, "variance of noise in the gradient at the first step, / step^0.55", at_least=0, as_before=0.0
+    )
+    lr_factor_embedding: float = key(
+        1.0, "lr of embeddings / optimizer.lr, of a tied head too", above=0, as_before=1.0
+    )
+    lr_factor_hidden: float = key(1.0, "lr of the matrices of blocks / optimizer.lr", above=0, as_before=1.0)
+    lr_factor_output: float = key(1.0, "lr of an untied head / optimizer.lr", above=0, as_before=1.0)
+    lr_factor_vector: float = key(1.0, "lr of gains and biases / optimizer.lr", above=0, as_before=1.0)
 
 
 @dataclass
 class Schedule:
-    """`schedule=`: learning rate over the run."""
+    """`schedule=`: learning rate over the run. What a shape does not have is refused
+    (conf/schedule_rules.py)."""
 
     name: str = key(
         "cosine_warmup",
         "shape",
-        choices=("constant", "cosine", "cosine_warmup", "linear_warmup"),
-    )
+        choices=(
+            "constant", "cosine", "cosine_warmup", "linear_warmup", "inverse_sqrt", "one_cycle",
+            "transformer", "wsd", "stable",
+        ),
+    )  # fmt: skip
     warmup_fraction: float = key(0.05, "share of the steps with rising lr", at_least=0, below=1)
     final_lr_fraction: float = key(0.1, "lr at the end / peak lr", at_least=0, at_most=1)
+    warmup_steps: int | None = key(
+        None, "steps with rising lr, instead of warmup_fraction", kind="count", at_least=0, as_before=None
+    )
+    warmup_tokens: int | None = key(
+        None, "tokens with rising lr, instead of warmup_fraction", kind="count", at_least=0, as_before=None
+    )
+    decay_fraction: float = key(
+        0.2, "of wsd: share of the steps with falling lr, the last ones", at_least=0, at_most=1, as_before=0.2
+    )
+    decay_shape: str = key(
+        "sqrt", "of wsd: how it falls", choices=("sqrt", "linear", "cosine"), as_before="sqrt"
+    )
 
 
 @dataclass
@@ -281,8 +294,24 @@ class Training:
     eval_tokens: int = key(
         100_000, "val tokens read at each, from the start of val", kind="count", at_least=1
     )
+    eval_by_position: bool = key(
+        False, "tell the losses of an evaluation also by position in the window", as_before=False
+    )
     checkpoint_every: int = key(200, "steps between checkpoints", kind="count", at_least=1)
+    checkpoint_writing: str = key(
+        AUTO,
+        "background: while training goes on, from a copy in memory; foreground: training waits for the disk; "
+        "auto: by the memory that is free",
+        choices=(AUTO, "background", "foreground"),
+    )
     keep_checkpoints: int = key(2, "checkpoints kept beside the best one", at_least=1)
+    ema: float | None = key(
+        None,
+        "decay of a moving average of the weights, which is evaluated in their place; null: none",
+        above=0,
+        below=1,
+        as_before=None,
+    )
 
 
 @dataclass

@@ -41,9 +41,13 @@ def _parsed(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.N
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
+    return exit_status(lambda: _main(given))
+
+
+def _main(given: list[str]) -> int:
     only = [name for name in given[:1] if name in COMMANDS]  # the others need not be loaded for it
     options = _parsed(parser(only or COMMANDS), given)
-    return exit_status(lambda: int(options.run(options)))
+    return int(options.run(options))
 
 
 if __name__ == "__main__":

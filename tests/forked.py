@@ -10,11 +10,14 @@ from collections.abc import Callable
 import durable
 
 
-def killed_at(point: str, work: Callable[[], object]) -> bool:
-    """Whether the process came to the point, and died there by SIGKILL; else it did all of its work."""
+def killed_at(point: str, work: Callable[[], object], count: int = 1) -> bool:
+    """Whether the process came to the point so often, and died there; else it did all of its work."""
+    seen = 0
 
     def on_point(name: str) -> None:
-        if name == point:
+        nonlocal seen
+        seen += name == point
+        if seen == count:
             os.kill(os.getpid(), signal.SIGKILL)
 
     pid = os.fork()

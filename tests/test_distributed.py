@@ -12,6 +12,7 @@ import pytest
 from ranked import RankProcesses
 from tiny_run import (
     assert_same_numbers,
+    column,
     copy_of,
     make_run,
     mixed_config,
@@ -22,6 +23,9 @@ from tiny_run import (
 
 import experiment_utils
 from conf import Config
+from conf.optimizer_rules import SETTINGS_OF
+from conf.schema import Schedule
+from tests.training.test_optimizers import option
 
 pytestmark = pytest.mark.slow
 BATCH = {"effective_batch": 12, "micro_batch": 2, "max_steps": 30, "evals": 3}
@@ -75,6 +79,30 @@ def test_losses_are_those_of_one_rank(
     assert {path.name for path in folder.glob("*rank1*")} == {"log.rank1.txt", "memory.rank1.jsonl", "rank1"}
     records = (folder / "memory.rank1.jsonl").read_text().splitlines()
     assert {json.loads(line)["rank"] for line in records} == {1}
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", [*sorted(set(SETTINGS_OF) - {"adamw"}), "ema"])
+def test_other_optimizers(ranks: RankProcesses, tmp_path: Path, name: str, parallel: str) -> None:
+    """Or it is refused: Adafactor looks at whole rows and columns, where fsdp has parts of them."""
+    config = config_in(tmp_path, max_steps=6, parallel=parallel, **({"ema": 0.9} if name == "ema" else {}))
+    if name != "ema":
+        config = dataclasses.replace(config, optimizer=option(name))
+    if name == "schedule_free":
+        config = dataclasses.replace(config, schedule=Schedule("stable"))
+    folders = [copy_of(config, tmp_path / count) for count in ("one", "two")]
+    assert run_here(folders[0], "--quiet").returncode == 0
+    codes = ranks.run(folders[1], 2)
+    if parallel == "fsdp" and name == "adafactor":
+        assert codes[0] == 2
+        assert "Use training.parallel=ddp" in experiment_utils.read_status(folders[1])["reason"]
+        return
+    assert codes == [0, 0]
+    if name == "muon" and parallel == "fsdp":  # its iteration in bf16 sums in another order
+        losses = [column(folder, "val_loss") for folder in folders]
+        assert losses[1] == pytest.approx(losses[0], rel=2e-3)
+        return
+    assert_same_numbers(folders[1], folders[0])
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from data_loading import Data, Loader, MixedData, StreamLoader
     from models import LanguageModel
+    from training.averages import Average
+    from training.background import BackgroundCheckpoints
     from training.checkpoints import Checkpoints
     from training.device import Device
     from training.distributed.loader import PartOfStream
@@ -45,6 +48,8 @@ class Run:
     train_seconds: spent in train stages by all attempts. leaks: memory by step, of this attempt. is_pinned:
     the micro-batch is that of an earlier attempt. ranks: of all its processes, of which the first alone
     writes what is not named by its rank. parallel: the model as they train it, from build_optimizer on.
+    writes_in_background: checkpoints.
+    average: of the weights, that is evaluated in their place.
     """
 
     folder: Path
@@ -65,6 +70,8 @@ class Run:
     leaks: LeakMonitor = field(default_factory=LeakMonitor)
     ranks: Ranks = field(default_factory=Ranks)
     parallel: Parallel | None = None
+    writes_in_background: bool = True
+    average: Average | None = None
 
     def __post_init__(self) -> None:
         self.attributions = Attributions(
@@ -118,7 +125,7 @@ def restore_newest(
     if step is not None and not run.ranks.is_first:
         checkpoint = checkpoints.of_step(step)
     if checkpoint is not None:
-        restore(checkpoint, model, optimizer, loader)
+        restore(checkpoint, model, optimizer, loader, run.average)
         run.step = run.saved_step = checkpoint.state["step"]
         run.train_seconds = checkpoint.state["train_seconds"]
         run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
@@ -137,13 +144,18 @@ def train_until(
     progress: Progress,
 ) -> None:
     """Take steps up to `until`, or up to the step at which a stop is asked for."""
-    from training.schedules import lr_at
+    from training.noise import add_noise
+    from training.schedules import course_of
     from training.step import train_step
 
     config, budget = run.config, run.plan.budget
+    course, noise = course_of(config, budget), None
+    _, seed_data = experiment_utils.seeds(config)
     seconds_before, entered = run.train_seconds, time.monotonic()
     while run.step < until:
-        lr = lr_at(run.step, budget.steps, config.optimizer, config.schedule)
+        lr = course.lr_at(run.step)
+        if config.optimizer.grad_noise:
+            noise = partial(add_noise, eta=config.optimizer.grad_noise, step=run.step, seed=seed_data)
         with run.timed("step"):
             result = train_step(
                 model,
@@ -156,8 +168,11 @@ def train_until(
                 device=run.device,
                 sources=len(run.plan.sources),
                 parallel=run.parallel,
+                noise=noise,
             )
         run.step += 1
+        if run.average is not None:
+            run.average.after_step(run.step)
         run.train_seconds = seconds_before + time.monotonic() - entered
         run.leaks.sample(run.step)
         progress.add(run.step, result, lr, run.train_seconds)
@@ -210,21 +225,25 @@ def test_losses(run: Run, model: LanguageModel, data: Data | MixedData) -> dict[
 
 def _evaluate(run: Run, model: LanguageModel, sets: Sequence[HeldOut]) -> list[tuple[str, Evaluation]]:
     """(source, what was measured) of each set, then of their mean where they are several."""
+    from training.averages import evaluated
     from training.evaluation import evaluate, evaluation_windows, mean_of
 
     training = run.config.training
-    found = [
-        evaluate(
-            model,
-            one.dataset,
-            windows=evaluation_windows(len(one.dataset), training.eval_tokens, training.seq_len),
-            batch_size=run.plan.budget.micro_batch,
-            loss_chunk=run.loss_chunk,
-            device=run.device,
-            parallel=run.parallel,
-        )
-        for one in sets
-    ]
+    with evaluated(model, run.average):
+        found = [
+            evaluate(
+                model,
+                one.dataset,
+                windows=evaluation_windows(len(one.dataset), training.eval_tokens, training.seq_len),
+                batch_size=run.plan.budget.micro_batch,
+                loss_chunk=run.loss_chunk,
+                device=run.device,
+                parallel=run.parallel,
+                bytes_per_id=one.bytes_per_id,
+                by_position=training.eval_by_position,
+            )
+            for one in sets
+        ]
     named = [(one.source, of_one) for one, of_one in zip(sets, found, strict=True)]
     return (
         named if "/" not in named[0][0] else [*named, (named[0][0].partition("/")[0], mean_of(sets, found))]
@@ -247,8 +266,10 @@ def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) ->
             "source": source,
             "loss": found.loss,
             "perplexity": found.perplexity,
+            "bits_per_byte": found.bits_per_byte,
             "eval_tokens": found.tokens,
             "seconds": round(found.seconds, 3),
+            **({"by_position": found.by_position} if found.by_position else {}),
         }
         for source, found in all_found
     ]
@@ -260,9 +281,10 @@ def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) ->
     if is_best:
         run.best = {"step": run.step, "val_loss": found.loss}
     log.info(
-        "val loss %s (perplexity %.4g) after %s tokens%s",
+        "val loss %s (perplexity %.4g%s) after %s tokens%s",
         _in_words({source: of_source.loss for source, of_source in all_found}),
         found.perplexity,
+        "" if found.bits_per_byte is None else f", {found.bits_per_byte:.4f} bits a byte",
         format_count(tokens),
         ", the best so far" if is_best else "",
     )
@@ -310,12 +332,12 @@ def checkpoint_is_due(run: Run) -> bool:
 
 def save_checkpoint(
     run: Run,
-    checkpoints: Checkpoints,
+    saving: BackgroundCheckpoints,
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
     loader: Loader | StreamLoader | PartOfStream,
 ) -> None:
-    """Put this step on the disk."""
+    """Put this step on the disk, or on its way there; the last of an attempt is there when this returns."""
     from training.state import capture
 
     run.saved_step = run.step
@@ -326,6 +348,7 @@ def save_checkpoint(
         model,
         optimizer,
         loader,
+        average=run.average,
         keep=run.ranks.is_first,
         step=run.step,
         train_seconds=run.train_seconds,
@@ -333,4 +356,7 @@ def save_checkpoint(
         val_loss=run.val_loss,
     )
     if run.ranks.is_first:
-        checkpoints.save(captured)
+        saving.save(captured, is_own=is_sharded)
+        if run.step == run.plan.budget.steps or run.interrupt.requested is not None:
+            saving.wait()
+        run.longest_s["checkpoint"] = max(run.longest_s.get("checkpoint", 0.0), saving.longest_s)

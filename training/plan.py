@@ -34,13 +34,11 @@ from training.mixture import (
     source_lines,
     with_plain_weights,
 )
+from training.optimizer_state import checkpoint_bytes
 from training.plan_data import count_train_windows, describe, problems_with_data
 
 if TYPE_CHECKING:
     from data_loading import Data, MixedData
-
-ADAM_STATE_COPIES = 3
-"""A checkpoint holds the weights and two moments of each, in fp32."""
 
 
 @dataclass(frozen=True)
@@ -330,7 +328,7 @@ def _plan(
         vocab_size=vocab_size,
         budget=budget,
         evaluations=experiment_utils.milestones(budget.steps, training.evals, training.eval_spacing),
-        checkpoint_bytes=ADAM_STATE_COPIES * 4 * counted.total,
+        checkpoint_bytes=checkpoint_bytes(config, vocab_size, positions),
         data=describe(config, data, budget) if data else None,
         text=str(missing.text_path) if missing else None,
         identity=run_identity,
@@ -365,6 +363,21 @@ def _problems_with_ranks(config: Config, ranks: int) -> list[Problem]:
                 "dataset.ranks",
                 f"shared: {ranks} ranks would read the same windows and compute the same gradient. Use "
                 "dataset.ranks=distinct, which is another run, or one rank",
+            )
+        )
+    if config.optimizer.grad_noise and config.training.parallel == "fsdp":
+        problems.append(
+            Problem(
+                "optimizer.grad_noise",
+                "is drawn for whole gradients, which fsdp has in parts. Use training.parallel=ddp",
+            )
+        )
+    if config.optimizer.name == "adafactor" and config.training.parallel == "fsdp":
+        problems.append(
+            Problem(
+                "optimizer.name",
+                "adafactor needs the rows and columns of whole gradients, which fsdp has in parts. Use "
+                "training.parallel=ddp",
             )
         )
     if config.training.compile and config.training.parallel == "fsdp":

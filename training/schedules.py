@@ -6,19 +6,34 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from conf.schema import Optimizer, Schedule
+from conf import Config
+from conf.schema import Schedule
+from experiment_utils import Budget
+
+ONE_CYCLE_START = 1 / 25
+"""Of the peak, that the first step of one_cycle has: torch's div_factor."""
 
 
 @dataclass(frozen=True)
-class Shape:
-    """warms_up: rises first. decay: fraction of the decay that is left at a share in [0, 1] of its steps."""
+class Length:
+    """Steps of a run: all of it, those that rise, and the one from which on it falls."""
 
-    warms_up: bool
-    decay: Callable[[float], float]
+    total: int
+    warmup: int
+    decay_from: int
 
 
-def _none(share: float) -> float:
-    return 1.0
+Rise = Callable[[int, Length], float]
+Fall = Callable[[int, Length], float]
+
+
+def _line_up(step: int, length: Length) -> float:
+    return (step + 1) / length.warmup
+
+
+def _half_cosine_up(step: int, length: Length) -> float:
+    share = step / max(1, length.warmup - 1) if length.warmup > 1 else 1.0
+    return 1 - (1 - ONE_CYCLE_START) * _cosine(share)
 
 
 def _cosine(share: float) -> float:
@@ -29,36 +44,109 @@ def _linear(share: float) -> float:
     return 1 - share
 
 
+def _sqrt(share: float) -> float:
+    return 1 - math.sqrt(share)
+
+
+DECAYS: dict[str, Callable[[float], float]] = {"sqrt": _sqrt, "linear": _linear, "cosine": _cosine}
+"""What is left of the fall at a share in [0, 1] of its steps. 1 - sqrt: Haegele et al., arXiv:2405.18392."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """rise: of the peak, in the steps of the warm-up; None: there is none. decay: of what lies between peak
+    and final lr; None: what `decay_shape` says. by_step: falls as one over the root of the step, to no end.
+    """
+
+    rise: Rise | None = _line_up
+    decay: Callable[[float], float] | None = _cosine
+    by_step: bool = False
+    ends_at_last_step: bool = False
+
+    @property
+    def warms_up(self) -> bool:
+        return self.rise is not None
+
+
 SCHEDULES: dict[str, Shape] = {
-    "constant": Shape(warms_up=False, decay=_none),
-    "cosine": Shape(warms_up=False, decay=_cosine),
-    "cosine_warmup": Shape(warms_up=True, decay=_cosine),
-    "linear_warmup": Shape(warms_up=True, decay=_linear),
+    "constant": Shape(rise=None, decay=lambda share: 1.0),
+    "cosine": Shape(rise=None),
+    "cosine_warmup": Shape(),
+    "linear_warmup": Shape(decay=_linear),
+    "inverse_sqrt": Shape(by_step=True),
+    "one_cycle": Shape(rise=_half_cosine_up, ends_at_last_step=True),
+    "transformer": Shape(by_step=True),
+    "wsd": Shape(decay=None),
+    "stable": Shape(decay=lambda share: 1.0),
 }
 """Cosine: Loshchilov & Hutter, arXiv:1608.03983, without restarts; with linear warm-up as in GPT-3,
-Brown et al., arXiv:2005.14165, appendix B. Linear: Devlin et al., arXiv:1810.04805."""
+Brown et al., arXiv:2005.14165, appendix B. Linear: Devlin et al., arXiv:1810.04805. inverse_sqrt: as in T5,
+Raffel et al., arXiv:1910.10683. transformer: Vaswani et al., arXiv:1706.03762, 5.3. one_cycle: Smith & Topin,
+arXiv:1708.07120, as torch's OneCycleLR. wsd, warm-up, stable, decay: Hu et al., arXiv:2404.06395; stable: no
+decay."""
 
 
-def warmup_steps(total_steps: int, schedule: Schedule) -> int:
-    """Steps with rising learning rate: the share of the run, rounded."""
-    return round(schedule.warmup_fraction * total_steps) if SCHEDULES[schedule.name].warms_up else 0
+@dataclass(frozen=True)
+class Course:
+    """The learning rate over one run. peak: of its warm-up's last step."""
+
+    peak: float
+    schedule: Schedule
+    length: Length
+
+    def lr_at(self, step: int) -> float:
+        """Of the step with this number, from 0; `step == total` is the end of the run.
+
+        A warm-up of W steps in a line: `peak (step + 1) / W`, so the first step moves and step W - 1 has the
+        peak. Then from the peak at step W (of wsd: at the step at which it begins to fall) down to
+        `final_lr_fraction * peak` at the end, which the last step comes just short of: no step of a run has a
+        learning rate of 0. one_cycle is as torch has it: its last step has the end.
+
+        Raises:
+            ValueError: the step lies outside of the run.
+        """
+        shape, length = SCHEDULES[self.schedule.name], self.length
+        if not 0 <= step <= length.total:
+            raise ValueError(f"step {step} of a run of {length.total} steps")
+        if shape.rise is not None and step < length.warmup:
+            return self.peak * shape.rise(step, length)
+        if shape.by_step:
+            return self.peak * math.sqrt(max(1, length.warmup) / (step + 1))
+        share = (step - length.decay_from) / max(1, length.total - length.decay_from)
+        if shape.ends_at_last_step:
+            top = max(0, length.warmup - 1)
+            share = min(1.0, (step - top) / max(1, length.total - 1 - top))
+        decay = shape.decay or DECAYS[self.schedule.decay_shape]
+        left = decay(max(0.0, share))
+        return self.peak * (1 - (1 - self.schedule.final_lr_fraction) * (1 - left))
 
 
-def lr_at(step: int, total_steps: int, optimizer: Optimizer, schedule: Schedule) -> float:
-    """Learning rate of the step with this number, from 0; `step == total_steps` is the end of the run.
+def course_of(config: Config, budget: Budget) -> Course:
+    """The course of a run: its peak is optimizer.lr; of `transformer` that times (d_model * warm-up)^-0.5."""
+    schedule = config.schedule
+    length = _length(schedule, budget)
+    peak = config.optimizer.lr
+    if schedule.name == "transformer":
+        peak *= (config.model.d_model * max(1, length.warmup)) ** -0.5
+    return Course(peak, schedule, length)
 
-    Warm-up of W steps: `lr (step + 1) / W`, so the first step moves and step W - 1 has the peak.
-    Then from the peak at step W down to `final_lr_fraction * lr` at the end, which the last step
-    comes just short of: no step of a run has a learning rate of 0.
 
-    Raises:
-        ValueError: the step lies outside of the run.
+def _length(schedule: Schedule, budget: Budget) -> Length:
+    warmup = warmup_steps(schedule, budget)
+    decay_from = warmup
+    if schedule.name == "wsd":
+        decay_from = max(warmup, budget.steps - round(schedule.decay_fraction * budget.steps))
+    return Length(budget.steps, warmup, decay_from)
+
+
+def warmup_steps(schedule: Schedule, budget: Budget) -> int:
+    """Steps with rising learning rate: as many as given, those that read so many tokens, or the share of the
+    run, rounded. A run that is shorter ends while it rises.
     """
-    if not 0 <= step <= total_steps:
-        raise ValueError(f"step {step} of a run of {total_steps} steps")
-    warmup = warmup_steps(total_steps, schedule)
-    if step < warmup:
-        return optimizer.lr * ((step + 1) / warmup)
-    share = (step - warmup) / max(1, total_steps - warmup)
-    left = SCHEDULES[schedule.name].decay(share)
-    return optimizer.lr * (1 - (1 - schedule.final_lr_fraction) * (1 - left))
+    if not SCHEDULES[schedule.name].warms_up:
+        return 0
+    if schedule.warmup_steps is not None:
+        return schedule.warmup_steps
+    if schedule.warmup_tokens is not None:
+        return -(-schedule.warmup_tokens // budget.batch_tokens)
+    return round(schedule.warmup_fraction * budget.steps)

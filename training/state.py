@@ -13,7 +13,10 @@ from training.distributed.parallel import like, whole
 if TYPE_CHECKING:
     from data_loading import Loader, StreamLoader
     from models import LanguageModel
+    from training.averages import Average
     from training.distributed.loader import PartOfStream
+
+_TRAINED = "trained."
 
 
 def capture(
@@ -21,14 +24,17 @@ def capture(
     optimizer: torch.optim.Optimizer,
     loader: Loader | StreamLoader | PartOfStream,
     *,
+    average: Average | None = None,
     keep: bool = True,
     **counters: Any,
 ) -> Checkpoint:
     """The state at a step boundary.
 
     Optimizer state is stored flat: tensors as `optimizer.PARAMETER.KEY`, other values in `state`.
-    Random-number states are tensors of bytes. Where ranks have parts of the tensors, all of them call this,
-    and those that keep it get the whole: a checkpoint does not tell how many ranks wrote it.
+    Random-number states are tensors of bytes. With an average the weights are the averaged ones, and those
+    that are trained stand as `trained.NAME` among the other tensors. Where ranks have parts of the tensors,
+    all of them call this, and those that keep it get the whole: a checkpoint does not
+    tell how many ranks wrote it.
     """
     training = {"rng.cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
@@ -45,6 +51,11 @@ def capture(
     weights = {
         name: whole(tensor.detach(), keep=keep).contiguous() for name, tensor in model.state_dict().items()
     }
+    if average is not None:
+        training |= {f"{_TRAINED}{name}": weights[name] for name in average.weights()}
+        weights |= {
+            name: whole(tensor.detach(), keep=keep).contiguous() for name, tensor in average.weights().items()
+        }
     return Checkpoint(weights, training, {**counters, "data": loader.state_dict(), "optimizer": scalars})
 
 
@@ -53,6 +64,7 @@ def restore(
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
     loader: Loader | StreamLoader | PartOfStream,
+    average: Average | None = None,
 ) -> None:
     """Make model, optimizer, random numbers and data position those of the checkpoint.
 
@@ -68,7 +80,12 @@ def restore(
             + ", ".join(f"{name} {saved.get(name)} -> {own.get(name)}" for name in differing)
         )
     now = model.state_dict()
-    model.load_state_dict({name: like(full, now[name]) for name, full in checkpoint.weights.items()})
+    trained = {
+        name: checkpoint.training.get(f"{_TRAINED}{name}", full) for name, full in checkpoint.weights.items()
+    }
+    model.load_state_dict({name: like(full, now[name]) for name, full in trained.items()})
+    if average is not None:
+        average.load(checkpoint.weights)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     moments = {
         index: {key: _as_its_parameter(value, parameters[index]) for key, value in entries.items()}

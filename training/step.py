@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from training.distributed.ranks import Ranks
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from models import LanguageModel
     from training.device import Device
@@ -47,15 +48,18 @@ def train_step(
     device: Device,
     sources: int = 0,
     parallel: Parallel | None = None,
+    noise: Callable[[Iterable[nn.Parameter]], None] | None = None,
 ) -> StepResult:
     """Read `accumulation` micro-batches of equal size, each (micro_batch, seq_len), and take one step.
 
     The gradient is that of the mean loss over all labels of the step, so the accumulation changes memory,
     not the mathematics. sources: of a mixture, whose batches have `source`; 0: the data are one set.
     parallel: the same model on several ranks, each of which reads `accumulation` micro-batches of its own;
-    what is returned is of all of them.
+    what is returned is of all of them. noise: adds to the gradients, after they were clipped.
     """
     import torch
+
+    from training.optimizers.groups import set_lr
 
     parallel = parallel or Parallel(model)
     ranks = parallel.ranks
@@ -81,8 +85,9 @@ def train_step(
         ranks.sum_(total, *([] if by_source is None else [by_source]))
         total /= ranks.size
     grad_norm = clip(model.parameters(), float("inf") if grad_clip is None else grad_clip)
-    for group in optimizer.param_groups:
-        group["lr"] = lr
+    if noise is not None:
+        noise(model.parameters())
+    set_lr(optimizer.param_groups, lr)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return StepResult(total, grad_norm, by_source)

@@ -139,7 +139,7 @@ def test_a_sweep_over_many_groups_asks_hydra_for_few_lists(
     original = conf.compose.Composer._defaults_list
     monkeypatch.setattr(Composer, "_defaults_list", lambda self, o: asked.append(1) or original(self, o))  # type: ignore[func-returns-value]
     request = read_request(["model=glob(*)", "schedule=glob(*)", "seed=0,1"], composer, multirun=True)
-    assert len(request.runs) == 120
+    assert len(request.runs) == 270
     assert len({run.config.model.d_model for run in request.runs}) == 15
     assert len(asked) <= 3
 

@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from conf.check import check
-from conf.rules import SCHEDULES_WITHOUT_WARMUP, nearest_divisors
+from conf.rules import nearest_divisors
+from conf.schedule_rules import SCHEDULES_WITHOUT_WARMUP
 from training.schedules import SCHEDULES
 
 

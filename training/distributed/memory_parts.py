@@ -8,7 +8,14 @@ from dataclasses import replace
 from memory.estimate import PHASES, STEP, Estimate, Part
 from models.memory_parts import StepSizes
 
-_SHARDED = ("parameters", "gradients", "optimizer state")
+_SHARDED = (
+    "parameters",
+    "gradients",
+    "optimizer state",
+    "optimizer's step",
+    "averaged weights",
+    "weights set aside",
+)
 _GATHERED_AT_ONCE = 2
 """Blocks: the next one is fetched while one computes."""
 
@@ -21,14 +28,18 @@ def of_ranks(
     parameter_bytes: int,
     layers: int,
     block_bytes: int,
+    state_bytes: int,
     step: StepSizes,
 ) -> Iterator[Part]:
     """The parts of one rank, then those of the others on its node as one part of each phase.
 
-    parameter_bytes: of the whole model in fp32, of which each of so many layers has block_bytes.
+    parameter_bytes: of the whole model in fp32, of which each of so many layers has block_bytes. state_bytes:
+    of the whole optimizer.
     """
     rest_bytes = max(0, parameter_bytes - layers * block_bytes)
-    own = list(_of_one(list(parts), parallel, ranks, parameter_bytes, rest_bytes, block_bytes, step))
+    own = list(
+        _of_one(list(parts), parallel, ranks, parameter_bytes, rest_bytes, block_bytes, state_bytes, step)
+    )
     yield from own
     estimate = Estimate.of(own)
     for phase in PHASES:
@@ -43,6 +54,7 @@ def _of_one(
     parameter_bytes: int,
     rest_bytes: int,
     block_bytes: int,
+    state_bytes: int,
     step: StepSizes,
 ) -> Iterator[Part]:
     """rest_bytes: embedding, head and last norm."""
@@ -72,5 +84,4 @@ def _of_one(
     yield of("gathered parameters", min(at_once, parameter_bytes), *STEP, "evaluate")
     # Gradients of a block before they are divided over the ranks.
     yield of("whole gradients", min(at_once, parameter_bytes), "backward", "backward_end")
-    whole = 3 * parameter_bytes
-    yield Part("gathered for a checkpoint", host_bytes=whole, when=("checkpoint",))
+    yield Part("gathered for a checkpoint", host_bytes=parameter_bytes + state_bytes, when=("checkpoint",))

@@ -1,0 +1,78 @@
+"""What an optimizer or a schedule does not have is refused with the reason, and what it has is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conf.check import check
+from conf.optimizer_rules import SETTINGS_OF
+from conf.schema import Optimizer
+
+OTHER: dict[str, Any] = {
+    "beta1": 0.5, "beta2": 0.5, "eps": 0.5, "momentum": 0.5, "nesterov": True, "muon_scale": "keller",
+}  # fmt: skip
+
+
+def problems(**plain: Any) -> dict[str, str]:
+    return {problem.where: problem.what for problem in check(plain)[1]}
+
+
+@pytest.mark.parametrize("name", SETTINGS_OF)
+@pytest.mark.parametrize("key", OTHER)
+def test_an_optimizer_is_told_only_what_it_has(name: str, key: str) -> None:
+    schedule = {"name": "stable"} if name == "schedule_free" else {}
+    given = {"name": name, key: OTHER[key]} | ({"momentum": 0.9} if key == "nesterov" else {})
+    found = problems(optimizer=given, schedule=schedule)
+    if key in SETTINGS_OF[name]:
+        assert found == {}
+        return
+    assert f"optimizer={name} has none; these have: " in found[f"optimizer.{key}"]
+    told = found[f"optimizer.{key}"].partition("these have: ")[2].partition(".")[0].split(", ")
+    assert told == [other for other, names in SETTINGS_OF.items() if key in names]
+
+
+def test_every_setting_of_an_optimizer_is_of_some() -> None:
+    assert {name for names in SETTINGS_OF.values() for name in names} == set(OTHER)
+    assert all(value != getattr(Optimizer(), key) for key, value in OTHER.items())
+
+
+def test_what_goes_together() -> None:
+    assert "optimizer.nesterov" in problems(optimizer={"name": "sgd", "nesterov": True})
+    free = {"name": "schedule_free"}
+    assert "Use schedule=stable" in problems(optimizer=free)["schedule"]
+    assert problems(optimizer=free, schedule={"name": "constant", "warmup_fraction": 0}) == {}
+    stable = {"name": "stable"}
+    assert (
+        "an average of its own"
+        in problems(optimizer=free, schedule=stable, training={"ema": 0.9})["training.ema"]
+    )
+    assert "optimizer.beta1" in problems(optimizer=free | {"beta1": 0}, schedule=stable)
+    factor = {"lr_factor_output": 0.5}
+    assert "the head is tied" in problems(optimizer=factor)["optimizer.lr_factor_output"]
+    assert problems(optimizer=factor, arch={"tied_head": False}) == {}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "wrong"),
+    [
+        ({"name": "cosine", "warmup_fraction": 0, "warmup_steps": 5}, "warmup_steps"),
+        ({"name": "constant", "warmup_fraction": 0, "warmup_tokens": "1K"}, "warmup_tokens"),
+        ({"warmup_steps": 5, "warmup_tokens": "1K"}, "warmup_tokens"),
+        ({"warmup_steps": 5, "warmup_fraction": 0.2}, "warmup_steps"),
+        ({"warmup_steps": 5}, None),
+        ({"name": "one_cycle", "warmup_fraction": 0.3, "warmup_tokens": "1K"}, None),
+        ({"decay_fraction": 0.3}, "decay_fraction"),
+        ({"name": "linear_warmup", "decay_shape": "cosine"}, "decay_shape"),
+        ({"name": "wsd", "decay_fraction": 0.3, "decay_shape": "cosine"}, None),
+        ({"name": "wsd", "warmup_fraction": 0.6, "decay_fraction": 0.5}, "decay_fraction"),
+        ({"name": "wsd", "warmup_steps": 6, "decay_fraction": 1}, None),
+        ({"name": "inverse_sqrt", "final_lr_fraction": 0}, "final_lr_fraction"),
+        ({"name": "stable", "final_lr_fraction": 0}, "final_lr_fraction"),
+        ({"name": "transformer"}, None),
+        ({"name": "one_cycle", "final_lr_fraction": 0}, "final_lr_fraction"),
+    ],
+)  # fmt: skip
+def test_a_schedule_is_told_only_what_it_has(schedule: dict[str, Any], wrong: str | None) -> None:
+    assert list(problems(schedule=schedule)) == ([] if wrong is None else [f"schedule.{wrong}"])

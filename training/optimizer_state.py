@@ -1,0 +1,68 @@
+"""What an optimizer keeps for a model, and what its step needs for a moment: bytes by formula. No torch."""
+
+from __future__ import annotations
+
+from conf.schema import Arch, Config, Model, Optimizer
+from models.counts import FEED_FORWARD_MATRICES, count_parameters
+from models.shape import resolve_shape
+
+_FP32 = 4
+
+NUMBERS_A_PARAMETER = {
+    "adamw": 2,
+    "adam": 2,
+    "sgd": 1,
+    "rmsprop": 1,
+    "adagrad": 1,
+    "lion": 1,
+    "muon": 1,
+    "adafactor": 0,
+    "schedule_free": 2,
+}
+"""In fp32, from the first step on; of muon for the matrices of blocks, AdamW has the rest."""
+
+WORKING_NUMBERS = {"lion": 1}
+"""For all parameters at once during a step; the others work on one tensor at a time or in place."""
+
+
+def state_bytes(config: Optimizer, model: Model, arch: Arch, vocab_size: int, max_positions: int) -> int:
+    """Of the moments; Adafactor has those of rows and columns.
+
+    Raises:
+        UserError: as `models.shape.resolve_shape`.
+    """
+    count = count_parameters(model, arch, vocab_size, max_positions)
+    each = float(NUMBERS_A_PARAMETER[config.name])
+    if config.name == "muon":
+        return _FP32 * (
+            count.non_embedding + NUMBERS_A_PARAMETER["adamw"] * (count.total - count.non_embedding)
+        )
+    if config.name == "sgd" and config.momentum == 0:
+        each = 0
+    if config.name == "rmsprop" and config.momentum > 0:
+        each = 2
+    if config.name == "adafactor":
+        shape = resolve_shape(model, arch)
+        d, h = shape.d_model, shape.ffn_hidden
+        tables = (1 if arch.tied_head else 2) * (vocab_size + d)
+        block = 10 * d + FEED_FORWARD_MATRICES[arch.activation] * h
+        return _FP32 * (tables + shape.n_layers * block + d)
+    return int(_FP32 * each * count.total)
+
+
+def averages(config: Config) -> bool:
+    """Whether other weights are evaluated than those that are trained."""
+    return config.training.ema is not None or config.optimizer.name == "schedule_free"
+
+
+def checkpoint_bytes(config: Config, vocab_size: int, max_positions: int) -> int:
+    """Of the tensors of a checkpoint: weights, moments; weights as trained too where others are evaluated."""
+    count = count_parameters(config.model, config.arch, vocab_size, max_positions)
+    copies = 2 if averages(config) else 1
+    moments = state_bytes(config.optimizer, config.model, config.arch, vocab_size, max_positions)
+    return _FP32 * copies * count.total + moments
+
+
+def working_bytes(config: Optimizer, parameters: int) -> int:
+    """For a moment in a step, of so many bytes of parameters in fp32."""
+    return WORKING_NUMBERS.get(config.name, 0) * parameters
