@@ -10,7 +10,11 @@ import codecs
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from conf.arch_rules import experts_are_not_traced, optimizer_of_a_parametrization
+from conf.arch_rules import (
+    experts_are_not_traced,
+    optimizer_of_a_parametrization,
+    optimizer_of_experts,
+)
 from conf.errors import Problem
 from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.optimizer_rules import (
@@ -392,5 +396,6 @@ RULES = (
     Rule(("optimizer.name", "schedule"), free_of_a_schedule),
     Rule(("optimizer.name", "training.ema"), one_average),
     Rule(("arch.init", "optimizer.name"), optimizer_of_a_parametrization),
+    Rule(("arch.n_experts", "optimizer.name"), optimizer_of_experts),
     Rule(("arch.n_experts", "memory.trace", "training.compile"), experts_are_not_traced),
 )

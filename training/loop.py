@@ -147,18 +147,21 @@ def train_until(
     progress: Progress,
 ) -> None:
     """Take steps up to `until`, or up to the step at which a stop is asked for."""
+    from training.dropout_seed import drops, seed_step
     from training.noise import add_noise
     from training.schedules import course_of
     from training.step import train_step
 
     config, budget = run.config, run.plan.budget
     course, noise = course_of(config, budget), None
-    _, seed_data = experiment_utils.seeds(config)
+    seed_init, seed_data = experiment_utils.seeds(config)
     seconds_before, entered = run.train_seconds, time.monotonic()
     while run.step < until:
         lr = course.lr_at(run.step)
         if config.optimizer.grad_noise:
             noise = partial(add_noise, eta=config.optimizer.grad_noise, step=run.step, seed=seed_data)
+        if drops(config.arch):
+            seed_step(seed_init, run.step, run.ranks.rank)
         with run.timed("step"), run.profiler.step(run.step + 1):
             result = train_step(
                 model,
