@@ -136,7 +136,7 @@ def train(
             repeat=repeats(config),
             pin_memory=device.kind == "cuda",
         )
-        checkpoints = Checkpoints(folder / "checkpoints", config.training.keep_checkpoints)
+        checkpoints = Checkpoints(folder / "checkpoints", config.training.keep_checkpoints, plan.milestones)
         restore_newest(run, checkpoints, model, optimizer, loader)
         # Of rank 0 the run's own; others make theirs of what all of them computed, and drop them.
         rows = folder if run.ranks.is_first else None

@@ -18,6 +18,7 @@ from conf.optimizer_rules import (
     one_average,
     only_what_it_has,
 )
+from conf.restore_rules import milestones_are_counts, only_with_a_run
 from conf.schedule_rules import one_warmup, only_what_its_shape_has
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config, Dataset
 
@@ -372,6 +373,8 @@ RULES = (
     ),
     Rule(("dataset.encoding",), known_encoding),
     Rule(("dataset.document_separator",), one_line_separator),
+    Rule(("restore",), only_with_a_run),
+    Rule(("training.milestones",), milestones_are_counts),
     Rule(("schedule",), one_warmup),
     Rule(("schedule",), only_what_its_shape_has),
     Rule(("optimizer",), only_what_it_has),

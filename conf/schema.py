@@ -55,6 +55,11 @@ def key(
     return field(default=default, metadata=metadata)
 
 
+def name_of(field_name: str) -> str:
+    """Of a key, from its field: `from` is a word of Python, so that its field is `from_`."""
+    return field_name.rstrip("_")
+
+
 @dataclass
 class Model:
     """`model=`: the size."""
@@ -328,12 +333,41 @@ class Training:
     )
     checkpoint_every: int = key(200, "steps between checkpoints", kind="count", at_least=1)
     keep_checkpoints: int = key(2, "checkpoints kept beside the best one", at_least=1)
+    milestones: list[str] = key(
+        [], "token counts after which a checkpoint is kept for good: [50M,100M]", as_before=[]
+    )
     ema: float | None = key(
         None,
         "decay of a moving average of the weights, which is evaluated in their place; null: none",
         above=0,
         below=1,
         as_before=None,
+    )
+
+
+@dataclass
+class Restore:
+    """`restore=`: what of another run this one begins with."""
+
+    from_: str | None = key(
+        None, "a run's folder, or one of its checkpoints; null: initial weights", kind="path", as_before=None
+    )
+    what: str = key(
+        "weights",
+        "weights: as it evaluates them; optimizer: as it trains them, and its moments; both from step 0. "
+        "run: all, going on at its step: a branch",
+        choices=("weights", "optimizer", "run"),
+        as_before="weights",
+    )
+    step: int | None = key(
+        None,
+        "of its checkpoint; null: the newest, of a branch of wsd the newest before the decay",
+        kind="count",
+        at_least=1,
+        as_before=None,
+    )
+    strict: bool = key(
+        True, "refuse where parameters differ; false: take those that are alike", as_before=True
     )
 
 
@@ -424,6 +458,7 @@ class Config:
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     training: Training = field(default_factory=Training)
+    restore: Restore = field(default_factory=Restore)
     memory: Memory = field(default_factory=Memory)
     logging: Logging = field(default_factory=Logging)
     slurm: Slurm = field(default_factory=Slurm)

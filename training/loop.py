@@ -127,6 +127,10 @@ def restore_newest(
         run.train_seconds = checkpoint.state["train_seconds"]
         run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
         log.info("going on from the checkpoint of step %s", f"{run.step:,}")
+    elif run.plan.restored is not None:
+        from training.beginning import begin
+
+        begin(run, run.plan.restored, model, optimizer, loader)
     if run.ranks.is_first:
         cut_evaluations(run.folder / "evals.jsonl", run.step, run.plan.evaluations)
         experiment_utils.update_attempt(run.folder, resumed_from_step=run.step)
@@ -204,7 +208,8 @@ def next_boundary(run: Run) -> int:
     periods = (run.config.memory.every_steps, run.config.training.checkpoint_every)
     due = [run.step - run.step % period + period for period in periods]
     evaluations = [step for step in run.plan.evaluations if step > run.step]
-    return min([*due, *evaluations[:1], run.plan.budget.steps])
+    kept = [step for step in run.plan.milestones if step > run.step]
+    return min([*due, *evaluations[:1], *kept[:1], run.plan.budget.steps])
 
 
 def test_losses(run: Run, model: LanguageModel, data: Data | MixedData) -> dict[str, float]:
@@ -313,13 +318,14 @@ def check_there_is_time(run: Run) -> None:
 
 
 def checkpoint_is_due(run: Run) -> bool:
-    """At every period, at a new best validation loss, at the end, and when a stop is asked for."""
+    """At every period and milestone, at a new best val loss, at the end, and when a stop is asked for."""
     if run.step == run.saved_step:
         return False
     at_period = run.step % run.config.training.checkpoint_every == 0
     at_best = run.best is not None and run.best["step"] == run.step
     at_end = run.step == run.plan.budget.steps
-    return at_period or at_best or at_end or run.interrupt.requested is not None
+    at_milestone = run.step in run.plan.milestones
+    return at_period or at_best or at_end or at_milestone or run.interrupt.requested is not None
 
 
 def save_checkpoint(
