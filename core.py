@@ -108,7 +108,7 @@ def train(
         model.activation_checkpointing = config.training.activation_checkpointing
         model.to(device.torch_device)
         if config.training.compile:
-            model.hidden = _compiled(model.hidden, device)  # type: ignore[method-assign]
+            model.states = _compiled(model.states, device)  # type: ignore[method-assign]
 
     with run.stage("build_optimizer"):
         from training.averages import average_of
@@ -123,6 +123,7 @@ def train(
         run.average = average_of(model, optimizer, config)
 
     with run.stage("restore"):
+        from training.background import BackgroundCheckpoints
         from training.checkpoints import Checkpoints
         from training.distributed.loader import loader_of
         from training.metrics import MetricsFile, SourcesFile
@@ -162,25 +163,26 @@ def train(
 
     run.attributions.begin()
     name, until = "first_step", run.step + 1
-    while run.step < plan.budget.steps:
-        with run.stage(name) as measured:
-            train_until(run, until, model, optimizer, batches, progress)
-            tell_leak(run, measured)
-        tell_holders(run, name, measured)
-        progress.check()
-        val_loss = None
-        if run.step in plan.evaluations:
-            check_there_is_time(run)
-            with run.last_stage("evaluate"):
-                val_loss = evaluate_run(run, model, val_sets)
-        progress.flush(val_loss)
-        if checkpoint_is_due(run):
-            with run.last_stage("checkpoint"):
-                for file in (metrics, sources):
-                    if file is not None:
-                        file.sync()
-                save_checkpoint(run, checkpoints, model, optimizer, loader)
-        name, until = "train", next_boundary(run)
+    with BackgroundCheckpoints(checkpoints, is_on=run.writes_in_background) as saving:
+        while run.step < plan.budget.steps:
+            with run.stage(name) as measured:
+                train_until(run, until, model, optimizer, batches, progress)
+                tell_leak(run, measured)
+            tell_holders(run, name, measured)
+            progress.check()
+            val_loss = None
+            if run.step in plan.evaluations:
+                check_there_is_time(run)
+                with run.last_stage("evaluate"):
+                    val_loss = evaluate_run(run, model, val_sets)
+            progress.flush(val_loss)
+            if checkpoint_is_due(run):
+                with run.last_stage("checkpoint"):
+                    for file in (metrics, sources):
+                        if file is not None:
+                            file.sync()
+                    save_checkpoint(run, saving, model, optimizer, loader)
+            name, until = "train", next_boundary(run)
 
     if run.attributions.is_on:
         with run.last_stage("attribute"):
@@ -231,6 +233,7 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt, 
         interrupt,
         is_pinned=settled.is_pinned,
         ranks=ranks,
+        writes_in_background=settled.auto["checkpoint_writing"] == "background",
     )
 
 

@@ -127,7 +127,8 @@ def _plan(request: Request, arguments: Arguments) -> int:
 def _sweep(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
     from slurm import run_sweep
 
-    runs = run_sweep(request, composer, rules, quiet=arguments.json)
+    command = arguments.command(arguments.overrides, multirun=request.multirun)
+    runs = run_sweep(request, composer, rules, quiet=arguments.json, command=command)
     outcomes = list(runs.outcomes.values())
     if arguments.json:
         _print([outcome.to_json() for outcome in outcomes])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 ROOMS = {
     "memory": "where the memory is, why a run died, whether the next one fits",
     "data_loading": "datasets: which there are, what is in them, how fast they are read",
+    "training": "what a trained model says, and how good it is on any tokens",
     "slurm": "what became of a study's runs, and what to do about it",
     "analysis": "the table of a study's runs",
 }
@@ -20,14 +22,25 @@ def main(arguments: list[str] | None = None) -> int:
     """As `python -m ROOM` in the checkout; returns its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] in ([], ["-h"], ["--help"]):
-        print(_help(), end="")
-        return 0
+        return _print_help()
     if given[0] not in ROOMS:
         choices = ", ".join(ROOMS)
         print(f"error: highwater {given[0]}: no such room: expected one of {choices}", file=sys.stderr)
         return 2
     room = importlib.import_module(f"{given[0]}.__main__")
     return int(room.main(given[1:]))
+
+
+def _print_help() -> int:
+    """Its exit status; as conf/exit_status.py ends, which is not loaded for a screen of words."""
+    try:
+        print(_help(), end="", flush=True)
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # else the reader, `head` say, has seen enough
+            print(f"error: standard output: {error.strerror or error}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try again at its end
+        return 1
+    return 0
 
 
 def _help() -> str:

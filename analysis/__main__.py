@@ -32,11 +32,15 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print it; returns the exit status."""
+    return exit_status(lambda: _main(arguments))
+
+
+def _main(arguments: list[str] | None) -> int:
     options = parser().parse_args(arguments)
-    return exit_status(lambda: _main(Path(options.study), as_json=options.json))
+    return _show(Path(options.study), as_json=options.json)
 
 
-def _main(study: Path, *, as_json: bool) -> int:
+def _show(study: Path, *, as_json: bool) -> int:
     from analysis.run_folder import read_run_folder
     from analysis.summary import render_sweep
     from analysis.sweep import sweep_row

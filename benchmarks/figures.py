@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import slurm_figures
 from benchmarks.loading_parts import figures as loading
 from benchmarks.memory_parts import explained
 from benchmarks.memory_parts import figures as memory_room
@@ -33,7 +34,8 @@ def page() -> str:
     """The whole page; a script whose result is not saved has no section."""
     sections = (
         startup, overhead, loss, memory_room.stages, memory_room.sampler, memory_room.estimate,
-        memory_room.leaks, explained.explain, threads, kills, slurm_soak, loading.speed, loading.memory,
+        memory_room.leaks, explained.explain, threads, kills, slurm_figures.soak,
+        slurm_figures.submit, slurm_figures.status, loading.speed, loading.memory,
         loading.order, loading.resume, loading.limits, speed, memory, models, restart, tokenizing_kills,
     )  # fmt: skip
     written = []
@@ -114,18 +116,6 @@ def kills() -> str:
         f"at random moments) over {found['runs']} runs: {found['differences']} differences. {found['what']}."
     )
     return section("Kills", "soak_kills", found, text, "", script="tests/test_kills.py")
-
-
-def slurm_soak() -> str:
-    found = read("soak_slurm")
-    text = (
-        f"{found['what'][0].upper()}{found['what'][1:]}. {found['rounds']} rounds on {found['clusters']} "
-        f"clusters side by side, {found['minutes']:.0f} minutes."
-    )
-    rows = [(case, f"{counts['right']} of {found['rounds']}") for case, counts in found["cases"].items()]
-    body = table(("case", "right"), rows)
-    script = "tests/slurm/test_real_soak.py"
-    return section("What a cluster does to jobs", "soak_slurm", found, text, body, script=script)
 
 
 def tokenizing_kills() -> str:

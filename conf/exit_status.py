@@ -19,7 +19,11 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
     if sys.stdout is None:  # closed by who started it: nobody wants to read it
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
-        status = command()
+        try:
+            status = command()
+        except SystemExit:  # --help, whose words still wait to be written
+            sys.stdout.flush()
+            raise
         sys.stdout.flush()
         return status
     except UserError as error:

@@ -10,11 +10,13 @@ import codecs
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from conf.arch_rules import experts_are_not_traced, optimizer_of_a_parametrization
 from conf.errors import Problem
 from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.optimizer_rules import (
     factor_of_a_parameter_there_is,
     free_of_a_schedule,
+    no_stacked_matrices,
     one_average,
     only_what_it_has,
 )
@@ -381,4 +383,7 @@ RULES = (
     Rule(("optimizer", "arch.tied_head"), factor_of_a_parameter_there_is),
     Rule(("optimizer.name", "schedule"), free_of_a_schedule),
     Rule(("optimizer.name", "training.ema"), one_average),
+    Rule(("optimizer.name", "arch.n_experts"), no_stacked_matrices),
+    Rule(("arch.init", "optimizer.name"), optimizer_of_a_parametrization),
+    Rule(("arch.n_experts", "memory.trace", "training.compile"), experts_are_not_traced),
 )

@@ -10,8 +10,31 @@ run it was before the key existed. It is left out of the identity at that value
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+from conf.schema_arch import Arch
+from conf.schema_key import key
+
+__all__ = [
+    "AUTO",
+    "DEFAULT_EFFECTIVE_BATCH",
+    "Arch",
+    "Config",
+    "Dataset",
+    "Logging",
+    "Memory",
+    "Model",
+    "Optimizer",
+    "Restore",
+    "Schedule",
+    "Slurm",
+    "Study",
+    "Tokenizer",
+    "Training",
+    "key",
+    "name_of",
+]
 
 AUTO = "auto"
 """The value of a key whose choice is left to the program, resolved once and written to run.json."""
@@ -20,39 +43,6 @@ DEFAULT_EFFECTIVE_BATCH = 32
 """Windows in a step where neither training.effective_batch nor training.batch_tokens says."""
 
 _LARGEST_SEED = 2**63 - 1
-
-
-def key(
-    default: Any,
-    doc: str,
-    *,
-    kind: str | None = None,
-    choices: tuple[str, ...] | None = None,
-    above: float | None = None,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-    as_before: Any = MISSING,
-) -> Any:
-    """A key of the schema.
-
-    kind: how text becomes a value where the annotation does not say it: `count` (1B, 500M),
-        `size` (32GB), `path` (~ is expanded), `name` (a part of a file name), `time` (24:00:00, 2h).
-    choices: the only values allowed. Bounds are checked on numbers.
-    """
-    metadata = {
-        "doc": doc,
-        "kind": kind,
-        "choices": choices,
-        "above": above,
-        "at_least": at_least,
-        "at_most": at_most,
-        "below": below,
-        "as_before": as_before,
-    }
-    if isinstance(default, list | dict):
-        return field(default_factory=default.copy, metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 def name_of(field_name: str) -> str:
@@ -68,26 +58,6 @@ class Model:
     d_model: int = key(32, "width", at_least=1)
     n_layers: int | None = key(None, "blocks; null: round(d_model / 16)", at_least=1)
     n_heads: int | None = key(None, "attention heads; null: round(d_model / 16)", at_least=1)
-
-
-@dataclass
-class Arch:
-    """`arch=`: what the blocks are made of."""
-
-    name: str = key("transformer", "name of the variant")
-    family: str = key("transformer", "model family", choices=("transformer",))
-    norm: str = key("rms", "normalization", choices=("rms", "layer"))
-    norm_position: str = key("pre", "where it stands in a block", choices=("pre", "post"))
-    norm_eps: float = key(1e-5, "added to the variance", above=0)
-    positions: str = key("rotary", "position information", choices=("rotary", "learned", "sinusoidal"))
-    rope_theta: float = key(10000.0, "base of the rotary frequencies", above=0)
-    activation: str = key("swiglu", "feed-forward kind", choices=("swiglu", "gelu", "relu", "silu"))
-    ffn_multiplier: float = key(4.0, "feed-forward hidden width / d_model", above=0)
-    tied_head: bool = key(True, "output matrix = embedding matrix")
-    init_std: float = key(0.02, "standard deviation of initial weights", above=0)
-    max_positions: int | None = key(
-        None, "longest sequence the model takes; null: training.seq_len", at_least=1
-    )
 
 
 @dataclass
@@ -331,7 +301,16 @@ class Training:
     eval_tokens: int = key(
         100_000, "val tokens read at each, from the start of val", kind="count", at_least=1
     )
+    eval_by_position: bool = key(
+        False, "tell the losses of an evaluation also by position in the window", as_before=False
+    )
     checkpoint_every: int = key(200, "steps between checkpoints", kind="count", at_least=1)
+    checkpoint_writing: str = key(
+        AUTO,
+        "background: while training goes on, from a copy in memory; foreground: training waits for the disk; "
+        "auto: by the memory that is free",
+        choices=(AUTO, "background", "foreground"),
+    )
     keep_checkpoints: int = key(2, "checkpoints kept beside the best one", at_least=1)
     milestones: list[str] = key(
         [], "token counts after which a checkpoint is kept for good: [50M,100M]", as_before=[]

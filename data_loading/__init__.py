@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from data_loading.lookup import load_tokenizer as load_tokenizer
     from data_loading.lookup import tokenizer_spec as tokenizer_spec
     from data_loading.mixture.data import MixedData as MixedData
+    from data_loading.mixture.data import named_source as named_source
     from data_loading.mixture.data import prepare_run as prepare_run
     from data_loading.mixture.dataset import StreamingMixture as StreamingMixture
     from data_loading.open_split import open_held_out as open_held_out
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from data_loading.prepare import prepare_data as prepare_data
     from data_loading.pretokenizer.job import pretokenize as pretokenize
     from data_loading.streaming import StreamingDataset as StreamingDataset
+    from data_loading.text_bytes import bytes_per_id as bytes_per_id
     from data_loading.token_set import TokenSet as TokenSet
     from data_loading.token_set import open_token_set as open_token_set
     from data_loading.tokenizer import Tokenizer as Tokenizer
@@ -55,10 +57,12 @@ _PLACES = {
     "Tokenizer": "tokenizer",
     "Tokens": "tokens",
     "bigram_loss": "bigram",
+    "bytes_per_id": "text_bytes",
     "list_datasets": "catalogue",
     "floor_loss": "floor",
     "load_tokenizer": "lookup",
     "materialize": "hub.materializing",
+    "named_source": "mixture.data",
     "open_held_out": "open_split",
     "open_token_set": "token_set",
     "open_tokens": "opening",

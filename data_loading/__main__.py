@@ -27,8 +27,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
+    return exit_status(lambda: _main(arguments))
+
+
+def _main(arguments: list[str] | None) -> int:
     options = parser().parse_args(arguments)
-    return exit_status(lambda: int(options.run(options)))
+    return int(options.run(options))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,7 +42,7 @@ class Data:
     they are disjoint ranges of the same set.
 
     fingerprint: of both sets and the vocabulary; independent of paths. is_counted: whether it is known how
-    many tokens there are; of a stream it is not.
+    many tokens there are; of a stream it is not. tokenizer: where the run has loaded one.
     """
 
     is_counted: ClassVar[bool] = True
@@ -55,6 +55,11 @@ class Data:
     tokenizer_name: str
     fingerprint: str
     test_ranges: tuple[range, ...] = ()
+    tokenizer: Tokenizer | None = field(default=None, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the tokenizer: a process that reads windows needs none."""
+        return {**self.__dict__, "tokenizer": None}
 
     def ranges_of(self, split: str) -> tuple[Tokens, tuple[range, ...]]:
         """The set and ranges of `train`, `val` or `test`; test is a part of the set of train.
@@ -160,6 +165,7 @@ def split_data(
         eot_id=tokenizer.eot_id if tokenizer else train.eot_id,
         tokenizer_name=tokenizer.name if tokenizer else train.tokenizer_name,
         fingerprint=hashlib.sha256(" ".join([*parts, str(vocab_size)]).encode()).hexdigest(),
+        tokenizer=tokenizer,
     )
 
 

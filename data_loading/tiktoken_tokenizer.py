@@ -87,9 +87,12 @@ class TiktokenTokenizer(Tokenizer):
     @cached_property
     def _tokens(self) -> dict[int, bytes]:
         special = {number: text.encode() for text, number in self.special_tokens.items()}
-        return {
-            rank: token for token, rank in _parsed(self.ranks, f"tokenizer {self.name}").items()
-        } | special
+        return self.text_tokens | special
+
+    @property
+    def text_tokens(self) -> dict[int, bytes]:
+        """Bytes of each id that stands for text: special tokens do not."""
+        return {rank: token for token, rank in _parsed(self.ranks, f"tokenizer {self.name}").items()}
 
     def encode(self, text: str) -> np.ndarray:
         return ids_of(*self._encoding, text)

@@ -32,14 +32,16 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
         arguments = ["here", *arguments]
-    options = parser().parse_args(arguments)
-    if sys.stdout is None and options.run.__module__ != "memory.commands.run":
-        _say("error: standard output is closed: there is nowhere to write to")
-        return 1
+    if sys.stdout is None:  # closed by who started it: nobody wants to read it
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
-        status = int(options.run(options))
-        if sys.stdout is not None:
+        try:
+            options = parser().parse_args(arguments)
+            status = int(options.run(options))
+        except SystemExit:  # --help, whose words still wait to be written
             sys.stdout.flush()
+            raise
+        sys.stdout.flush()
         return status
     except UsageError as error:
         _say(f"error: {error}")
@@ -63,8 +65,7 @@ def _say(line: str) -> None:
 
 def _write_no_more() -> None:
     """What waits in the buffer would be tried again when Python ends."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

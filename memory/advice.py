@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from memory.cgroup import find_levels
+from memory.cgroup import find_levels, read_membership
 from memory.format import format_bytes
 from memory.kernel_files import kilobytes, read_counters, read_file, read_number
 from memory.room import Room
@@ -106,7 +106,7 @@ def _dev_shm(place: _Place) -> Iterator[Advice]:
 
 
 def _memory_high(place: _Place) -> Iterator[Advice]:
-    membership = read_file(f"{place.root}/proc/{place.pid}/cgroup")
+    membership = read_membership(place.pid, place.root)
     version, levels = (2, ()) if membership is None else find_levels(place.root, membership)
     if version != 2:
         return
@@ -172,7 +172,7 @@ def _limit_below_request(place: _Place) -> Iterator[Advice]:
 
 
 def _oom_group(place: _Place) -> Iterator[Advice]:
-    membership = read_file(f"{place.root}/proc/{place.pid}/cgroup")
+    membership = read_membership(place.pid, place.root)
     version, levels = (1, ()) if membership is None else find_levels(place.root, membership)
     limit = place.room.limit_bytes
     if version != 2 or not limit or place.setup.host_bytes < _FAR_BELOW * limit:
@@ -219,7 +219,7 @@ def _gpu_neighbours(place: _Place) -> Iterator[Advice]:
 
 def _swap_in_use(place: _Place) -> Iterator[Advice]:
     """The job's own cgroup has pages in swap: it was short before this run even began."""
-    membership = read_file(f"{place.root}/proc/{place.pid}/cgroup")
+    membership = read_membership(place.pid, place.root)
     version, levels = (2, ()) if membership is None else find_levels(place.root, membership)
     limit = place.room.limit_bytes
     if not levels or not limit or place.room.limit_at in (None, "host"):

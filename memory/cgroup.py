@@ -16,7 +16,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from memory.kept_files import read_kept
-from memory.kernel_files import Counters, exists, read_counters, read_long_file, read_number
+from memory.kernel_files import (
+    Counters,
+    Read,
+    exists,
+    read_counters,
+    read_file,
+    read_long_file,
+    read_number,
+)
+from memory.living_task import living_task
 from memory.pressure import read_pressure
 
 _UNLIMITED = 2**60
@@ -91,7 +100,7 @@ def read_cgroup(pid: int, root: str = "", host_bytes: int | None = None) -> Cgro
         root: what stands before /proc and /sys; tests hand in trees of recorded files.
         host_bytes: the machine's memory; a limit that is not below it does not limit.
     """
-    membership = read_kept(f"{root}/proc/{pid}/cgroup")
+    membership = read_membership(pid, root, read_kept)
     if membership is None:
         return None
     version, levels = find_levels(root, membership)
@@ -100,6 +109,22 @@ def read_cgroup(pid: int, root: str = "", host_bytes: int | None = None) -> Cgro
     wall = _UNLIMITED if host_bytes is None else min(host_bytes, _UNLIMITED)
     limit, height = _smallest_limit(levels, f"/{_LIMIT_FILE[version]}", wall)
     return (_read_v1 if version == 1 else _read_v2)(levels, height, limit, wall)
+
+
+def read_membership(pid: int, root: str = "", read: Read = read_file) -> bytes | None:
+    """Content of /proc/PID/cgroup; of a thread that lives, where v1 has put the main one, which has ended,
+    into the root.
+    """
+    found = read(f"{root}/proc/{pid}/cgroup")
+    if found is None or not _is_of_the_root(found):
+        return found
+    task = living_task(pid, f"{root}/proc")
+    return found if task is None else read_file(f"{task}/cgroup") or found
+
+
+@lru_cache(maxsize=64)
+def _is_of_the_root(membership: bytes) -> bool:
+    return _own_path(membership)[1] == "/"
 
 
 def _read_v1(levels: tuple[Level, ...], height: int, limit: int | None, wall: int) -> Cgroup:
@@ -228,7 +253,7 @@ def unseen_cgroup(pid: int, root: str = "") -> str | None:
     """The path of the memory cgroup of `pid`, where no file of it can be seen from here: it may have a limit,
     and so may those above it. None where it can be seen, or where nothing tells of one.
     """
-    membership = read_long_file(f"{root}/proc/{pid}/cgroup")
+    membership = read_membership(pid, root, read_long_file)
     if not membership or find_levels(root, membership)[1]:
         return None
     version, path = _own_path(membership)

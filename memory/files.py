@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import suppress
 from typing import Any
 
 
@@ -26,8 +27,10 @@ def allocate(file: int, size: int) -> None:
 
 
 class Reserved:
-    """Room on the disk for a small file that is written later, when the disk may be full: a hidden file
-    beside it, which becomes it.
+    """Room on the disk for a small file that is written later, when the disk may be full.
+
+    It is held in a file without a name (open(2), O_TMPFILE), so that nothing is left behind by a process that
+    is killed; where the file system has none, in a hidden file beside it.
     """
 
     def __init__(self, path: str, size: int) -> None:
@@ -35,14 +38,25 @@ class Reserved:
         folder, name = os.path.split(path)
         self._path, self._size = path, size
         self._reserved = os.path.join(folder, f".{name}.reserved")
+        self._file: int | None = None
+        self._has_name = False
         try:
-            file = os.open(self._reserved, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-            try:
-                allocate(file, size)
-            finally:
-                os.close(file)
+            self._file = self._opened(folder or ".")
+            allocate(self._file, size)
         except OSError:
             self.drop()
+
+    def _opened(self, folder: str) -> int:
+        self._has_name = True
+        if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
+            try:
+                file = os.open(folder, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o644)
+            except OSError:  # as NFS and older kernels answer
+                pass
+            else:
+                self._has_name = False
+                return file
+        return os.open(self._reserved, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
 
     def write_json(self, value: Any) -> None:
         """The file, whole or not at all, as `write_json`.
@@ -58,25 +72,32 @@ class Reserved:
             write_bytes(self._path, content)
 
     def _write(self, content: bytes) -> None:
-        if len(content) > self._size:
-            raise OSError(errno.ENOSPC, "more than was reserved")
-        file = os.open(self._reserved, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            if os.write(file, content) < len(content):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.ftruncate(file, len(content))
-            os.fsync(file)
-        finally:
-            os.close(file)
+        file = self._file
+        if file is None or len(content) > self._size:
+            raise OSError(errno.ENOSPC, "nothing, or less, was reserved")
+        if os.write(file, content) < len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(file, len(content))
+        os.fsync(file)
+        if not self._has_name:
+            with suppress(FileNotFoundError):
+                os.unlink(self._reserved)  # of an earlier attempt, where there was no other way
+            os.link(f"/proc/self/fd/{file}", self._reserved, follow_symlinks=True)
+            self._has_name = True
         os.replace(self._reserved, self._path)
+        self._has_name = False
+        self.drop()
         _sync_folder(self._path)
 
     def drop(self) -> None:
-        """It is not needed."""
-        try:
-            os.unlink(self._reserved)
-        except OSError:
-            return
+        """It is not needed, or not any more."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        if self._has_name:
+            with suppress(OSError):
+                os.unlink(self._reserved)
+            self._has_name = False
 
 
 def write_bytes(path: str, content: bytes) -> None:

@@ -92,16 +92,19 @@ def dev_shm_lines(details: Details, every: bool) -> Iterator[str]:
     for file in shm.files if every else shm.files[: _SHOWN // 2]:
         users = f"used by {', '.join(map(str, file.used_by[:4]))}"
         if not file.used_by:
-            old = age(time.time() - file.modified_s)
-            users = (
-                f"stale: no living process uses it, written {old} ago" if file.is_stale else "use not known"
-            )
+            old = f"written {age(time.time() - file.modified_s)} ago"
+            users = f"stale: who wrote it is gone, nobody has it open, {old}"
+            if not file.is_stale:
+                users = f"nobody has it open, {old}" if file.is_unused else f"use not known, {old}"
         yield f"  {format_bytes(file.bytes):>9}  {file.path}  {users}"
     if shm.stale_bytes:
         stale = [file.path for file in shm.files if file.is_stale]
         held = f"{format_bytes(shm.stale_bytes)} in {len(stale)} stale file{'s' * (len(stale) > 1)}"
-        yield f"  ! {held}; if no job put them there to read later, and no other container shares /dev/shm:"
+        yield f"  ! {held}; if nobody is to read them later, and no other container shares /dev/shm:"
         yield f"    rm {' '.join(map(shlex.quote, stale[:3]))}{' ...' if len(stale) > 3 else ''}"
+    if shm.unused_bytes:
+        held = f"{format_bytes(shm.unused_bytes)} in files that nobody has open now"
+        yield f"  {held}: who put them there may live, and read them later; that is not known"
     if shm.deleted_but_held:
         yield f"  files without a name are still used by {', '.join(map(str, shm.deleted_but_held[:8]))}"
     if shm.used_bytes >= NEAR * shm.total_bytes:

@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from memory.cgroup import find_levels
-from memory.kernel_files import read_counters, read_file
+from memory.cgroup import find_levels, read_membership
+from memory.kernel_files import read_counters
 from memory.leak_words import in_words, leak_words
 from memory.leaks import Leak, LeakWatch
 from memory.process import Process, read_descendants, read_process
@@ -184,6 +184,6 @@ def _job_stat(pid: int) -> str | None:
     job = snapshot(pid).job
     if job is None or job.limit_at is None or job.anon_bytes is None:
         return None
-    membership = read_file(f"/proc/{pid}/cgroup")
+    membership = read_membership(pid)
     _, levels = find_levels("", membership or b"")
     return next((f"{level.folder}/memory.stat" for level in levels if level.path == job.path), None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memory.cgroup import find_levels
+from memory.cgroup import find_levels, read_membership
 from memory.kernel_files import (
     list_folder,
     read_counters,
@@ -42,7 +42,7 @@ class LimitLevel:
 
 def read_limits(pid: int, root: str = "") -> tuple[LimitLevel, ...]:
     """From the process's own cgroup upwards, as far as can be seen from here; empty where there is none."""
-    membership = read_file(f"{root}/proc/{pid}/cgroup")
+    membership = read_membership(pid, root)
     if membership is None:
         return ()
     version, levels = find_levels(root, membership)
@@ -51,7 +51,7 @@ def read_limits(pid: int, root: str = "") -> tuple[LimitLevel, ...]:
 
 def processes_of(pid: int, path: str, root: str = "") -> tuple[int, ...]:
     """Pids in the cgroup `path`, one of those above `pid`, and in all below it; empty: not told."""
-    membership = read_file(f"{root}/proc/{pid}/cgroup")
+    membership = read_membership(pid, root)
     _, levels = find_levels(root, membership) if membership is not None else (0, ())
     waiting = [level.folder for level in levels if level.path == path]
     found: list[int] = []

@@ -20,6 +20,7 @@ from memory.kernel_files import (
     read_long_file,
     to_number,
 )
+from memory.living_task import living_task
 
 _AMOUNTS_BYTES = 300
 """Of /proc/PID/status, from VmHWM on: VmRSS, the split and VmSwap stand within them."""
@@ -59,7 +60,9 @@ class Process:
 
 
 def read_process(pid: int, proc: str = "/proc") -> Process | None:
-    """Measure one process, or None when it is gone (or a zombie, which holds no memory)."""
+    """Measure one process, or None when it is gone (or a zombie, which holds no memory unless one of its
+    threads lives on).
+    """
     status = read_kept(f"{proc}/{pid}/status")
     if status is None:
         return None if exists(f"{proc}/self") else _ask_psutil(pid)
@@ -67,7 +70,12 @@ def read_process(pid: int, proc: str = "/proc") -> Process | None:
     at = max(status.find(b"VmHWM:"), 0) or max(status.find(b"VmRSS:"), 0)
     amounts = _amounts(status[at : at + _AMOUNTS_BYTES])
     if amounts[0] is None and (b"\nState:\tZ" in status or b"\nState:\tX" in status):
-        return None
+        task = living_task(pid, proc)
+        status = b"" if task is None else read_file(f"{task}/status") or b""
+        at = max(status.find(b"VmHWM:"), 0)
+        amounts = _amounts(status[at : at + _AMOUNTS_BYTES])
+        if amounts[0] is None:
+            return None
     at = status.find(b"\nThreads:\t", at) + len(b"\nThreads:\t")
     threads = to_number(status[at : status.find(b"\n", at)])
     return Process(pid, name, threads, *amounts)

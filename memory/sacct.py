@@ -24,6 +24,7 @@ TIMEOUT_S = 10.0
 _JOB = re.compile(r"^(?P<job>\d+)(?:_(?P<task>\d+|\[[^\]]*\]))?(?:\+(?P<component>\d+))?(?:\.(?P<step>.+))?$")
 _INVALID_FIELD = re.compile(r"[Ii]nvalid field requested: \"?(\w+)")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+_YEAR_S = 365 * 86400.0
 
 NOT_OVER = 2
 """Badness of a job that waits or runs."""
@@ -318,7 +319,7 @@ def _row(values: Mapping[str, str | Any]) -> Row | None:
         max_rss_bytes=to_bytes(values.get("MaxRSS", "")),
         requested_bytes=to_bytes(values.get("ReqMem", "")),
         elapsed_s=to_seconds(values.get("Elapsed", "")),
-        timelimit_s=to_seconds(values.get("Timelimit", "")),
+        timelimit_s=real_limit(to_seconds(values.get("Timelimit", ""))),
         start=values.get("Start", ""),
         end=values.get("End", ""),
         nodes=values.get("NodeList", "").replace("None assigned", ""),
@@ -346,6 +347,11 @@ def to_seconds(text: str) -> float | None:
         return total + 86400 * int(days or 0)
     except ValueError:
         return None
+
+
+def real_limit(limit_s: float | None) -> float | None:
+    """Of a job's time; None of a year, which slurmctld writes where there is no limit (its YEAR_MINUTES)."""
+    return None if limit_s is None or limit_s >= _YEAR_S else limit_s
 
 
 def _exit(text: str) -> tuple[int | None, int | None]:

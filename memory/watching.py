@@ -14,6 +14,7 @@ from typing import Any
 
 from memory.evidence import Evidence
 from memory.kernel_files import list_folder, read_file, read_long_file
+from memory.living_task import living_task
 from memory.ring import read_ring
 from memory.samples import Sample
 from memory.supervision.census import parent_of, started_at
@@ -121,9 +122,10 @@ def job_processes(job_id: str, proc: str = "/proc") -> list[int]:
     name, variable = f"/job_{job_id}".encode(), f"SLURM_JOB_ID={job_id}".encode()
     found = []
     for pid in (int(entry) for entry in list_folder(proc) if entry.isdigit()):
-        membership = (read_file(f"{proc}/{pid}/cgroup") or b"") + b"\n"
+        place = living_task(pid, proc) or f"{proc}/{pid}"
+        membership = (read_file(f"{place}/cgroup") or b"") + b"\n"
         in_cgroup = any(name + end in membership for end in (b"/", b"\n"))
-        if in_cgroup or variable in (read_long_file(f"{proc}/{pid}/environ") or b"").split(b"\0"):
+        if in_cgroup or variable in (read_long_file(f"{place}/environ") or b"").split(b"\0"):
             found.append(pid)
     mine = set(found) - {os.getpid()}
     return sorted(pid for pid in mine if parent_of(pid, proc) not in mine)

@@ -7,6 +7,7 @@ so is their gradient, and only its products with the weight and with the hidden 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,13 +15,28 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
+@dataclass(frozen=True)
+class Chunks:
+    """How it is computed.
+
+    chunk: tokens at once. ignored: a label. dtype: of the three products. with_gradients: false where
+    autograd is off. softcap, z_loss: as of `models.lm_loss`.
+    """
+
+    chunk: int
+    ignored: int
+    dtype: torch.dtype
+    with_gradients: bool
+    softcap: float | None = None
+    z_loss: float = 0.0
+
+
 class ChunkedCrossEntropy(torch.autograd.Function):
     """Sum of the losses of all tokens: a scalar in fp32.
 
-    Arguments of `apply`: hidden (tokens, d), weight (vocab, d), labels int64 (tokens,), chunk
-    (tokens), ignored (a label), dtype (of the three products), with_gradients (bool: false where
-    autograd is off), of_tokens (fp32 (tokens,) that gets the loss of each, or None). Softmax, loss and
-    the sum of the weight's gradient are in fp32.
+    Of `apply`: hidden (tokens, d), weight (vocab, d), bias (vocab,) or None, labels int64 (tokens,),
+    how, of_tokens (fp32 (tokens,) that gets the loss of each, or None). Softmax, loss and the sums of the
+    gradients of weight and bias are in fp32.
     """
 
     @staticmethod
@@ -28,52 +44,63 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         ctx: Any,
         hidden: Tensor,
         weight: Tensor,
+        bias: Tensor | None,
         labels: Tensor,
-        chunk: int,
-        ignored: int,
-        dtype: torch.dtype,
-        with_gradients: bool,
+        how: Chunks,
         of_tokens: Tensor | None = None,
     ) -> Tensor:
-        ctx.for_hidden, ctx.for_weight = (with_gradients and needed for needed in ctx.needs_input_grad[:2])
-        grad_hidden = torch.empty_like(hidden) if ctx.for_hidden else None
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.for_weight else None
-        weight = weight.to(dtype)
-        logits_of_chunk = hidden.new_empty((chunk, len(weight)), dtype=torch.float32)
+        for_hidden, for_weight, for_bias = (how.with_gradients and need for need in ctx.needs_input_grad[:3])
+        grad_hidden = torch.empty_like(hidden) if for_hidden else None
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if for_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if for_bias and bias is not None else None
+        weight = weight.to(how.dtype)
+        logits_of_chunk = hidden.new_empty((how.chunk, len(weight)), dtype=torch.float32)
         total = hidden.new_zeros((), dtype=torch.float32)
-        for start in range(0, len(labels), chunk):
-            part = slice(start, start + chunk)
-            states = hidden[part].to(dtype)
-            counts = labels[part] != ignored
+        for start in range(0, len(labels), how.chunk):
+            part = slice(start, start + how.chunk)
+            states = hidden[part].to(how.dtype)
+            counts = labels[part] != how.ignored
             targets = labels[part].where(counts, 0).unsqueeze(1)
             logits = logits_of_chunk[: len(states)]
-            if dtype == torch.float32:
+            if how.dtype == torch.float32:
                 torch.mm(states, weight.T, out=logits)
             else:
                 logits.copy_(states @ weight.T)
+            if bias is not None:
+                logits.add_(bias)
+            slopes = None if how.softcap is None else _cap(logits, how.softcap)
 
-            logits.sub_(logits.amax(dim=1, keepdim=True))
+            largest = logits.amax(dim=1, keepdim=True)
+            logits.sub_(largest)
             of_target = logits.gather(1, targets).squeeze(1)
             sums = logits.exp_().sum(dim=1)
             losses = (sums.log() - of_target).where(counts, 0.0)
             total += losses.sum()
             if of_tokens is not None:
                 of_tokens[part] = losses
-            if not (ctx.for_hidden or ctx.for_weight):
+            if not (for_hidden or for_weight or for_bias):
                 continue
 
-            # Gradient of the logits: softmax - one-hot, in place; 0 where the label is ignored.
-            logits.mul_((counts / sums).unsqueeze(1))
+            # Gradient of the logits: softmax - one-hot, in place; 0 where the label is ignored. That of
+            # log(Z)^2 is 2 log(Z) softmax.
+            scales = counts / sums
+            if how.z_loss:
+                scales *= 1 + 2 * how.z_loss * (largest.squeeze(1) + sums.log())
+            logits.mul_(scales.unsqueeze(1))
             logits.scatter_(1, targets, logits.gather(1, targets) - counts.unsqueeze(1).float())
-            grad_logits = logits.to(dtype)
+            if slopes is not None:
+                logits.mul_(slopes)
+            if grad_bias is not None:
+                grad_bias += logits.sum(0)
+            grad_logits = logits.to(how.dtype)
             if grad_hidden is not None:
                 grad_hidden[part] = grad_logits @ weight
             if grad_weight is not None:
-                if dtype == torch.float32:
+                if how.dtype == torch.float32:
                     grad_weight.addmm_(grad_logits.T, states)
                 else:
                     grad_weight += grad_logits.T @ states
-        ctx.save_for_backward(grad_hidden, grad_weight)
+        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
         return total
 
     @staticmethod
@@ -82,4 +109,12 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         # In place, so that no second copy of a (vocab, d) matrix exists; a second backward pass through
         # the same loss is refused by autograd, which sees that a saved tensor was changed.
         grads = [None if saved is None else saved.mul_(grad_total) for saved in ctx.saved_tensors]
-        return (*grads, *(None,) * 6)
+        return (*grads, None, None, None)
+
+
+def _cap(logits: Tensor, softcap: float) -> Tensor:
+    """`softcap * tanh(logits / softcap)` in place; returns its derivative, of the same size."""
+    tanh = logits.div_(softcap).tanh_()
+    slopes = tanh.square().neg_().add_(1)
+    logits.mul_(softcap)
+    return slopes

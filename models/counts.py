@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from conf.schema import Arch, Model
-from models.shape import resolve_shape
+from models.shape import Shape, final_norm, resolve_shape
 
-FEED_FORWARD_MATRICES = {"swiglu": 3, "gelu": 2, "relu": 2, "silu": 2}
+FEED_FORWARD_MATRICES = {
+    "swiglu": 3,
+    "geglu": 3,
+    "gelu": 2,
+    "gelu_exact": 2,
+    "relu": 2,
+    "relu2": 2,
+    "silu": 2,
+}
 """Matrices of (d_model, ffn_hidden): a gated unit has one more than a plain one."""
+
+NORMS_OF_BLOCK = {"pre": 2, "post": 2, "sandwich": 4}
 
 BACKWARD_OVER_FORWARD = 2
 """A product's backward pass is two products of its size: by its input and by its weight."""
@@ -18,10 +28,10 @@ BACKWARD_OVER_FORWARD = 2
 class ParameterCounts:
     """Numbers of parameters.
 
-    blocks: all of the blocks, the gains of their norms included.
-    head: 0 where the output matrix is the embedding matrix.
+    blocks: all of the blocks, gains and biases included.
+    head: 0 where the output matrix is the embedding matrix and there is no output bias.
     non_embedding: the N of scaling laws: the weights of the blocks that multiply matrices,
-        16 L d^2 for SwiGLU of hidden 4 d.
+        16 L d^2 for SwiGLU of hidden 4 d. active: those of them that multiply one token: of experts a few.
     """
 
     embedding: int
@@ -30,6 +40,7 @@ class ParameterCounts:
     final_norm: int
     head: int
     non_embedding: int
+    active: int
 
     @property
     def total(self) -> int:
@@ -64,18 +75,49 @@ def count_parameters(model: Model, arch: Arch, vocab_size: int, max_positions: i
         UserError: as `resolve_shape`.
     """
     shape = resolve_shape(model, arch)
-    d = shape.d_model
-    attention = 4 * d * d
-    feed_forward = FEED_FORWARD_MATRICES[arch.activation] * d * shape.ffn_hidden
-    matrices = shape.n_layers * (attention + feed_forward)
+    d, layers = shape.d_model, shape.n_layers
+    matrices = layers * block_matrices(shape, arch)
+    norms = 1 if arch.parallel_blocks else NORMS_OF_BLOCK[arch.norm_position]
+    vectors = norms * norm_parameters(d, arch, arch.norm) + _biases(shape, arch)
+    vectors += 2 * shape.head_dim if arch.qk_norm else 0
     return ParameterCounts(
         embedding=vocab_size * d,
         positions=max_positions * d if arch.positions == "learned" else 0,
-        blocks=matrices + shape.n_layers * 2 * d,
-        final_norm=d if arch.norm_position == "pre" else 0,
-        head=0 if arch.tied_head else vocab_size * d,
+        blocks=matrices + layers * vectors,
+        final_norm=norm_parameters(d, arch, final_norm(arch)),
+        head=vocab_size * ((0 if arch.tied_head else d) + (1 if arch.head_bias else 0)),
         non_embedding=matrices,
+        active=layers * block_matrices(shape, arch, active=True),
     )
+
+
+def block_matrices(shape: Shape, arch: Arch, *, active: bool = False) -> int:
+    """Numbers in the matrices of a block; active: in those that multiply one token."""
+    d = shape.d_model
+    attention = 2 * d * d + 2 * d * shape.kv_dim
+    feed_forward = FEED_FORWARD_MATRICES[arch.activation] * d * shape.ffn_hidden
+    if arch.n_experts is None:
+        return attention + feed_forward
+    parts = arch.experts_per_token if active else arch.n_experts
+    return attention + parts * feed_forward + d * arch.n_experts
+
+
+def norm_parameters(width: int, arch: Arch, kind: str) -> int:
+    """Gains, and of LayerNorm biases where all that can have some do."""
+    if kind == "none":
+        return 0
+    return 2 * width if kind == "layer" and arch.bias == "all" else width
+
+
+def _biases(shape: Shape, arch: Arch) -> int:
+    """Of the products of a block."""
+    if arch.bias == "none":
+        return 0
+    of_qkv = shape.d_model + 2 * shape.kv_dim
+    if arch.bias == "qkv":
+        return of_qkv
+    inner = (FEED_FORWARD_MATRICES[arch.activation] - 1) * shape.ffn_hidden
+    return of_qkv + shape.d_model + inner + shape.d_model
 
 
 def flops_per_token(model: Model, arch: Arch, vocab_size: int, seq_len: int) -> FlopCounts:
@@ -85,7 +127,7 @@ def flops_per_token(model: Model, arch: Arch, vocab_size: int, seq_len: int) -> 
         UserError: as `resolve_shape`.
     """
     shape = resolve_shape(model, arch)
-    matrices = count_parameters(model, arch, vocab_size, seq_len).non_embedding
+    matrices = count_parameters(model, arch, vocab_size, seq_len).active
     passes = 1 + BACKWARD_OVER_FORWARD
     return FlopCounts(
         blocks=passes * 2 * matrices,

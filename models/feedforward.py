@@ -8,42 +8,65 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from conf.schema import Arch
+from models.counts import FEED_FORWARD_MATRICES
+from models.experts import Experts
+from models.forward_pass import ForwardPass
 from models.layers import Linear
+from models.shape import Shape
 
 Activation = Callable[[Tensor], Tensor]
 
 
+def relu2(x: Tensor) -> Tensor:
+    """The square of relu (So et al., arXiv:2109.08668)."""
+    return F.relu(x).square()
+
+
+def gated(activation: Activation) -> Activation:
+    """`f(gate) * up` of a tensor (..., 2 hidden) that holds both in this order (Shazeer, 2002.05202)."""
+
+    def inner(x: Tensor) -> Tensor:
+        gate, up = x.chunk(2, dim=-1)
+        return activation(gate) * up
+
+    return inner
+
+
+_GELU_TANH = partial(F.gelu, approximate="tanh")
+
+ACTIVATIONS: dict[str, Activation] = {
+    "swiglu": gated(F.silu),
+    "geglu": gated(_GELU_TANH),
+    "gelu": _GELU_TANH,
+    "gelu_exact": F.gelu,
+    "relu": F.relu,
+    "relu2": relu2,
+    "silu": F.silu,
+}
+"""What stands between the two products. gelu is the tanh approximation, as in GPT-2."""
+
+
 class FeedForward(nn.Module):
-    """`out(f(in(x)))`, (..., d_model) -> (..., d_model) (Vaswani et al., arXiv:1706.03762)."""
+    """`out(f(in(x)))`, (..., d_model) -> (..., d_model) (Vaswani et al., arXiv:1706.03762).
 
-    def __init__(self, d_model: int, hidden: int, activation: Activation) -> None:
+    Of a gated unit the input's matrix is gate and up, in this order.
+    """
+
+    def __init__(self, shape: Shape, arch: Arch) -> None:
         super().__init__()
-        self.input = Linear(d_model, hidden)
-        self.output = Linear(hidden, d_model)
-        self.activation = activation
+        hidden, has_bias = shape.ffn_hidden, arch.bias in ("linear", "all")
+        parts = (hidden,) * (FEED_FORWARD_MATRICES[arch.activation] - 1)
+        self.input = Linear(shape.d_model, sum(parts), bias=has_bias, parts=parts)
+        self.output = Linear(hidden, shape.d_model, bias=has_bias)
+        self.activation = ACTIVATIONS[arch.activation]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, going: ForwardPass) -> Tensor:
         return self.output(self.activation(self.input(x)))
 
 
-class GatedFeedForward(nn.Module):
-    """`out(f(gate(x)) * up(x))` (Shazeer, arXiv:2002.05202); gate and up are one matrix, in this order."""
-
-    def __init__(self, d_model: int, hidden: int, activation: Activation) -> None:
-        super().__init__()
-        self.input = Linear(d_model, 2 * hidden)
-        self.output = Linear(hidden, d_model)
-        self.activation = activation
-
-    def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.input(x).chunk(2, dim=-1)
-        return self.output(self.activation(gate) * up)
-
-
-FEED_FORWARDS: dict[str, Callable[[int, int], FeedForward | GatedFeedForward]] = {
-    "swiglu": partial(GatedFeedForward, activation=F.silu),
-    "gelu": partial(FeedForward, activation=partial(F.gelu, approximate="tanh")),
-    "relu": partial(FeedForward, activation=F.relu),
-    "silu": partial(FeedForward, activation=F.silu),
-}
-"""gelu is the tanh approximation, as in GPT-2 (Hendrycks & Gimpel, arXiv:1606.08415)."""
+def feed_forward(shape: Shape, arch: Arch) -> FeedForward | Experts:
+    """One part for all tokens, or experts among which each token has its own."""
+    if arch.n_experts is None:
+        return FeedForward(shape, arch)
+    return Experts(shape, arch, ACTIVATIONS[arch.activation])

@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
 
 
 class Linear(nn.Linear):
-    """`y = x W^T`, (..., inputs) -> (..., outputs), without bias."""
+    """`y = x W^T + b`, (..., inputs) -> (..., outputs).
 
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__(inputs, outputs, bias=False)
+    parts: outputs of each of the matrices that lie in this one, which are initialized as matrices of their
+        own; one where not given.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, *, bias: bool = False, parts: tuple[int, ...] | None = None
+    ) -> None:
+        super().__init__(inputs, outputs, bias=bias)
+        self.parts = parts or (outputs,)
 
     def reset_parameters(self) -> None:
         """Draw nothing: one place initializes, so that a seed does not depend on torch's defaults."""
+
+
+class ExpertLinear(nn.Module):
+    """A matrix for each expert: weight (experts, outputs, inputs), without bias. parts: as of `Linear`."""
+
+    def __init__(
+        self, experts: int, inputs: int, outputs: int, *, parts: tuple[int, ...] | None = None
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(experts, outputs, inputs))
+        self.parts = parts or (outputs,)
+
+    def forward(self, parts_of_tokens: Sequence[Tensor]) -> list[Tensor]:
+        """(tokens, inputs) -> (tokens, outputs), of each expert those that are its own."""
+        # unbind and not [expert], whose gradient is a tensor of all experts for each of them.
+        return [
+            nn.functional.linear(x, matrix)
+            for x, matrix in zip(parts_of_tokens, self.weight.unbind(), strict=True)
+        ]
 
 
 class Embedding(nn.Embedding):

@@ -4,19 +4,25 @@ One face, three ways below it, chosen by rule and never by a silent fallback:
 
 - as many tokens as a chunk or fewer: ordinary cross-entropy; its logits are one chunk;
 - fp32 on a CPU, where tests hold its loss, gradients and memory: torch's `linear_cross_entropy`;
-- else (autocast, 16-bit inputs, a GPU, a torch without it): `models.chunked_loss`. torch's gives a
-  loss in the dtype of its inputs, in bf16 with steps of 0.06, and knows no autocast.
+- else (autocast, 16-bit inputs, a GPU, a soft-cap, a z-loss, a torch without it): `models.chunked_loss`.
+  torch's gives a loss in the dtype of its inputs, in bf16 with steps of 0.06, and knows no autocast.
+
+The value is the cross-entropy always, so that losses can be compared; what else is minimized (z-loss) is in
+the gradients alone.
 """
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.chunked_loss import ChunkedCrossEntropy
+from conf.schema import Arch
+from models.chunked_loss import ChunkedCrossEntropy, Chunks
+from models.loss_chunk import has_plain_loss
 
 IGNORED = -100
 """The label of a position that has no target."""
@@ -26,12 +32,22 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 TORCH_HAS_IT = hasattr(F, "linear_cross_entropy") and hasattr(nn, "LinearCrossEntropyOptions")
 
 
-def loss_implementation(device: str = "cpu", precision: str = "fp32") -> str:
+def loss_implementation(device: str = "cpu", precision: str = "fp32", arch: Arch | None = None) -> str:
     """What computes the loss where tokens are more than a chunk, for the record of a run."""
     dtype = torch.float32 if precision == "fp32" else torch.bfloat16
-    return (
-        "torch.nn.functional.linear_cross_entropy" if _torch_serves(device, dtype) else "models.chunked_loss"
-    )
+    is_plain = arch is None or has_plain_loss(arch)
+    serves = is_plain and _torch_serves(device, dtype)
+    return "torch.nn.functional.linear_cross_entropy" if serves else "models.chunked_loss"
+
+
+def capped(logits: Tensor, softcap: float | None) -> Tensor:
+    """`softcap * tanh(logits / softcap)`, never beyond softcap (Gemma 2, arXiv:2408.00118)."""
+    return logits if softcap is None else softcap * torch.tanh(logits / softcap)
+
+
+def with_gradient_of(value: Tensor, penalty: Tensor) -> Tensor:
+    """The value as it is, with the gradients of value + penalty."""
+    return value + (penalty - penalty.detach())
 
 
 def lm_loss(
@@ -41,6 +57,10 @@ def lm_loss(
     chunk: int,
     reduction: str = "mean",
     of_tokens: Tensor | None = None,
+    *,
+    bias: Tensor | None = None,
+    softcap: float | None = None,
+    z_loss: float = 0.0,
 ) -> Tensor:
     """Cross-entropy of `softmax(hidden @ weight.T)` against labels, in nats; gradients for both.
 
@@ -52,6 +72,9 @@ def lm_loss(
     reduction: mean over the labels not ignored (nan where there is none), or sum.
     of_tokens: fp32, of the shape of labels: gets the loss of each, 0 where it is ignored. Without it the loss
         is summed in another order, so its last bits are others.
+    bias: (vocab,), added to the logits. softcap: see `capped`.
+    z_loss: gradients are those of the loss and of so many times the mean (or sum) of log(Z)^2, Z the sum of
+        the exponents (PaLM, arXiv:2204.02311).
     Returns: a scalar in fp32, whatever the inputs.
 
     Raises:
@@ -67,13 +90,28 @@ def lm_loss(
         )
     hidden, labels = hidden.reshape(-1, hidden.shape[-1]), labels.flatten()
     dtype = _product_dtype(hidden, weight)
-    if of_tokens is not None:
-        return _with_losses(hidden, weight, labels, chunk, reduction, dtype, of_tokens.view(-1))
+    head = Head(weight, bias, softcap, z_loss if torch.is_grad_enabled() else 0.0)
+    each = None if of_tokens is None else of_tokens.view(-1)
     if len(labels) <= chunk:
-        return _whole(hidden, weight, labels, reduction)
-    if _torch_serves(hidden.device.type, dtype):
-        return _torchs(hidden, weight, labels, chunk, reduction)
-    return _ours(hidden, weight, labels, chunk, reduction, dtype)
+        return _whole(hidden, head, labels, reduction, each)
+    if each is None and head.is_plain and _torch_serves(hidden.device.type, dtype):
+        return _torchs(hidden, head, labels, chunk, reduction)
+    return _ours(hidden, head, labels, chunk, reduction, dtype, each)
+
+
+@dataclass(frozen=True)
+class Head:
+    """What makes logits of states: see `lm_loss`."""
+
+    weight: Tensor
+    bias: Tensor | None
+    softcap: float | None
+    z_loss: float
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether torch's own loss knows it."""
+        return self.softcap is None and not self.z_loss
 
 
 def _product_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
@@ -91,48 +129,49 @@ def _torch_serves(device: str, dtype: torch.dtype) -> bool:
     return TORCH_HAS_IT and device == "cpu" and dtype == torch.float32
 
 
-def _whole(hidden: Tensor, weight: Tensor, labels: Tensor, reduction: str) -> Tensor:
-    logits = F.linear(hidden, weight).float()
-    return F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction=reduction)
+def _whole(hidden: Tensor, head: Head, labels: Tensor, reduction: str, of_tokens: Tensor | None) -> Tensor:
+    logits = capped(F.linear(hidden, head.weight, head.bias).float(), head.softcap)
+    if of_tokens is None:
+        loss = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction=reduction)
+    else:
+        losses = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="none")
+        of_tokens.copy_(losses.detach())
+        loss = _reduced(losses.sum(), labels, reduction)
+    if not head.z_loss:
+        return loss
+    squares = logits.logsumexp(1).square().where(labels != IGNORED, 0.0).sum()
+    return with_gradient_of(loss, head.z_loss * _reduced(squares, labels, reduction))
 
 
-def _torchs(hidden: Tensor, weight: Tensor, labels: Tensor, chunk: int, reduction: str) -> Tensor:
+def _torchs(hidden: Tensor, head: Head, labels: Tensor, chunk: int, reduction: str) -> Tensor:
     options = nn.LinearCrossEntropyOptions(batch_chunk_size=chunk, chunking_method=None)
     with warnings.catch_warnings():
         # What it cannot do in chunks it does with whole logits and a warning.
         warnings.filterwarnings("error", message="linear_cross_entropy", category=UserWarning)
         return F.linear_cross_entropy(
-            hidden, weight, labels, reduction=reduction, ignore_index=IGNORED, options=options
+            hidden,
+            head.weight,
+            labels,
+            linear_bias=head.bias,
+            reduction=reduction,
+            ignore_index=IGNORED,
+            options=options,
         )
-
-
-def _with_losses(
-    hidden: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    chunk: int,
-    reduction: str,
-    dtype: torch.dtype,
-    of_tokens: Tensor,
-) -> Tensor:
-    """By ways that know the loss of each token, which torch's of chunks does not."""
-    if len(labels) > chunk:
-        return _ours(hidden, weight, labels, chunk, reduction, dtype, of_tokens)
-    losses = _whole(hidden, weight, labels, "none")
-    of_tokens.copy_(losses.detach())
-    return losses.sum() / (labels != IGNORED).sum() if reduction == "mean" else losses.sum()
 
 
 def _ours(
     hidden: Tensor,
-    weight: Tensor,
+    head: Head,
     labels: Tensor,
     chunk: int,
     reduction: str,
     dtype: torch.dtype,
-    of_tokens: Tensor | None = None,
+    of_tokens: Tensor | None,
 ) -> Tensor:
-    total: Tensor = ChunkedCrossEntropy.apply(
-        hidden, weight, labels, chunk, IGNORED, dtype, torch.is_grad_enabled(), of_tokens
-    )
+    how = Chunks(chunk, IGNORED, dtype, torch.is_grad_enabled(), head.softcap, head.z_loss)
+    total: Tensor = ChunkedCrossEntropy.apply(hidden, head.weight, head.bias, labels, how, of_tokens)
+    return _reduced(total, labels, reduction)
+
+
+def _reduced(total: Tensor, labels: Tensor, reduction: str) -> Tensor:
     return total / (labels != IGNORED).sum() if reduction == "mean" else total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from conf import AUTO
+from conf.schema import Arch
 
 AUTO_CHUNK = 256
 """Tokens in a chunk for a vocabulary of 50k: sizes from 64 to 1024 differ little in time there, and
@@ -25,3 +26,8 @@ def resolve_loss_chunk(chunk: int | str, vocab_size: int) -> int:
         return int(chunk)
     affordable = AUTO_CHUNK_BYTES // (4 * WHOLE_COPIES * vocab_size)
     return max(AUTO_CHUNK, 1 << (affordable.bit_length() - 1) if affordable else 0)
+
+
+def has_plain_loss(arch: Arch) -> bool:
+    """Whether the logits are those of an ordinary head, of which torch has a loss in chunks."""
+    return arch.logit_softcap is None and not arch.z_loss

@@ -6,14 +6,18 @@ also the product with the output matrix, which is the embedding matrix where the
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
-from models.loss import lm_loss
+from models.loss import lm_loss, with_gradient_of
 from models.transformer import LanguageModel
 
 
 class LossModel(nn.Module):
-    """Ids and labels int64 (batch, seq) -> the loss in nats, a scalar in fp32 (`models.lm_loss`)."""
+    """Ids and labels int64 (batch, seq) -> the loss in nats, a scalar in fp32 (`models.lm_loss`).
+
+    In training its gradients are also those of what parts of the model want minimized; its value is not.
+    """
 
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
@@ -28,7 +32,17 @@ class LossModel(nn.Module):
         reduction: str = "mean",
         of_tokens: Tensor | None = None,
     ) -> Tensor:
-        hidden = self.model.hidden(input_ids, position_ids)
-        return lm_loss(
-            hidden, self.model.output_weight, labels, chunk, reduction=reduction, of_tokens=of_tokens
+        model = self.model
+        hidden, losses = model.states(input_ids, position_ids)
+        loss = lm_loss(
+            hidden,
+            model.output_weight,
+            labels,
+            chunk,
+            reduction=reduction,
+            of_tokens=of_tokens,
+            bias=model.head_bias,
+            softcap=model.logit_softcap,
+            z_loss=model.z_loss,
         )
+        return with_gradient_of(loss, torch.stack(losses).sum()) if losses else loss

@@ -1,4 +1,4 @@
-"""How a model knows the order of its tokens: on the embeddings, or on queries and keys."""
+"""How a model knows the order of its tokens: on the embeddings, on queries and keys, or on their scores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from conf.schema import Arch
 from models.layers import Embedding
+from models.rotary import frequencies
 from models.shape import Shape
 
 
@@ -25,20 +27,24 @@ class Positions(nn.Module):
         """Put positions into queries or keys (batch, heads, seq, head_dim)."""
         return x
 
+    def slopes(self) -> Tensor | None:
+        """What each head takes off a score for each position between query and key, fp32 (heads)."""
+        return None
+
 
 class Rotary(Positions):
-    """Rotary positions (Su et al., arXiv:2104.09864): pair i of a head turns by `t * theta^(-2i / head_dim)`.
+    """Rotary positions (Su et al., arXiv:2104.09864): pair i of a head turns by `t * frequencies[i]`.
 
-    Pairs are (i, i + head_dim / 2), as in Llama and GPT-NeoX; tables and rotation are in fp32.
+    Pairs are (i, i + width / 2) of the first `width` of a head, as in Llama and GPT-NeoX, and what is behind
+    them stays as it is; tables and rotation are in fp32.
     """
 
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, head_dim: int, max_positions: int, theta: float) -> None:
+    def __init__(self, frequencies: Tensor, max_positions: int) -> None:
         super().__init__()
-        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-        angles = torch.outer(torch.arange(max_positions, dtype=torch.float32), theta**-exponents)
+        angles = torch.outer(torch.arange(max_positions, dtype=torch.float32), frequencies)
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
 
@@ -47,9 +53,10 @@ class Rotary(Positions):
             cos, sin = self.cos[: x.shape[-2]], self.sin[: x.shape[-2]]
         else:
             cos, sin = self.cos[position_ids].unsqueeze(1), self.sin[position_ids].unsqueeze(1)
-        first, second = x.float().chunk(2, dim=-1)
-        rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-        return rotated.to(x.dtype)
+        width = 2 * cos.shape[-1]
+        first, second = x[..., :width].float().chunk(2, dim=-1)
+        rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+        return rotated if width == x.shape[-1] else torch.cat((rotated, x[..., width:]), dim=-1)
 
 
 class Learned(Positions):
@@ -84,8 +91,34 @@ class Sinusoidal(Positions):
         return x * self.scale + self.table[slice(x.shape[1]) if position_ids is None else position_ids]
 
 
-POSITIONS: dict[str, Callable[[Shape, int, float], Positions]] = {
-    "rotary": lambda shape, max_positions, theta: Rotary(shape.head_dim, max_positions, theta),
-    "learned": lambda shape, max_positions, theta: Learned(shape.d_model, max_positions),
-    "sinusoidal": lambda shape, max_positions, theta: Sinusoidal(shape.d_model, max_positions),
+class Alibi(Positions):
+    """Attention with linear biases (Press et al., arXiv:2108.12409): scores fall with the distance.
+
+    Slopes are `2^(-8i / n)` for heads 1 to n of a power of two; of another number the first are those of the
+    power below, the others every second one of the power above.
+    """
+
+    of_heads: Tensor
+
+    def __init__(self, n_heads: int) -> None:
+        super().__init__()
+        self.register_buffer("of_heads", torch.tensor(alibi_slopes(n_heads)), persistent=False)
+
+    def slopes(self) -> Tensor:
+        return self.of_heads
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """Of each head, the steepest first."""
+    below = 1 << (n_heads.bit_length() - 1)
+    slopes = [2 ** (-8 * i / below) for i in range(1, below + 1)]
+    return slopes + [2 ** (-4 * i / below) for i in range(1, 2 * (n_heads - below), 2)]
+
+
+POSITIONS: dict[str, Callable[[Shape, Arch, int], Positions]] = {
+    "rotary": lambda shape, arch, length: Rotary(frequencies(shape.rotary_dim, arch), length),
+    "learned": lambda shape, arch, length: Learned(shape.d_model, length),
+    "sinusoidal": lambda shape, arch, length: Sinusoidal(shape.d_model, length),
+    "alibi": lambda shape, arch, length: Alibi(shape.n_heads),
+    "none": lambda shape, arch, length: Positions(),
 }

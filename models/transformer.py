@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from conf.schema import Arch, Model
-from models.attention import Attention, Documents, documents_of
-from models.feedforward import FEED_FORWARDS
+from models.blocks import block_of, norm_of
+from models.forward_pass import ForwardPass, begin
 from models.initialization import initialize
 from models.layers import Embedding, Linear
-from models.norms import NORMS
-from models.parametrization import Scales
-from models.positions import POSITIONS, Positions
-from models.shape import Shape, resolve_shape
-
-
-class Block(nn.Module):
-    """Attention, then feed-forward, each added to the residual stream (batch, seq, d_model).
-
-    pre: `x + f(norm(x))` (Radford et al. 2019, GPT-2); post: `norm(x + f(x))` (Vaswani et al.,
-    arXiv:1706.03762).
-    """
-
-    def __init__(self, shape: Shape, arch: Arch) -> None:
-        super().__init__()
-        self.attention_norm = NORMS[arch.norm](shape.d_model, arch.norm_eps)
-        self.attention = Attention(shape)
-        self.feed_forward_norm = NORMS[arch.norm](shape.d_model, arch.norm_eps)
-        self.feed_forward = FEED_FORWARDS[arch.activation](shape.d_model, shape.ffn_hidden)
-        self.pre_norm = arch.norm_position == "pre"
-
-    def forward(self, x: Tensor, positions: Positions, documents: Documents | None = None) -> Tensor:
-        if self.pre_norm:
-            x = x + self.attention(self.attention_norm(x), positions, documents)
-            return x + self.feed_forward(self.feed_forward_norm(x))
-        x = self.attention_norm(x + self.attention(x, positions, documents))
-        return self.feed_forward_norm(x + self.feed_forward(x))
+from models.loss import capped
+from models.parametrization import parametrization
+from models.positions import POSITIONS
+from models.roles import roles_of
+from models.shape import Shape, final_norm, resolve_shape
 
 
 class LanguageModel(nn.Module):
@@ -58,17 +38,20 @@ class LanguageModel(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        self.max_positions = max_positions
+        how = parametrization(shape, arch)
+        self.max_positions, self.window = max_positions, arch.window
+        self.logit_softcap, self.z_loss = arch.logit_softcap, arch.z_loss
+        self.output_multiplier = how.output_multiplier
         self.activation_checkpointing = False
-        self.scales: dict[str, Scales] = {}
         self.embedding = Embedding(vocab_size, shape.d_model)
-        self.positions = POSITIONS[arch.positions](shape, max_positions, arch.rope_theta)
-        self.blocks = nn.ModuleList(Block(shape, arch) for _ in range(shape.n_layers))
-        # A post-norm block ends with a norm already.
-        pre_norm = arch.norm_position == "pre"
-        self.final_norm = NORMS[arch.norm](shape.d_model, arch.norm_eps) if pre_norm else nn.Identity()
+        self.positions = POSITIONS[arch.positions](shape, arch, max_positions)
+        self.dropout = nn.Dropout(arch.dropout_embedding) if arch.dropout_embedding else nn.Identity()
+        self.blocks = nn.ModuleList(block_of(shape, arch, how) for _ in range(shape.n_layers))
+        self.final_norm = norm_of(shape, arch, final_norm(arch))
         self.head = None if arch.tied_head else Linear(shape.d_model, vocab_size)
-        initialize(self, arch.init_std, shape.n_layers, generator)
+        self.head_bias = nn.Parameter(torch.zeros(vocab_size)) if arch.head_bias else None
+        self.scales = how.scales(roles_of(self))
+        initialize(self, shape, arch, how, generator)
 
     @property
     def output_weight(self) -> Tensor:
@@ -84,22 +67,36 @@ class LanguageModel(nn.Module):
         Raises:
             ValueError: seq is more than max_positions.
         """
+        return self.states(input_ids, position_ids)[0]
+
+    def states(self, input_ids: Tensor, position_ids: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
+        """As `hidden`, and scalars that parts of the model want minimized beside the loss, in training."""
         if input_ids.shape[1] > self.max_positions:
             raise ValueError(
                 f"a sequence of {input_ids.shape[1]} tokens in a model of {self.max_positions} positions"
             )
-        documents = documents_of(position_ids) if position_ids is not None else None
-        x = self.positions.embed(self.embedding(input_ids), position_ids)
+        going = begin(self.positions, input_ids.shape[1], position_ids, self.window, input_ids.device)
+        x = self.dropout(self.positions.embed(self.embedding(input_ids), position_ids))
         for block in self.blocks:
             if self.activation_checkpointing and torch.is_grad_enabled():
-                x = checkpoint(block, x, self.positions, documents, use_reentrant=False)
+                x, losses = checkpoint(_with_losses, block, x, going, use_reentrant=False)
+                going.losses.extend(losses)
             else:
-                x = block(x, self.positions, documents)
-        return self.final_norm(x)
+                x = block(x, going)
+        x = self.final_norm(x)
+        return x if self.output_multiplier == 1.0 else self.output_multiplier * x, going.losses
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Ids (batch, seq) -> logits (batch, seq, vocab), all of them: for few tokens, not for training."""
-        return F.linear(self.hidden(input_ids), self.output_weight)
+        return capped(
+            F.linear(self.hidden(input_ids), self.output_weight, self.head_bias), self.logit_softcap
+        )
+
+
+def _with_losses(block: nn.Module, x: Tensor, going: ForwardPass) -> tuple[Tensor, list[Tensor]]:
+    """The losses of one block as results: what it adds when it is computed again is to be let go of."""
+    own = replace(going, losses=[])
+    return block(x, own), own.losses
 
 
 def build_model(

@@ -26,12 +26,28 @@ def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     return result
 
 
+def _parsed(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
+    """Words may stand behind flags too: argparse gathers those of one `*` in one place alone."""
+    options, more = parser.parse_known_args(given)
+    name = next((name for name in ("rest", "runs") if hasattr(options, name)), None)
+    unknown = more if name is None else [word for word in more if word.startswith("-")]
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if name is not None:
+        getattr(options, name).extend(more)
+    return options
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
+    return exit_status(lambda: _main(given))
+
+
+def _main(given: list[str]) -> int:
     only = [name for name in given[:1] if name in COMMANDS]  # the others need not be loaded for it
-    options = parser(only or COMMANDS).parse_args(given)
-    return exit_status(lambda: int(options.run(options)))
+    options = _parsed(parser(only or COMMANDS), given)
+    return int(options.run(options))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,12 @@ from memory.usage import find_run as find_run_of_memory
 from memory.usage import root_of as root_of_memory
 from slurm.records import SUBMISSIONS, find_study, run_folders
 
-__all__ = ["all_studies", "find_run", "find_study", "root_of", "study_and_runs"]
+__all__ = [
+    "all_studies", "find_run", "find_study", "find_task", "find_token_jobs", "root_of", "set_of",
+    "study_and_runs",
+]  # fmt: skip
+_OF_A_SET = re.compile(r"\.(.+)\.slurm")
+_DATASETS = Path("Datasets")
 
 
 def root_of(runs_dir: str | None = None) -> Path:
@@ -55,6 +61,46 @@ def study_and_runs(given: str, runs_dir: str | None = None) -> tuple[Path, Seque
         raise UserError(str(error)) from error
     study = find_study(given, runs_dir)
     return study, run_folders(study)
+
+
+def find_token_jobs(given: str, runs_dir: str | None = None) -> Path | None:
+    """Where lies what was submitted of the token set that is meant, `.SET.slurm`; None: of none.
+
+    given: the set's path, with or without .npy, its name below Datasets/, or that folder. A study of the name
+    goes before.
+    """
+    try:
+        path = path_of(given)
+    except UsageError:
+        return None
+    if run_folders(root_of(runs_dir) / given):
+        return None
+    if _OF_A_SET.fullmatch(path.name) and (path / SUBMISSIONS).is_dir():
+        return path
+    names = [path.name] if path.name.endswith(".npy") else [path.name, f"{path.name}.npy"]
+    for folder in (path.parent, *([_DATASETS] if path.parent == Path() else [])):
+        for name in names:
+            jobs = folder / f".{name}.slurm"
+            if path.name and (jobs / SUBMISSIONS).is_dir():
+                return jobs
+    return None
+
+
+def find_task(given: str) -> Path | None:
+    """The folder of a task of a token set, or of the merge: `Datasets/.SET.slurm/00003-of-00016`."""
+    try:
+        path = path_of(given)
+    except UsageError:
+        return None
+    is_of_a_set = _OF_A_SET.fullmatch(path.absolute().parent.name) is not None
+    return path if is_of_a_set and is_folder(path) else None
+
+
+def set_of(study: Path) -> Path:
+    """The token set that `.SET.slurm` belongs to."""
+    found = _OF_A_SET.fullmatch(study.absolute().name)
+    assert found is not None
+    return study.with_name(found[1])
 
 
 def all_studies(runs_dir: str | None = None) -> list[Path]:

@@ -16,6 +16,7 @@ from conf.compose import Composer
 from conf.quantities import format_duration
 from conf.request import Request
 from conf.rules import Rule
+from slurm.in_front import noted
 from slurm.outcome import Outcome, outcome_of
 from slurm.plans import check_side_by_side, plan_all
 from slurm.processes import Children, run_command
@@ -63,7 +64,7 @@ class LocalRuns(RequestedRuns):
     Hydra's sweeper asks for batches of runs (`launch`); all of a batch are checked, planned and given
     their folders before the first one starts. folders: of all runs that were asked for, in order;
     outcomes: of those that have ended.
-    interrupted: set when a signal ended the sweep.
+    interrupted: set when a signal ended the sweep. typed: the command, for those who ask what started them.
     """
 
     def __init__(
@@ -74,12 +75,14 @@ class LocalRuns(RequestedRuns):
         *,
         quiet: bool = False,
         command: Command = run_command,
+        typed: str = "",
     ) -> None:
         super().__init__(request, composer, rules, quiet=quiet)
         self.folders: list[Path] = []
         self.outcomes: dict[Path, Outcome] = {}
         self.interrupted: Interrupted | None = None
         self._command = command
+        self._typed = typed
 
     def launch(self, job_overrides: Sequence[Sequence[str]], jobs: int = 1) -> list[JobReturn]:
         """Run a batch, `jobs` side by side, and return Hydra's results in its order.
@@ -132,9 +135,10 @@ class LocalRuns(RequestedRuns):
             return folder
 
     def _run_all(self, folders: list[Path], jobs: int) -> None:
-        stopped = run_folders(
-            folders, jobs, quiet=self._quiet or jobs > 1, command=self._command, note=self._note
-        )
+        with noted(folders, jobs, self._typed):
+            stopped = run_folders(
+                folders, jobs, quiet=self._quiet or jobs > 1, command=self._command, note=self._note
+            )
         if stopped is not None:
             raise Interrupted(stopped)
 

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from slurm.cluster.refuse import problems
 from slurm.plans import plan_all
 from slurm.records import SLURM, Submission
 from slurm.submit.arrays import Asked, ToSend, arrays_of
-from slurm.submit.asking import MAX_ARRAY_SIZE
+from slurm.submit.asking import MAX_ARRAY_SIZE, refusals
 from slurm.submit.in_flight import in_flight
 from slurm.submit.script import script
 
@@ -121,7 +122,8 @@ def plan_for_cluster(configs: Sequence[Config], *, cluster: Cluster | None = Non
         UserError: what is wrong with the configurations in view of their data.
     """
     cluster = cluster or read_cluster()
-    plans = plan_all(configs, tokenize=False, place=planned_for(cluster))
+    also = partial(refusals, cluster=cluster)
+    plans = plan_all(configs, tokenize=False, place=planned_for(cluster), also=also)
     speeds = Speeds()
     runs: dict[str, PlannedRun] = {}
     every: list[tuple[Config, Ask]] = []

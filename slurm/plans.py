@@ -26,10 +26,13 @@ def plan_all(
     *,
     tokenize: bool,
     place: Callable[[Config], dict[str, Any]] = lambda config: {},
+    also: Callable[[Sequence[tuple[Config, Plan | None]]], Iterable[Problem]] = lambda plans: (),
 ) -> list[Plan]:
     """The plan of each configuration, in order. tokenize: they are to be run, not only looked at.
 
     place: where they are to run, if not here: further arguments of make_plan (`slurm.cluster.place`).
+    also: asked where something is wrong: what else is, so that all of it is told at once. It gets each
+    configuration with its plan, None where that could not be made.
 
     Where more was appended to the data since, a run of it that was begun before and is not done is gone on
     with, on the data that it began with.
@@ -41,20 +44,21 @@ def plan_all(
     from training.plan import make_plan
 
     prepare = _once(prepare_run)
-    plans: list[Plan] = []
+    plans: list[tuple[Config, Plan | None]] = []
     problems: dict[Problem, None] = {}
     for config in configs:
+        plan: Plan | None = None
         try:
             plan = make_plan(config, tokenize=tokenize, log=log.info, prepare=prepare, **place(config))
             plan = _begun_before(plan, config, prepare, place(config)) or plan
             if tokenize and plan.state != "done":
                 plan.memory.check(refuse=config.memory.refuse)  # the run itself tells what to be warned of
-            plans.append(plan)
         except UserError as error:
             problems |= dict.fromkeys(error.problems)
+        plans.append((config, plan))
     if problems:
-        raise UserError(*problems)
-    return plans
+        raise UserError(*(problems | dict.fromkeys(also(plans))))
+    return [plan for _, plan in plans if plan is not None]
 
 
 def check_side_by_side(plans: Sequence[Plan], jobs: int) -> None:

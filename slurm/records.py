@@ -138,12 +138,27 @@ def submissions(study: Path) -> Iterator[Submission]:
 
 
 def places(run: Path) -> list[Place]:
-    """Of a run, oldest first; of a file that is missing or damaged none."""
+    """Of a run, oldest first; of a file that is missing or damaged, those by the submissions that name it."""
     try:
         plain = json.loads((run / JOBS).read_text(encoding="utf-8"))
         return [_known(Place, place) for place in plain["places"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    except FileNotFoundError:
         return []
+    except (OSError, ValueError, KeyError, TypeError):
+        return named_places(run.parent).get(run.name, [])
+
+
+def named_places(study: Path) -> dict[str, list[Place]]:
+    """Of each run that submissions of the study name, oldest first: also where the submitter died before the
+    run heard of it.
+    """
+    found: dict[str, list[Place]] = {}
+    for submission in submissions(study):
+        for array in submission.arrays:
+            for task, names in enumerate(array.tasks):
+                for name in names:
+                    found.setdefault(name, []).append(Place(submission.id, array.number, task))
+    return found
 
 
 def last_place(run: Path) -> tuple[Submission, Array, int] | None:
@@ -152,7 +167,7 @@ def last_place(run: Path) -> tuple[Submission, Array, int] | None:
     Raises:
         UserError: a submission was damaged.
     """
-    for place in reversed(places(run)):
+    for place in reversed(places(run) or named_places(run.parent).get(run.name, [])):
         submission = read_submission(run.parent, place.submission)
         if place.array < len(submission.arrays):
             return submission, submission.arrays[place.array], place.task
@@ -161,9 +176,8 @@ def last_place(run: Path) -> tuple[Submission, Array, int] | None:
 
 def add_place(run: Path, place: Place) -> None:
     """Note that a run is about to be submitted."""
-    durable.write_json(
-        run / JOBS, {"version": VERSION, "places": [asdict(one) for one in (*places(run), place)]}
-    )
+    known = dict.fromkeys((*places(run), place))
+    durable.write_json(run / JOBS, {"version": VERSION, "places": [asdict(one) for one in known]})
 
 
 def _known(kind: Any, plain: dict[str, Any]) -> Any:

@@ -115,10 +115,17 @@ PRECEDENCE: tuple[Step, ...] = (
         "its process ended without a word: memory's verdict, by FROM_VERDICT",
     ),
     Step(
+        "unreadable",
+        ("failed",),
+        "-",
+        "files of the run are there and cannot be read, and no job of it is known to be queued or running",
+    ),
+    Step(
         "never_ran",
         ("never_started",),
         "submission.json, the job's stderr, squeue, sacct",
-        "sbatch refused it, or its job or launcher ended without a word of the run",
+        "sbatch refused it, or its job or launcher ended without a word of the run, or what was to submit or "
+        "start it ended before it had",
     ),
     Step(
         "unheard", ("queued",), "-", "nothing of the above: it has not been started, or Slurm does not answer"

@@ -15,14 +15,16 @@ from slurm.submit import SubmittedRuns
 
 
 def run_sweep(
-    request: Request, composer: Composer, rules: Iterable[Rule], *, quiet: bool = False
+    request: Request, composer: Composer, rules: Iterable[Rule], *, quiet: bool = False, command: str = ""
 ) -> LocalRuns:
     """Hand the checked request to Hydra's sweeper and launcher; returns when all runs have ended.
+
+    command: as it was typed.
 
     Raises:
         UserError: what is wrong with a run in view of its data, or what Hydra says of its own part.
     """
-    runs = LocalRuns(request, composer, rules, quiet=quiet)
+    runs = LocalRuns(request, composer, rules, quiet=quiet, typed=command)
     try:
         _hand_over(runs, request, composer)
     except Interrupted as stopped:

@@ -57,7 +57,9 @@ def test_the_run_folder_keeps_its_contract(finished: Path) -> None:
     assert (status["state"], status["step"], status["total_steps"], status["attempt"]) == ("done", 40, 40, 1)
     run = experiment_utils.read_run(finished)
     assert finished.name.endswith(run["identity"][:8])
-    assert run["auto"].keys() == {"micro_batch", "loss_chunk", "threads", "device", "precision"}
+    assert run["auto"].keys() == {
+        "micro_batch", "loss_chunk", "threads", "device", "precision", "checkpoint_writing",
+    }  # fmt: skip
     assert run["attempts"][0]["resumed_from_step"] == 0
     assert run["attempts"][0]["code"].keys() == {"commit", "dirty"}
     assert run["data"]["train_tokens"] + run["data"]["val_tokens"] == run["data"]["tokens"]

@@ -42,7 +42,8 @@ def test_help_names_the_rooms(words: list[str], capsys: pytest.CaptureFixture[st
 def test_no_such_room(capsys: pytest.CaptureFixture[str]) -> None:
     assert highwater.main(["memroy"]) == 2
     assert capsys.readouterr().err == (
-        "error: highwater memroy: no such room: expected one of memory, data_loading, slurm, analysis\n"
+        "error: highwater memroy: no such room: expected one of memory, data_loading, training, slurm, "
+        "analysis\n"
     )
 
 

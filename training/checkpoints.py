@@ -2,7 +2,7 @@
 
     checkpoints/step-00000400/model.safetensors      weights by name
                               training.safetensors   optimizer moments, random-number states
-                              state.json             step, counters, data position; SHA-256 of the others
+                              state.json             step, counters, data position; SHA-256 of all tensors
     checkpoints/best                                 link to the one with the lowest val loss
 
 A checkpoint is built under a temporary name, fsynced and renamed: a folder named step-* is whole,
@@ -19,6 +19,7 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ log = logging.getLogger("training")
 
 _WEIGHTS = "model.safetensors"
 _TRAINING = "training.safetensors"
+_OF_TENSORS = "tensors"
+"""What the checksums are of; without a word they are of the files, as in checkpoints of earlier versions."""
 _NAME = re.compile(r"^step-(\d{8,})$")
 
 
@@ -76,12 +79,17 @@ class Checkpoints:
         temporary = self._folder / f".step-{step:08d}.tmp"
         temporary.mkdir()
         try:
-            with _safetensors_errors_as_oserror(temporary):
-                save_file(checkpoint.weights, temporary / _WEIGHTS)
-                save_file(checkpoint.training, temporary / _TRAINING)
-            durable.point("checkpoint:written")
-            digests = {name: _fsync_and_digest(temporary / name) for name in (_WEIGHTS, _TRAINING)}
-            durable.write_json(temporary / "state.json", _sealed({**checkpoint.state, "sha256": digests}))
+            # Digests are taken in a thread of their own, while the kernel takes the files.
+            with _safetensors_errors_as_oserror(temporary), ThreadPoolExecutor(1) as aside:
+                files = {_WEIGHTS: _on_host(checkpoint.weights), _TRAINING: _on_host(checkpoint.training)}
+                digests = aside.submit(lambda: {name: _digest(tensors) for name, tensors in files.items()})
+                for name, tensors in files.items():
+                    save_file(tensors, temporary / name)
+                durable.point("checkpoint:written")
+                for name in files:
+                    _fsync(temporary / name)
+            sealed = _sealed({**checkpoint.state, "sha256": digests.result(), "sha256_of": _OF_TENSORS})
+            durable.write_json(temporary / "state.json", sealed)
             durable.fsync_folder(temporary)
             durable.point("checkpoint:before_rename")
             final = self._path(step)
@@ -178,21 +186,37 @@ def load(folder: Path) -> Checkpoint:
     Raises:
         CorruptError: says which file, and how it differs.
     """
+    state, (weights, training) = _read(folder, (_WEIGHTS, _TRAINING))
+    return Checkpoint(weights, training, state)
+
+
+def load_weights(folder: Path) -> Checkpoint:
+    """As `load`, without what only training needs.
+
+    Raises:
+        CorruptError: as `load`.
+    """
+    state, (weights,) = _read(folder, (_WEIGHTS,))
+    return Checkpoint(weights, {}, state)
+
+
+def _read(folder: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], list[dict[str, torch.Tensor]]]:
     from safetensors import SafetensorError
     from safetensors.torch import load as from_bytes
 
     try:
         state = read_state(folder)
         tensors = []
-        for name in (_WEIGHTS, _TRAINING):
+        for name in names:
             content = (folder / name).read_bytes()
-            if hashlib.sha256(content).hexdigest() != state["sha256"][name]:
-                raise CorruptError(f"{folder / name} does not match its checksum")
             tensors.append(from_bytes(content))
+            is_of_tensors = state.get("sha256_of") == _OF_TENSORS
+            found = _digest(tensors[-1]) if is_of_tensors else hashlib.sha256(content).hexdigest()
+            if found != state["sha256"][name]:
+                raise CorruptError(f"{folder / name} does not match its checksum")
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise CorruptError(f"{folder}: {error}") from error
-    weights, training = tensors
-    return Checkpoint(weights, training, state)
+    return state, tensors
 
 
 def _sealed(state: dict[str, Any]) -> dict[str, Any]:
@@ -201,10 +225,24 @@ def _sealed(state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "seal": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def _fsync_and_digest(path: Path) -> str:
+def _on_host(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def _digest(tensors: dict[str, torch.Tensor]) -> str:
+    """SHA-256 (hex) over the name, dtype, shape and bytes of each, in the order of names."""
+    import torch
+
+    found = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _fsync(path: Path) -> None:
     with open(path, "rb") as file:
         os.fsync(file.fileno())
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

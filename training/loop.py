@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from data_loading import Data, Loader, MixedData, StreamLoader
     from models import LanguageModel
     from training.averages import Average
+    from training.background import BackgroundCheckpoints
     from training.checkpoints import Checkpoints
     from training.device import Device
     from training.distributed.loader import PartOfStream
@@ -48,6 +49,7 @@ class Run:
     the micro-batch is that of an earlier attempt. ranks: of all its processes, of which the first alone
     writes what is not named by its rank. parallel: the model as they train it, from build_optimizer on.
     average: of the weights, that is evaluated in their place.
+    writes_in_background: checkpoints.
     """
 
     folder: Path
@@ -69,6 +71,7 @@ class Run:
     ranks: Ranks = field(default_factory=Ranks)
     parallel: Parallel | None = None
     average: Average | None = None
+    writes_in_background: bool = True
 
     def __post_init__(self) -> None:
         self.attributions = Attributions(
@@ -241,6 +244,8 @@ def _evaluate(run: Run, model: LanguageModel, sets: Sequence[HeldOut]) -> list[t
                 loss_chunk=run.loss_chunk,
                 device=run.device,
                 parallel=run.parallel,
+                bytes_per_id=one.bytes_per_id,
+                by_position=training.eval_by_position,
             )
             for one in sets
         ]
@@ -266,8 +271,10 @@ def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) ->
             "source": source,
             "loss": found.loss,
             "perplexity": found.perplexity,
+            "bits_per_byte": found.bits_per_byte,
             "eval_tokens": found.tokens,
             "seconds": round(found.seconds, 3),
+            **({"by_position": found.by_position} if found.by_position else {}),
         }
         for source, found in all_found
     ]
@@ -279,9 +286,10 @@ def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) ->
     if is_best:
         run.best = {"step": run.step, "val_loss": found.loss}
     log.info(
-        "val loss %s (perplexity %.4g) after %s tokens%s",
+        "val loss %s (perplexity %.4g%s) after %s tokens%s",
         _in_words({source: of_source.loss for source, of_source in all_found}),
         found.perplexity,
+        "" if found.bits_per_byte is None else f", {found.bits_per_byte:.4f} bits a byte",
         format_count(tokens),
         ", the best so far" if is_best else "",
     )
@@ -330,12 +338,12 @@ def checkpoint_is_due(run: Run) -> bool:
 
 def save_checkpoint(
     run: Run,
-    checkpoints: Checkpoints,
+    saving: BackgroundCheckpoints,
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
     loader: Loader | StreamLoader | PartOfStream,
 ) -> None:
-    """Put this step on the disk."""
+    """Put this step on the disk, or on its way there; the last of an attempt is there when this returns."""
     from training.state import capture
 
     run.saved_step = run.step
@@ -354,4 +362,7 @@ def save_checkpoint(
         val_loss=run.val_loss,
     )
     if run.ranks.is_first:
-        checkpoints.save(captured)
+        saving.save(captured, is_own=is_sharded)
+        if run.step == run.plan.budget.steps or run.interrupt.requested is not None:
+            saving.wait()
+        run.longest_s["checkpoint"] = max(run.longest_s.get("checkpoint", 0.0), saving.longest_s)

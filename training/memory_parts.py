@@ -17,7 +17,11 @@ from models.memory_parts import StepSizes, model_parts
 from models.shape import resolve_shape
 from training.device import may_have_gpu
 from training.distributed.memory_parts import of_ranks
-from training.optimizer_state import averages, state_bytes, working_bytes
+from training.optimizer_state import averages, checkpoint_bytes, state_bytes, working_bytes
+
+BACKGROUND, FOREGROUND = "background", "foreground"
+COPY_SHARE = 1 / 16
+"""Of the free memory, that a copy of the state may take so that checkpoints are written in the background."""
 
 _INT64 = 8
 _AFTER_FIRST_STEP = (*STEP, "checkpoint", "evaluate")
@@ -52,9 +56,11 @@ def estimate_run(
     count = count_parameters(config.model, config.arch, vocab_size, positions)
     parameters = 4 * count.total
     moments = state_bytes(config.optimizer, config.model, config.arch, vocab_size, positions)
+    saved = checkpoint_bytes(config, vocab_size, positions)
     parts = [
         *of_model,
         *_of_optimizer(config, parameters, moments, step),
+        *_of_checkpoints(parameters, moments, saved, step, writing_of(training, kept or {})),
         *_of_data(config, data, step, batch),
         *_of_process(of_model, step),
     ]
@@ -107,27 +113,40 @@ def expected_device(training: Training, kept: Mapping[str, Any]) -> tuple[str, s
 
 
 def _of_optimizer(config: Config, parameters: int, moments: int, step: StepSizes) -> Iterator[Part]:
-    """Moments; and what saving them and reading them back takes besides."""
-    if step.on_gpu:
-        yield Part("optimizer state", gpu_bytes=moments, when=_AFTER_FIRST_STEP)
-        yield Part("checkpoint on its way to disk", moments, when=("checkpoint",))
-    else:
-        yield Part("optimizer state", moments, when=_AFTER_FIRST_STEP)
+    """Moments, averages, and what a step of the optimizer needs besides."""
+
+    def of(name: str, amount: int, *when: str) -> Part:
+        return Part(name, *((0, amount) if step.on_gpu else (amount, 0)), when=when)
+
+    yield of("optimizer state", moments, *_AFTER_FIRST_STEP)
     if config.training.ema is not None:
-        yield Part(
-            "averaged weights", *((0, parameters) if step.on_gpu else (parameters, 0)), when=_AFTER_FIRST_STEP
-        )
+        yield of("averaged weights", parameters, *_AFTER_FIRST_STEP)
     if averages(config):
-        yield Part(
-            "weights set aside",
-            *((0, parameters) if step.on_gpu else (parameters, 0)),
-            when=("checkpoint", "evaluate"),
-        )
-        yield Part("averaged weights read back", 2 * parameters, when=(RESTORE,))
-    working = working_bytes(config.optimizer, parameters)
-    yield Part("optimizer's step", *((0, working) if step.on_gpu else (working, 0)), when=("optimizer_step",))
+        yield of("weights set aside", parameters, "checkpoint", "evaluate")
+    yield of("optimizer's step", working_bytes(config.optimizer, parameters), "optimizer_step")
+
+
+def writing_of(
+    training: Training, kept: Mapping[str, Any], free_bytes: int | None = None, state: int = 0
+) -> str:
+    """How checkpoints are written. state: bytes of one, of which the background needs a copy."""
+    if training.checkpoint_writing != AUTO:
+        return training.checkpoint_writing
+    if "checkpoint_writing" in kept:
+        return str(kept["checkpoint_writing"])
+    return FOREGROUND if free_bytes is not None and state > COPY_SHARE * free_bytes else BACKGROUND
+
+
+def _of_checkpoints(
+    parameters: int, moments: int, state: int, step: StepSizes, writing: str
+) -> Iterator[Part]:
+    """What saving a state, bytes of one checkpoint, and reading it back takes besides."""
+    if writing == BACKGROUND:
+        yield Part("checkpoint copy", state, when=_AFTER_FIRST_STEP)
+    elif step.on_gpu:
+        yield Part("checkpoint on its way to disk", state - parameters, when=("checkpoint",))
     # One file's content while it is checked, and all tensors of both.
-    yield Part("checkpoint read back", moments + parameters + moments, when=(RESTORE,))
+    yield Part("checkpoint read back", state + moments, when=(RESTORE,))
 
 
 def _of_data(config: Config, data: Mapping[str, Any] | None, step: StepSizes, batch: int) -> Iterator[Part]:

@@ -15,7 +15,8 @@ from memory import format_bytes
 from memory.advice import Setup, advise
 from memory.estimate import Estimate, recommended_mem, told
 from memory.room import Room
-from training.memory_parts import estimate_run, expected_device, step_sizes
+from training.memory_parts import estimate_run, expected_device, step_sizes, writing_of
+from training.optimizer_state import checkpoint_bytes
 
 _TIGHT = 0.9
 """Of what is free: a run that needs more is told that it is close."""
@@ -27,6 +28,7 @@ class MemoryPlan:
 
     largest_micro_batch: of the divisors of the step that fit with the margin, None where none does.
     problem: why it cannot fit, with the nearest that can. advice: set-ups known to hurt, a line each.
+    checkpoint_writing: in the background, or in the foreground.
     """
 
     estimate: Estimate
@@ -35,6 +37,7 @@ class MemoryPlan:
     effective_batch: int
     problem: Problem | None
     advice: tuple[str, ...]
+    checkpoint_writing: str
 
     @property
     def fits(self) -> bool:
@@ -121,7 +124,11 @@ class MemoryNeeds:
     ) -> None:
         self.config, self.room = config, room
         self._ranks, self._ranks_here = ranks, ranks_here
-        self._vocab_size, self._data, self._kept = vocab_size, data, kept
+        self._vocab_size, self._data = vocab_size, data
+        positions = config.arch.max_positions or config.training.seq_len
+        state = checkpoint_bytes(config, vocab_size, positions)
+        self.checkpoint_writing = writing_of(config.training, kept or {}, room.free_bytes, state)
+        self._kept = {**(kept or {}), "checkpoint_writing": self.checkpoint_writing}
         self._asked: dict[tuple[Any, ...], Estimate] = {}
 
     def at(self, micro_batch: int, config: Config | None = None) -> Estimate:
@@ -189,12 +196,13 @@ class MemoryNeeds:
             effective_batch=sizes[0],
             problem=None if self.fits(estimate) else self._problem(estimate, micro_batch),
             advice=tuple(self._advice(estimate, micro_batch)),
+            checkpoint_writing=self.checkpoint_writing,
         )
 
     def _traced(self, micro_batch: int) -> Estimate:
         from training.memory_trace import trace_run, with_trace
 
-        step = step_sizes(self.config, self._vocab_size, micro_batch, self._kept or {})
+        step = step_sizes(self.config, self._vocab_size, micro_batch, self._kept)
         found = trace_run(self.config, step, self._vocab_size)
         return with_trace(self.at(micro_batch), found, sees_loss=step.tokens <= step.loss_chunk)
 

@@ -70,19 +70,19 @@ def fits_a_pass(run: Run, model: LanguageModel, micro_batch: int, free_bytes: in
     """Whether a forward and backward pass goes through; gradients and random numbers are left alone."""
     import torch
 
-    from models import lm_loss
+    from models import LossModel
 
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())
     moments = NUMBERS_A_PARAMETER[run.config.optimizer.name] * parameters
     rng = torch.get_rng_state()
+    loss_of = LossModel(model)
     ids = torch.zeros((micro_batch, run.config.training.seq_len), dtype=torch.int64)
     torch.ones(256, 256) @ torch.ones(256, 256)  # its threads are there before memory is limited
     try:
         with data_limited(free_bytes - moments, on_cpu=run.device.kind == "cpu"):
             on_device = run.device.put(ids)
             with run.device.autocast():
-                hidden = model.hidden(on_device, None)
-                loss = lm_loss(hidden, model.output_weight, on_device, run.loss_chunk)
+                loss = loss_of(on_device, on_device, None, run.loss_chunk)
             loss.backward()
     except (MemoryError, torch.OutOfMemoryError):
         return False

@@ -35,6 +35,7 @@ def settle(folder: Path, config: Config, before: dict[str, Any], place: Place) -
     from data_loading import prepare_run
     from models import loss_implementation, resolve_loss_chunk
     from training.device import resolve_device
+    from training.memory_parts import FOREGROUND
     from training.micro_batch import died_for_memory, tell_micro_batch
     from training.plan import make_plan
     from training.provenance import check_same_run, provenance
@@ -47,6 +48,8 @@ def settle(folder: Path, config: Config, before: dict[str, Any], place: Place) -
     # The data it began with, also where more was appended to them since.
     prepare = partial(prepare_run, versions=(before.get("data") or {}).get("sets", ()))
     after_oom = died_for_memory(folder, before)
+    if after_oom:
+        kept["checkpoint_writing"] = FOREGROUND
     plan = make_plan(
         config,
         tokenize=False,
@@ -71,8 +74,9 @@ def settle(folder: Path, config: Config, before: dict[str, Any], place: Place) -
         "threads": device.threads,
         "device": device.kind,
         "precision": device.precision,
+        "checkpoint_writing": plan.memory.checkpoint_writing,
     }
-    implementation = {"loss": loss_implementation(device.kind, device.precision)}
+    implementation = {"loss": loss_implementation(device.kind, device.precision, config.arch)}
     experiment_utils.record_attempt(folder, plan.to_json(), auto, implementation, provenance(), ranks=ranks)
     return Settled(plan, auto, is_pinned="micro_batch" in kept and not after_oom)
 

@@ -58,6 +58,7 @@ class StreamData(Data):
             "tokenizer_name": tokenizer.name,
             "fingerprint": hashlib.sha256(f"{stream.data_fingerprint} streamed".encode()).hexdigest(),
             "test_ranges": (),
+            "tokenizer": tokenizer,
         }
         self.__dict__.update(values)
 

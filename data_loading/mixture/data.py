@@ -129,7 +129,7 @@ def prepare_mixture(
     for i, source in enumerate(dataset.sources):
         kept = versions[i] if i < len(versions) else ()
         try:
-            alone = _alone(dataset, source)
+            alone = named_source(dataset, source)
             parts.append(prepare_data(alone, tokenizer, tokenize=tokenize, log=log, versions=kept))
             if not parts[-1].is_counted:
                 raise UserError(
@@ -165,8 +165,8 @@ def names_of(sources: Sequence[str]) -> list[str]:
     return short if all(short) and len(set(short)) == len(short) else list(sources)
 
 
-def _alone(dataset: schema.Dataset, source: str) -> schema.Dataset:
-    """The configuration that reads one source by itself."""
+def named_source(dataset: schema.Dataset, source: str) -> schema.Dataset:
+    """The configuration that reads one source by itself. source: what `dataset=` or `dataset.path=` takes."""
     is_path = scheme_of(source) is not None or "/" in source or Path(source).expanduser().exists()
     is_file = source.endswith((".npy", ".txt"))
     kind = "stdlib" if source == "stdlib" else "text"
@@ -185,7 +185,7 @@ def _check_one_vocabulary(dataset: schema.Dataset) -> None:
     """Of the sets that are there, as their manifests tell. Raises UserError: two differ."""
     made: dict[str, tuple[str, Path]] = {}
     for source in dataset.sources:
-        alone = _alone(dataset, source)
+        alone = named_source(dataset, source)
         if alone.source == "stdlib" or (alone.path is not None and scheme_of(alone.path) is not None):
             continue
         with suppress(UserError):  # it is told where the source itself is prepared

@@ -78,6 +78,5 @@ def run(options: argparse.Namespace) -> int:
     line = command_line(
         command, options.output, tell="always" if options.verbose else "failed", log=options.log
     )
-    if sys.stdout is not None:  # None: `>&-`
-        sys.stdout.flush()
+    sys.stdout.flush()
     return os.execv(line[0], line)

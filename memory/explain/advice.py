@@ -11,6 +11,8 @@ from memory.explain.finding import Advice
 from memory.explain.values import number
 from memory.format import format_bytes
 
+_PYTHONS = ("python", "pypy", "pt_main_thread", "pt_data_worker")
+"""Names of processes of Python; the last two are torch's."""
 _SMALLEST_CHUNK = 256
 """Tokens; below it the loss is slow, and its logits are little."""
 _TRAINING_STAGES = ("first_batch", "first_step", "train", "evaluate", "")
@@ -167,7 +169,10 @@ def run_with_us() -> Advice:
 
 
 def _has_workers(facts: Facts) -> bool:
-    return any((sample.processes or 0) > 1 or len(sample.tree) > 1 for sample in facts.samples)
+    """Of a DataLoader, which are Python as the process is that has them; not a script and what it runs."""
+    return any(
+        sum(process.name.startswith(_PYTHONS) for process in sample.tree) > 1 for sample in facts.samples
+    )
 
 
 def _looks_like_training(facts: Facts) -> bool:

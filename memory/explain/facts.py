@@ -15,7 +15,7 @@ from typing import Any
 
 from memory.explain.measured import Measured
 from memory.explain.stacks import Frame, frames
-from memory.explain.values import mapping, number, seconds, text, texts
+from memory.explain.values import mapping, mappings, number, seconds, text, texts
 from memory.live import process_lives
 from memory.sacct import SlurmFacts
 
@@ -61,6 +61,13 @@ class Facts(Measured):
     def signal_is_certain(self) -> bool:
         """As wait(2) told it. 128 + n is a habit of shells, and a program may exit so by itself."""
         return bool(text(self.outcome.get("signal"))) or (self.exit_code or 0) < 0
+
+    @cached_property
+    def lost_a_process(self) -> bool:
+        """Whether a child was seen to vanish, or was there at the last look."""
+        last = self.samples[-1] if self.samples else None
+        there = last is not None and (len(last.tree) > 1 or (last.processes or 0) > 1)
+        return there or bool(mappings(self.outcome.get("children_lost")))
 
     @cached_property
     def outlived_kills(self) -> bool:
@@ -250,7 +257,9 @@ class Facts(Measured):
         """As far as is told: --mem means something."""
         if self.slurm is not None or self.environment.get("SLURM_JOB_ID"):
             return True
-        words = (self.limit_at, text(self.outcome.get("cgroup_path")), self.log_name, self.log)
+        words = [self.limit_at, text(self.outcome.get("cgroup_path")), self.log_name]
+        if not any(isinstance(told.get("environment"), dict) for told in (self.outcome, self.ring_facts)):
+            words.append(self.log)  # else its supervisor found none of Slurm's variables
         return any("slurm" in word.lower() for word in words)
 
     @cached_property

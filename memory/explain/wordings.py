@@ -52,9 +52,11 @@ MEMORY_ERROR = re.compile(
     r"|std::bad_alloc"
     r"|OSError: \[Errno 12\][^\n]*|\bCannot allocate memory\b[^\n]*"
     r"|Unable to allocate [\d.]+ \w+ for an array[^\n]*|memory allocation of \d+ bytes failed"
-    # perl, gawk and sort, gcc, java, node, R
+    # perl, gawk and sort, gcc, java, node, R, Go, Julia
     r"|^Out of memory(?:!| in perl)[^\n]*|\bmemory exhausted\b[^\n]*|java\.lang\.OutOfMemoryError[^\n]*"
-    r"|JavaScript heap out of memory|^Error: cannot allocate vector of size[^\n]*",
+    r"|JavaScript heap out of memory|^Error: cannot allocate vector of size[^\n]*"
+    r"|^fatal error: (?:runtime: (?:out of memory|cannot allocate memory)|out of memory)[^\n]*"
+    r"|^(?:ERROR: (?:\w+: )*)?OutOfMemoryError\(\)",
     re.MULTILINE,
 )
 NO_THREAD = re.compile(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memory.cgroup import find_levels
+from memory.cgroup import find_levels, read_membership
 from memory.kept_files import read_kept
 from memory.kernel_files import exists, folders_in, read_long_file
 from memory.process import read_process
@@ -26,7 +26,7 @@ def anon_beside(
         root: what stands before /proc and /sys.
     """
     proc = f"{root}/proc"
-    levels = find_levels(root, read_kept(f"{proc}/{pid}/cgroup") or b"")[1]
+    levels = find_levels(root, read_membership(pid, root, read_kept) or b"")[1]
     folder = next((level.folder for level in levels if level.path == path), None)
     found = None if folder is None else _processes_in(folder)
     if found is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memory.cgroup import Level, find_levels
+from memory.cgroup import Level, find_levels, read_membership
 from memory.kept_files import read_kept
 from memory.kernel_files import folders_in, read_counters, read_number
 
@@ -27,7 +27,7 @@ class Counters:
 
     def note(self, pid: int) -> None:
         """Look up where the process is now; costs a read of one small file where that is known."""
-        membership = read_kept(f"{self._root}/proc/{pid}/cgroup")
+        membership = read_membership(pid, self._root, read_kept)
         if not membership:
             return
         version, levels = find_levels(self._root, membership)

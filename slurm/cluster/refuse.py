@@ -40,6 +40,12 @@ def _of_one(wanted: Slurm, asked: Ask, cluster: Cluster) -> Iterator[Problem]:
             if name in options:
                 what = f"--{name}: GPUs are asked for twice: here and by slurm.gpus_per_node. Take one away"
                 yield Problem("slurm.options", what)
+    if wanted.workers is not None and wanted.pack > 1:
+        what = (
+            f"{wanted.pack} side by side with slurm.workers={wanted.workers}: a worker takes one run after "
+            "the other. Take one of the two away"
+        )
+        yield Problem("slurm.pack", what)
     if shares_a_job(wanted):
         how = f"slurm.workers={wanted.workers}" if wanted.workers is not None else f"slurm.pack={wanted.pack}"
         for name, many in (("nodes", wanted.nodes), ("tasks_per_node", ranks_per_node(wanted))):

@@ -72,10 +72,13 @@ def resources(config: Config, plan: Plan, cluster: Cluster | None = None) -> dic
     return ask(config, plan, cluster).options
 
 
-def ask(config: Config, plan: Plan, cluster: Cluster | None = None, speeds: Speeds | None = None) -> Ask:
+def ask(
+    config: Config, plan: Plan | None, cluster: Cluster | None = None, speeds: Speeds | None = None
+) -> Ask:
     """What the run asks for. cluster: None, or with pieces missing: what depends on them is left to Slurm.
 
-    speeds: kept between the runs of a sweep. An option that cannot be used is left out: `refuse` tells of it.
+    plan: None where it could not be made: what it would say is left to Slurm then. speeds: kept between the
+    runs of a sweep. An option that cannot be used is left out: `refuse` tells of it.
     """
     wanted = settle(config).slurm
     cluster = cluster or Cluster()
@@ -191,12 +194,14 @@ def room_bytes(wanted: Slurm, partitions: Sequence[Partition]) -> tuple[int | No
 
 
 def _memory(
-    config: Config, wanted: Slurm, plan: Plan, partitions: Sequence[Partition], ranks: int
+    config: Config, wanted: Slurm, plan: Plan | None, partitions: Sequence[Partition], ranks: int
 ) -> tuple[int | None, str]:
     if wanted.mem is None:
         return None, "what the cluster gives (slurm.mem=null)"
     if wanted.mem != AUTO:
         return int(wanted.mem), "slurm.mem"
+    if plan is None:
+        return None, "no estimate"
     estimate = plan.memory.estimate
     margin = max(LEAST_MARGIN, config.memory.margin)
     # A plan that was made for all ranks tells what those on one node need together.
@@ -213,11 +218,11 @@ def _memory(
 
 
 def _time(
-    wanted: Slurm, plan: Plan, partitions: Sequence[Partition], ranks: int, speeds: Speeds
+    wanted: Slurm, plan: Plan | None, partitions: Sequence[Partition], ranks: int, speeds: Speeds
 ) -> tuple[float | None, float | None, str, bool]:
     """(the limit, how long it should take, in words, whether sbatch is told)"""
-    speed = speeds.of(plan, device_of(plan.config), ranks)
-    expected = None if speed is None else expected_seconds(plan, speed)
+    speed = None if plan is None else speeds.of(plan, device_of(plan.config), ranks)
+    expected = None if speed is None or plan is None else expected_seconds(plan, speed)
     if wanted.time != AUTO:
         return parse_duration(wanted.time), expected, "slurm.time", True
     most = _longest(partitions)

@@ -6,10 +6,18 @@ import argparse
 import json
 import shlex
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import experiment_utils
 from conf.exit_status import DONE, INTERRUPTED
 from conf.quantities import counted
-from slurm.records import LOCAL, find_study, run_folders
+from slurm.finding import find_token_jobs, set_of
+from slurm.records import LOCAL, find_study, named_places, run_folders
+
+if TYPE_CHECKING:
+    from slurm.submit.cancelling import Target
 
 EXAMPLES = """\
 examples:
@@ -30,7 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("study", metavar="STUDY", help="a path, or a name below runs_dir")
+    parser.add_argument("study", metavar="STUDY", help="a path, a name below runs_dir, or a token set")
     parser.add_argument("runs", nargs="*", metavar="RUN", help="of the study (all)")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
     parser.add_argument("--dry-run", action="store_true", help="say what would be ended, and end nothing")
@@ -41,10 +49,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(options: argparse.Namespace) -> int:
     """Say what, ask in a terminal, end it. Raises UserError."""
     from slurm.submit.again import named
-    from slurm.submit.cancelling import Target, cancel, found_under_way
+    from slurm.submit.cancelling import cancel, found_under_way
 
-    study = find_study(options.study).resolve()
-    there = [folder.name for folder in run_folders(study)]
+    tokens = find_token_jobs(options.study)
+    study = (tokens or find_study(options.study)).resolve()
+    name = study.name if tokens is None else str(set_of(tokens))
+    there = [folder.name for folder in run_folders(study)] or sorted(named_places(study))
     runs = [named(given, there) for given in options.runs]
     found = found_under_way(study, runs)
 
@@ -58,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         if sys.stdin.isatty() and not options.yes:
             listed = ", ".join(_words(one.array.job_id, one.submission.launcher) for one in found)
             many = counted(len(runs or {run for one in found for run in one.runs}), "run")
-            print(f"{study.name}: {many} in {listed}")
+            print(f"{name}: {many} in {listed}")
             if input("End them? [y/N] ").strip().lower() not in ("y", "yes"):
                 print("left as they are")
                 return INTERRUPTED
@@ -70,13 +80,42 @@ def run(options: argparse.Namespace) -> int:
         return DONE
     did = "would end" if options.dry_run else "ends"
     for one in found:
-        print(f"{study.name}: {did} {_words(one.array.job_id, one.submission.launcher)}")
+        print(f"{name}: {did} {_words(one.array.job_id, one.submission.launcher)}")
     if found and not options.dry_run:
-        print("Runs that have begun write a checkpoint first; resubmit them when status says cancelled")
-    if not found:
-        print(f"{study.name}: nothing of it is queued, or runs in the background")
+        what = "Runs that have begun write a checkpoint first" if tokens is None else "What was done is kept"
+        print(f"{what}; resubmit them when status says cancelled")
+    out_of_reach = _out_of_reach(study, runs, found) if tokens is None else []
+    for line in out_of_reach:
+        print(line)
+    if not found and not out_of_reach:
+        print(f"{name}: nothing of it is queued, or runs")
     print(f"How it goes: python -m slurm status {shlex.quote(options.study)}")
     return DONE
+
+
+def _out_of_reach(study: Path, runs: Sequence[str], found: Sequence[Target]) -> list[str]:
+    """Runs whose process lives, though no job or process that could be ended holds them: the copy on a node
+    that Slurm has lost, one that somebody watches. How each is ended.
+    """
+    from slurm.truth import study_truth
+
+    held = {run for one in found for run in one.runs}
+    wanted = [run for run in run_folders(study) if run.name not in held and (not runs or run.name in runs)]
+    lines = []
+    for truth in study_truth(study, folders=wanted) if wanted else ():
+        holder = experiment_utils.holder_of(truth.folder)
+        if truth.state not in ("running", "stalled") or holder is None or holder.is_gone():
+            continue
+        whose = (
+            f", of job {holder.job_id}, which Slurm does not have as running any more"
+            if holder.job_id
+            else ""
+        )
+        lines.append(
+            f"{truth.name} goes on as process {holder.pid} on {holder.host}{whose}. To end it, there: "
+            f"kill {holder.pid}"
+        )
+    return lines
 
 
 def _words(job_id: str | None, launcher: str) -> str:

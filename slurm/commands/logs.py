@@ -9,10 +9,11 @@ import time
 from pathlib import Path
 
 from conf import UserError
+from slurm.commands.why import look_at_task
 from slurm.finding import find_run
 from slurm.truth.attempts import read_attempts
 from slurm.truth.log_files import LogFile, lines_of, log_files
-from slurm.truth.study import run_truth
+from slurm.truth.study import Truth, run_truth
 
 EXAMPLES = """\
 examples:
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UserError: there is no such run or attempt, or it wrote nothing.
     """
-    folder = find_run(options.given)
+    folder = _folder(options.given)
     if options.follow and options.json:
         raise UserError("logs: -f with --json: expected one of them")
     if options.attempt is not None:
@@ -68,13 +69,28 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"version": 1, "run": str(folder), "files": plain}, indent=2, ensure_ascii=False))
         return 0
     if not any(lines for _, lines in told):
-        truth = run_truth(folder)
+        truth = _truth(folder)
         print(f"{folder} has written nothing yet: it is {truth.state}: {truth.reason}")
     for file, lines in told:
         if lines:
             print(f"==> {file.title} <==", *lines, "", sep="\n")
     print(f"next: python -m slurm why {shlex.quote(str(folder))}   (what became of it)")
     return 0
+
+
+def _folder(given: str) -> Path:
+    """Of a run, or of a task of a token set; of a set that of the task that one wants to know of first.
+
+    Raises:
+        UserError: there is none.
+    """
+    look = look_at_task(given)
+    return find_run(given) if look is None else look.truth.folder
+
+
+def _truth(folder: Path) -> Truth:
+    look = look_at_task(str(folder))
+    return run_truth(folder) if look is None else look.truth
 
 
 def _check_attempt(folder: Path, number: int) -> None:
@@ -127,12 +143,12 @@ def _follow(folder: Path) -> int:
             if is_over:
                 break
             if time.monotonic() - looked_s > _LOOK_S or looked_s == 0.0:
-                is_live, looked_s = run_truth(folder).is_live, time.monotonic()
+                is_live, looked_s = _truth(folder).is_live, time.monotonic()
             else:
                 time.sleep(POLL_S)
     except KeyboardInterrupt:
         return 0
-    truth = run_truth(folder)
+    truth = _truth(folder)
     print(f"{truth.state}: {truth.reason or folder}")
     print(f"next: python -m slurm why {shlex.quote(str(folder))}   (what became of it)", flush=True)
     return 0

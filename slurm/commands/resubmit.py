@@ -7,8 +7,10 @@ import json
 import shlex
 from collections import Counter
 
+from conf import UserError
 from conf.exit_status import DONE, FAILED
 from conf.quantities import counted
+from slurm.finding import find_token_jobs
 from slurm.records import LOCAL, SLURM, find_study
 
 EXAMPLES = """\
@@ -18,6 +20,7 @@ examples:
   python -m slurm resubmit lr_sweep --only timeout --time x2
   python -m slurm resubmit lr_sweep 1a2b3c4d slurm.partition=long
   python -m slurm resubmit lr_sweep --dry-run --json
+  python -m slurm resubmit Datasets/huge --mem x2            # the tasks of a token set that are missing
 
 Runs go on from their last checkpoint, with the configuration that they were submitted with; only keys that
 make no other run of it (slurm, memory, micro-batch, ...) can be changed. The code is that of now."""
@@ -32,7 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("study", metavar="STUDY", help="a path, or a name below runs_dir")
+    parser.add_argument("study", metavar="STUDY", help="a path, a name below runs_dir, or a token set")
     parser.add_argument("rest", nargs="*", metavar="RUN|KEY=VALUE", help="runs (all), and keys to be changed")
     parser.add_argument("--only", metavar="STATES", help="failed, oom, timeout, ...: several with commas")
     parser.add_argument("--mem", metavar="x2|SIZE", help="memory of a node: a factor of the last, or a size")
@@ -49,10 +52,17 @@ def run(options: argparse.Namespace) -> int:
     from slurm.submit.again import Again, find, submit_again
     from slurm.submit.runs import render
 
+    if options.jobs is not None and options.jobs < 1:
+        raise UserError(f"--jobs {options.jobs}: expected 1 or more runs side by side")
+    tokens = find_token_jobs(options.study)
+    if tokens is not None:
+        from slurm.tokens.again import submit_again as submit_tokens_again
+
+        return submit_tokens_again(tokens, options)
     study = find_study(options.study).resolve()
     names = [word for word in options.rest if "=" not in word]
     only = [word.strip() for word in options.only.split(",") if word.strip()] if options.only else None
-    found = find(study, names, only)
+    found, left = find(study, names, only)
     if options.dry_run or not found:
         if options.json:
             print(
@@ -64,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
         counts = Counter(one.state for one in found)
         words = ", ".join(f"{count} {state}" for state, count in counts.most_common())
         print(f"{study.name}: {words or 'nothing'} to be submitted again")
+        print("\n".join(_left(study.name, left)), end="\n" if left else "")
         for one in found:
             print(f"  {one.folder.name}  {one.state}  {one.reason or ''}".rstrip())
         again = [word for word in _typed(options) if word != "--dry-run"]
@@ -90,8 +101,16 @@ def run(options: argparse.Namespace) -> int:
         counts = Counter(one.state for one in found)
         words = ", ".join(f"{count} {state}" for state, count in counts.most_common())
         print(f"{study.name}: {counted(len(found), 'run')} again: {words}")
-        print("\n".join(render(submitted)))
+        print("\n".join([*_left(study.name, left), *render(submitted)]))
     return FAILED if any(one.not_sent for one in submitted) else DONE
+
+
+def _left(study: str, left: dict[str, str]) -> list[str]:
+    """Of runs that somebody works on, or will."""
+    if not left:
+        return []
+    words = ", ".join(f"{count} {state}" for state, count in Counter(left.values()).most_common())
+    return [f"{study}: left as they are: {words}"]
 
 
 def _typed(options: argparse.Namespace) -> list[str]:

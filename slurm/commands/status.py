@@ -13,17 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from conf import UserError
-from slurm.finding import all_studies, root_of, study_and_runs
+from slurm.finding import all_studies, find_token_jobs, root_of, set_of, study_and_runs
 from slurm.records import run_folders
 from slurm.states import STATES
 from slurm.truth.study import Truth, truths
-from slurm.truth.table import next_of_all, next_of_study, study_json, study_lines, summary, table
+from slurm.truth.table import (
+    next_of_all,
+    next_of_study,
+    next_of_tokens,
+    study_json,
+    study_lines,
+    summary,
+    table,
+)
 
 EXAMPLES = """\
 examples:
   python -m slurm status                         all studies, the newest first, a line each
   python -m slurm status lr_sweep                every run of one
   python -m slurm status lr_sweep --state failed,oom
+  python -m slurm status Datasets/huge           every task of a token set (pretokenize_dataset.py --slurm)
   python -m slurm status lr_sweep --watch        live, until nothing runs or waits any more
   python -m slurm status lr_sweep --json | jq '.runs[] | select(.state == "oom")'
 
@@ -41,7 +50,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("study", nargs="?", metavar="STUDY", help="path, or name below runs_dir; none: all")
+    parser.add_argument(
+        "study", nargs="?", metavar="STUDY", help="path, name below runs_dir, or token set; none: all"
+    )
     parser.add_argument("--state", metavar="S,S", help=f"only runs in these states: {', '.join(STATES)}")
     parser.add_argument("--watch", action="store_true", help="live, until nothing runs or waits any more")
     parser.add_argument(
@@ -60,7 +71,11 @@ def run(options: argparse.Namespace) -> int:
     wanted = _wanted(options.state)
     if not 1 <= options.interval <= 86400:
         raise UserError(f"--interval {options.interval:g}: expected 1 to 86400 seconds")
-    look = _of_study(options, wanted) if options.study is not None else _of_all(options)
+    tokens = find_token_jobs(options.study) if options.study is not None else None
+    if tokens is not None:
+        look = _of_tokens(tokens, wanted)
+    else:
+        look = _of_study(options, wanted) if options.study is not None else _of_all(options)
     if not options.watch:
         view = look()
         print(json.dumps(view.plain, indent=2, ensure_ascii=False) if options.json else view.text())
@@ -98,6 +113,27 @@ def _of_study(options: argparse.Namespace, wanted: Sequence[str]) -> Callable[[]
         def lines(columns: int | None) -> list[str]:
             head = f"{study.name}: {summary(found)}"
             rows = table(shown, columns) if shown else [f"no run is {' or '.join(wanted)}"]
+            return [head, *(f"note: {note}" for note in plain["notes"]), "", *rows, ""]
+
+        ends = [f"next: {step.command}   ({step.why})"]
+        return View(plain, lines, ends, any(truth.is_live for truth in found))
+
+    return look
+
+
+def _of_tokens(jobs: Path, wanted: Sequence[str]) -> Callable[[], View]:
+    """jobs: `.SET.slurm`."""
+    from slurm.tokens.truth import token_truths
+
+    def look() -> View:
+        found = token_truths(jobs)
+        shown = [truth for truth in found if not wanted or truth.state in wanted]
+        plain = {**study_json(jobs, found, shown), "study": str(set_of(jobs)), "kind": "token set"}
+        step = next_of_tokens(str(set_of(jobs)), found)
+
+        def lines(columns: int | None) -> list[str]:
+            head = f"{set_of(jobs)}: {summary(found[:-1], 'task')}, and their merge"
+            rows = table(shown, columns) if shown else [f"no task is {' or '.join(wanted)}"]
             return [head, *(f"note: {note}" for note in plain["notes"]), "", *rows, ""]
 
         ends = [f"next: {step.command}   ({step.why})"]

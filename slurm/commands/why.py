@@ -17,9 +17,9 @@ from memory.explain import Explanation
 from memory.explain.text import as_text
 from memory.live import find_live
 from memory.stacks import ask_all
-from slurm.finding import find_run
+from slurm.finding import find_run, find_task, find_token_jobs, set_of
 from slurm.records import SLURM, run_folders
-from slurm.truth.answers import ask_in_unix_time
+from slurm.truth.answers import WITHOUT_END_S, ask_in_unix_time
 from slurm.truth.attempts import read_attempts
 from slurm.truth.last_words import job_files, tail
 from slurm.truth.reasons import reason_of
@@ -32,6 +32,7 @@ examples:
   python -m slurm why runs/lr_sweep/32d-lr0.003-seed1-1a2b3c4d
   python -m slurm why 1a2b3c4d                  the beginning of its identity
   python -m slurm why 1a2b3c4d --json
+  python -m slurm why Datasets/huge             of a token set the task that failed, or the one that waits
 
 Of a run that waits: Slurm's reason, its place in the queue, when it may start. Of one that died: what
 `python -m memory explain` says, with what Slurm's accounting has. Of one that runs: its speed against the
@@ -62,10 +63,10 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UserError: there is no such run.
     """
-    folder = find_run(options.given)
-    look = look_at(folder)
+    tokens = look_at_task(options.given)
+    look = tokens or look_at(find_run(options.given))
     parts = _parts(look)
-    step = _next(look.truth)
+    step = _next(look.truth) if tokens is None else _next_of_task(look)
     if options.json:
         explained = _explained(look)
         plain: dict[str, Any] = {
@@ -134,7 +135,10 @@ def _queue(look: Look) -> list[str]:
     ahead = _ahead(row.partition, row.priority)
     if ahead is not None:
         lines.append(f"{ahead or 'none'} of the jobs that wait in {row.partition} have a higher priority")
-    if truth.expected_start_s and truth.expected_start_s > look.now_s:
+    left_s = truth.expected_start_s - look.now_s if truth.expected_start_s else 0.0
+    if left_s >= WITHOUT_END_S:
+        lines.append("Slurm cannot tell when it may start: jobs before it have no time limit")
+    elif truth.expected_start_s and left_s > 0:
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(truth.expected_start_s))
         lines.append(f"Slurm expects it to start at {at}; that moves as other jobs come and end early")
     else:
@@ -223,7 +227,8 @@ def _ask_there(look: Look) -> str:
 def _words(look: Look) -> list[str]:
     """The end of what its job wrote to stderr; of a run that spoke, of its log."""
     known = look.case.known
-    paths = [known.folder / "log.txt"] if known.state else job_files(known)
+    own = known.folder / "log.txt"
+    paths = [own] if known.state or own.exists() else job_files(known)
     for path in paths:
         lines = [line.rstrip() for line in tail(path).splitlines() if line.strip()]
         if lines:
@@ -244,6 +249,30 @@ def _next(truth: Truth) -> Next:
     more = {"oom": " --mem x2", "timeout": " --time x2"}.get(truth.state, "")
     again = f"python -m slurm resubmit {study} --only {truth.state}{more if truth.launcher == SLURM else ''}"
     return Next(again, f"goes on with what ended so; all it wrote: {logs}")
+
+
+def look_at_task(given: str) -> Look | None:
+    """Of a task of a token set; of a set the task of which one wants to know first. None: it is none."""
+    task, study = find_task(given), find_token_jobs(given)
+    study = study if task is None else task.parent
+    if study is None:
+        return None
+    from slurm.tokens.truth import look_at_tokens, worst
+
+    looks = look_at_tokens(study)
+    found = [look for look in looks if task is None or look.truth.name == task.name]
+    return worst(found) if found else None
+
+
+def _next_of_task(look: Look) -> Next:
+    truth, tokens = look.truth, shlex.quote(str(set_of(look.truth.folder.parent)))
+    if truth.state in ("done", "running", "queued"):
+        return Next(f"python -m slurm status {tokens}", "all tasks of the set")
+    if truth.state in ("stalled", "blocked"):
+        return Next(f"python -m slurm cancel {tokens}", f"then: python -m slurm resubmit {tokens}")
+    more = {"oom": " --mem x2", "timeout": " --time x2"}.get(truth.state, "")
+    why = f"goes on where it was; all it wrote: python -m slurm logs {shlex.quote(str(truth.folder))}"
+    return Next(f"python -m slurm resubmit {tokens}{more}", why)
 
 
 def _wrapped(line: str, columns: int) -> list[str]:

@@ -41,11 +41,14 @@ def judge(
     may_requeue: bool,
     max_idle: int,
     is_being_preempted: Callable[[], bool | None],
+    is_early: bool = False,
 ) -> Verdict:
     """Only a run that was asked to stop, and did, goes on in the same job: an error would come again.
 
     SIGUSR1 and SIGUSR2 come ahead of a time limit or a preemption. SIGTERM may be a preemption, which Slurm
     is asked about; else somebody has cancelled the job, or Slurm puts it back by itself.
+
+    is_early: it came so long before the time limit that there is another reason for it, and time to ask.
     """
     number, reason = stopped.signal, stopped.reason
     if stopped.exit_code == 0:
@@ -55,13 +58,13 @@ def judge(
         return ended
     if number not in TIME_IS_UP and not (number == signal.SIGTERM and is_being_preempted()):
         return ended
-    if not may_requeue:
-        told = f"{reason}; not started again: slurm.requeue=false"
-        preempted = number == signal.SIGTERM or is_being_preempted()
-        return Verdict(ENDED, stopped.exit_code, told, PREEMPTED if preempted else None)
-    if stopped.idle >= max_idle:
+    if may_requeue and stopped.idle >= max_idle:
         return Verdict(GAVE_UP, 1, no_progress(stopped.idle, reason))
-    return Verdict(REQUEUED, stopped.exit_code, reason)
+    may_ask = is_early or not may_requeue
+    state = PREEMPTED if number == signal.SIGTERM or (may_ask and is_being_preempted()) else None
+    if may_requeue:
+        return Verdict(REQUEUED, stopped.exit_code, reason, state)
+    return Verdict(ENDED, stopped.exit_code, f"{reason}; not started again: slurm.requeue=false", state)
 
 
 def no_progress(idle: int, reason: str | None) -> str:

@@ -93,10 +93,14 @@ def run_in_job(folder: Path, job: Job) -> Verdict:
             may_requeue=bool(settings["requeue"]),
             max_idle=int(settings["max_idle_attempts"]),
             is_being_preempted=job.is_being_preempted,
+            is_early=_left_s() > float(settings["signal_s"]) + SENT_EARLY_S,
         )
         return _end(folder, job, start, verdict, verdict.state or stopped.state, children.requested)
 
 
+_SETTINGS = ("requeue", "max_idle_attempts", "signal_s")
+SENT_EARLY_S = 90.0
+"""So much earlier than asked for the signal ahead of a time limit may come (sbatch(1), --signal: 60 s)."""
 TO_BE_REQUEUED = 75
 """Exit code of a run that shares its job: whoever started it puts the job back when all have stopped."""
 
@@ -115,8 +119,8 @@ class _Late:
     ) -> None:
         self.has_requeued = False
         self._folder, self._job, self._start, self._children = folder, job, start, children
-        end = os.environ.get("SLURM_JOB_END_TIME", "")
-        self._at_s = int(end) - self.MARGIN_S if end.isdigit() and may_requeue else float("inf")
+        is_known = os.environ.get("SLURM_JOB_END_TIME", "").isdigit()
+        self._at_s = time.time() + _left_s() - self.MARGIN_S if is_known and may_requeue else float("inf")
 
     def look(self) -> None:
         """Now and then, from another thread."""
@@ -128,6 +132,12 @@ class _Late:
         self.has_requeued = True
         reason = "its time is up before the step was done; going on from its last checkpoint"
         _end(self._folder, self._job, self._start, Verdict(REQUEUED, 1, reason), "timeout", signal.SIGUSR2)
+
+
+def _left_s() -> float:
+    """Until the job's time limit; 0 where Slurm has not told of it."""
+    end = os.environ.get("SLURM_JOB_END_TIME", "")
+    return int(end) - time.time() if end.isdigit() else 0.0
 
 
 def _stopped(outcome: Outcome, number: int | None, idle: int, step_before: int) -> Stopped:
@@ -199,4 +209,4 @@ def _settings(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"cannot read {folder / 'config.yaml'}: {error.strerror}") from error
     plain = Slurm()
-    return {name: found.get(name, getattr(plain, name)) for name in ("requeue", "max_idle_attempts")}
+    return {name: found.get(name, getattr(plain, name)) for name in _SETTINGS}

@@ -27,7 +27,7 @@ from slurm.submit.outcomes import outcomes_of
 from slurm.submit.runs import check_and_plan, submit_plans
 
 CHOICES = tuple(state for state in ENDED if state != "done")
-_LIVE = ("done", "running", "stalled")
+_LIVE = ("done", "queued", "running", "stalled")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +55,9 @@ class Found:
     last: tuple[Submission, Array] | None
 
 
-def find(study: Path, names: Sequence[str], only: Sequence[str] | None) -> list[Found]:
-    """The runs of a study that have ended, and not as done; of these those of the names and states.
+def find(study: Path, names: Sequence[str], only: Sequence[str] | None) -> tuple[list[Found], dict[str, str]]:
+    """The runs of a study that have ended, and not as done; of these those of the names and states. And those
+    that are left, since they are `queued`, `running` or `stalled`.
 
     Raises:
         UserError: a name or state that there is not; or Slurm does not answer.
@@ -67,12 +68,14 @@ def find(study: Path, names: Sequence[str], only: Sequence[str] | None) -> list[
     if wrong:
         raise UserError(*(Problem("--only", no_such("state", state, list(CHOICES))) for state in wrong))
     held = in_flight(study, chosen)
-    found = []
+    found, left = [], {}
     for outcome in outcomes_of(study, chosen):
-        is_wanted = outcome.state not in _LIVE and (not only or outcome.state in only)
-        if outcome.folder.name not in held and is_wanted:
-            found.append(Found(outcome.folder, outcome.state, outcome.reason, _last(outcome.folder)))
-    return found
+        name, state = outcome.folder.name, outcome.state
+        if state != "done" and (name in held or state in _LIVE):
+            left[name] = state if state in _LIVE else held[name]
+        elif state != "done" and (not only or state in only):
+            found.append(Found(outcome.folder, state, outcome.reason, _last(outcome.folder)))
+    return found, left
 
 
 def submit_again(study: Path, found: Sequence[Found], again: Again) -> list[Submitted]:

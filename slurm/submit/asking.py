@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from conf import Problem, UserError
+from conf import Config, Problem, UserError
 from conf.by_model import settle
 from conf.quantities import counted
 from conf.schema import Slurm
@@ -66,9 +66,22 @@ def asked_of(plans: Sequence[Plan], cluster: Cluster) -> tuple[dict[str, Asked],
     return {one.run: one for one in reversed(every)}, limits_of(settled, cluster)
 
 
+def refusals(plans: Sequence[tuple[Config, Plan | None]], cluster: Cluster) -> list[Problem]:
+    """What the cluster would say no to, also of runs of which there can be no plan."""
+    speeds = Speeds()
+    return problems([(config, ask(config, plan, cluster, speeds)) for config, plan in plans], cluster)
+
+
 def limits_of(wanted: Iterable[Slurm], cluster: Cluster) -> Limits:
     """What the cluster takes at most of jobs that ask for these."""
     return Limits(cluster.max_array_size or MAX_ARRAY_SIZE, _room(wanted, cluster))
+
+
+def has_room(plans: Sequence[Plan], cluster: Cluster) -> bool:
+    """Whether one of these may be submitted now: more than the job at the end of the sweep would take."""
+    config = plans[0].config
+    room = limits_of([settle(config).slurm], cluster).room
+    return room is None or room > (1 if config.then or config.notify else 0)
 
 
 def try_out(every: Sequence[Asked]) -> None:

@@ -10,6 +10,7 @@ of is found by its name (`slurm.submit.reconciling`). So a run is in a queue onc
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import socket
 import time
@@ -61,7 +62,7 @@ class Submitted:
     """What became of a study's runs that were asked for.
 
     submission: None where nothing had to be submitted. left: run to `done`, `queued` or `running`. not_sent:
-    run to why it was not submitted.
+    run to why it was not submitted. no_room: those of them that the queue had no room for.
     """
 
     study: Path
@@ -69,11 +70,19 @@ class Submitted:
     submission: Submission | None = None
     left: dict[str, str] = field(default_factory=dict)
     not_sent: dict[str, str] = field(default_factory=dict)
+    no_room: tuple[str, ...] = ()
 
     @property
     def sent(self) -> list[str]:
         """Runs that this command submitted."""
         return [run for run in self.runs if run not in self.left and run not in self.not_sent]
+
+    def without(self, runs: Sequence[str]) -> Submitted:
+        """Less these, which were submitted by another."""
+        left = {run: word for run, word in self.left.items() if run not in runs}
+        not_sent = {run: why for run, why in self.not_sent.items() if run not in runs}
+        kept = [run for run in self.runs if run not in runs]
+        return dataclasses.replace(self, runs=kept, left=left, not_sent=not_sent, no_room=())
 
     def to_json(self) -> dict[str, Any]:
         arrays = self.submission.arrays if self.submission else []
@@ -110,10 +119,10 @@ def submit(plans: Sequence[Plan], order: Order) -> Submitted:
         made = _make_folders([by_run[run] for run in runs if run not in left], left)
         missing, not_sent = _those_that_fit([order.asked.get(run, Asked(run)) for run in made], order)
         if not missing:
-            return Submitted(study, runs, None, left, not_sent)
+            return Submitted(study, runs, None, left, not_sent, tuple(not_sent))
         submission, to_send = _intend(study, missing, order)
         submission, refused = send_all(submission, to_send, _send, send_follow_up)
-        return Submitted(study, runs, submission, left, not_sent | refused)
+        return Submitted(study, runs, submission, left, not_sent | refused, tuple(not_sent))
 
 
 def _left_alone(study: Path, runs: Sequence[str]) -> dict[str, str]:

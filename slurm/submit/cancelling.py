@@ -60,7 +60,7 @@ def under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
     for submission in known:
         for array in submission.arrays:
             if submission.launcher == LOCAL:
-                target = Target(submission, array) if is_alive(array) else None
+                target = Target(submission, array) if is_alive(submission, array) else None
             else:
                 numbers = range(len(array.tasks))
                 tasks = {n: states[array.name, n] for n in numbers if (array.name, n) in states}

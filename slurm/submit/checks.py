@@ -13,15 +13,12 @@ _SHARED = ("wait", "then", "notify")
 _WEBHOOK, _MAIL = re.compile(r"https?://\S+$"), re.compile(r"[^@\s/:]+@[^@\s/:]+$")
 
 
-def check_request(configs: Sequence[Config], launcher: Launcher, *, is_open: bool) -> None:
+def check_request(configs: Sequence[Config], launcher: Launcher, *, is_open: bool) -> list[Problem]:
     """What the configurations alone tell, before data are looked at.
 
     is_open: the sweeper chooses the runs as it goes, by the results of earlier ones.
-
-    Raises:
-        UserError: all that is wrong.
     """
-    first, problems = configs[0], []
+    first, problems = configs[0], list[Problem]()
     on_slurm = launcher.target == SLURM_LAUNCHER
     for name in _SHARED:
         if len({getattr(config, name) for config in configs}) > 1:
@@ -54,8 +51,7 @@ def check_request(configs: Sequence[Config], launcher: Launcher, *, is_open: boo
         problems.append(Problem("notify", what))
     elif notify is not None and _MAIL.match(notify) and not on_slurm:
         problems.append(Problem("notify", "only Slurm sends mail; here give a webhook: notify=https://..."))
-    if problems:
-        raise UserError(*problems)
+    return problems
 
 
 def check_waited_for(configs: Sequence[Config]) -> None:
@@ -70,10 +66,10 @@ def check_waited_for(configs: Sequence[Config]) -> None:
         raise UserError(Problem(where, what))
 
 
-def check_clean(configs: Sequence[Config], root: Path) -> None:
-    """Raises UserError where `slurm.require_clean=true` and the checkout has changes."""
+def check_clean(configs: Sequence[Config], root: Path) -> list[Problem]:
+    """Where `slurm.require_clean=true` and the checkout has changes."""
     if not any(config.slurm.require_clean for config in configs):
-        return
+        return []
     import subprocess
 
     asked = ["git", "-C", str(root), "status", "--porcelain", "--untracked-files=normal"]
@@ -85,5 +81,5 @@ def check_clean(configs: Sequence[Config], root: Path) -> None:
         listed = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
         what = f"the tree has changes that are in no commit: {listed}. Commit them: git commit -a"
     else:
-        return
-    raise UserError(Problem("slurm.require_clean", what))
+        return []
+    return [Problem("slurm.require_clean", what)]

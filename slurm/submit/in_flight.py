@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import durable
+import experiment_utils
+from conf import UserError
 from slurm.records import LOCAL, SLURM, Array, Submission, places, read_submission
 from slurm.submit.ask import ask
+from slurm.submitters import launcher_lives
 
 _QUEUED = (
     "PENDING",
@@ -46,7 +49,11 @@ def in_flight(study: Path, runs: Sequence[str]) -> dict[str, str]:
     states = task_states(asked)
     found = {}
     for run, held in of_run.items():
-        words = {word for submission, array, task in held for word in _words(submission, array, task, states)}
+        words = {
+            word
+            for submission, array, task in held
+            for word in _words(study / run, submission, array, task, states)
+        }
         if words:
             found[run] = "running" if "running" in words else "queued"
     return found
@@ -66,10 +73,10 @@ def task_states(names: Iterable[str]) -> dict[tuple[str, int], str]:
 
 
 def _words(
-    submission: Submission, array: Array, task: int, states: dict[tuple[str, int], str]
+    run: Path, submission: Submission, array: Array, task: int, states: dict[tuple[str, int], str]
 ) -> Iterable[str]:
     if submission.launcher == LOCAL:
-        return ("queued",) if is_alive(array) else ()
+        return ("queued",) if is_alive(submission, array) and not _had_its_turn(run, submission) else ()
     tasks = range(len(array.tasks)) if array.how == "workers" else (task,)
     there = [states[array.name, one] for one in tasks if (array.name, one) in states]
     return [word_of(state) for state in there]
@@ -80,12 +87,22 @@ def word_of(state: str) -> str:
     return "queued" if state in _QUEUED else "running"
 
 
-def is_alive(array: Array) -> bool:
-    """Whether the local launcher's process is there. One of another host counts as alive: nobody can see."""
+def is_alive(submission: Submission, array: Array) -> bool:
+    """Whether the local launcher's process is there. Of another host: until it is missed."""
     if array.job_id is None:
         return False
-    host, pid, started_at = process_of(array.job_id)
-    return not durable.Holder(host, pid, started_at, since="", job_id=None).is_gone()
+    return launcher_lives(submission, array, time.time()) is not False
+
+
+def _had_its_turn(run: Path, submission: Submission) -> bool:
+    """A process of this machine starts each of its runs once: one that has ended since is nobody's."""
+    try:
+        status = experiment_utils.read_status(run)
+    except UserError:
+        return False
+    beat = status.get("heartbeat_s")
+    has_ended = experiment_utils.state_of(run) not in (None, "running")
+    return has_ended and isinstance(beat, int | float) and beat >= submission.created_s
 
 
 def process_of(job_id: str) -> tuple[str, int, int]:

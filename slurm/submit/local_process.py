@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memory.supervision.census import started_at
+from slurm.in_job.lock import Heartbeat
 from slurm.records import Array, Submission, read_submission
 from slurm.submit.environment import environment
 from slurm.submit.send import Refused
+from slurm.submitters import BEAT_S, beat
 
 if TYPE_CHECKING:
     from slurm.outcome import Outcome
@@ -89,7 +91,9 @@ def main(study: Path, submission_id: str, lock: int | None) -> int:
             failed.append(outcome)
 
     folders = [study / run for task in array.tasks for run in task]
-    stopped = run_folders(folders, array.parallel or 1, quiet=True, note=note)
+    beat(submission)
+    with Heartbeat(beat_s=BEAT_S, also=lambda: beat(submission)):
+        stopped = run_folders(folders, array.parallel or 1, quiet=True, note=note)
     if stopped is not None:
         log.info("stopped by %s", signal.Signals(stopped).name)
     follow_up(submission)

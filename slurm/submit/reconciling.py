@@ -16,7 +16,8 @@ from conf import UserError
 from slurm.records import LOCAL, Array, Submission, read_submission, submissions
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submit.follow_up import follow_up_name, send_follow_up
-from slurm.submit.send import has_ended, sending, sent_last_s
+from slurm.submit.send import sending
+from slurm.submitters import has_ended, sent_last_s
 
 log = logging.getLogger("slurm")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,7 @@ from slurm.records import LOCAL, SLURM
 from slurm.requested import RequestedRuns, RunFailed, job_return
 from slurm.snapshot import take, while_submitting
 from slurm.submit.ask import NoAnswer, need_slurm
-from slurm.submit.asking import Limits, asked_of
+from slurm.submit.asking import Limits, asked_of, has_room, refusals
 from slurm.submit.batch import Order, Submitted, submit
 from slurm.submit.checks import check_clean, check_request
 from slurm.submit.outcomes import outcomes_of
@@ -74,7 +76,7 @@ class SubmittedRuns(RequestedRuns):
         if configs[0].wait:
             for line in render(submitted, waiting=True):
                 log.info("%s", line)
-            self._wait(submitted)
+            self._wait(submitted, {plan.folder: plan for plan in plans}, cluster)
         return [
             job_return(overrides, config, folder, self._value(folder))
             for overrides, config, folder in zip(job_overrides, configs, folders, strict=True)
@@ -84,16 +86,41 @@ class SubmittedRuns(RequestedRuns):
         """Raises UserError: another launcher of Hydra's would run what is to be submitted."""
         raise UserError(Problem("hydra/launcher", "this launcher runs nothing that can be submitted"))
 
-    def _wait(self, submitted: Sequence[Submitted]) -> None:
+    def _wait(
+        self, submitted: Sequence[Submitted], plans: dict[Path | None, Plan], cluster: Cluster | None
+    ) -> None:
         for one in submitted:
-            wait_for(one.study, [run for run in one.runs if run not in one.not_sent])
+            parts = self._wait_for(one, plans, cluster)
+            place = self.submitted.index(one)
+            self.submitted[place : place + 1] = parts
+            not_sent = {run: why for part in parts for run, why in part.not_sent.items()}
             for outcome in outcomes_of(one.study, one.runs):
-                reason = one.not_sent.get(outcome.folder.name)
+                reason = not_sent.get(outcome.folder.name)
                 self.outcomes[outcome.folder] = (
                     outcome
                     if reason is None
                     else Outcome(outcome.folder, 1, "never_started", None, reason, 0.0)
                 )
+
+    def _wait_for(
+        self, one: Submitted, plans: dict[Path | None, Plan], cluster: Cluster | None
+    ) -> list[Submitted]:
+        """Until a study has ended; what its queue has no room for is submitted as others of it end."""
+        parts, ours = [one], [run for run in one.runs if run not in one.not_sent]
+        while True:
+            waiting = [plans[one.study / run] for run in parts[-1].no_room]
+            wait_for(one.study, ours, partial(has_room, waiting, cluster) if waiting and cluster else None)
+            if not waiting:
+                return parts
+            (more,) = submit_plans(waiting, cluster, self.request.launcher, self._command)
+            taken = set(more.runs) - set(more.not_sent)
+            if not taken:
+                return parts
+            for line in render([dataclasses.replace(more, not_sent={})], waiting=True):
+                log.info("%s", line)
+            parts[-1] = parts[-1].without(more.runs)
+            parts.append(more)
+            ours += [run for run in more.runs if run in taken]
 
     def _value(self, folder: Path) -> float | RunFailed | None:
         outcome = self.outcomes.get(folder)
@@ -111,8 +138,9 @@ def check_and_plan(
         UserError: everything that is wrong.
     """
     on_slurm = launcher.target == SLURM_LAUNCHER
-    check_request(configs, launcher, is_open=is_open)
-    check_clean(configs, ROOT)
+    wrong = check_request(configs, launcher, is_open=is_open) + check_clean(configs, ROOT)
+    if any(problem.where == "slurm.confirm" for problem in wrong) or (wrong and not on_slurm):
+        raise UserError(*wrong)  # plans of thousands of runs take long
     if not on_slurm:
         plans = plan_all(configs, tokenize=True)
         check_side_by_side(plans, launcher.jobs)
@@ -121,7 +149,14 @@ def check_and_plan(
     cluster = read_cluster()
     if not cluster.is_here:
         raise NoAnswer(f"Slurm does not answer, so nothing was submitted: {'; '.join(cluster.notes)}")
-    return plan_all(configs, tokenize=True, place=planned_for(cluster)), cluster
+    also = partial(refusals, cluster=cluster)
+    try:
+        plans = plan_all(configs, tokenize=True, place=planned_for(cluster), also=also)
+    except UserError as error:
+        raise UserError(*wrong, *error.problems) from error
+    if wrong:
+        raise UserError(*wrong, *also([(plan.config, plan) for plan in plans]))
+    return plans, cluster
 
 
 def submit_plans(

@@ -11,7 +11,6 @@ import fcntl
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,9 +22,7 @@ from slurm.records import Array, Submission
 from slurm.submit.ask import NoAnswer
 from slurm.submit.environment import environment
 from slurm.submit.script import script, submitit_folder, write_pickles
-
-SENDING = "sending"
-TIMEOUT_S = 300.0
+from slurm.submitters import SENDING, TIMEOUT_S
 
 
 class Refused(Exception):
@@ -39,28 +36,6 @@ def sending(submission: Submission) -> Iterator[int]:
         with suppress(OSError):  # a file system without flock: `has_ended` then goes by the clock
             fcntl.flock(file, fcntl.LOCK_EX)
         yield file.fileno()
-
-
-def has_ended(submission: Submission) -> bool:
-    """Whether neither the submitter nor an sbatch of it is there any more, on this host."""
-    try:
-        with open(submission.folder / SENDING) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-    except FileNotFoundError:
-        return True
-    except BlockingIOError:
-        return False
-    except OSError:
-        return time.time() - sent_last_s(submission) > TIMEOUT_S
-
-
-def sent_last_s(submission: Submission) -> float:
-    """When the last sbatch was called, seconds since the epoch; 0 where none was."""
-    try:
-        return (submission.folder / SENDING).stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
 
 
 def prepare(submission: Submission, array: Array, setup: Sequence[str]) -> Path:

@@ -6,7 +6,7 @@ import logging
 import shlex
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import experiment_utils
@@ -24,16 +24,19 @@ class WaitInterrupted(Exception):
     """Ctrl-C: the waiting ends, the jobs go on."""
 
 
-def wait_for(study: Path, runs: Sequence[str]) -> None:
+def wait_for(study: Path, runs: Sequence[str], has_room: Callable[[], bool] | None = None) -> None:
     """Return when no queue and no process holds any of the runs. A line whenever something has changed.
+
+    has_room: given where more are to be submitted; asked when one has ended, it returns as soon as that is
+    so, and where there is none ten minutes after the last of them.
 
     Raises:
         WaitInterrupted: Ctrl-C.
         NoAnswer: Slurm has not answered for ten minutes.
     """
     began = time.monotonic()
-    heard = began
-    told = ""
+    heard = held_s = began
+    told, before = "", -1
     try:
         while True:
             try:
@@ -48,8 +51,15 @@ def wait_for(study: Path, runs: Sequence[str]) -> None:
             if line != told:
                 log.info("%s after %s", line, format_duration(time.monotonic() - began))
                 told = line
-            if not held:
+            if not held and has_room is None:
                 return
+            if has_room is not None and (len(held) < before or not held) and has_room():
+                return
+            if held:
+                held_s = time.monotonic()
+            elif time.monotonic() - held_s > PATIENCE_S:
+                return
+            before = len(held)
             time.sleep(POLL_S)
     except KeyboardInterrupt as error:
         raise WaitInterrupted(f"How they go: python -m slurm status {shlex.quote(study.name)}") from error

@@ -31,13 +31,12 @@ def render(sent: Sent, order: Order) -> Iterator[str]:
     if not sent.arrays and not sent.not_sent:
         yield "nothing was submitted: jobs are under way for all that is missing"
     if sent.jobs:
-        logs = order.files.jobs / "*" / LOG
-        listed = ",".join(sent.jobs)
-        yield f"How they go: squeue --jobs={listed}, or the same command; what they write: {logs}"
-        yield f"To stop them: {shlex.join(['scancel', *sent.jobs])}"
+        tokens = shlex.quote(str(output))
+        yield f"How they go: python -m slurm status {tokens}"
+        yield f"To stop them: python -m slurm cancel {tokens}"
     yield (
-        "When one has failed: type the same command again. It submits what is missing, and each task goes on "
-        "from where it was"
+        "When one has failed: the same command again, or python -m slurm resubmit, submits what is missing; "
+        "each task goes on from where it was"
     )
 
 

@@ -73,6 +73,10 @@ class SlurmAnswers:
         return (self.accounting or {}).get(job, ())
 
 
+WITHOUT_END_S = 90 * 86400.0
+"""So far away no start is expected: Slurm takes a year for a job without a time limit that is before it."""
+
+
 def ask_slurm(
     jobs: Iterable[str],
     *,
@@ -191,12 +195,22 @@ def _is_failure(note: str) -> bool:
 
 
 def _by_job(jobs: list[Job]) -> dict[str, tuple[Job, ...]]:
+    """A row of what waits of an array (`19_[0-3%1]`) is of the tasks that have none of their own: it names
+    those too that have begun since.
+    """
     found: dict[str, list[Job]] = {}
+    of_ranges: dict[str, Job] = {}
     for job in jobs:
-        for one in tasks_of(job.row.job):
-            found.setdefault(one, []).append(job)
+        tasks = tasks_of(job.row.job)
+        for one in tasks:
+            if _RANGE.match(job.row.job):
+                of_ranges[one] = job
+            else:
+                found.setdefault(one, []).append(job)
         if job.row.raw and job.row.raw != job.row.job:
             found.setdefault(job.row.raw, []).append(job)
+    for task, job in of_ranges.items():
+        found.setdefault(task, [job])
     return {job: tuple(starts) for job, starts in found.items()}
 
 

@@ -34,8 +34,12 @@ class Case:
     explain: Callable[[], Explanation | None] = lambda: None
     last_words: Callable[[], str | None] = lambda: None
     launcher_lives: bool | None = None
-    """Of a run of this machine in the background: whether its process is there; None: not known."""
+    """Of a run of this machine that waits for its turn: whether what starts it is there; None: not known."""
+    submitter_lives: bool | None = None
+    """Of an array that is not known to be submitted: whether somebody still submits it; None: not known."""
     notes: tuple[str, ...] = field(default=())
+    given: str | None = None
+    """What a user calls what it belongs to; None: the study that its folder lies in."""
 
     @cached_property
     def start(self) -> Job | None:

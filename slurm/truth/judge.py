@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from conf.quantities import format_duration
@@ -18,30 +17,21 @@ from memory.explain import Victim
 from memory.explain.telling import place
 from memory.sacct import Row
 from slurm.in_job.starts import ENDED, PREEMPTED
-from slurm.states import FROM_VERDICT, PRECEDENCE
-from slurm.truth.answers import moment
+from slurm.states import FROM_SLURM, FROM_VERDICT, PRECEDENCE
+from slurm.truth.answers import WITHOUT_END_S, moment
 from slurm.truth.case import CLOCKS_APART_S, Case
 from slurm.truth.reasons import reason_of
+from slurm.truth.unstarted import never_ran, unheard, unreadable
+from slurm.truth.verdict import Verdict, error_of, host_of_launcher, one_line
 
 _BEFORE_THE_JOB_S = 180.0
 """A run that had failed so long before its job was ended, longer than KillWait and any grace time, failed."""
 _GIVEN_UP = ("failed", "timeout", "preempted", "cancelled", "node_failed")
-_JUST_SUBMITTED_S = 120.0
 _JUDGED_S = 60.0
 """After so long the job of a run that was stopped has asked for another start, or never will."""
 _OF_MEMORY = re.compile(
     r"out of memory|OutOfMemory|MemoryError|DataLoader worker|[Kk]illed|[Bb]us error|SIGKILL"
 )
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """rule: which of PRECEDENCE said it. source: of what evidence, in a word or two."""
-
-    state: str
-    reason: str | None
-    source: str = ""
-    rule: str = ""
 
 
 def judge(case: Case) -> Verdict:
@@ -70,13 +60,13 @@ def depends(case: Case) -> Verdict | None:
 def waits(case: Case) -> Verdict | None:
     if _waits_again_here(case):
         before = _before(case)
-        told = f"it waits for its turn on {_host_of_launcher(case)}"
+        told = f"it waits for its turn on {host_of_launcher(case)}"
         return Verdict("queued", f"{told}; {before}" if before else told, "jobs.json")
     if not _waits(case):
         return None
     words = reason_of(_reason_word(case)).words
     start = case.queue.start_s if case.queue else None
-    if start and start > case.now_s:
+    if start and 0 < start - case.now_s < WITHOUT_END_S:
         words += f"; Slurm expects it to start in {format_duration(start - case.now_s)}"
     before = _before(case)
     return Verdict(
@@ -111,12 +101,12 @@ def starts(case: Case) -> Verdict | None:
     known = case.known
     source = "squeue" if case.queue else case.source
     goes_back = known.start.get("end") == "requeued" and not known.noted_oom
-    if case.stands == "running" and goes_back:
+    if case.stands == "running" and goes_back and not _began_again(case):
         return Verdict("queued", "its job is being put back into the queue", source)
     if _is_stopping(case):
         how = one_line(known.reason or "") or "it was asked to stop"
         return Verdict("running", f"{how}; its job is about to end, or to go back into the queue", source)
-    if case.stands != "running" or (case.spoke_now and case.has_ended_badly):
+    if case.stands != "running" or (case.spoke_now and case.has_ended_badly and not goes_back):
         return None
     array = known.array
     if case.word == "SUSPENDED":
@@ -191,7 +181,7 @@ def said_itself(case: Case) -> Verdict | None:
     if known.start.get("state") == PREEMPTED and known.start.get("attempt") == known.attempt:
         words = _how_slurm_ended(case, "preempted")
         return Verdict("preempted", f"{words}; it stopped in time{_refused(case)}", "starts.json")
-    reason = known.reason or _error_of(case)
+    reason = known.reason or error_of(case)
     if known.state == "failed" and _OF_MEMORY.search(reason or ""):
         told = case.explained
         if told is not None and FROM_VERDICT.get(told.verdict) == "oom":
@@ -208,7 +198,7 @@ def was_killed(case: Case) -> Verdict | None:
     state = FROM_VERDICT.get(told.verdict, "failed") if told is not None else "failed"
     if state == "done" or told is None:
         state = "failed"
-    last = None if known.outcome.get("signal") else _error_of(case)
+    last = None if known.outcome.get("signal") else error_of(case)
     if told is not None and told.verdict not in ("unknown", "healthy", "failed"):
         return Verdict(state, _on(case, told.sentence), "memory explain")
     stage = known.status.get("stage")
@@ -220,57 +210,11 @@ def was_killed(case: Case) -> Verdict | None:
     return Verdict(state, _on(case, how or f"{without}: killed, or the machine went down"), told_by)
 
 
-def never_ran(case: Case) -> Verdict | None:
-    known = case.known
-    if known.array is not None and known.array.error:
-        return Verdict(
-            "never_started", f"sbatch refused it: {one_line(known.array.error, 3)}", "submission.json"
-        )
-    if known.job is not None and case.has_ended:
-        how = f"its job {known.job} ended as {case.word}" if case.word else f"its job {known.job} is gone"
-        words = _error_of(case)
-        return Verdict(
-            "never_started",
-            f"{how} before the run said a word" + (f": {words}" if words else ""),
-            case.source,
-        )
-    if case.launcher_lives is False:
-        words = _error_of(case)
-        told = "the process that was to start it has ended"
-        return Verdict("never_started", f"{told}: {words}" if words else told, "submission.json")
-    if known.submission is not None and known.array is not None and known.array.job_id is None:
-        since = case.now_s - known.submission.created_s
-        if since > _JUST_SUBMITTED_S:
-            ago = format_duration(since)
-            told = f"it was never handed to Slurm: the command that was to submit it ended {ago} ago"
-            return Verdict("never_started", told, "submission.json")
-    if known.outcome:  # its process was started, and left without a word of the run
-        code = known.outcome.get("exit_code")
-        silent = f"its process ended with exit code {code}, without a word"
-        return Verdict("never_started", one_line(_error_of(case) or "") or silent, "outcome.json")
-    return None
-
-
-def unheard(case: Case) -> Verdict:
-    known = case.known
-    if known.job is not None:
-        why = case.notes[0].split(":")[0] if case.notes else "Slurm does not answer"
-        return Verdict("queued", f"submitted as job {known.job}; {why}", "jobs.json")
-    if known.lost is not None:
-        told = f"submission {known.lost} cannot be read: its job may wait or run (squeue --me)"
-        return Verdict("queued", told, "jobs.json")
-    if known.array is not None and known.array.job_id:
-        return Verdict("queued", f"it waits for its turn on {_host_of_launcher(case)}", "jobs.json")
-    if known.submission is not None:
-        return Verdict("queued", "it is being submitted", "jobs.json")
-    return Verdict("queued", "it has not been started yet", "config.yaml")
-
-
 RULES: dict[str, Callable[[Case], Verdict | None]] = {
     rule.__name__: rule
     for rule in (
         said_done, depends, waits, lives, starts, killed_for_memory, row_out_of_memory, gpu_out_of_memory,
-        interrupted, ended_by_slurm, said_itself, was_killed, never_ran, unheard,
+        interrupted, ended_by_slurm, said_itself, was_killed, unreadable, never_ran, unheard,
     )
 }  # fmt: skip
 
@@ -286,12 +230,6 @@ def _waits_again_here(case: Case) -> bool:
         return False
     beat = known.heartbeat_s
     return beat is not None and beat < known.submission.created_s
-
-
-def _host_of_launcher(case: Case) -> str:
-    """Its job is HOST:PID:STARTED_AT."""
-    array = case.known.array
-    return (array.job_id or "").partition(":")[0] if array is not None else ""
 
 
 def _is_stopping(case: Case) -> bool:
@@ -328,13 +266,26 @@ def _was_asked_of(case: Case) -> bool:
 
 
 def _its_turn_s(case: Case) -> float | None:
-    """Of a job that runs share: when it began to start this one, if it has, and this has not ended since."""
-    begun = case.known.start
+    """Of a job that runs share: when it began to start this one, if it has, and this has not ended since.
+
+    Side by side all begin with their job, workers take one run after the other.
+    """
+    begun, array = case.known.start, case.known.array
+    side_by_side_s = case.start_s if array is not None and array.how == "pack" else None
     started_s = begun.get("started_s")
     if begun.get("end") is not None or not isinstance(started_s, int | float):
-        return None
+        return side_by_side_s
     is_of_this = case.start_s is None or started_s >= case.start_s - CLOCKS_APART_S
-    return float(started_s) if is_of_this else None
+    return float(started_s) if is_of_this else side_by_side_s
+
+
+def _began_again(case: Case) -> bool:
+    """Of a job that was put back into the queue: whether it has been started since."""
+    restarts = (case.row.restarts if case.row else None) or len(case.starts) - 1
+    if case.known.own_restarts is not None and restarts > case.known.own_restarts:
+        return True
+    ended_s = case.known.start.get("ended_s")
+    return isinstance(ended_s, int | float) and case.start_s is not None and case.start_s > ended_s
 
 
 def _own_rows(case: Case) -> list[Row]:
@@ -370,16 +321,9 @@ def _how_slurm_ended(case: Case, state: str) -> str:
         "node_failed": f"its node {row.nodes} failed" if row and row.nodes else "its node failed",
     }[state]
     step = known.status.get("step")
-    if known.state is None:
+    if known.state is None and not known.damaged:
         return f"{words} before it had started"
     return f"{words}, at step {step:,}" if isinstance(step, int) else words
-
-
-def _error_of(case: Case) -> str | None:
-    try:
-        return case.last_words()
-    except Exception:
-        return None
 
 
 def killed_in_words(outcome: dict[str, Any]) -> str:
@@ -412,9 +356,24 @@ def _before(case: Case) -> str | None:
     known = case.known
     if known.noted_oom:
         return f"attempt {known.attempt or 1} was killed for memory"
+    if _was_preempted(case):
+        return f"attempt {known.attempt or 1} made room for another job"
     if known.state in ("failed", "timeout", "cancelled", "oom"):
         return f"attempt {known.attempt or 1} ended as {known.state}"
     return f"attempt {known.attempt or 1} was cut off" if known.state == "running" else None
+
+
+def _was_preempted(case: Case) -> bool:
+    """The start before: by the word of its job, or by Slurm's row of it."""
+    known = case.known
+    if known.start.get("attempt") == known.attempt and known.start.get("state") == PREEMPTED:
+        return True
+    ended = [
+        start.row.state
+        for start in case.starts
+        if FROM_SLURM.get(start.row.state) not in ("queued", "running")
+    ]
+    return bool(ended) and ended[-1] == "PREEMPTED" and known.state in ("timeout", "cancelled", "running")
 
 
 def _refused(case: Case) -> str:
@@ -430,12 +389,6 @@ def _unanswered(case: Case) -> str:
     return (
         "; Slurm does not answer" if case.known.job and not case.in_queue and not case.in_accounting else ""
     )
-
-
-def one_line(text: str, most: int = 1) -> str:
-    """The first lines that are not blank, in one."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return "; ".join(lines[:most])
 
 
 def user_name(number: str) -> str:

@@ -20,7 +20,8 @@ from typing import Any, TypeGuard
 from durable import Holder
 from experiment_utils import STALLED_AFTER_S, holder_of
 from memory.ring import read_head
-from slurm.records import Array, Place, Submission, places
+from slurm.records import LOCAL, Array, Place, Submission, named_places, places
+from slurm.submitters import launcher_lives
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Known:
     sampled: whether its supervisor has just looked. unheard_s: since either of them gave a sign of life.
     start: the last that a job made of it, as the job wrote it.
     submission, array, place: the newest; None of a run that was not submitted. lost: a newer submission that
-    cannot be read.
+    cannot be read. damaged: files that are there and cannot be read. made_s: when its folder got its config.
     """
 
     folder: Path
@@ -47,6 +48,8 @@ class Known:
     place: Place | None = None
     lost: str | None = None
     unheard_s: float | None = None
+    damaged: tuple[str, ...] = ()
+    made_s: float | None = None
 
     @property
     def state(self) -> str | None:
@@ -141,8 +144,15 @@ def oom_kills(outcome: dict[str, Any]) -> int:
     return max(0, counts[1] - counts[0])
 
 
-def read_known(folder: Path, submission_of: Callable[[Path, str], Submission | None], now_s: float) -> Known:
-    """submission_of: reads a submission of a study by its id, None where it is damaged or gone."""
+def read_known(
+    folder: Path,
+    submission_of: Callable[[Path, str], Submission | None],
+    now_s: float,
+    named: Callable[[Path], dict[str, list[Place]]] = named_places,
+) -> Known:
+    """submission_of: reads a submission of a study by its id, None where it is damaged or gone. named: what
+    submissions of a study name, asked for where the run itself was not told.
+    """
     status, written_s = _object(folder / "status.json")
     outcome, _ = _object(folder / "outcome.json")
     holder = holder_of(folder)
@@ -152,18 +162,60 @@ def read_known(folder: Path, submission_of: Callable[[Path, str], Submission | N
     silent_s, sampled, unheard_s = _silence(
         status, written_s, folder / "memory.ring", head and head[1], now_s
     )
-    array, submission, place, lost = None, None, None, None
-    for found in reversed(places(folder)):
-        submission = submission_of(folder.parent, found.submission)
-        arrays = [one for one in submission.arrays if one.number == found.array] if submission else []
-        if arrays:
-            array, place = arrays[0], found
-            break
-        submission, lost = None, lost or found.submission
+    submission, array, place, lost = newest_place(folder, status, submission_of, named, now_s)
     start = _last_start(folder) if place is not None and status.get("state") != "done" else {}
     return Known(
-        folder, status, outcome, holder, silent_s, sampled, start, submission, array, place, lost, unheard_s
-    )
+        folder, status, outcome, holder, silent_s, sampled, start, submission, array, place, lost, unheard_s,
+        () if status else _damaged(folder), _modified_s(folder / "config.yaml"),
+    )  # fmt: skip
+
+
+def newest_place(
+    folder: Path,
+    status: dict[str, Any],
+    submission_of: Callable[[Path, str], Submission | None],
+    named: Callable[[Path], dict[str, list[Place]]],
+    now_s: float,
+) -> tuple[Submission | None, Array | None, Place | None, str | None]:
+    """The newest that can be read, and a newer one that cannot; an older one of this machine, whose process
+    is there, where that of the newest has ended: it will start the run all the same.
+    """
+    there = places(folder)
+    if not there and not status:  # its submitter may have died between the two
+        there = named(folder.parent).get(folder.name, [])
+    newest, lost = None, None
+    for found in reversed(there):
+        submission = submission_of(folder.parent, found.submission)
+        array = (
+            next((one for one in submission.arrays if one.number == found.array), None)
+            if submission
+            else None
+        )
+        if submission is None or array is None:
+            lost = lost or (found.submission if newest is None else None)
+            continue
+        lives = submission.launcher == LOCAL and launcher_lives(submission, array, now_s)
+        if newest is None:
+            newest = submission, array, found
+            if submission.launcher != LOCAL or lives:
+                break
+        elif lives:
+            newest = submission, array, found
+            break
+    return (*(newest or (None, None, None)), lost)
+
+
+def _damaged(folder: Path) -> tuple[str, ...]:
+    """Of the files that tell what became of a run, those that are there and hold nothing that can be read."""
+    names = ("status.json", "jobs.json", "starts.json", "outcome.json", "run.json")
+    return tuple(name for name in names if (folder / name).exists() and not _object(folder / name)[0])
+
+
+def _modified_s(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
 
 
 def _is_of_last_attempt(outcome: dict[str, Any], status: dict[str, Any], holder: Holder | None) -> bool:

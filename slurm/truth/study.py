@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from conf import UserError
-from durable import Holder
 from memory.evidence import Evidence
 from memory.explain import Explanation, explain
 from memory.sacct import Ask, Job, SlurmFacts
-from slurm.records import SLURM, Submission, read_submission, run_folders
+from slurm.records import SLURM, Place, Submission, named_places, read_submission, run_folders
 from slurm.states import FROM_SLURM
+from slurm.submitters import launcher_lives, submitter_lives
 from slurm.truth.answers import SlurmAnswers, ask_slurm
 from slurm.truth.case import Case
 from slurm.truth.judge import judge
@@ -122,10 +121,10 @@ class Look:
 def look_at(folder: Path, *, ask: Ask | None = None, now_s: float | None = None) -> Look:
     """One run with its evidence. Never raises."""
     now_s = time.time() if now_s is None else now_s
-    known = read_known(folder, _submissions(), now_s)
+    known = read_known(folder, submissions_once(), now_s, named_once())
     answers = _ask([known], ask)
-    case = _case(known, answers, now_s)
-    return Look(_truth(case, answers), case, answers, now_s)
+    case = case_of(known, answers, now_s)
+    return Look(truth_of(case, answers), case, answers, now_s)
 
 
 def truths(
@@ -137,11 +136,11 @@ def truths(
 ) -> list[Truth]:
     """Of these runs, of whatever studies, in their order."""
     now_s = time.time() if now_s is None else now_s
-    submission_of = _submissions()
-    found = [read_known(folder, submission_of, now_s) for folder in folders]
+    submission_of, named = submissions_once(), named_once()
+    found = [read_known(folder, submission_of, now_s, named) for folder in folders]
     if answers is None:
         answers = _ask(found, ask)
-    return [_truth(_case(known, answers, now_s), answers) for known in found]
+    return [truth_of(case_of(known, answers, now_s), answers) for known in found]
 
 
 def _ask(found: Sequence[Known], ask: Ask | None) -> SlurmAnswers:
@@ -153,7 +152,7 @@ def _ask(found: Sequence[Known], ask: Ask | None) -> SlurmAnswers:
     return ask_slurm(jobs, users=sorted(users), names=unknown, ask=ask)
 
 
-def _case(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
+def case_of(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
     known = _with_number(known, answers)
     job = _own_or_shared(known, answers) if known.array and known.array.how == "workers" else known.job
     queue = answers.row(job) if job else None
@@ -172,12 +171,13 @@ def _case(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
         source=answers.source,
         explain=partial(_explained, known.folder, job, starts, answers.source),
         last_words=partial(last_words, known),
-        launcher_lives=_launcher_lives(known),
+        launcher_lives=_launcher_lives(known, now_s),
+        submitter_lives=_submitter_lives(known),
         notes=answers.notes,
     )
 
 
-def _truth(case: Case, answers: SlurmAnswers) -> Truth:
+def truth_of(case: Case, answers: SlurmAnswers) -> Truth:
     known, queue = case.known, case.queue
     verdict = judge(case)
     waits = verdict.state in ("queued", "blocked") and queue is not None
@@ -206,7 +206,7 @@ def _truth(case: Case, answers: SlurmAnswers) -> Truth:
     )
 
 
-def _submissions() -> Callable[[Path, str], Submission | None]:
+def submissions_once() -> Callable[[Path, str], Submission | None]:
     """Reads each once."""
     read: dict[tuple[Path, str], Submission | None] = {}
 
@@ -219,6 +219,18 @@ def _submissions() -> Callable[[Path, str], Submission | None]:
         return read[study, submission_id]
 
     return submission_of
+
+
+def named_once() -> Callable[[Path], dict[str, list[Place]]]:
+    """Reads each study once."""
+    read: dict[Path, dict[str, list[Place]]] = {}
+
+    def named(study: Path) -> dict[str, list[Place]]:
+        if study not in read:
+            read[study] = named_places(study)
+        return read[study]
+
+    return named
 
 
 def _with_number(known: Known, answers: SlurmAnswers) -> Known:
@@ -257,14 +269,14 @@ def _explained(folder: Path, job: str | None, starts: tuple[Job, ...], source: s
     return explain(Evidence(folder), slurm=slurm)
 
 
-def _launcher_lives(known: Known) -> bool | None:
-    """Of a run of this machine in the background: HOST:PID:STARTED_AT."""
-    if known.submission is None or _is_slurm(known) or known.array is None or not known.array.job_id:
+def _launcher_lives(known: Known, now_s: float) -> bool | None:
+    if known.submission is None or known.array is None or _is_slurm(known):
         return None
-    host, _, rest = known.array.job_id.partition(":")
-    pid, _, started_at = rest.partition(":")
-    if not pid.isdigit() or not started_at.isdigit():
+    return launcher_lives(known.submission, known.array, now_s)
+
+
+def _submitter_lives(known: Known) -> bool | None:
+    array = known.array
+    if known.submission is None or array is None or array.is_sent is not None:
         return None
-    if host != os.uname().nodename:
-        return None
-    return not Holder(host, int(pid), int(started_at), "", None).is_gone()
+    return submitter_lives(known.submission)

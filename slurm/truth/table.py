@@ -39,11 +39,11 @@ def counts(truths: Iterable[Truth]) -> dict[str, int]:
     return {state: found[state] for state in _ORDER if found[state]}
 
 
-def summary(truths: Sequence[Truth]) -> str:
+def summary(truths: Sequence[Truth], what: str = "run") -> str:
     """`12 runs: 4 done, 3 running, 5 queued; about 2 h 10 min to go`."""
     told = ", ".join(f"{count} {state}" for state, count in counts(truths).items())
     left = eta_s(truths)
-    return f"{counted(len(truths), 'run')}: {told}" + (
+    return f"{counted(len(truths), what)}: {told}" + (
         f"; about {format_duration(left)} to go" if left else ""
     )
 
@@ -110,6 +110,19 @@ def next_of_study(given: str, truths: Sequence[Truth]) -> Next:
     if any(truth.is_live for truth in truths):
         return Next(f"python -m slurm status {study} --watch", "the same, live")
     return Next(f"python -m slurm clean {study} --keep best", "which checkpoints are no longer needed")
+
+
+def next_of_tokens(given: str, truths: Sequence[Truth]) -> Next:
+    """given: the set's path. truths: of its tasks and the merge."""
+    tokens = shlex.quote(given)
+    bad = next((truth for state in (*_BAD, "stalled") for truth in truths if truth.state == state), None)
+    if bad is not None:
+        return Next(
+            f"python -m slurm why {_run(bad)}", f"what happened; then: python -m slurm resubmit {tokens}"
+        )
+    if any(truth.is_live for truth in truths):
+        return Next(f"python -m slurm status {tokens} --watch", "the same, live")
+    return Next(f"python pretokenize_dataset.py inspect {tokens}", "what is in it")
 
 
 def next_of_all(studies: Sequence[tuple[Path, Sequence[Truth]]]) -> Next:

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from memory import Gpu
+from memory import Gpu, dev_shm
 from memory.details import read_details
 from memory.dev_shm import DevShm, ShmFile, read_dev_shm
 from memory.gpus import GpuProcess, read_gpus
@@ -144,7 +144,8 @@ def shm_file(name: str, megabytes: int) -> Iterator[Path]:
 
 
 @needs_shm
-def test_what_no_living_process_uses_in_dev_shm_is_stale() -> None:
+def test_what_no_living_process_uses_in_dev_shm_is_unused() -> None:
+    """Not stale: this process is older, and may have put it there to read it later."""
     with shm_file("stale", 3) as stale, shm_file("mapped", 2) as mapped, shm_file("open", 1) as opened:
         with open(mapped, "r+b") as file:
             held = mmap.mmap(file.fileno(), 0)
@@ -152,23 +153,75 @@ def test_what_no_living_process_uses_in_dev_shm_is_stale() -> None:
             found = {file.path: file for file in read_dev_shm().files}
         held.close()
         later = {file.path: file for file in read_dev_shm().files}
-    assert found[str(stale)].is_stale
+    assert (found[str(stale)].is_unused, found[str(stale)].is_stale) == (True, None)
     assert found[str(stale)].bytes == 3 * MB
     assert (found[str(mapped)].used_by, found[str(opened)].used_by) == ((os.getpid(),), (os.getpid(),))
-    assert not found[str(mapped)].is_stale
-    assert later[str(mapped)].is_stale
+    assert (found[str(mapped)].is_unused, found[str(mapped)].is_stale) == (False, False)
+    assert later[str(mapped)].is_unused
 
 
 @needs_shm
-def test_a_killed_owner_leaves_a_stale_file_and_the_screen_says_how_to_remove_it() -> None:
-    with shm_file("left", 2) as path:
-        code = "import mmap, os, sys; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 0)\n"
-        code += "print(1, flush=True); os.kill(os.getpid(), 9)"
-        killed = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True)
+def test_a_killed_owner_leaves_a_stale_file_and_the_screen_says_how_to_remove_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the pid in its name, as torch's; what was written a moment ago may yet be on its way."""
+    code = (
+        "import mmap, os; path = f'/dev/shm/torch_{os.getpid()}_0'\n"
+        "open(path, 'wb').write(bytes(2 << 20)); f = open(path, 'r+b'); m = mmap.mmap(f.fileno(), 0)\n"
+        "print(path, flush=True); os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    path = Path(killed.stdout.strip())
+    try:
         assert killed.returncode == -9
         screen = here("--all").stdout
-    assert f"{path}  stale: no living process uses it" in screen
-    assert "rm /dev/shm/" in screen
+        assert f"{path}  nobody has it open, written" in screen
+        assert f"rm {path}" not in screen
+        monkeypatch.setattr(dev_shm, "_YOUNG_S", -1.0)
+        screen = "\n".join(lines(read_details(os.getpid()), every=True))
+        assert f"{path}  stale: who wrote it is gone" in screen
+        assert "    rm /dev/shm/" in screen
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@needs_shm
+def test_what_a_live_job_has_put_there_to_read_later_is_not_advised_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Copied by a process that has ended, for one that lives; also with the time of the file it was of."""
+    monkeypatch.setattr(dev_shm, "_YOUNG_S", -1.0)
+    with shm_file("staged", 2) as path:
+        subprocess.run(["cp", "-p", sys.executable, str(path)], check=True)
+        os.utime(path, (1, 1))
+        screen = "\n".join(lines(read_details(os.getpid()), every=True))
+    assert f"{path}  nobody has it open, written" in screen
+    assert "that is not known" in screen
+    assert str(path) not in screen.partition("    rm ")[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "began_later", "young", "is_stale"),
+    [
+        ("data.npy", True, False, True), ("data.npy", False, False, None), ("data.npy", True, True, None),
+        ("torch_77_1_0", False, False, True), ("torch_12_1_0", False, False, None),
+        ("torch_12_1_0", True, False, None), ("imagenet_2012", False, False, None),
+        ("joblib_memmapping_folder_77_ab/x.pkl", False, False, True),
+    ],
+)  # fmt: skip
+def test_a_file_is_stale_where_nobody_who_lives_can_have_put_it_there(
+    tree, monkeypatch: pytest.MonkeyPatch, name: str, began_later: bool, young: bool, is_stale: bool | None
+) -> None:
+    monkeypatch.setattr(dev_shm, "_YOUNG_S", 60.0 if young else -1.0)
+    tree.write(f"dev/shm/{name}", b"x" * 8192)
+    ticks = os.sysconf("SC_CLK_TCK")
+    now = int(ticks * time.clock_gettime(time.CLOCK_BOOTTIME))
+    at = now + (1 if began_later else -1) * 100 * ticks
+    for pid, began in ((1, 1), (12, at), (PID, now + 100 * ticks)):
+        tree.write(f"proc/{pid}/stat", f"{pid} (a) b) S 0" + " 0" * 17 + f" {began} 0\n")
+        tree.write(f"proc/{pid}/maps", "")
+    (file,) = read_dev_shm(str(tree.root)).files
+    assert (file.is_unused, file.is_stale) == (True, is_stale)
 
 
 @needs_shm
@@ -188,7 +241,9 @@ def test_dev_shm_of_a_tree(tree) -> None:
     assert found.unreadable_processes == 1
     files = {file.path: file for file in found.files}
     assert files["/dev/shm/torch_1"].used_by == (PID,)
-    assert files["/dev/shm/sem.mp-x"].is_stale is None, "that other process may use it"
+    assert (files["/dev/shm/sem.mp-x"].is_unused, files["/dev/shm/sem.mp-x"].is_stale) == (None, None), (
+        "that other process may use it"
+    )
     assert found.total_bytes >= found.used_bytes > 0
 
 
@@ -372,7 +427,7 @@ def test_the_whole_screen_of_a_job_with_a_neighbour_on_its_gpu(
     monkeypatch.setitem(sys.modules, "pynvml", Nvml())
     monkeypatch.setattr("platform.node", lambda: "n01")
     details = read_details(PID, str(tmp_path), pss=False)
-    stale = ShmFile("/dev/shm/a b", GB, 0, time.time() - 7200, (), True)
+    stale = ShmFile("/dev/shm/a b", GB, 0, time.time() - 7200, (), True, True)
     own = Gpu(0, "H200", 41 * GB, 45 * GB, 52 * GB, 139 * GB)
     details = dataclasses.replace(
         details,

@@ -72,13 +72,19 @@ def _into(redirection: str, words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("redirection", "why"), [("> /dev/full", "No space left"), (">&-", "is closed")])
-def test_nowhere_to_write_to(redirection: str, why: str) -> None:
-    done = _into(redirection, "--json")
+def test_a_full_disk_to_write_to() -> None:
+    done = _into("> /dev/full", "--json")
     assert done.returncode == 1
-    assert done.stderr.startswith("error: standard output")
-    assert why in done.stderr
+    assert done.stderr.startswith("error: standard output: No space left")
     assert done.stderr.count("\n") == 1
+
+
+def test_what_nobody_wants_to_read(tmp_path: Path) -> None:
+    """As of the other rooms: its exit status is that of the command."""
+    for words, status in (("--json", 0), (f"explain {tmp_path}/none", 2)):
+        done = _into(">&-", words)
+        assert done.returncode == status
+        assert "closed" not in done.stderr
 
 
 @pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&-", "0<&- 1>&- 2>&-"])

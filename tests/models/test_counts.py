@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -8,44 +7,69 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from conf.schema import Arch, Model
 from models import LanguageModel, build_model
-from models.counts import count_parameters, flops_per_token
+from models.combinations import combination_problems
+from models.counts import FEED_FORWARD_MATRICES, count_parameters, flops_per_token
+from tests.searched import examples
 
-ARCHS = [
-    Arch(norm=norm, norm_position=place, positions=positions, activation=activation, tied_head=tied)
-    for norm, place, positions, activation, tied in itertools.product(
-        ("rms", "layer"),
-        ("pre", "post"),
-        ("rotary", "learned", "sinusoidal"),
-        ("swiglu", "gelu", "relu", "silu"),
-        (True, False),
-    )
-]
+ARCHS = st.builds(
+    Arch,
+    norm=st.sampled_from(["rms", "layer", "none"]),
+    norm_position=st.sampled_from(["pre", "post", "sandwich"]),
+    final_norm=st.sampled_from(["same", "rms", "layer", "none"]),
+    qk_norm=st.booleans(),
+    parallel_blocks=st.booleans(),
+    positions=st.sampled_from(["rotary", "learned", "sinusoidal", "alibi", "none"]),
+    rope_fraction=st.sampled_from([1.0, 0.5]),
+    n_kv_heads=st.sampled_from([None, 1, 2]),
+    window=st.sampled_from([None, 5]),
+    activation=st.sampled_from(sorted(FEED_FORWARD_MATRICES)),
+    ffn_multiplier=st.sampled_from([4.0, 8 / 3]),
+    n_experts=st.sampled_from([None, None, 3]),
+    bias=st.sampled_from(["none", "qkv", "linear", "all"]),
+    head_bias=st.booleans(),
+    tied_head=st.booleans(),
+    init=st.sampled_from(["default", "mup", "completep"]),
+).filter(lambda arch: not combination_problems(arch))
+"""All that changes a count."""
 
 
 def size(model: LanguageModel, *prefixes: str) -> int:
     return sum(p.numel() for name, p in model.named_parameters() if name.startswith(prefixes))
 
 
-@pytest.mark.parametrize("multiplier", [4.0, 8 / 3])
-def test_counts_equal_the_built_model_for_every_combination(multiplier: int) -> None:
-    config, vocab_size, positions = Model(d_model=20, n_layers=3, n_heads=2), 37, 11
-    for arch in ARCHS:
-        arch.ffn_multiplier = multiplier
-        model = build_model(config, arch, vocab_size, positions)
-        counted = count_parameters(config, arch, vocab_size, positions)
-        assert counted.total == size(model, ""), arch
-        assert counted.embedding == size(model, "embedding"), arch
-        assert counted.positions == size(model, "positions"), arch
-        assert counted.blocks == size(model, "blocks"), arch
-        assert counted.final_norm == size(model, "final_norm"), arch
-        assert counted.head == size(model, "head"), arch
-        in_blocks = [p.numel() for p in model.blocks.parameters() if p.ndim == 2]
-        assert counted.non_embedding == sum(in_blocks), arch
+@settings(max_examples=examples(200), deadline=None)
+@given(ARCHS)
+def test_counts_equal_the_built_model_for_every_combination(arch: Arch) -> None:
+    config, vocab_size, positions = Model(d_model=40, n_layers=3, n_heads=4), 37, 11
+    model = build_model(config, arch, vocab_size, positions)
+    counted = count_parameters(config, arch, vocab_size, positions)
+    assert counted.total == size(model, "")
+    assert counted.embedding == size(model, "embedding")
+    assert counted.positions == size(model, "positions")
+    assert counted.blocks == size(model, "blocks")
+    assert counted.final_norm == size(model, "final_norm")
+    assert counted.head == size(model, "head")
+    in_blocks = [p.numel() for p in model.blocks.parameters() if p.ndim >= 2]
+    assert counted.non_embedding == sum(in_blocks)
+
+
+@pytest.mark.parametrize(
+    ("width", "total"),
+    [(32, 1_692_273), (64, 3_532_817), (128, 8_595_921), (256, 29_755_217), (512, 160_246_353)],
+)
+def test_the_sizes_of_the_replaced_system_are_met_exactly(width: int, total: int) -> None:
+    arch = Arch(final_norm="layer", bias="all", head_bias=True)
+    counted = count_parameters(Model(d_model=width), arch, 50_257, 128)
+    layers = width // 16
+    assert counted.total == total
+    assert total == 50_257 * (width + 1) + layers * (16 * width**2 + 15 * width) + 2 * width
 
 
 @pytest.mark.parametrize(("width", "layers", "n"), [(32, 2, 32_768), (256, 16, 16_777_216)])
@@ -55,18 +79,10 @@ def test_n_of_the_scaling_laws_is_16_layers_width_squared(width: int, layers: in
     assert counted.total == n + 50_257 * width + (2 * layers + 1) * width
 
 
-@pytest.mark.parametrize(
-    ("model", "arch", "vocab_size", "seq_len"),
-    [
-        (Model(d_model=64), Arch(), 257, 128),
-        (Model(d_model=32), Arch(tied_head=False, norm="layer", positions="learned"), 5000, 64),
-        (Model(d_model=48, n_layers=2), Arch(activation="gelu", norm_position="post"), 300, 256),
-        (Model(d_model=32), Arch(positions="sinusoidal", activation="relu", ffn_multiplier=3), 100, 32),
-    ],
-)
-def test_flops_agree_with_torchs_counter_within_a_percent(
-    model: Model, arch: Arch, vocab_size: int, seq_len: int
-) -> None:
+@settings(max_examples=examples(40), deadline=None)
+@given(ARCHS, st.sampled_from([(64, 257), (32, 5000), (128, 100)]))
+def test_flops_agree_with_torchs_counter_within_a_percent(arch: Arch, sizes: tuple[int, int]) -> None:
+    model, (seq_len, vocab_size) = Model(d_model=64, n_layers=2), sizes
     built = build_model(model, arch, vocab_size, seq_len)
     ids = torch.randint(vocab_size, (2, seq_len))
     # The counter does not know the CPU's flash attention; the plain one is made of products it knows.

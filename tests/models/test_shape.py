@@ -11,12 +11,14 @@ from models.shape import Shape, resolve_shape, shape_problems
 
 @pytest.mark.parametrize(("width", "layers"), [(32, 2), (48, 3), (64, 4), (80, 5), (256, 16), (512, 32)])
 def test_layers_and_heads_follow_the_width(width: int, layers: int) -> None:
-    assert resolve_shape(Model(d_model=width), Arch()) == Shape(width, layers, layers, 16, 4 * width)
+    assert resolve_shape(Model(d_model=width), Arch()) == Shape(
+        width, layers, layers, 16, 4 * width, layers, 16
+    )
 
 
 def test_layers_and_heads_can_be_given() -> None:
     shape = resolve_shape(Model(d_model=48, n_layers=1, n_heads=6), Arch(ffn_multiplier=8 / 3))
-    assert shape == Shape(48, 1, 6, 8, 128)
+    assert shape == Shape(48, 1, 6, 8, 128, 6, 8)
 
 
 def test_heads_that_do_not_divide_the_width_are_refused_with_the_nearest_that_do() -> None:
@@ -28,6 +30,22 @@ def test_rotary_needs_heads_of_even_width() -> None:
     odd = Model(d_model=36, n_heads=4)
     assert "36 / 4 heads is 9" in str(shape_problems(odd, Arch(positions="rotary"))[0])
     assert shape_problems(odd, Arch(positions="learned")) == []
+
+
+def test_heads_of_keys_are_shared_evenly() -> None:
+    model = Model(d_model=96, n_heads=6)
+    assert resolve_shape(model, Arch(n_kv_heads=2)).kv_dim == 32
+    found = shape_problems(model, Arch(n_kv_heads=4))
+    assert found[0].where == "arch.n_kv_heads"
+    assert "6 heads cannot share 4" in found[0].what
+    assert "2, 3, 6" in found[0].what
+
+
+def test_a_part_of_a_head_is_rotated_in_pairs() -> None:
+    model = Model(d_model=32, n_heads=2)
+    assert resolve_shape(model, Arch(rope_fraction=0.25)).rotary_dim == 4
+    found = shape_problems(model, Arch(rope_fraction=0.2))
+    assert "0.2 of a head of 16 is 3. Nearest: 0.125 or 0.25" in found[0].what
 
 
 @given(st.integers(1, 600), st.none() | st.integers(1, 40))

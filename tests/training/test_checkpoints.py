@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import durable
 from tests.forked import killed_at
-from training.checkpoints import Checkpoint, Checkpoints, CorruptError, checkpoint_steps, load
+from training.checkpoints import (
+    Checkpoint,
+    Checkpoints,
+    CorruptError,
+    _sealed,
+    checkpoint_steps,
+    load,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -133,3 +143,27 @@ def test_a_full_disk_is_an_oserror_and_older_checkpoints_stay(small_disk: Path) 
         checkpoints.save(large)
     assert os.listdir(small_disk / "checkpoints") == ["step-00000001"]
     assert_equal(checkpoints.newest(), 1)
+
+
+def test_one_of_an_earlier_version_with_checksums_of_files_is_read(tmp_path: Path) -> None:
+    folder = Checkpoints(tmp_path, keep=2).save(checkpoint(5))
+    state = json.loads((folder / "state.json").read_text())
+    names = ("model.safetensors", "training.safetensors")
+    of_files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    state = {key: value for key, value in state.items() if key not in ("seal", "sha256_of")}
+    durable.write_json(folder / "state.json", _sealed(state | {"sha256": of_files}))
+    assert_equal(load(folder), 5)
+    of_files["model.safetensors"] = "0" * 64
+    durable.write_json(folder / "state.json", _sealed(state | {"sha256": of_files}))
+    with pytest.raises(CorruptError, match=r"model\.safetensors does not match its checksum"):
+        load(folder)
+
+
+def test_tensors_that_swapped_their_names_are_noticed(tmp_path: Path) -> None:
+    """Their bytes are all there."""
+    folder = Checkpoints(tmp_path, keep=2).save(checkpoint(5))
+    tensors = load_file(folder / "training.safetensors")
+    tensors["rng.cpu"], tensors["other"] = tensors.pop("optimizer.0.exp_avg"), tensors["rng.cpu"]
+    save_file(tensors, folder / "training.safetensors")
+    with pytest.raises(CorruptError, match=r"training\.safetensors does not match its checksum"):
+        load(folder)

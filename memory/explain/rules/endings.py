@@ -26,6 +26,8 @@ _ENDING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 """Those that end a program; a user's signal asks for what the program makes of it."""
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
 _TOLD_ELSEWHERE = (*_ASKING, "SIGKILL", "SIGBUS", "SIGALRM", "SIGVTALRM", "SIGXCPU")
+_BY_A_NUMBER = ("SIGKILL", "SIGBUS")
+"""Exit codes 137 and 135: of whom they tell is known by whether there was anybody else."""
 _MEANINGS = {
     "SIGPIPE": ": it wrote to a pipe that nobody read any more",
     "SIGXFSZ": ": a file grew beyond its limit (ulimit -f)",
@@ -95,7 +97,7 @@ def killed_from_outside(facts: Facts) -> Iterator[Finding]:
     share = facts.peak_share
     far = share is not None and share < 0.9
     surely = "certain" if known and far and not of_child else "likely" if known or far else "possible"
-    if of_child and facts.samples and not _lost_at_the_end(facts):
+    if of_child and facts.samples and not facts.lost_a_process:
         surely = "possible"  # no process of it was seen to go: the number is its own, by all signs
     says = f"{who} was killed by SIGKILL, " + (
         "and not by the kernel for memory" if known else "and no counter says for what"
@@ -124,12 +126,6 @@ def killed_from_outside(facts: Facts) -> Iterator[Finding]:
         ),
         advice=(_ask_who(facts), *go_on(facts)),
     )  # fmt: skip
-
-
-def _lost_at_the_end(facts: Facts) -> bool:
-    """Whether a child was seen to vanish, or was there at the last look."""
-    there = len(facts.samples[-1].tree) > 1 or (facts.samples[-1].processes or 0) > 1
-    return there or bool(mappings(facts.outcome.get("children_lost")))
 
 
 def _killed_by_nobody_knows(facts: Facts, who: str, victim: Victim) -> Finding:
@@ -221,8 +217,10 @@ def failed(facts: Facts) -> Iterator[Finding]:
     # the others have rules of their own
     other = None if facts.signal in (*_TOLD_ELSEWHERE, *_CRASHES) else facts.signal
     log_says = TRACEBACK in facts.log and not facts.outcome and not facts.state and not facts.slurm
-    own_137 = facts.signal == "SIGKILL" and facts.samples and not facts.kills and not _lost_at_the_end(facts)
-    is_signal = facts.signal is not None and not crash and not (own_137 and not facts.signal_is_certain)
+    of_its_own = (
+        facts.signal in _BY_A_NUMBER and facts.samples and not facts.kills and not facts.lost_a_process
+    )
+    is_signal = facts.signal is not None and not crash and not (of_its_own and not facts.signal_is_certain)
     says = _by_its_own_error(facts)
     if crash:
         says = f"It crashed by {facts.signal}"
@@ -255,8 +253,9 @@ def failed(facts: Facts) -> Iterator[Finding]:
 
 def _by_its_own_error(facts: Facts) -> str:
     """That it was not for memory only where what it said is known, or all that could refuse it some."""
-    if facts.exit_code is not None and facts.signal == "SIGKILL":
-        return f"It ended with exit code {facts.exit_code}: its own, or that of a process that SIGKILL ended"
+    if facts.exit_code is not None and facts.signal in _BY_A_NUMBER:
+        own = f"It ended with exit code {facts.exit_code}: its own"
+        return f"{own}, or that of a process that {facts.signal} ended"
     limits = mapping(facts.outcome.get("rlimits"))
     standing = [name for name in ("as_bytes", "data_bytes") if number(limits.get(name))]
     if last_error(facts.log) is not None:

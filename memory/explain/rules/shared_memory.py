@@ -89,12 +89,15 @@ def shm_full(facts: Facts) -> Iterator[Finding]:
             advice=advice,
         )
         return
+    if bus and not facts.signal_is_certain and not bus_line and not facts.lost_a_process:
+        return  # by a number alone, of a program that nobody saw run another: `failed` tells of it
+    died = "It" if facts.signal_is_certain or bus_line else f"By exit code {facts.exit_code} a process of it"
     cut = "a file that was mapped has been cut short since, or its disk is full or failed"
     used_it = _dev_shm_rose(facts, total) or bool(script_lines(facts, _WORDS))
     if how_full is None or small or how_full > 0.5 or used_it:
         yield Finding(
             rule="shm_full",
-            says=f"It ended by SIGBUS: /dev/shm was full, or {cut}",
+            says=f"{died} ended by SIGBUS: /dev/shm was full, or {cut}",
             confidence=at_most("likely" if used_it else "possible"),
             verdict="shm_full",
             cause="shmem",
@@ -105,8 +108,8 @@ def shm_full(facts: Facts) -> Iterator[Finding]:
     else:
         yield Finding(
             rule="truncated_file",
-            says=f"It ended by SIGBUS, though /dev/shm had room: {cut}",
-            confidence=at_most("likely"),
+            says=f"{died} ended by SIGBUS, though /dev/shm had room: {cut}",
+            confidence=at_most("likely" if facts.signal_is_certain or bus_line else "possible"),
             verdict="failed",
             cause="truncated_file",
             victim=victim,

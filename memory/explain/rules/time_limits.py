@@ -11,6 +11,7 @@ from memory.explain.finding import Advice, Finding
 from memory.explain.rules.endings import TIMED_OUT
 from memory.explain.telling import all_of, counters_line, ended_line, peak_line, stage_line
 from memory.explain.values import seconds
+from memory.sacct import real_limit
 
 _GRACE_S = 90.0
 """Slurm sends SIGTERM as the time is up, and SIGKILL after KillWait, 30 s by default."""
@@ -58,7 +59,7 @@ def longer(facts: Facts) -> Advice:
     )
     had_s = job.row.timelimit_s if job else None
     if not had_s and begin_s and end_s:
-        had_s = end_s - begin_s
+        had_s = real_limit(end_s - begin_s)
     if not had_s or had_s <= 0:
         return Advice("more time for the job (--time)")
     minutes = -(-2 * int(had_s) // 60)

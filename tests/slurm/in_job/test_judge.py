@@ -75,3 +75,12 @@ def test_slurm_is_asked_only_after_sigterm() -> None:
 
     for number in (USR2, None):
         judge(Stopped("timeout", 1, "", number, 0), may_requeue=True, max_idle=3, is_being_preempted=never)
+
+
+def test_a_signal_long_before_the_time_limit_is_a_preemption() -> None:
+    for asked, state in ((True, "preempted"), (False, None), (None, None)):
+        verdict = judge(
+            Stopped("timeout", 1, "stopped by SIGUSR2", USR2, 0), may_requeue=True, max_idle=3,
+            is_being_preempted=lambda asked=asked: asked, is_early=True,
+        )  # fmt: skip
+        assert (verdict.end, verdict.state) == ("requeued", state)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 from fake_slurm import FakeSlurm
+from forked import killed_at
 
 import durable
 from conf import UserError
@@ -192,3 +196,98 @@ def test_factors_and_sizes() -> None:
     assert new_time("90", "auto", None) == "90"
     with pytest.raises(UserError, match="x2 of what"):
         new_time("x2", "auto", None)
+
+
+def test_runs_side_by_side_are_counted_from_one(
+    ended: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for jobs in ("0", "-3"):
+        assert command("resubmit", "default", "--jobs", jobs) == 2
+        assert capsys.readouterr().err == f"error: --jobs {jobs}: expected 1 or more runs side by side\n"
+
+
+def test_runs_that_a_command_works_through_are_left_until_it_is_killed(
+    ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from slurm.in_front import noted
+    from slurm.truth import study_truth
+
+    waiting = ended[1:]
+    for folder in waiting:
+        (folder / "status.json").unlink(missing_ok=True)
+
+    def work() -> None:
+        with noted(waiting, 1, "python experiments.py -m seed=1,2,3"):
+            os.write(to_test, b"1")
+            while True:
+                signal.pause()
+
+    from_child, to_test = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        work()
+    try:
+        os.read(from_child, 1)
+        found = {truth.folder: truth for truth in study_truth(ended[0].parent)}
+        assert [found[folder].state for folder in waiting] == ["queued"] * 3
+        assert f"it waits for its turn on {os.uname().nodename}" in str(found[waiting[0]].reason)
+        capsys.readouterr()
+        assert command("resubmit", "default") == 0
+        told = capsys.readouterr().out
+        assert "default: nothing to be submitted again\ndefault: left as they are: 3 queued\n" in told
+        assert command("cancel", "default", "--dry-run") == 0
+        assert f"would end process {os.uname().nodename}:{pid}:" in capsys.readouterr().out
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    found = {truth.folder: truth for truth in study_truth(ended[0].parent)}
+    assert [found[folder].state for folder in waiting] == ["never_started"] * 3
+    assert "resubmit default" in str(found[waiting[0]].reason)
+    assert command("resubmit", "default", "--dry-run") == 0
+    assert "3 never_started to be submitted again" in capsys.readouterr().out
+
+
+def test_what_cancel_cannot_reach_is_told(
+    ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A copy on a node whose slurmd was lost goes on, and Slurm knows nothing of it any more."""
+    durable.write_json(
+        ended[1] / "status.json",
+        {"state": "running", "heartbeat_s": time.time(), "host": "n1", "attempt": 1, "step": 3},
+    )
+    holder = durable.Holder("n1", 4711, 7, "2027-01-15 08:00:00", "136")
+    durable.write_json(ended[1] / "run.lock", dataclasses.asdict(holder))
+    capsys.readouterr()
+    assert command("cancel", "default", "--yes") == 0
+    told = capsys.readouterr().out
+    assert (
+        f"{ended[1].name} goes on as process 4711 on n1, of job 136, which Slurm does not have as running "
+        "any more. To end it, there: kill 4711\n"
+    ) in told
+    assert "nothing of it" not in told
+
+
+def test_a_submitter_that_died_early_is_told_and_made_good(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between submission.json and the runs' places in it: they go to Slurm again, as they were to."""
+    from slurm.truth import study_truth
+
+    assert killed_at("submit:after_submission", lambda: type_("-m", "seed=0,1"))
+    assert not list(place.glob("runs/*/*/jobs.json"))
+    (submission,) = submissions(place / "runs" / "default")
+    dataclasses.replace(submission, created_s=submission.created_s - 60).write()
+    assert {truth.state for truth in study_truth(place / "runs" / "default")} == {"never_started"}
+    assert command("resubmit", "default") == 0
+    assert "submitted 2 runs as job" in capsys.readouterr().out
+    assert len(cluster.jobs) == 1
+
+
+def test_words_may_stand_behind_flags(capsys: pytest.CaptureFixture[str], ended: list[Path]) -> None:
+    from slurm.__main__ import main
+
+    assert main(["resubmit", "default", "--dry-run", ended[1].name]) == 0
+    assert "1 failed to be submitted again" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["resubmit", "default", "--dry-run", ended[1].name, "--only-oom"])
+    assert "unrecognized arguments: --only-oom" in capsys.readouterr().err

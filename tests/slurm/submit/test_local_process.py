@@ -55,7 +55,7 @@ def home(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setattr(slurm.submit.reconciling, "SETTLE_S", 0.0)
     yield place
     for one in all_submissions(place):
-        if one.arrays[0].job_id is not None and is_alive(one.arrays[0]):
+        if one.arrays[0].job_id is not None and is_alive(one, one.arrays[0]):
             os.kill(process_of(one.arrays[0].job_id)[1], signal.SIGTERM)
         ended(one)
 
@@ -66,7 +66,7 @@ def all_submissions(place: Path) -> list[Submission]:
 
 def ended(submission: Submission) -> None:
     deadline = time.monotonic() + 60
-    while is_alive(submission.arrays[0]):
+    while is_alive(submission, submission.arrays[0]):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -15,6 +15,7 @@ import pytest
 from fake_slurm import FakeSlurm
 
 import durable
+import slurm.submit.asking
 import slurm.submit.checks
 import slurm.submit.waiting
 from slurm.records import places, submissions
@@ -115,6 +116,10 @@ def test_from_inside_a_job(type_: Type, cluster: FakeSlurm, monkeypatch: pytest.
         (("seed=0,1", "wait=true,false"), "wait: cannot be swept"),
         (("seed=0,1", "runs_dir=50%"), "runs_dir: "),
         (("slurm.pack=2", "slurm.tasks_per_node=2", "slurm.mem=9GB"), "share a job have one rank each"),
+        (
+            ("slurm.pack=2", "slurm.workers=2", "slurm.mem=9GB"),
+            "slurm.pack: 2 side by side with slurm.workers",
+        ),
     ],
 )
 def test_what_is_wrong_with_any_run_is_told_before_the_first_sbatch(
@@ -130,6 +135,20 @@ def test_what_is_wrong_with_any_run_is_told_before_the_first_sbatch(
     assert any(what in line for line in found), found
     assert cluster.jobs == []
     assert not list(place.glob("runs/**/config.yaml"))
+
+
+def test_all_that_is_wrong_is_told_at_once(
+    type_: Type, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the command alone tells, what the data and the memory tell, what the cluster would say."""
+    wrong = ("slurm.mem=1MB,900GB", "training.effective_batch=4", "slurm.nodes=3")
+    assert type_("-m", *wrong, "slurm.gpu_type=a100", "notify=nobody", "seed=0,1") == 2
+    found = [line.partition(":")[0] for line in errors(capsys)]
+    assert set(found) == {"notify", "training.effective_batch", "slurm.gpu_type"}
+    assert type_("slurm.mem=1MB", "slurm.gpu_type=a100") == 2
+    found = [line.partition(":")[0] for line in errors(capsys)]
+    assert set(found) == {"training.micro_batch", "slurm.gpu_type"}
+    assert cluster.jobs == []
 
 
 def test_no_slurm_here_names_the_local_launcher(
@@ -222,6 +241,49 @@ def test_waiting_tells_how_they_ended(
     assert answer["outcomes"][1]["reason"] == "out of luck"
     assert type_("seed=0", "wait=true") == 0
     assert "32d-lr0.003-seed0" in capsys.readouterr().out.replace("16d", "32d")
+
+
+def test_waiting_submits_the_rest_as_others_end(
+    type_: Type,
+    cluster: FakeSlurm,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A queue of two at a time (MaxSubmitJobs)."""
+
+    def pending() -> list[tuple[int, int]]:
+        jobs = [(job["id"], enumerate(job["states"])) for job in cluster.jobs]
+        return [(job, task) for job, states in jobs for task, state in states if state == "PENDING"]
+
+    monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
+    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: max(0, 2 - len(pending())))
+    most, stop = [], threading.Event()
+
+    def run() -> None:
+        while not stop.wait(0.1):
+            most.append(len(pending()))
+            for job, task in pending()[:1]:
+                for submission in submissions(place / "runs" / "default"):
+                    if submission.arrays[0].job_id == str(job):
+                        (name,) = submission.arrays[0].tasks[task]
+                        folder = submission.study / name
+                        durable.write_json(folder / "run.json", {"results": {"val_loss": 2.0}})
+                        durable.write_json(folder / "status.json", {"state": "done"})
+                        cluster.set_state(job, "COMPLETED", task=task)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert type_("-m", "seed=0,1,2,3,4", "wait=true", "--json") == 0
+    finally:
+        stop.set()
+        thread.join()
+    answer = json.loads(capsys.readouterr().out)
+    assert [one["state"] for one in answer["outcomes"]] == ["done"] * 5
+    assert sum(len(one["submitted"]) for one in answer["submitted"]) == 5
+    assert max(most) == 2
+    assert len(cluster.jobs) > 1
 
 
 def test_ctrl_c_ends_the_waiting_and_no_job(

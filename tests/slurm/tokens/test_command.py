@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Callable
@@ -41,9 +42,9 @@ def test_an_array_and_a_merge_behind_it(type_: Type, cluster: FakeSlurm, home: P
     out = capsys.readouterr().out
     assert f"submitted 3 of 3 tasks as job {tasks['id']}" in out
     assert f"the merge as job {merge['id']}" in out
-    assert f"scancel {tasks['id']} {merge['id']}" in out
-    assert "parts.slurm/*/log.txt" in out
-    assert "type the same command again" in out
+    assert "python -m slurm status parts\n" in out
+    assert "python -m slurm cancel parts\n" in out
+    assert "the same command again" in out
 
 
 def test_the_script_is_a_page_of_shell_with_the_command_of_each_task(type_: Type, cluster: FakeSlurm) -> None:
@@ -268,3 +269,37 @@ def test_the_set_has_shards_unless_it_is_said(
     assert shlex.split(line)[-6:] == [
         "--tokenizer", "bytes", "--tokens-per-shard", "100M", "--workers", "4",
     ]  # fmt: skip
+
+
+def test_slurm_resubmit_types_the_command_again(
+    type_: Type, cluster: FakeSlurm, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from slurm.__main__ import main
+
+    assert type_() == 0
+    for job in cluster.jobs:
+        cluster.set_state(job["id"], "FAILED")
+    do_task(0)
+    capfd.readouterr()
+    assert main(["resubmit", "parts", "--mem", "x2", "slurm.parallel=1", "--dry-run", "--json"]) == 0
+    told = capfd.readouterr()
+    plain = json.loads(told.out)["slurm"]
+    assert plain["asked"]["mem_bytes"] == 1200 << 20
+    assert list(plain["not_submitted"]) == ["00001-of-00003", "00002-of-00003", "merge"]
+    assert f"{home}: python pretokenize_dataset.py my.txt" in told.err
+    assert main(["resubmit", "parts", "--only", "oom"]) == 2
+    assert "--only: is for runs" in capfd.readouterr().err
+
+
+def test_slurm_cancel_ends_the_jobs_of_a_set(
+    type_: Type, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from slurm.__main__ import main
+
+    assert type_() == 0
+    capsys.readouterr()
+    assert main(["cancel", "parts", "--yes"]) == 0
+    assert "parts: ends job" in capsys.readouterr().out
+    assert {state for job in cluster.jobs for state in job["states"]} == {"CANCELLED"}
+    assert main(["cancel", "parts", "--yes"]) == 0
+    assert "parts: nothing of it is queued, or runs" in capsys.readouterr().out

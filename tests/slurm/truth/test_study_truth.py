@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from made_studies import DEAD_PID, NOW_S, FakeSlurm, MadeStudy, here, in_the_bac
 
 from memory.ring import RingWriter
 from memory.samples import Sample
+from slurm.records import Place, add_place
+from slurm.submit.phases import study_lock
 from slurm.truth import Truth, study_truth
 
 
@@ -40,6 +43,12 @@ def test_one_squeue_and_one_sacct_for_all(study: MadeStudy, slurm: FakeSlurm) ->
     assert b.expected_start_s == NOW_S + 7200
 
 
+def test_a_start_in_a_year_is_none(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """Slurm's word where the jobs before it have no time limit."""
+    slurm.wait("4242_0", reason="Resources", start=str(int(NOW_S + 364 * 86400)))
+    assert truth_of(study, slurm).reason == "the nodes it needs are taken: it is next"
+
+
 def test_nobody_is_asked_where_all_are_done(study: MadeStudy, slurm: FakeSlurm) -> None:
     for name in ("a", "b"):
         study.status(name, "done", step=1000)
@@ -58,6 +67,19 @@ def test_running(study: MadeStudy, slurm: FakeSlurm) -> None:
         400,
         0.4,
     )
+
+
+def test_the_row_of_what_waits_of_an_array_is_no_second_start(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """sacct of 22.05: the range still names the task that has begun."""
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
+    slurm.row("4242_0", "RUNNING", JobIDRaw="4243", End="Unknown")
+    slurm.row("4242_[0-1%1]", "PENDING", JobIDRaw="4242", Start="Unknown", End="Unknown")
+    study.status("a", "running")
+    study.lock("a")
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason, found.rule) == ("running", "on n1", "lives")
 
 
 def test_stalled(study: MadeStudy, slurm: FakeSlurm) -> None:
@@ -399,9 +421,120 @@ def test_runs_of_this_machine_in_the_background(tmp_path: Path, slurm: FakeSlurm
 
 def test_runs_that_were_never_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:
     study = MadeStudy(tmp_path / "sweep", [])
-    study.run("a")
+    config = study.run("a") / "config.yaml"
+    os.utime(config, (NOW_S - 3, NOW_S - 3))
     found = truth_of(study, slurm)
     assert (found.state, found.reason, found.launcher) == ("queued", "it has not been started yet", None)
+    os.utime(config, (NOW_S - 300, NOW_S - 300))
+    found = truth_of(study, slurm)
+    assert (found.state, found.is_live) == ("never_started", False)
+    assert found.reason == (
+        "nothing has started it: the command that was to do so has ended. It is started by: "
+        "python -m slurm resubmit sweep"
+    )
+
+
+def test_a_submitter_that_died_before_the_run_heard_of_it(tmp_path: Path, slurm: FakeSlurm) -> None:
+    """Between submission.json and the runs' places in it."""
+    study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None})
+    (study.folder / "a" / "jobs.json").unlink()
+    found = truth_of(study, slurm)
+    assert (found.state, found.is_live, found.launcher) == ("never_started", False, "slurm")
+    assert str(found.reason).startswith(
+        "it was never handed to Slurm: the command that was to do so has ended"
+    )
+    slurm.wait("77", name="sweep", raw="77")
+    assert (truth_of(study, slurm).state, truth_of(study, slurm).job) == ("queued", "77")
+
+
+def test_a_submitter_that_lives_or_that_nobody_can_ask_slurm_about(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None})
+    slurm.queue = None
+    found = truth_of(study, slurm)
+    assert found.state == "queued"
+    assert "whether it is in the queue Slurm must say. squeue failed" in str(found.reason)
+    slurm.queue = []
+    with study_lock(study.folder):
+        found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("queued", "it is being submitted")
+    assert truth_of(study, slurm).state == "never_started"
+
+
+def test_a_launcher_of_another_machine_is_missed(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = in_the_background(tmp_path / "sweep", ["a"], "elsewhere:77:7")
+    alive = study.submission.folder / "alive"
+    for age_s, state in ((20, "queued"), (900, "never_started")):
+        alive.touch()
+        os.utime(alive, (NOW_S - age_s, NOW_S - age_s))
+        assert truth_of(study, slurm).state == state
+
+
+def test_two_commands_work_through_the_same_runs(tmp_path: Path, slurm: FakeSlurm) -> None:
+    """The newer one has been killed, and the older one will come to it."""
+    host, pid, started = here()
+    study = in_the_background(tmp_path / "sweep", ["a"], f"{host}:{pid}:{started}")
+    newer = replace(
+        study.submission,
+        id="20270115-2",
+        arrays=[replace(study.submission.arrays[0], job_id=f"{host}:{DEAD_PID}:7")],
+    )
+    newer.write()
+    add_place(study.folder / "a", Place(newer.id, 0, 0))
+    assert (truth_of(study, slurm).state, truth_of(study, slurm).submission) == ("queued", "20270115-1")
+
+
+@pytest.mark.parametrize("places", ["known", "damaged"])
+def test_a_damaged_run_folder(study: MadeStudy, slurm: FakeSlurm, places: str) -> None:
+    folder = study.folder / "a"
+    (folder / "status.json").write_bytes(b"\x00\xff" * 40)
+    if places == "damaged":
+        (folder / "jobs.json").write_bytes(b"\x00\xff" * 40)
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 30)), nodes="n1")
+    assert truth_of(study, slurm).state == "running", "its submission names it"
+    slurm.queue = []
+    slurm.row("4242_0", "COMPLETED")
+    found = truth_of(study, slurm)
+    names = "status.json and jobs.json" if places == "damaged" else "status.json"
+    assert (found.state, found.rule, found.is_live) == ("failed", "unreadable", False)
+    assert str(found.reason).startswith(f"what became of it cannot be told: {names} cannot be read. It is")
+
+
+def test_a_damaged_run_that_nobody_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", [])
+    folder = study.run("a")
+    (folder / "status.json").write_text("{")
+    found = truth_of(study, slurm)
+    assert (found.state, found.rule) == ("failed", "unreadable")
+
+
+def test_side_by_side_all_begin_with_their_job(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="pack")
+    slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 8)), nodes="n1")
+    for one in study_truth(study.folder, ask=slurm.ask, now_s=NOW_S):
+        assert (one.state, one.reason) == ("running", "its job has begun on n1; no word of it yet")
+
+
+def test_after_a_preemption(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """Slurm sends the signal that comes before a time limit too."""
+    study.status("a", "timeout", age_s=130, reason="stopped by SIGUSR2")
+    start = {
+        "job_id": "4242_0", "restart": 0, "attempt": 1, "end": "requeued", "state": "preempted",
+        "ended_s": NOW_S - 128,
+    }  # fmt: skip
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.wait("4242_0", reason="BeginTime")
+    assert str(truth_of(study, slurm).reason).endswith("; attempt 1 made room for another job")
+    slurm.queue = []
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 2)), nodes="n2")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("running", "its job has begun on n2; no word of it yet")
+
+
+def test_after_a_preemption_that_only_slurm_knows_of(study: MadeStudy, slurm: FakeSlurm) -> None:
+    study.status("a", "running", age_s=130)
+    slurm.row("4242_0", "PREEMPTED")
+    slurm.wait("4242_0", reason="BeginTime")
+    assert str(truth_of(study, slurm).reason).endswith("; attempt 1 made room for another job")
 
 
 def test_ctrl_c(study: MadeStudy, slurm: FakeSlurm) -> None:

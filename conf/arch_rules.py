@@ -1,0 +1,34 @@
+"""What options of `arch` ask of other groups. What they ask of each other stands in `models.combinations`."""
+
+from __future__ import annotations
+
+from conf.errors import Problem
+from conf.schema import Config
+
+ADAM_LIKE = ("adamw", "adam")
+BY_SIZE = ("mup", "completep")
+
+
+def optimizer_of_a_parametrization(config: Config) -> list[Problem]:
+    """The factors of muP and CompleteP are those of Adam, whose steps do not follow the size of gradients."""
+    if config.arch.init not in BY_SIZE or config.optimizer.name in ADAM_LIKE:
+        return []
+    return [
+        Problem(
+            "arch.init",
+            f"{config.arch.init}'s factors on the learning rate are those of Adam, not of "
+            f"optimizer={config.optimizer.name}. Use optimizer=adamw, or arch.init=default",
+        )
+    ]
+
+
+def experts_are_not_traced(config: Config) -> list[Problem]:
+    """On shapes alone, and compiled, it is not known how many tokens each expert gets."""
+    if config.arch.n_experts is None:
+        return []
+    asked = [("memory.trace", config.memory.trace), ("training.compile", config.training.compile)]
+    return [
+        Problem(key, "true: how many tokens each expert (arch.n_experts) gets depends on the data. Use false")
+        for key, is_on in asked
+        if is_on
+    ]

@@ -1,0 +1,119 @@
+"""The keys of `arch=`: what a model is made of. Their meanings stand in `models.options`, with sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from conf.schema_key import key
+
+
+@dataclass
+class Arch:
+    """`arch=`: what the blocks are made of."""
+
+    name: str = key("transformer", "name of the variant")
+    family: str = key("transformer", "model family", choices=("transformer",))
+    norm: str = key("rms", "normalization", choices=("rms", "layer", "none"))
+    norm_position: str = key("pre", "where it stands in a block", choices=("pre", "post", "sandwich"))
+    final_norm: str = key(
+        "same",
+        "after the last block; same: arch.norm, none behind post",
+        choices=("same", "rms", "layer", "none"),
+        as_before="same",
+    )
+    norm_eps: float = key(1e-5, "added to the variance", above=0)
+    qk_norm: bool = key(False, "RMSNorm over each head's queries and keys", as_before=False)
+    parallel_blocks: bool = key(
+        False, "attention and feed-forward side by side, behind one norm", as_before=False
+    )
+    positions: str = key(
+        "rotary", "position information", choices=("rotary", "learned", "sinusoidal", "alibi", "none")
+    )
+    rope_theta: float = key(10000.0, "base of the rotary frequencies", above=0)
+    rope_fraction: float = key(1.0, "of a head, that is rotated", above=0, at_most=1, as_before=1.0)
+    rope_scaling: str = key(
+        "none",
+        "of rotary frequencies, for longer sequences",
+        choices=("none", "linear", "ntk", "llama3"),
+        as_before="none",
+    )
+    rope_factor: float = key(1.0, "how many times as long; of rope_scaling", at_least=1, as_before=1.0)
+    rope_original_positions: int = key(
+        8192, "of rope_scaling=llama3: the length before", at_least=1, as_before=8192
+    )
+    rope_low_frequency: float = key(
+        1.0, "of rope_scaling=llama3: turns in that length, up to which all is scaled", above=0, as_before=1.0
+    )
+    rope_high_frequency: float = key(
+        4.0, "of rope_scaling=llama3: turns from which on nothing is scaled", above=0, as_before=4.0
+    )
+    n_kv_heads: int | None = key(
+        None,
+        "heads of keys and values, shared by those of queries; null: model.n_heads, 1: MQA",
+        at_least=1,
+        as_before=None,
+    )
+    window: int | None = key(
+        None,
+        "positions attention looks back on, its own included; null: all",
+        at_least=1,
+        as_before=None,
+    )
+    activation: str = key(
+        "swiglu",
+        "feed-forward kind",
+        choices=("swiglu", "geglu", "gelu", "gelu_exact", "relu", "relu2", "silu"),
+    )
+    ffn_multiplier: float = key(4.0, "feed-forward hidden width / d_model", above=0)
+    n_experts: int | None = key(
+        None,
+        "feed-forward parts of a block, of which a token takes few; null: one",
+        at_least=2,
+        as_before=None,
+    )
+    experts_per_token: int = key(2, "of n_experts", at_least=1, as_before=2)
+    balance_loss: float = key(
+        0.01, "weight of the loss that keeps experts equally used", at_least=0, as_before=0.01
+    )
+    bias: str = key(
+        "none",
+        "qkv: of queries, keys, values; linear: of all products of the blocks; all: of their norms too",
+        choices=("none", "qkv", "linear", "all"),
+        as_before="none",
+    )
+    head_bias: bool = key(False, "a number added to the logit of each id", as_before=False)
+    dropout_embedding: float = key(0.0, "of embeddings, in training", at_least=0, below=1, as_before=0.0)
+    dropout_attention: float = key(0.0, "of attention weights", at_least=0, below=1, as_before=0.0)
+    dropout_residual: float = key(0.0, "of what a branch adds", at_least=0, below=1, as_before=0.0)
+    tied_head: bool = key(True, "output matrix = embedding matrix")
+    logit_softcap: float | None = key(
+        None, "c: logits become c tanh(logits / c); null: as they are", above=0, as_before=None
+    )
+    z_loss: float = key(0.0, "weight of log(Z)^2 in what is minimized", at_least=0, as_before=0.0)
+    init: str = key(
+        "default",
+        "first weights; mup, completep: and how settings follow the width, the depth",
+        choices=(
+            "default",
+            "xavier",
+            "kaiming",
+            "transformer_scaled",
+            "gpt2",
+            "mup",
+            "completep",
+        ),
+        as_before="default",
+    )
+    init_std: float = key(0.02, "standard deviation of initial weights", above=0)
+    base_width: int = key(
+        64,
+        "of init=mup, completep: d_model at which settings are as given",
+        at_least=1,
+        as_before=64,
+    )
+    base_layers: int | None = key(
+        None, "of init=completep; null: round(base_width / 16)", at_least=1, as_before=None
+    )
+    max_positions: int | None = key(
+        None, "longest sequence the model takes; null: training.seq_len", at_least=1
+    )

@@ -1,0 +1,39 @@
+"""One key of the schema: what stands beside its type."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, field
+from typing import Any
+
+
+def key(
+    default: Any,
+    doc: str,
+    *,
+    kind: str | None = None,
+    choices: tuple[str, ...] | None = None,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    as_before: Any = MISSING,
+) -> Any:
+    """A key of the schema.
+
+    kind: how text becomes a value where the annotation does not say it: `count` (1B, 500M),
+        `size` (32GB), `path` (~ is expanded), `name` (a part of a file name), `time` (24:00:00, 2h).
+    choices: the only values allowed. Bounds are checked on numbers.
+    """
+    metadata = {
+        "doc": doc,
+        "kind": kind,
+        "choices": choices,
+        "above": above,
+        "at_least": at_least,
+        "at_most": at_most,
+        "below": below,
+        "as_before": as_before,
+    }
+    if isinstance(default, list | dict):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)

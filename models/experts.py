@@ -1,0 +1,61 @@
+"""A mixture of experts: feed-forward parts side by side, of which each token goes through few."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from conf.schema import Arch
+from models.counts import FEED_FORWARD_MATRICES
+from models.forward_pass import ForwardPass
+from models.layers import ExpertLinear, Linear
+from models.shape import Shape
+
+
+class Experts(nn.Module):
+    """`sum_i g_i(x) expert_i(x)` over the k experts that a router likes best (Shazeer et al., 1701.06538).
+
+    The weights g are the softmax over the chosen k, as in Mixtral (arXiv:2401.04088). No token is dropped.
+    """
+
+    def __init__(self, shape: Shape, arch: Arch, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        assert arch.n_experts is not None
+        self.per_token = arch.experts_per_token
+        self.balance_loss = arch.balance_loss
+        parts = (shape.ffn_hidden,) * (FEED_FORWARD_MATRICES[arch.activation] - 1)
+        self.router = Linear(shape.d_model, arch.n_experts)
+        self.input = ExpertLinear(arch.n_experts, shape.d_model, sum(parts), parts=parts)
+        self.output = ExpertLinear(arch.n_experts, shape.ffn_hidden, shape.d_model)
+        self.activation = activation
+
+    def forward(self, x: Tensor, going: ForwardPass) -> Tensor:
+        """(batch, seq, d_model) -> the same. Adds the loss of balance to those of the pass, in training."""
+        tokens = x.flatten(0, -2)
+        scores = self.router(tokens).float()
+        best, chosen = scores.topk(self.per_token, dim=-1)
+        weights = best.softmax(dim=-1).to(x.dtype)
+        if self.balance_loss and self.training and torch.is_grad_enabled():
+            going.losses.append(self.balance_loss * balance(scores, chosen))
+        # Pairs of token and place among its k, those of one expert side by side.
+        order = chosen.flatten().argsort(stable=True)
+        of_tokens = order // self.per_token
+        n_experts = scores.shape[-1]
+        sizes = torch.bincount(chosen.flatten(), minlength=n_experts).tolist()
+        inner = [self.activation(x) for x in self.input(tokens[of_tokens].split(sizes))]
+        weighted = torch.cat(self.output(inner)) * weights.flatten()[order].unsqueeze(1)
+        # Back in the order of tokens, so that the k results of each are summed in the order of the router.
+        return weighted[order.argsort()].view(len(tokens), self.per_token, -1).sum(1).view_as(x)
+
+
+def balance(scores: Tensor, chosen: Tensor) -> Tensor:
+    """`n sum_i f_i P_i`: f the shares of the choices, P the means of the router's probabilities.
+
+    1 where experts are used equally (Fedus et al., arXiv:2101.03961, section 2.2). scores: fp32 (tokens, n).
+    chosen: int64 (tokens, k).
+    """
+    n = scores.shape[-1]
+    shares = torch.nn.functional.one_hot(chosen, n).float().mean((0, 1))
+    return n * (shares * scores.softmax(dim=-1).mean(0)).sum()

@@ -1,0 +1,45 @@
+"""What the loss of a model holds, by formula. No torch; tests hold it to the real one."""
+
+from __future__ import annotations
+
+from conf.schema import Arch
+from models.loss_chunk import WHOLE_COPIES, has_plain_loss
+from models.memory_saved import FP32, StepSizes
+from models.shape import Shape
+
+
+def is_whole(step: StepSizes) -> bool:
+    """Whether the logits of all tokens are one chunk."""
+    return step.tokens <= step.loss_chunk
+
+
+def loss_peak(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int:
+    """From the logits to the gradients of the head and of the hidden states, at its worst moment."""
+    d, size = shape.d_model, step.product_bytes
+    is_fp32 = step.precision == "fp32"
+    # A soft-cap keeps the slopes of its logits; a z-loss makes exponents, and a gradient of its own.
+    if is_whole(step):
+        casts = 0 if is_fp32 else size * (vocab_size * d + step.tokens * d)
+        copies = WHOLE_COPIES + (1 if arch.logit_softcap else 0) + (2 if arch.z_loss else 0)
+        return copies * FP32 * step.tokens * vocab_size + casts
+    logits = FP32 * step.loss_chunk * vocab_size * (2 if arch.logit_softcap else 1)
+    kept = FP32 * (d * (vocab_size + step.tokens) + (vocab_size if arch.head_bias else 0))
+    if is_fp32 and has_plain_loss(arch):
+        # torch's makes zeros for the gradients of its own results as the way back begins.
+        return kept + max(logits, 0 if step.on_gpu else kept)
+    if is_fp32:
+        return kept + logits
+    # On a CPU a product of 16 bits takes its operands and its result in fp32 besides.
+    inside = 0 if step.on_gpu else FP32 * vocab_size * (step.loss_chunk + d)
+    # The logits in 16 bits, the weight, and its gradient before it is added.
+    return kept + logits + size * (step.loss_chunk * vocab_size + 2 * vocab_size * d) + inside
+
+
+def loss_of_evaluation(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int:
+    """Logits and their log-softmax, or one chunk of logits."""
+    size = 0 if step.precision == "fp32" else step.product_bytes
+    weight = size * vocab_size * shape.d_model
+    if is_whole(step):
+        return 2 * FP32 * step.tokens * vocab_size + weight
+    slopes = FP32 if arch.logit_softcap else 0
+    return (FP32 + slopes + size) * step.loss_chunk * vocab_size + weight

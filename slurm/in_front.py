@@ -1,0 +1,62 @@
+"""Runs that a command starts one after the other, and waits for: on the disk as any other submission.
+
+So `status` tells which of them wait for their turn, and that nobody will start them any more when the command
+was killed; nobody else submits them meanwhile, and `cancel` finds the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import experiment_utils
+from memory.supervision.census import started_at
+from slurm.in_job.lock import Heartbeat
+from slurm.records import LOCAL, Array, Submission
+from slurm.submit.arrays import ToSend, array_name
+from slurm.submit.phases import intend, submission_id
+from slurm.submitters import BEAT_S, beat
+
+log = logging.getLogger("slurm")
+
+
+@contextmanager
+def noted(folders: Sequence[Path], jobs: int, command: str) -> Iterator[None]:
+    """Within the block this process works through these runs, `jobs` side by side. command: as typed."""
+    studies: dict[Path, list[str]] = {}
+    for folder in folders:
+        if experiment_utils.state_of(folder) != "done":
+            studies.setdefault(folder.parent, []).append(folder.name)
+    try:
+        made = [_intend(study, runs, jobs, command) for study, runs in studies.items()]
+    except OSError as error:  # they run all the same
+        log.warning("status will not tell which runs wait for their turn: %s", error.strerror)
+        made = []
+
+    def live() -> None:
+        for submission in made:
+            beat(submission)
+
+    live()
+    with Heartbeat(beat_s=BEAT_S, also=live):
+        yield
+
+
+def _intend(study: Path, runs: Sequence[str], jobs: int, command: str) -> Submission:
+    now_s = time.time()
+    identity = submission_id(now_s)
+    me = f"{socket.gethostname()}:{os.getpid()}:{started_at(os.getpid())}"
+    array = Array(
+        number=0,
+        name=array_name(study, identity, 0),
+        tasks=[[run] for run in runs],
+        parallel=jobs,
+        job_id=me,
+        submitted_s=round(now_s, 3),
+    )
+    return intend(identity, study, [ToSend(array, ())], now_s, launcher=LOCAL, command=command, snapshot=None)

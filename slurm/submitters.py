@@ -1,0 +1,81 @@
+"""Who submits, or is to start, what a submission names: whether that process is still there.
+
+An sbatch holds a lock on the submission's file `sending` as its submitter does, and outlives it
+(`slurm.submit.send`). A process that works through runs of this machine touches `alive`, so that it is missed
+from another machine too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from contextlib import suppress
+
+import durable
+from conf import UserError
+from slurm.records import SUBMISSIONS, Array, Submission
+
+SENDING, ALIVE, LOCK = "sending", "alive", "lock"
+TIMEOUT_S = 300.0
+"""Of an sbatch."""
+BEAT_S = 30.0
+_MISSED_S = 300.0
+
+
+def has_ended(submission: Submission) -> bool:
+    """Whether neither the submitter nor an sbatch of it is there any more, on this host."""
+    try:
+        with open(submission.folder / SENDING) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    except FileNotFoundError:
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        return time.time() - sent_last_s(submission) > TIMEOUT_S
+
+
+def sent_last_s(submission: Submission) -> float:
+    """When the last sbatch was called, seconds since the epoch; 0 where none was."""
+    try:
+        return (submission.folder / SENDING).stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def submitter_lives(submission: Submission) -> bool | None:
+    """Whether somebody still submits what the submission names; None: on another machine, perhaps.
+
+    Whoever submits holds the lock of the study, from before the submission is written to its end.
+    """
+    try:
+        holder = durable.read_holder(submission.study / SUBMISSIONS / LOCK, "submitting")
+    except (OSError, UserError):
+        return None
+    if holder is not None and not holder.is_gone():
+        return True if holder.host == os.uname().nodename else None
+    return not has_ended(submission)
+
+
+def beat(submission: Submission) -> None:
+    """A sign of life of the process that works through a submission on this machine."""
+    with suppress(OSError):
+        (submission.folder / ALIVE).touch()
+
+
+def launcher_lives(submission: Submission, array: Array, now_s: float) -> bool | None:
+    """Of runs of a machine in the background or in front of somebody (HOST:PID:STARTED_AT): whether their
+    process is there; None: that cannot be told from here.
+    """
+    host, _, rest = (array.job_id or "").partition(":")
+    pid, _, started_at = rest.partition(":")
+    if not pid.isdigit() or not started_at.isdigit():
+        return None
+    if host == os.uname().nodename:
+        return not durable.Holder(host, int(pid), int(started_at), "", None).is_gone()
+    try:
+        return False if now_s - (submission.folder / ALIVE).stat().st_mtime > _MISSED_S else None
+    except OSError:
+        return None

@@ -1,0 +1,112 @@
+"""The last rules: of a run of which nothing is heard that can be read. Will it be started, and by whom?"""
+
+from __future__ import annotations
+
+import shlex
+
+from slurm.records import SLURM
+from slurm.submitters import sent_last_s
+from slurm.truth.case import Case
+from slurm.truth.verdict import Verdict, error_of, host_of_launcher, one_line
+from training.checkpoints import checkpoint_steps
+
+_JUST_MADE_S = 120.0
+"""What makes the folder of a run that it will not wait with starts it at once."""
+_SETTLED_S = 10.0
+"""So long after an sbatch was called its job may still come to light (`reconciling.SETTLE_S`)."""
+_ABANDONED_S = 600.0
+"""A submitter of another machine, of which nothing is seen, has ended by then."""
+
+
+def never_ran(case: Case) -> Verdict | None:
+    known = case.known
+    if known.array is not None and known.array.error:
+        return Verdict(
+            "never_started", f"sbatch refused it: {one_line(known.array.error, 3)}", "submission.json"
+        )
+    if known.job is not None and case.has_ended:
+        how = f"its job {known.job} ended as {case.word}" if case.word else f"its job {known.job} is gone"
+        words = error_of(case)
+        return Verdict(
+            "never_started",
+            f"{how} before the run said a word" + (f": {words}" if words else ""),
+            case.source,
+        )
+    if case.launcher_lives is False:
+        words = error_of(case)
+        told = "the process that was to start it has ended"
+        return Verdict(
+            "never_started", f"{told}: {words}" if words else _again(case, told), "submission.json"
+        )
+    if _was_given_up_on(case):
+        to_slurm = known.submission is not None and known.submission.launcher == SLURM
+        told = "it was never handed to Slurm" if to_slurm else "nothing has started it"
+        told = f"{told}: the command that was to do so has ended"
+        return Verdict(
+            "never_started", _again(case, told), "submission.json" if known.submission else "config.yaml"
+        )
+    if known.outcome:  # its process was started, and left without a word of the run
+        code = known.outcome.get("exit_code")
+        silent = f"its process ended with exit code {code}, without a word"
+        return Verdict("never_started", one_line(error_of(case) or "") or silent, "outcome.json")
+    return None
+
+
+def unreadable(case: Case) -> Verdict | None:
+    """The run has said something, once, and nobody can read it."""
+    known = case.known
+    if known.state is not None or not known.damaged or (known.job is not None and not case.has_ended):
+        return None
+    names = " and ".join(known.damaged)
+    step = max(checkpoint_steps(known.folder / "checkpoints"), default=0)
+    told = f"what became of it cannot be told: {names} cannot be read"
+    kept = f"; its checkpoint of step {step:,} is there" if step else ""
+    return Verdict("failed", _again(case, f"{told}{kept}"), known.damaged[0])
+
+
+def unheard(case: Case) -> Verdict:
+    known = case.known
+    if known.job is not None:
+        return Verdict("queued", f"submitted as job {known.job}; {_notes(case)}", "jobs.json")
+    if known.lost is not None:
+        told = f"submission {known.lost} cannot be read: its job may wait or run (squeue --me)"
+        return Verdict("queued", told, "jobs.json")
+    if known.array is not None and known.array.job_id:
+        return Verdict("queued", f"it waits for its turn on {host_of_launcher(case)}", "jobs.json")
+    if known.submission is not None:
+        words = "it is being submitted"
+        if case.submitter_lives is False and not case.in_queue:
+            words = f"what submitted it has ended; whether it is in the queue Slurm must say. {_notes(case)}"
+        return Verdict("queued", words, "jobs.json")
+    return Verdict("queued", "it has not been started yet", "config.yaml")
+
+
+def _notes(case: Case) -> str:
+    return case.notes[0].split(":")[0] if case.notes else "Slurm does not answer"
+
+
+def _again(case: Case, told: str) -> str:
+    """What starts it."""
+    study = shlex.quote(case.given or case.known.folder.parent.name)
+    return f"{told}. It is started by: python -m slurm resubmit {study}"
+
+
+def _was_given_up_on(case: Case) -> bool:
+    """Nobody is there any more to start or submit it, and Slurm has no job of its name."""
+    known, now_s = case.known, case.now_s
+    if (
+        known.state is not None
+        or known.lost is not None
+        or known.holder is not None
+        or known.outcome
+        or known.damaged
+    ):
+        return False
+    if known.submission is None or known.array is None:
+        return known.made_s is not None and now_s - known.made_s > _JUST_MADE_S
+    if known.array.is_sent is not None or (known.submission.launcher == SLURM and not case.in_queue):
+        return False
+    since_s = now_s - max(known.submission.created_s, sent_last_s(known.submission))
+    return (
+        since_s > (_SETTLED_S if case.submitter_lives is False else _ABANDONED_S) and not case.submitter_lives
+    )

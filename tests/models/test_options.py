@@ -1,0 +1,87 @@
+"""The table of docs/models.md is made from the options, which are those of the schema and of the code."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from conf.schema import Arch
+from models import options
+from models.options import OPTIONS, linked, with_table
+
+WITHOUT_A_ROW = {"name", "family", "max_positions"}
+TOLD_WITH_ANOTHER = {
+    "rope_factor",
+    "rope_original_positions",
+    "rope_low_frequency",
+    "rope_high_frequency",
+    "base_width",
+    "base_layers",
+}
+"""Keys that the rows of other keys name."""
+
+
+def test_every_key_of_the_schema_has_rows_of_all_its_choices_and_the_default_comes_first() -> None:
+    for field in fields(Arch):
+        if field.name in WITHOUT_A_ROW | TOLD_WITH_ANOTHER:
+            continue
+        rows = [option.choice for option in OPTIONS[field.name]]
+        choices = field.metadata["choices"]
+        if choices is not None:
+            assert rows[0] == field.default
+            assert set(rows) == set(choices)
+        elif isinstance(field.default, bool):
+            assert rows == [str(field.default).lower(), str(not field.default).lower()]
+        else:
+            assert rows[0] == ("null" if field.default is None else "number")
+    assert set(OPTIONS) == {f.name for f in fields(Arch)} - WITHOUT_A_ROW - TOLD_WITH_ANOTHER
+
+
+def test_keys_without_rows_are_told_in_those_of_others() -> None:
+    told = " ".join(option.what for rows in OPTIONS.values() for option in rows)
+    assert {name for name in TOLD_WITH_ANOTHER if f"arch.{name}" not in told} == set()
+
+
+def test_the_page_has_the_table_of_today(root: Path) -> None:
+    page = (root / "docs" / "models.md").read_text()
+    assert with_table(page) == page, "python -m models.options"
+    assert page.count("| `arch.") == len(OPTIONS)
+
+
+def test_the_command_writes_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "models.md"
+    page.write_text(f"before\n{options.BEGIN}| stale |\n{options.END}after\n")
+    monkeypatch.setattr(options, "PAGE", page)
+    assert options.main(["--check"]) == 1
+    assert options.main([]) == 0
+    assert options.main(["--check"]) == 0
+    assert page.read_text().startswith("before\n")
+    assert page.read_text().endswith("after\n")
+    assert "stale" not in page.read_text()
+
+
+def test_numbers_of_arxiv_are_links() -> None:
+    assert linked("Su et al., 2104.09864") == "Su et al., [2104.09864](https://arxiv.org/abs/2104.09864)"
+
+
+def test_every_choice_has_its_code() -> None:
+    from models.blocks import BLOCKS
+    from models.counts import FEED_FORWARD_MATRICES, NORMS_OF_BLOCK
+    from models.feedforward import ACTIVATIONS
+    from models.initialization import INITS
+    from models.memory_saved import KEPT_IN_FEED_FORWARD
+    from models.norms import NORMS
+    from models.positions import POSITIONS
+    from models.rotary import SCALINGS
+
+    choices = {field.name: set(field.metadata["choices"] or ()) for field in fields(Arch)}
+    assert choices["norm"] == set(NORMS)
+    assert choices["norm_position"] == set(BLOCKS) == set(NORMS_OF_BLOCK)
+    assert choices["final_norm"] == {*NORMS, "same"}
+    assert choices["positions"] == set(POSITIONS)
+    assert choices["rope_scaling"] == set(SCALINGS)
+    assert choices["init"] == set(INITS)
+    assert choices["activation"] == set(ACTIVATIONS)
+    assert choices["activation"] == set(FEED_FORWARD_MATRICES) == set(KEPT_IN_FEED_FORWARD)

@@ -1,0 +1,170 @@
+"""What `status`, `why`, `logs`, `cancel` and `resubmit` make of the jobs of a token set."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_studies import NOW_S, FakeSlurm, MadeStudy
+
+from durable import Holder
+from slurm.__main__ import main
+from slurm.tokens.truth import token_truths
+
+TASKS = ["00000-of-00003", "00001-of-00003", "00002-of-00003"]
+
+
+class MadeSet(MadeStudy):
+    """`Datasets/huge`, whose three tasks and merge are tasks of job 4242."""
+
+    def __init__(self, place: Path, **more: Any) -> None:
+        super().__init__(place / "Datasets" / ".huge.slurm", [*TASKS, "merge"], **more)
+        self.tokens = place / "Datasets" / "huge"
+        for name in (*TASKS, "merge"):
+            (self.folder / name / "config.yaml").unlink()
+
+    def done(self, name: str) -> None:
+        folder = self.tokens.with_name(".huge.tasks") / name
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text("{}")
+
+    def works(self, name: str, age_s: float = 2.0, job: str | None = "4242") -> None:
+        """Its process holds the lock, which the process beside it touched so long ago."""
+        path = self.tokens.with_name(".huge.tasks") / f".{name}.lock"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(vars(Holder("n1", 100, 1, "2027-01-15 08:00:00", job))))
+        os.utime(path, (NOW_S - age_s, NOW_S - age_s))
+
+    def says(self, name: str, text: str) -> None:
+        (self.folder / name / "log.txt").write_text(text)
+
+
+@pytest.fixture
+def huge(tmp_path: Path) -> MadeSet:
+    return MadeSet(tmp_path)
+
+
+@pytest.fixture
+def slurm() -> FakeSlurm:
+    return FakeSlurm()
+
+
+def states(huge: MadeSet, slurm: FakeSlurm) -> list[tuple[str, str | None]]:
+    return [(one.state, one.reason) for one in token_truths(huge.folder, ask=slurm.ask, now_s=NOW_S)]
+
+
+def test_done_running_waiting_and_the_merge_behind_them(huge: MadeSet, slurm: FakeSlurm) -> None:
+    huge.done(TASKS[0])
+    huge.works(TASKS[1])
+    slurm.wait("4242_1", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
+    slurm.wait("4242_2", reason="Resources")
+    slurm.wait("4242_3", reason="Dependency")
+    assert states(huge, slurm) == [
+        ("done", None),
+        ("running", "on n1"),
+        ("queued", "the nodes it needs are taken: it is next"),
+        ("queued", "another job must end before it"),
+    ]
+    assert sorted(slurm.calls) == ["sacct", "squeue"]
+    partial = huge.tokens.with_name(".huge.tasks") / f".{TASKS[1]}.partial"
+    partial.mkdir()
+    (partial / "shard_00000.npy").write_bytes(bytes(3 << 20))
+    assert states(huge, slurm)[1] == ("running", "on n1; 3.0 MB of tokens so far")
+    huge.works(TASKS[1], age_s=1200)
+    slurm.queue = []
+    slurm.wait("4242_1", "RUNNING", "None", start=str(int(NOW_S - 5000)), nodes="n1")
+    assert states(huge, slurm)[1] == ("stalled", "no heartbeat for 20 min from n1, in stage tokenize")
+
+
+def test_each_way_to_die(huge: MadeSet, slurm: FakeSlurm) -> None:
+    huge.says(TASKS[0], "2027-01-15 08:00:00 job 4242_0, start 1\nerror: crawl.txt: no such file\n")
+    slurm.row("4242_0", "FAILED", "2:0")
+    huge.works(TASKS[1], age_s=100)
+    slurm.row("4242_1", "FAILED", "1:0")
+    slurm.row("4242_1.0", "OUT_OF_MEMORY", "0:125")
+    slurm.row("4242_2", "TIMEOUT")
+    huge.says(TASKS[2], "2027-01-15 08:00:00 job 4242_2, start 1\n")
+    slurm.row("4242_3", "CANCELLED")
+    assert states(huge, slurm) == [
+        ("failed", "error: crawl.txt: no such file"),
+        ("oom", "Slurm saw an OOM kill: 4242_1.0 OUT_OF_MEMORY 0:125 (on n1)"),
+        ("timeout", "its time limit of 10 min was reached"),
+        (
+            "cancelled",
+            f"it begins when all tasks are done, and of these are not: {', '.join(TASKS)}. It is submitted "
+            "with them",
+        ),
+    ]
+
+
+def test_a_job_that_ended_before_its_task_said_a_word(huge: MadeSet, slurm: FakeSlurm) -> None:
+    slurm.row("4242_0", "NODE_FAIL")
+    slurm.row("4242_1", "FAILED")
+    found = states(huge, slurm)
+    assert found[0] == ("node_failed", "its node n1 failed before it had started")
+    assert found[1] == ("never_started", "its job 4242_1 ended as FAILED before the run said a word")
+
+
+def test_a_set_that_is_made(huge: MadeSet, slurm: FakeSlurm) -> None:
+    huge.tokens.mkdir()
+    manifest = huge.tokens / "manifest.json"
+    manifest.write_text("{}")
+    os.utime(manifest, (NOW_S - 7200, NOW_S - 7200))
+    assert states(huge, slurm)[0][0] != "done", "of an older text: it was there before this was submitted"
+    os.utime(manifest, (NOW_S - 60, NOW_S - 60))
+    assert [state for state, _ in states(huge, slurm)] == ["done"] * 4
+
+
+def test_what_the_queue_had_no_room_for(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / ".huge.slurm", [TASKS[0]])
+    slurm.wait("4242", name="sweep")
+    found = token_truths(study.folder, ask=slurm.ask, now_s=NOW_S)
+    assert [one.state for one in found] == ["queued", "never_started", "never_started", "never_started"]
+    assert str(found[1].reason).endswith(f"python -m slurm resubmit {tmp_path / 'huge'}")
+
+
+@pytest.mark.parametrize("given", ["Datasets/huge", "huge", "Datasets/.huge.slurm"])
+def test_status_by_the_set_s_path_or_name(
+    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str], given: str
+) -> None:
+    huge = MadeSet(place)
+    huge.done(TASKS[0])
+    said.wait("4242_1", reason="Resources")
+    said.wait("4242_2", reason="Resources")
+    said.wait("4242_3", reason="Dependency")
+    assert main(["status", given]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("Datasets/huge: 3 tasks: 1 done, 2 queued, and their merge\n")
+    assert "next: python -m slurm status Datasets/huge --watch" in told
+    assert main(["status", given, "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert (plain["study"], plain["kind"]) == ("Datasets/huge", "token set")
+    assert [one["state"] for one in plain["runs"]] == ["done", "queued", "queued", "queued"]
+
+
+def test_why_and_logs_of_the_task_that_died(
+    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    huge = MadeSet(place)
+    huge.says(TASKS[1], "begun\nslurmstepd: error: Detected 1 oom_kill event\n")
+    said.row("4242_1", "OUT_OF_MEMORY", "0:125")
+    for given in ("Datasets/huge", f"Datasets/.huge.slurm/{TASKS[1]}"):
+        assert main(["why", given]) == 0
+        told = capsys.readouterr().out
+        assert told.startswith(f"oom: Datasets/.huge.slurm/{TASKS[1]}\n")
+        assert "4242_1 OUT_OF_MEMORY 0:125 on n1" in told
+        assert "next: python -m slurm resubmit Datasets/huge --mem x2" in told
+        assert main(["logs", given]) == 0
+        assert "==> log.txt <==\nbegun\nslurmstepd: error" in capsys.readouterr().out
+
+
+def test_a_study_of_the_same_name_goes_before(
+    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    MadeSet(place)
+    MadeStudy(place / "runs" / "huge", ["a"])
+    assert main(["status", "huge"]) == 0
+    assert capsys.readouterr().out.startswith("huge: 1 run: ")

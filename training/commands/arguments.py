@@ -1,0 +1,46 @@
+"""Arguments that the commands share."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from conf.errors import UserError
+from training.saved_run import BEST, SavedRun, open_run
+
+if TYPE_CHECKING:
+    from training.device import Device
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """RUN, which checkpoint of it, and where it is computed."""
+    parser.add_argument("given", metavar="RUN", help="path, name below runs_dir, or beginning of an identity")
+    parser.add_argument(
+        "--checkpoint", default=BEST, metavar="WHICH", help="best (default: of the val loss), last, or a step"
+    )
+    parser.add_argument("--device", default="auto", metavar="KIND", help="auto (default), cpu or cuda")
+    parser.add_argument("--threads", type=int, metavar="N", help="of a CPU (default: those this job may use)")
+
+
+def opened(options: argparse.Namespace) -> tuple[SavedRun, Device]:
+    """The run, and the device that its model is to be put on.
+
+    Raises:
+        UserError: no such run, checkpoint or device.
+    """
+    if options.device not in ("auto", "cpu", "cuda"):
+        raise UserError(f"--device {options.device}: expected auto, cpu or cuda")
+    if options.threads is not None and options.threads < 1:
+        raise UserError(f"--threads {options.threads}: expected 1 or more")
+    run = open_run(options.given, options.checkpoint)
+
+    import torch
+
+    from training.device import resolve_device
+
+    threads = options.threads or "auto"
+    training = replace(run.config.training, device=options.device, precision="fp32", threads=threads)
+    device = resolve_device(training, {})
+    torch.set_num_threads(device.threads)
+    return run, device

@@ -1,0 +1,220 @@
+"""`python -m training eval RUN`: the loss of a trained model on any tokens of its vocabulary."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from conf import UserError
+from conf.quantities import parse_count
+from conf.schema import Dataset
+from training.commands.arguments import add_run, opened
+
+if TYPE_CHECKING:
+    from data_loading import Data, MixedData
+    from training.evaluation import Evaluation, HeldOut
+    from training.saved_run import SavedRun
+
+ALL = "all"
+BATCH_TOKENS = 4096
+"""At once through the model, where nothing else is said."""
+
+EXAMPLES = """\
+examples:
+  python -m training eval 1a2b3c4d                              its own val split, as while it trained
+  python -m training eval 1a2b3c4d --tokens all                 all of it
+  python -m training eval 1a2b3c4d --dataset wikitext103        another text, in its vocabulary
+  python -m training eval 1a2b3c4d --dataset Datasets/code.txt --split train --tokens 1M
+  python -m training eval 1a2b3c4d --by-position --json
+
+Bits a byte compare models of different tokenizers; loss and perplexity do not."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What a user may type."""
+    parser = subparsers.add_parser(
+        "eval",
+        help="loss, perplexity and bits a byte of a trained model",
+        description="Loss, perplexity and bits a byte of a trained model, in fp32, over windows in order.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_run(parser)
+    parser.add_argument(
+        "--dataset",
+        metavar="WHAT",
+        help="what dataset= or dataset.path= takes (default: that of the run, at the version it began with)",
+    )
+    parser.add_argument("--split", default="val", metavar="NAME", help="val (default), test or train")
+    parser.add_argument(
+        "--tokens", metavar="N", help="read at most, or all (default: training.eval_tokens of the run)"
+    )
+    parser.add_argument("--seq-len", type=int, metavar="N", help="of a window (default: that of the run)")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="windows at once; changes no result")
+    parser.add_argument("--by-position", action="store_true", help="also by the position in the window")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and tell.
+
+    Raises:
+        UserError: no such run, checkpoint, data or split.
+    """
+    for name in ("seq_len", "batch_size"):
+        if getattr(options, name) is not None and getattr(options, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)}: expected 1 or more")
+    tokens = _tokens(options.tokens)
+    saved, device = opened(options)
+    config = saved.config
+    seq_len = options.seq_len or config.training.seq_len
+    longest = config.arch.max_positions or config.training.seq_len
+    if seq_len > longest:
+        raise UserError(
+            f"--seq-len {seq_len}: the model has {longest:,} positions (arch.max_positions, else "
+            "training.seq_len of the run)"
+        )
+    data = _data(saved, options.dataset)
+    if options.split not in ("train", *data.splits):
+        raise UserError(f"--split {options.split}: choices are {', '.join(data.splits)}")
+
+    from training.evaluation import evaluate, evaluation_windows, held_out, mean_of
+
+    config = replace(config, training=replace(config.training, seq_len=seq_len))
+    sets = held_out(data, options.split, config)
+    model = saved.model().to(device.torch_device)
+    wanted = tokens or config.training.eval_tokens
+    found = [
+        evaluate(
+            model,
+            one.dataset,
+            windows=len(one.dataset)
+            if tokens == 0
+            else evaluation_windows(len(one.dataset), wanted, seq_len),
+            batch_size=options.batch_size or max(1, BATCH_TOKENS // seq_len),
+            loss_chunk=int(saved.facts["auto"]["loss_chunk"]),
+            device=device,
+            bytes_per_id=one.bytes_per_id,
+            by_position=options.by_position,
+        )
+        for one in sets
+    ]
+    mean = found[0] if len(sets) == 1 else mean_of(sets, found)
+    if options.json:
+        print(json.dumps(_as_json(saved, data, options.split, seq_len, sets, found, mean), indent=2))
+    else:
+        print("\n".join(_page(saved, data, options.split, seq_len, sets, found, mean)))
+    return 0
+
+
+def _tokens(given: str | None) -> int | None:
+    """None: as the run does; 0: all."""
+    if given is None:
+        return None
+    if given == ALL:
+        return 0
+    try:
+        found = parse_count(given)
+    except ValueError as error:
+        raise UserError(f"--tokens {given}: {error}. Or all") from error
+    if found < 1:
+        raise UserError(f"--tokens {given}: expected 1 or more, or all")
+    return found
+
+
+def _data(saved: SavedRun, given: str | None) -> Data | MixedData:
+    from data_loading import named_source, prepare_run
+
+    config = saved.config
+    if given is None:
+        kept = (saved.facts.get("data") or {}).get("sets", ())
+        data = prepare_run(config.dataset, config.tokenizer, tokenize=False, versions=kept)
+    else:
+        # How its documents and labels are cut stays that of the run; where they are is another matter.
+        elsewhere = replace(config.dataset, val_path=None, dtype=Dataset().dtype)
+        data = prepare_run(
+            named_source(elsewhere, given),
+            config.tokenizer,
+            tokenize=config.dataset.auto_tokenize,
+        )
+    if data.vocab_size != saved.vocab_size:
+        raise UserError(
+            f"{given or 'the data of the run'} has {data.vocab_size:,} ids and the model "
+            f"{saved.vocab_size:,}: tokenize it with the run's tokenizer, {config.tokenizer.name}"
+        )
+    return data
+
+
+def _as_json(
+    saved: SavedRun,
+    data: Data | MixedData,
+    split: str,
+    seq_len: int,
+    sets: list[HeldOut],
+    found: list[Evaluation],
+    mean: Evaluation,
+) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "run": str(saved.folder),
+        "identity": saved.facts.get("identity"),
+        "step": saved.step,
+        "is_best": saved.is_best,
+        "data": data.describe()["path"],
+        "split": split,
+        "seq_len": seq_len,
+        **_numbers(mean),
+    }
+    if len(sets) > 1:
+        result["sources"] = {one.source: _numbers(of) for one, of in zip(sets, found, strict=True)}
+    return result
+
+
+def _numbers(of: Evaluation) -> dict[str, Any]:
+    return {
+        "loss": of.loss,
+        "perplexity": of.perplexity,
+        "bits_per_byte": of.bits_per_byte,
+        "bytes_per_token": of.bytes_per_token,
+        "eval_tokens": of.tokens,
+        "seconds": round(of.seconds, 3),
+        **({"by_position": list(of.by_position)} if of.by_position else {}),
+    }
+
+
+def _page(
+    saved: SavedRun,
+    data: Data | MixedData,
+    split: str,
+    seq_len: int,
+    sets: list[HeldOut],
+    found: list[Evaluation],
+    mean: Evaluation,
+) -> list[str]:
+    lines = [
+        saved.words(),
+        f"{data.describe()['path']}, {split}: {mean.tokens:,} tokens in windows of {seq_len:,}, "
+        f"{mean.seconds:.1f} s",
+    ]
+    if len(sets) > 1:
+        lines += [f"{one.source:<16}{_words(of)}" for one, of in zip(sets, found, strict=True)]
+    lines.append(_words(mean))
+    for one, of in zip(sets, found, strict=True):
+        if of.by_position:
+            lines += ["", f"{'position':<14}{'loss':>8}{'tokens':>12}  {one.source}"]
+        lines += [
+            f"{_range(bucket):<14}{bucket['loss']:>8.4f}{bucket['tokens']:>12,}" for bucket in of.by_position
+        ]
+    return lines
+
+
+def _words(of: Evaluation) -> str:
+    bits = "" if of.bits_per_byte is None else f", {of.bits_per_byte:.4f} bits a byte"
+    return f"loss {of.loss:.4f} nats a token (perplexity {of.perplexity:.4g}{bits})"
+
+
+def _range(bucket: dict[str, Any]) -> str:
+    first, last = bucket["first"], bucket["last"]
+    return f"{first:,}" if first == last else f"{first:,}-{last:,}"

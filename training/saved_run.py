@@ -1,0 +1,144 @@
+"""A run that was trained, opened again: config, model with the weights of a checkpoint, tokenizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import experiment_utils
+from conf import Config, UserError
+from memory.usage import UsageError, find_run
+from training.checkpoints import CorruptError, checkpoint_steps, load_weights
+
+if TYPE_CHECKING:
+    from data_loading import Tokenizer
+    from models import LanguageModel
+
+BEST, LAST = "best", "last"
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """folder: of the run. facts: its run.json. checkpoint: the folder of the weights. step: theirs."""
+
+    folder: Path
+    config: Config
+    facts: dict[str, Any]
+    checkpoint: Path
+    step: int
+    is_best: bool
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids of its tokenizer."""
+        return int(self.facts["vocab_size"])
+
+    def words(self) -> str:
+        """Which run, and which of its checkpoints."""
+        return f"{self.folder}, step {self.step:,}{', its best' if self.is_best else ''}"
+
+    def model(self) -> LanguageModel:
+        """On the CPU, in fp32, as it was at that step; it evaluates.
+
+        Raises:
+            UserError: the checkpoint is damaged, or the code builds another model from this config by now.
+        """
+        import torch
+
+        from models import build_model
+        from training.plan import max_positions
+
+        try:
+            weights = load_weights(self.checkpoint).weights
+        except CorruptError as error:
+            others = ", ".join(map(str, checkpoint_steps(self.folder / "checkpoints")))
+            raise UserError(
+                f"the checkpoint is damaged: {error}. There are those of the steps {others}: give one of "
+                "them with --checkpoint"
+            ) from error
+        positions = max_positions(self.config.arch, self.config.training.seq_len)
+        with torch.random.fork_rng(devices=[]):  # the first weights are not kept
+            model = build_model(self.config.model, self.config.arch, self.vocab_size, positions)
+        own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        if own != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
+            raise UserError(
+                f"{self.checkpoint} has other parameters than this code builds from "
+                f"{self.folder}/config.yaml. Check out the commit that it was trained with: "
+                f"{self.commit or 'run.json does not tell it'}"
+            )
+        model.load_state_dict(weights)
+        return model.eval()
+
+    @property
+    def commit(self) -> str | None:
+        """Of the code of its last attempt."""
+        attempts = self.facts.get("attempts") or [{}]
+        commit = (attempts[-1].get("code") or {}).get("commit")
+        return commit if isinstance(commit, str) else None
+
+    def tokenizer(self) -> Tokenizer:
+        """Of the run: as its configuration names it, else the copy in its token set.
+
+        Raises:
+            UserError: found nowhere, or another one by now.
+        """
+        from data_loading import load_tokenizer, prepare_run
+
+        config = self.config
+        try:
+            found = load_tokenizer(config.tokenizer, self.vocab_size)
+        except UserError as error:
+            data = prepare_run(config.dataset, config.tokenizer, tokenize=False)
+            beside = data.parts[0].tokenizer
+            if beside is None:
+                raise error
+            found = beside
+        if found.vocab_size != self.vocab_size:
+            raise UserError(
+                f"tokenizer {found.name} has {found.vocab_size:,} ids by now, and the run was trained "
+                f"with {self.vocab_size:,}: bring back the one that it had, or name it in "
+                f"{self.folder}/config.yaml"
+            )
+        return found
+
+
+def open_run(given: str, checkpoint: str = BEST, runs_dir: str | None = None) -> SavedRun:
+    """given: a path, a name under `runs_dir`, or a unique beginning of an identity. checkpoint: `best`,
+    `last`, or the number of a step.
+
+    Raises:
+        UserError: there is no such run, or it has no such checkpoint.
+    """
+    from conf.check import to_config
+
+    try:
+        folder = find_run(given, runs_dir)
+    except UsageError as error:
+        raise UserError(str(error)) from error
+    if not (folder / "config.yaml").is_file():
+        raise UserError(f"{given}: {folder} is no run folder: it has no config.yaml")
+    config, facts = to_config(experiment_utils.read_config(folder)), experiment_utils.read_run(folder)
+    steps = checkpoint_steps(folder / "checkpoints")
+    if not steps or "vocab_size" not in facts:
+        raise UserError(f"{folder} has no checkpoint yet: look how it goes: python -m slurm why {folder}")
+    best = _best_step(folder / "checkpoints")
+    if checkpoint == BEST:
+        step = steps[-1] if best is None else best
+    elif checkpoint == LAST:
+        step = steps[-1]
+    elif checkpoint.replace(",", "").isdigit() and int(checkpoint.replace(",", "")) in steps:
+        step = int(checkpoint.replace(",", ""))
+    else:
+        raise UserError(
+            f"--checkpoint {checkpoint}: expected best, last, or one of the steps that {folder} has: "
+            f"{', '.join(map(str, steps))}"
+        )
+    place = folder / "checkpoints" / f"step-{step:08d}"
+    return SavedRun(folder, config, facts, place, step, is_best=step == best)
+
+
+def _best_step(checkpoints: Path) -> int | None:
+    """Where the link leads to, if it is whole."""
+    name = (checkpoints / "best").resolve().name
+    return next((step for step in checkpoint_steps(checkpoints) if name == f"step-{step:08d}"), None)
