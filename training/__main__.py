@@ -28,8 +28,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    options = parser().parse_args(arguments)
-    return exit_status(lambda: int(options.run(options)))
+    return exit_status(lambda: _main(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(given: list[str]) -> int:
+    options = parser().parse_args(given)
+    return int(options.run(options))
 
 
 if __name__ == "__main__":

@@ -48,8 +48,8 @@ class Run:
     train_seconds: spent in train stages by all attempts. leaks: memory by step, of this attempt. is_pinned:
     the micro-batch is that of an earlier attempt. ranks: of all its processes, of which the first alone
     writes what is not named by its rank. parallel: the model as they train it, from build_optimizer on.
-    average: of the weights, that is evaluated in their place.
     writes_in_background: checkpoints.
+    average: of the weights, that is evaluated in their place.
     """
 
     folder: Path
@@ -70,8 +70,8 @@ class Run:
     leaks: LeakMonitor = field(default_factory=LeakMonitor)
     ranks: Ranks = field(default_factory=Ranks)
     parallel: Parallel | None = None
-    average: Average | None = None
     writes_in_background: bool = True
+    average: Average | None = None
 
     def __post_init__(self) -> None:
         self.attributions = Attributions(

@@ -56,11 +56,15 @@ def estimate_run(
     count = count_parameters(config.model, config.arch, vocab_size, positions)
     parameters = 4 * count.total
     moments = state_bytes(config.optimizer, config.model, config.arch, vocab_size, positions)
-    saved = checkpoint_bytes(config, vocab_size, positions)
     parts = [
         *of_model,
         *_of_optimizer(config, parameters, moments, step),
-        *_of_checkpoints(parameters, moments, saved, step, writing_of(training, kept or {})),
+        *_of_checkpoints(
+            parameters,
+            checkpoint_bytes(config, vocab_size, positions),
+            step,
+            writing_of(training, kept or {}),
+        ),
         *_of_data(config, data, step, batch),
         *_of_process(of_model, step),
     ]
@@ -113,17 +117,18 @@ def expected_device(training: Training, kept: Mapping[str, Any]) -> tuple[str, s
 
 
 def _of_optimizer(config: Config, parameters: int, moments: int, step: StepSizes) -> Iterator[Part]:
-    """Moments, averages, and what a step of the optimizer needs besides."""
+    """Moments, averaged weights, and what a step takes for a moment."""
 
-    def of(name: str, amount: int, *when: str) -> Part:
+    def part(name: str, amount: int, *when: str) -> Part:
         return Part(name, *((0, amount) if step.on_gpu else (amount, 0)), when=when)
 
-    yield of("optimizer state", moments, *_AFTER_FIRST_STEP)
+    yield part("optimizer state", moments, *_AFTER_FIRST_STEP)
     if config.training.ema is not None:
-        yield of("averaged weights", parameters, *_AFTER_FIRST_STEP)
+        yield part("averaged weights", parameters, *_AFTER_FIRST_STEP)
     if averages(config):
-        yield of("weights set aside", parameters, "checkpoint", "evaluate")
-    yield of("optimizer's step", working_bytes(config.optimizer, parameters), "optimizer_step")
+        yield part("weights set aside", parameters, "checkpoint", "evaluate")
+        yield Part("averaged weights read back", 2 * parameters, when=(RESTORE,))
+    yield part("optimizer's step", working_bytes(config.optimizer, parameters), "optimizer_step")
 
 
 def writing_of(
@@ -137,16 +142,14 @@ def writing_of(
     return FOREGROUND if free_bytes is not None and state > COPY_SHARE * free_bytes else BACKGROUND
 
 
-def _of_checkpoints(
-    parameters: int, moments: int, state: int, step: StepSizes, writing: str
-) -> Iterator[Part]:
-    """What saving a state, bytes of one checkpoint, and reading it back takes besides."""
+def _of_checkpoints(parameters: int, state: int, step: StepSizes, writing: str) -> Iterator[Part]:
+    """What saving a state of so many bytes and reading it back takes besides."""
     if writing == BACKGROUND:
         yield Part("checkpoint copy", state, when=_AFTER_FIRST_STEP)
     elif step.on_gpu:
-        yield Part("checkpoint on its way to disk", state - parameters, when=("checkpoint",))
+        yield Part("checkpoint on its way to disk", state, when=("checkpoint",))
     # One file's content while it is checked, and all tensors of both.
-    yield Part("checkpoint read back", state + moments, when=(RESTORE,))
+    yield Part("checkpoint read back", 2 * state - parameters, when=(RESTORE,))
 
 
 def _of_data(config: Config, data: Mapping[str, Any] | None, step: StepSizes, batch: int) -> Iterator[Part]:
