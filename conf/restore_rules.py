@@ -1,10 +1,10 @@
-"""What can be taken over from another run, and which checkpoints are kept for that."""
+"""What a run takes over from another, which checkpoints it keeps for that, when it ends early or skips."""
 
 from __future__ import annotations
 
 from conf.errors import Problem
 from conf.quantities import parse_count
-from conf.schema import Config, Restore, name_of
+from conf.schema import AUTO, Config, Restore, Training, name_of
 
 
 def only_with_a_run(config: Config) -> list[Problem]:
@@ -36,6 +36,23 @@ def milestones_are_counts(config: Config) -> list[Problem]:
     except ValueError as error:
         return [Problem("training.milestones", str(error))]
     return []
+
+
+def time_is_a_time(config: Config) -> list[Problem]:
+    """`auto` is a time of Slurm's, not of a run."""
+    if config.training.max_time != AUTO:
+        return []
+    return [Problem("training.max_time", "expected a time such as 1h or 90min, or null, got auto")]
+
+
+def spikes_are_looked_for(config: Config) -> list[Problem]:
+    """What a spike is goes with something that is done about it."""
+    training, plain = config.training, Training()
+    return [
+        Problem(f"training.{name}", "it goes with training.on_spike=skip. Take it away")
+        for name in ("spike_threshold", "spike_window")
+        if training.on_spike == "none" and getattr(training, name) != getattr(plain, name)
+    ]
 
 
 def milestone_tokens(milestones: list[str]) -> list[int]:

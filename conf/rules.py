@@ -20,7 +20,12 @@ from conf.optimizer_rules import (
     one_average,
     only_what_it_has,
 )
-from conf.restore_rules import milestones_are_counts, only_with_a_run
+from conf.restore_rules import (
+    milestones_are_counts,
+    only_with_a_run,
+    spikes_are_looked_for,
+    time_is_a_time,
+)
 from conf.schedule_rules import one_warmup, only_what_its_shape_has
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config, Dataset
 
@@ -377,6 +382,8 @@ RULES = (
     Rule(("dataset.document_separator",), one_line_separator),
     Rule(("restore",), only_with_a_run),
     Rule(("training.milestones",), milestones_are_counts),
+    Rule(("training.max_time",), time_is_a_time),
+    Rule(("training.on_spike", "training.spike_threshold", "training.spike_window"), spikes_are_looked_for),
     Rule(("schedule",), one_warmup),
     Rule(("schedule",), only_what_its_shape_has),
     Rule(("optimizer",), only_what_it_has),

@@ -312,6 +312,25 @@ class Training:
         choices=(AUTO, "background", "foreground"),
     )
     keep_checkpoints: int = key(2, "checkpoints kept beside the best one", at_least=1)
+    patience: int | None = key(
+        None,
+        "evaluations without a new best after which the run ends; null: none",
+        at_least=1,
+        as_before=None,
+    )
+    max_time: str | None = key(
+        None,
+        "in training steps, over all attempts: 1h, 90min; then it stops, and goes on where it is given more",
+        kind="time",
+        as_before=None,
+    )
+    on_spike: str = key(
+        "none", "what is done with a step that stands far out", choices=("none", "skip"), as_before="none"
+    )
+    spike_threshold: float = key(
+        10.0, "robust deviations above the median of loss or gradient norm", above=0, as_before=10.0
+    )
+    spike_window: int = key(100, "steps that the median is of", at_least=4, as_before=100)
     milestones: list[str] = key(
         [], "token counts after which a checkpoint is kept for good: [50M,100M]", as_before=[]
     )

@@ -108,6 +108,8 @@ def begin(
         run.step = run.saved_step = checkpoint.state["step"]
         run.train_seconds = checkpoint.state["train_seconds"]
         run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
+        if run.guard is not None and "guard" in checkpoint.state:
+            run.guard.load(checkpoint.state["guard"])
         _take_over(run, Path(origin.checkpoint).parents[1])
     else:
         _begin_anew(run, origin, checkpoint, found, model, optimizer)

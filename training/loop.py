@@ -19,6 +19,8 @@ from training.attribution import Attributions
 from training.distributed.ranks import Ranks
 from training.interrupt import Interrupt
 from training.plan import Plan
+from training.spikes import guard_of
+from training.stopping import is_over
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +51,8 @@ class Run:
     the micro-batch is that of an earlier attempt. ranks: of all its processes, of which the first alone
     writes what is not named by its rank. parallel: the model as they train it, from build_optimizer on.
     writes_in_background: checkpoints.
-    average: of the weights, that is evaluated in their place.
+    average: of the weights, that is evaluated in their place. ended_by: what ends it
+    before its budget is met, and stopped_val_loss, what was measured then. guard: says which steps to skip.
     """
 
     folder: Path
@@ -72,8 +75,11 @@ class Run:
     parallel: Parallel | None = None
     writes_in_background: bool = True
     average: Average | None = None
+    ended_by: str | None = None
+    stopped_val_loss: float | None = None
 
     def __post_init__(self) -> None:
+        self.guard = guard_of(self.config.training)
         self.attributions = Attributions(
             self.folder, is_on=self.config.memory.attribute and self.ranks.is_first
         )
@@ -129,6 +135,8 @@ def restore_newest(
         run.step = run.saved_step = checkpoint.state["step"]
         run.train_seconds = checkpoint.state["train_seconds"]
         run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
+        if run.guard is not None and "guard" in checkpoint.state:
+            run.guard.load(checkpoint.state["guard"])
         log.info("going on from the checkpoint of step %s", f"{run.step:,}")
     elif run.plan.restored is not None:
         from training.beginning import begin
@@ -153,7 +161,7 @@ def train_until(
     from training.step import train_step
 
     config, budget = run.config, run.plan.budget
-    course, noise = course_of(config, budget), None
+    course, noise, guard = course_of(config, budget), None, run.guard
     _, seed_data = experiment_utils.seeds(config)
     seconds_before, entered = run.train_seconds, time.monotonic()
     while run.step < until:
@@ -173,9 +181,10 @@ def train_until(
                 sources=len(run.plan.sources),
                 parallel=run.parallel,
                 noise=noise,
+                refuses=None if guard is None else partial(guard.refuses, step=run.step + 1),
             )
         run.step += 1
-        if run.average is not None:
+        if run.average is not None and not result.is_skipped:
             run.average.after_step(run.step)
         run.train_seconds = seconds_before + time.monotonic() - entered
         run.leaks.sample(run.step)
@@ -183,7 +192,7 @@ def train_until(
         if run.step < until:
             progress.tell(config.logging.every_s)
         run.status.beat(step=run.step)
-        if run.interrupt.agree() is not None:
+        if run.interrupt.agree() is not None or is_over(run):
             break
 
 
@@ -255,9 +264,11 @@ def _evaluate(run: Run, model: LanguageModel, sets: Sequence[HeldOut]) -> list[t
     )
 
 
-def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) -> float:
+def evaluate_run(
+    run: Run, model: LanguageModel, val_sets: Sequence[HeldOut], *, is_extra: bool = False
+) -> float:
     """Measure the validation loss (nats a token) at this step, of a mixture also that of each source, and add
-    it to evals.jsonl.
+    it to evals.jsonl. is_extra: at no milestone; it is dropped where the run goes on, and is never the best.
     """
     from training.metrics import append_evaluation
 
@@ -274,6 +285,7 @@ def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) ->
             "bits_per_byte": found.bits_per_byte,
             "eval_tokens": found.tokens,
             "seconds": round(found.seconds, 3),
+            **({"extra": True} if is_extra else {}),
             **({"by_position": found.by_position} if found.by_position else {}),
         }
         for source, found in all_found
@@ -281,8 +293,11 @@ def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) ->
     if run.ranks.is_first:
         append_evaluation(run.folder / "evals.jsonl", *records)
     found = all_found[-1][1]
-    run.val_loss = found.loss
-    is_best = run.best is None or found.loss < run.best["val_loss"]
+    if is_extra:
+        run.stopped_val_loss = found.loss
+    else:
+        run.val_loss = found.loss
+    is_best = not is_extra and (run.best is None or found.loss < run.best["val_loss"])
     if is_best:
         run.best = {"step": run.step, "val_loss": found.loss}
     log.info(
@@ -333,7 +348,14 @@ def checkpoint_is_due(run: Run) -> bool:
     at_best = run.best is not None and run.best["step"] == run.step
     at_end = run.step == run.plan.budget.steps
     at_milestone = run.step in run.plan.milestones
-    return at_period or at_best or at_end or at_milestone or run.interrupt.requested is not None
+    return (
+        at_period
+        or at_best
+        or at_end
+        or at_milestone
+        or run.ended_by is not None
+        or run.interrupt.requested is not None
+    )
 
 
 def save_checkpoint(
@@ -360,6 +382,7 @@ def save_checkpoint(
         train_seconds=run.train_seconds,
         best=run.best,
         val_loss=run.val_loss,
+        **({"guard": run.guard.state()} if run.guard is not None else {}),
     )
     if run.ranks.is_first:
         saving.save(captured, is_own=is_sharded)

@@ -38,6 +38,7 @@ from training.mixture import (
 from training.optimizer_state import checkpoint_bytes
 from training.origin import Origin, find_origin
 from training.plan_data import count_train_windows, describe, problems_with_data
+from training.plan_words import besides, learning_words
 
 if TYPE_CHECKING:
     from data_loading import Data, MixedData
@@ -151,9 +152,9 @@ class Plan:
                 "step",
                 f"micro-batch {budget.micro_batch} x {budget.accumulation} accumulated"
                 + (f" x {budget.ranks} ranks ({training.parallel})" if budget.ranks > 1 else "")
-                + "; lr "
-                f"{config.optimizer.lr:g}, {config.schedule.name}",
+                + f"; {learning_words(config, budget)}",
             ),
+            *(("", line) for line in besides(config)),
             (
                 "cost",
                 f"{self.total_flops:.3g} FLOPs ({self.flops_per_token:.3g} a token, "
