@@ -86,11 +86,13 @@ class LanguageModel(nn.Module):
         x = self.final_norm(x)
         return x if self.output_multiplier == 1.0 else self.output_multiplier * x, going.losses
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        """States (..., d_model) -> logits (..., vocab), all of them: for few tokens, not for training."""
+        return capped(F.linear(hidden, self.output_weight, self.head_bias), self.logit_softcap)
+
     def forward(self, input_ids: Tensor) -> Tensor:
-        """Ids (batch, seq) -> logits (batch, seq, vocab), all of them: for few tokens, not for training."""
-        return capped(
-            F.linear(self.hidden(input_ids), self.output_weight, self.head_bias), self.logit_softcap
-        )
+        """Ids (batch, seq) -> logits (batch, seq, vocab), as `logits`."""
+        return self.logits(self.hidden(input_ids))
 
 
 def _with_losses(block: nn.Module, x: Tensor, going: ForwardPass) -> tuple[Tensor, list[Tensor]]:

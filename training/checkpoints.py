@@ -87,7 +87,7 @@ class Checkpoints:
                     save_file(tensors, temporary / name)
                 durable.point("checkpoint:written")
                 for name in files:
-                    _fsync(temporary / name)
+                    durable.fsync_file(temporary / name)
             sealed = _sealed({**checkpoint.state, "sha256": digests.result(), "sha256_of": _OF_TENSORS})
             durable.write_json(temporary / "state.json", sealed)
             durable.fsync_folder(temporary)
@@ -238,11 +238,6 @@ def _digest(tensors: dict[str, torch.Tensor]) -> str:
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
-
-
-def _fsync(path: Path) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
 
 
 @contextmanager

@@ -38,13 +38,12 @@ def sample(
     prompt: at least one id. generator: on the CPU, where tokens are drawn whatever the device.
     """
     import torch
-    import torch.nn.functional as F
 
     ids, device = list(prompt), next(model.parameters()).device
     while True:
         seen = torch.tensor([ids[-model.max_positions :]], device=device)
         with torch.no_grad():
-            logits = F.linear(model.hidden(seen)[0, -1], model.output_weight).float().cpu()
+            logits = model.logits(model.hidden(seen)[0, -1]).float().cpu()
         ids.append(draw(logits, choice, generator))
         yield ids[-1]
 
