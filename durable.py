@@ -68,6 +68,12 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def fsync_file(path: str | Path) -> None:
+    """Have what was written to the file on the disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
 def fsync_folder(folder: str | Path) -> None:
     """Make renames in the folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -95,11 +95,84 @@ CLEAN: dict[str, Callable[[random.Random, int], Trace]] = {
 }
 
 
+def saturation(r: random.Random, steps: int) -> Trace:
+    """An exponential rise, of slower pools than `warm_up` has."""
+    last, height, scatter = r.uniform(20, 120), r.uniform(50, 500) * MB, r.uniform(1, 8) * MB
+    return [height * (1 - math.exp(-step / last)) + r.gauss(0, scatter) for step in range(steps)]
+
+
+def hyperbolic(r: random.Random, steps: int) -> Trace:
+    """A rise that slows down less than an exponential one."""
+    half, height = r.uniform(10, 60), r.uniform(50, 400) * MB
+    return [height * step / (step + half) + r.gauss(0, 3 * MB) for step in range(steps)]
+
+
+def up_and_down(r: random.Random, steps: int) -> Trace:
+    """Jumps in both directions, at any time."""
+    found, now = [], 0.0
+    for _ in range(steps):
+        if r.random() < 0.02:
+            now += r.choice([-1, 1]) * r.uniform(5, 40) * MB
+        found.append(now + r.gauss(0, MB))
+    return found
+
+
+def uneven_teeth(r: random.Random, steps: int) -> Trace:
+    """Garbage that is collected whenever it likes."""
+    found: Trace = []
+    height = r.uniform(20, 120) * MB
+    while len(found) < steps:
+        long = r.randint(8, 50)
+        found += [height * step / long + r.gauss(0, 2 * MB) for step in range(long)]
+    return found[:steps]
+
+
+def waves(r: random.Random, steps: int) -> Trace:
+    """Up and down evenly, as lengths of batches that are sorted within a bucket."""
+    long, height, at = r.uniform(8, 60), r.uniform(5, 60) * MB, r.uniform(0, 2 * math.pi)
+    return [height * math.sin(2 * math.pi * step / long + at) + r.gauss(0, 2 * MB) for step in range(steps)]
+
+
+def evaluations_that_fill(r: random.Random, steps: int) -> Trace:
+    """Spikes, each of which leaves less than the one before."""
+    period, left, found = r.randint(25, 60), 0.0, []
+    for step in range(steps):
+        if step and step % period == 0:
+            left += r.uniform(0, 60) * MB * 0.5 ** (step / period)
+        found.append(left + (r.uniform(80, 300) * MB if step % period < 2 else 0.0) + r.gauss(0, 3 * MB))
+    return found
+
+
+def lengths(r: random.Random, steps: int) -> Trace:
+    """A few sizes of batches."""
+    size = r.uniform(3, 15) * MB
+    return [size * r.choice([1, 1, 1, 2, 3, 4]) + r.gauss(0, MB) for _ in range(steps)]
+
+
+def filling(r: random.Random, steps: int) -> Trace:
+    """A pool that fills evenly, and is full."""
+    full, height = r.randint(10, 60), r.uniform(20, 200) * MB
+    return [height * min(1.0, step / full) + r.gauss(0, 2 * MB) for step in range(steps)]
+
+
+HELD_OUT: dict[str, Callable[[random.Random, int], Trace]] = {
+    "saturation": saturation,
+    "hyperbolic": hyperbolic,
+    "up_and_down": up_and_down,
+    "uneven_teeth": uneven_teeth,
+    "waves": waves,
+    "evaluations_that_fill": evaluations_that_fill,
+    "lengths": lengths,
+    "filling": filling,
+}
+"""To check on. They were looked at when floors and filling pools were thought of, and chose no number."""
+
+
 def clean(kind: str, seed: int, steps: int) -> Trace:
     """A trace without a leak upon a base of 0.3 to 8 GB, in whole pages, as the kernel tells."""
     r = random.Random(f"{kind} {seed}")
     base = r.uniform(300, 8000) * MB
-    return [max(0.0, 4096.0 * round((base + more) / 4096)) for more in CLEAN[kind](r, steps)]
+    return [max(0.0, 4096.0 * round((base + more) / 4096)) for more in (CLEAN | HELD_OUT)[kind](r, steps)]
 
 
 def leaking(kind: str, seed: int, steps: int, bytes_per_step: float, begin: int = 0) -> Trace:

@@ -5,7 +5,9 @@ first used, saws with the garbage collector, and levels off. So samples are put 
 each block becomes its median (an evaluation's spike does not move it), and the growth from block to
 block is held against its own scatter with a t-test. One jump, however high, is one large growth among
 zeros and is not significant; a wandering trace scatters as much as it grows; a leak grows in nearly
-every block. Growth that slows down is told as levelling off, and is no leak.
+every block. Growth that slows down is told as levelling off, and is no leak. Beside the medians the
+floors of wider blocks are tried: garbage that piles up and is collected, or batches of several lengths,
+scatter above a floor that stays, and a leak lifts it.
 """
 
 from __future__ import annotations
@@ -23,12 +25,17 @@ from memory.student_t import critical, upper_tail
 ALPHA = 0.025
 """Probability of calling a clean trace a leak, all looks of a run together."""
 BLOCKS = 10
+FLOORS = 5
+"""Wider blocks, whose lowest sample counts."""
 LEAST_GROWTH_BYTES = 1 << 20
 """Over what was looked at. Growth by less is left alone, however regular."""
 _WARM_UP = 0.25
 _LEAST_SAMPLES = 15
 _SLOWING = 0.6
 """Growth of the later half below this share of the earlier half's is levelling off."""
+_FILLING, _STAYS = 0.8, 0.5
+"""Growth of each part of a trace below this share of that of the part before; and of what would stay of it,
+were the rest to fall on in this way, below this share of the last."""
 _JUMPS_OUT = 3
 """Times the median of the growths: what is first used adds more than that at once."""
 Point = tuple[float, float]
@@ -110,7 +117,8 @@ def find_leak(
     if len(rest) < _LEAST_SAMPLES:
         return Leak(samples=len(points))
     whole, leaks = _Growth(rest), []
-    for part, share in ((1, 0.5), (2, 0.25), (4, 0.25)):
+    parts = () if _fills(points) else ((1, 0.5), (2, 0.25), (4, 0.25))
+    for part, share in parts:
         stretch = rest[len(rest) - len(rest) // part :]
         if part > 1 and len(stretch) < 4 * _LEAST_SAMPLES:
             break
@@ -196,7 +204,7 @@ def _steepest(
     """
     found = [
         growth
-        for growth in (_Growth(stretch), _Growth(stretch, jumps=2))
+        for growth in (_Growth(stretch), _Growth(stretch, jumps=2), _Growth(stretch, of_floor=True))
         if growth.bytes >= least_growth_bytes
         and growth.is_significant(alpha)
         and not growth.slows_down
@@ -208,13 +216,15 @@ def _steepest(
 class _Growth:
     """Growth over a stretch: from block to block, its mean, and how sure that is.
 
-    jumps: so many of the steepest are left out, as what was used for the first time there.
+    jumps: so many of the steepest are left out, as what was used for the first time there. of_floor: of wide
+    blocks the lowest sample counts, in place of the median.
     """
 
-    def __init__(self, points: list[Point], jumps: int = 0) -> None:
-        count = max(2, min(BLOCKS, len(points) // 3))
+    def __init__(self, points: list[Point], jumps: int = 0, *, of_floor: bool = False) -> None:
+        count = max(2, min(FLOORS if of_floor else BLOCKS, len(points) // 3))
         edges = [len(points) * number // count for number in range(count + 1)]
-        self.blocks = tuple(_middle(points[first:last]) for first, last in pairwise(edges))
+        of_block = _floor if of_floor else _middle
+        self.blocks = tuple(of_block(points[first:last]) for first, last in pairwise(edges))
         self.begins, self.ends_bytes = self.blocks[0][0], self.blocks[-1][1]
         grown = [
             (after[0] - before[0], after[1] - before[1])
@@ -297,7 +307,7 @@ def _told(
     half = critical(0.025, growth.freedom) * growth.error if growth.freedom > 0 else math.inf
     eta_steps = None
     if is_leak and limit_bytes is not None:
-        at = growth.ends_bytes if at_bytes is None else at_bytes
+        at = blocks[-1][1] if at_bytes is None else at_bytes
         eta_steps = max(0.0, limit_bytes - at) / growth.slope
     return Leak(
         slope_bytes_per_step=growth.slope,
@@ -317,6 +327,24 @@ def _told(
 def _middle(points: Sequence[Point]) -> Point:
     # the lower of two in the middle: their mean would make two growths of a jump between them
     return median([step for step, _ in points]), median_low([amount for _, amount in points])
+
+
+def _fills(points: Sequence[Point]) -> bool:
+    """Does the whole of it, warm-up and all, grow less and less, with nothing that would stay?
+
+    Of r + a q^n, which a leak r beside a pool that fills comes to, three growths tell r.
+    """
+    edges = [len(points) * number // 4 for number in range(5)]
+    blocks = [_middle(points[first:last]) for first, last in pairwise(edges)]
+    first, second, third = (_rate([(b[0] - a[0], b[1] - a[1])]) for a, b in pairwise(blocks))
+    if not (0 < third < _FILLING * second and second < _FILLING * first):
+        return False
+    bend = first + third - 2 * second
+    return bend <= 0 or (first * third - second * second) / bend < _STAYS * third
+
+
+def _floor(points: Sequence[Point]) -> Point:
+    return median([step for step, _ in points]), min(amount for _, amount in points)
 
 
 def _slope(growth: tuple[float, float]) -> float:

@@ -8,7 +8,7 @@ import sys
 
 from conf.exit_status import exit_status
 
-COMMANDS = ("eval", "sample")
+COMMANDS = ("eval", "sample", "export")
 """Each is a module of training/commands with `add_parser(subparsers)`, which sets `run(options) -> int`."""
 
 

@@ -190,6 +190,9 @@ def _of_process(of_model: list[Part], step: StepSizes) -> Iterator[Part]:
     if step.accumulates:
         holes += constants.HEAP_FIXED_AGAIN.in_bytes
         share += constants.HEAP_SHARE_AGAIN.value
+    # buffers and holes are of the size of what comes and goes: a model of bytes has few of either
+    tensors = Estimate.of(of_model).own_bytes
+    holes = min(holes, constants.HEAP_LEAST.in_bytes + int(constants.HEAP_MOST_SHARE.value * tensors))
     holes += int(share * sum(part.heap_bytes for part in forward))
     holes += int(constants.HEAP_CHURN.value * sum(part.churned_bytes for part in forward))
     yield Part("allocator", holes, when=_AFTER_FIRST_STEP)

@@ -77,7 +77,8 @@ def _kind(run: dict[str, object]) -> str:
         "activation_checkpointing": "checkpointed",
         "effective_batch": "accumulated",
     }
-    return ", ".join([f"{run['loss']} loss", *(words for key, words in more.items() if run.get(key))])
+    small = [f"vocabulary of {run['vocabulary']}"] if run.get("vocabulary") else []
+    return ", ".join([f"{run['loss']} loss", *small, *(words for key, words in more.items() if run.get(key))])
 
 
 def leaks() -> str:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.leak_traces import CLEAN, clean, leaking
+from benchmarks.leak_traces import CLEAN, HELD_OUT, clean, leaking
 from memory import LeakMonitor, LeakReport, LeakWatch, find_leak, record_to, stage
 from memory.leak_words import in_words, leak_words
 from memory.leaks import Leak
@@ -73,6 +73,19 @@ def test_clean_traces_are_no_leaks(kind: str) -> None:
         if find_leak(range(length := 100 + 4 * seed), clean(kind, seed, length)).is_significant
     ]
     assert len(alarms) <= 6
+
+
+@pytest.mark.parametrize("kind", HELD_OUT)
+def test_clean_traces_of_other_kinds(kind: str) -> None:
+    alarms = [seed for seed in range(60) if find_leak(range(400), clean(kind, seed, 400)).is_significant]
+    assert len(alarms) <= 3
+
+
+@pytest.mark.parametrize(("kind", "least"), [("sawtooth", 17), ("waves", 11), ("uneven_teeth", 17)])
+def test_a_leak_lifts_the_floor_of_what_is_collected(kind: str, least: int) -> None:
+    """Of 20, at 1 MB a step, by step 200; medians of blocks alone find fewer."""
+    found = [seed for seed in range(20) if find_leak(range(200), leaking(kind, seed, 200, MB)).is_significant]
+    assert len(found) >= least
 
 
 @settings(max_examples=examples(50))

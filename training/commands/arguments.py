@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from training.device import Device
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """RUN, which checkpoint of it, and where it is computed."""
+def add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    """RUN, and which checkpoint of it."""
     parser.add_argument("given", metavar="RUN", help="path, name below runs_dir, or beginning of an identity")
     parser.add_argument(
         "--checkpoint", default=BEST, metavar="WHICH", help="best (default: of the val loss), last, or a step"
     )
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """As `add_checkpoint`, and where it is computed."""
+    add_checkpoint(parser)
     parser.add_argument("--device", default="auto", metavar="KIND", help="auto (default), cpu or cuda")
     parser.add_argument("--threads", type=int, metavar="N", help="of a CPU (default: those this job may use)")
 

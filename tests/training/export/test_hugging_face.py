@@ -1,0 +1,72 @@
+"""A run as a folder for transformers: the same logits, the same ids, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_run import make_run, run_here, tiny_config
+
+from training.__main__ import main
+from training.saved_run import open_run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = make_run(tiny_config(tmp_path_factory.mktemp("finished")))
+    assert run_here(folder, "--quiet").returncode == 0
+    return folder
+
+
+def test_transformers_loads_it(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    output = tmp_path / "mine"
+    assert main(["export", str(finished), "--output", str(output), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["model_type"], told["output"]) == ("llama", str(output))
+    assert told["largest_difference"] < 1e-4
+    theirs = AutoModelForCausalLM.from_pretrained(output).eval()
+    tokenizer = AutoTokenizer.from_pretrained(output)
+    text = "the cat é 世 \x00\r\n\tx"
+    ids = tokenizer(text, return_tensors="pt").input_ids
+    assert ids[0].tolist() == list(text.encode())
+    assert tokenizer.decode(ids[0]) == text
+    assert tokenizer.eos_token_id == 256
+    model = open_run(str(finished)).model()
+    with torch.no_grad():
+        assert torch.allclose(theirs(ids[:, :16]).logits, model(ids[:, :16]), atol=1e-4)
+
+
+def test_a_folder_that_is_there_is_left_as_it_is(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").mkdir()
+    assert main(["export", str(finished), "--output", str(tmp_path / "mine")]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_other_logits_are_noticed_and_nothing_is_left(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from training.export import families
+
+    def without_a_layer(source: Any, weights: Any) -> Any:
+        return {
+            name: 0 * value if "o_proj" in name else value for name, value in right(source, weights).items()
+        }
+
+    right = families.FAMILIES[0].convert
+    object.__setattr__(families.FAMILIES[0], "convert", without_a_layer)
+    try:
+        assert main(["export", str(finished), "--output", str(tmp_path / "mine")]) == 2
+    finally:
+        object.__setattr__(families.FAMILIES[0], "convert", right)
+    assert "would have other logits" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,33 @@
+"""What a model of next to nothing is told to need: no more of the allocator than it has tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.memory_measured import run_config
+from training.memory_parts import estimate_run
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("width", "micro_batch", "training", "measured_mb"),
+    [
+        (16, 1, {}, 232),
+        (32, 4, {"seq_len": 256, "effective_batch": 64}, 251),
+        (32, 8, {"effective_batch": 64}, 249),
+        (32, 1, {"effective_batch": 16}, 234),
+        (64, 4, {"seq_len": 256, "effective_batch": 64}, 290),
+        (32, 64, {"seq_len": 256}, 441),
+    ],
+)
+def test_a_vocabulary_of_bytes(
+    tmp_path: Path, width: int, micro_batch: int, training: dict[str, Any], measured_mb: int
+) -> None:
+    """Against peaks of real runs on two cores, measured as benchmarks/memory_estimate.py does."""
+    config = run_config(tmp_path, width, micro_batch, vocab=257, **training)
+    told = estimate_run(config, vocab_size=257, micro_batch=micro_batch).own_bytes / MB
+    assert 0.95 * measured_mb < told < 1.15 * measured_mb

@@ -1,0 +1,63 @@
+"""`python -m training export RUN --to hf`: a trained model as transformers and its friends load it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+
+from training.commands.arguments import add_checkpoint
+from training.saved_run import open_run
+
+EXAMPLES = """\
+examples:
+  python -m training export 1a2b3c4d --to hf
+  python -m training export 1a2b3c4d --to hf --output models/mine --checkpoint last
+
+then:
+  python -c "from transformers import pipeline; print(pipeline('text-generation', 'models/mine')('The'))"
+  lm_eval --model hf --model_args pretrained=models/mine --tasks lambada_openai"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What a user may type."""
+    parser = subparsers.add_parser(
+        "export",
+        help="a trained model as transformers loads it",
+        description="Write a trained model as one of transformers' own (llama, mistral, qwen2, qwen3, gpt2), "
+        "read it back and compare its logits. What none of them computes is refused.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_checkpoint(parser)
+    parser.add_argument("--to", choices=("hf",), default="hf", help="hf: a folder for transformers")
+    parser.add_argument("--output", metavar="DIR", help="where (default: hf-step-N in the folder of the run)")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write it and tell.
+
+    Raises:
+        UserError: no such run or checkpoint, no such model in transformers, or the folder is taken.
+    """
+    from training.export.hugging_face import export
+
+    saved = open_run(options.given, options.checkpoint)
+    output = (
+        Path(options.output).expanduser() if options.output else saved.folder / f"hf-step-{saved.step:08d}"
+    )
+    found = export(saved, output)
+    if options.json:
+        print(json.dumps({"output": str(output), **found}, indent=2))
+        return 0
+    place = shlex.quote(str(output))
+    print(saved.words())
+    print(
+        f"{output}: a {found['model_type']} model of transformers. Read back, its logits are ours to "
+        f"{found['largest_difference']:.1e} over {found['compared_tokens']} tokens"
+    )
+    print(f"next: lm_eval --model hf --model_args pretrained={place} --tasks lambada_openai")
+    return 0
