@@ -331,6 +331,9 @@ class Training:
         10.0, "robust deviations above the median of loss or gradient norm", above=0, as_before=10.0
     )
     spike_window: int = key(100, "steps that the median is of", at_least=4, as_before=100)
+    dead_units: bool = key(
+        False, "tell at each evaluation which share of the feed-forward units does nothing", as_before=False
+    )
     milestones: list[str] = key(
         [], "token counts after which a checkpoint is kept for good: [50M,100M]", as_before=[]
     )
