@@ -304,6 +304,9 @@ class Training:
     eval_by_position: bool = key(
         False, "tell the losses of an evaluation also by position in the window", as_before=False
     )
+    profile: str | None = key(
+        None, "steps whose time and memory are traced: 10:20, both of them in it", as_before=None
+    )
     checkpoint_every: int = key(200, "steps between checkpoints", kind="count", at_least=1)
     checkpoint_writing: str = key(
         AUTO,

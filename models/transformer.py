@@ -86,12 +86,12 @@ class LanguageModel(nn.Module):
         x = self.final_norm(x)
         return x if self.output_multiplier == 1.0 else self.output_multiplier * x, going.losses
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """States (..., d_model) -> logits (..., vocab), all of them: for few tokens, not for training."""
-        return capped(F.linear(hidden, self.output_weight, self.head_bias), self.logit_softcap)
+    def logits(self, states: Tensor) -> Tensor:
+        """States (..., d_model) -> logits (..., vocab)."""
+        return capped(F.linear(states, self.output_weight, self.head_bias), self.logit_softcap)
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        """Ids (batch, seq) -> logits (batch, seq, vocab), as `logits`."""
+        """Ids (batch, seq) -> logits (batch, seq, vocab), all of them: for few tokens, not for training."""
         return self.logits(self.hidden(input_ids))
 
 

@@ -19,6 +19,7 @@ from training.attribution import Attributions
 from training.distributed.ranks import Ranks
 from training.interrupt import Interrupt
 from training.plan import Plan
+from training.profiling import Profiler
 from training.spikes import guard_of
 from training.stopping import is_over
 
@@ -83,6 +84,8 @@ class Run:
         self.attributions = Attributions(
             self.folder, is_on=self.config.memory.attribute and self.ranks.is_first
         )
+        asked = self.config.training.profile if self.ranks.is_first else None
+        self.profiler = Profiler(self.folder, asked, self.plan.budget.steps)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Stage]:
@@ -156,19 +159,22 @@ def train_until(
     progress: Progress,
 ) -> None:
     """Take steps up to `until`, or up to the step at which a stop is asked for."""
+    from training.dropout_seed import drops, seed_step
     from training.noise import add_noise
     from training.schedules import course_of
     from training.step import train_step
 
     config, budget = run.config, run.plan.budget
     course, noise, guard = course_of(config, budget), None, run.guard
-    _, seed_data = experiment_utils.seeds(config)
+    seed_init, seed_data = experiment_utils.seeds(config)
     seconds_before, entered = run.train_seconds, time.monotonic()
     while run.step < until:
         lr = course.lr_at(run.step)
         if config.optimizer.grad_noise:
             noise = partial(add_noise, eta=config.optimizer.grad_noise, step=run.step, seed=seed_data)
-        with run.timed("step"):
+        if drops(config.arch):
+            seed_step(seed_init, run.step, run.ranks.rank)
+        with run.timed("step"), run.profiler.step(run.step + 1):
             result = train_step(
                 model,
                 optimizer,
@@ -193,6 +199,7 @@ def train_until(
             progress.tell(config.logging.every_s)
         run.status.beat(step=run.step)
         if run.interrupt.agree() is not None or is_over(run):
+            run.profiler.close()
             break
 
 
