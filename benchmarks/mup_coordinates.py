@@ -73,7 +73,10 @@ def places(model: LanguageModel, ids: Tensor) -> dict[str, Tensor]:
     modules = {"embedding": model.embedding, "attention": last.attention, "feed_forward": last.feed_forward}
 
     def keep(place: str) -> Any:
-        return lambda _module, _inputs, result: found.__setitem__(place, result.detach().clone())
+        def hook(_module: Any, _inputs: Any, result: Any) -> None:
+            found[place] = (result[0] if isinstance(result, tuple) else result).clone()
+
+        return hook
 
     hooks = [module.register_forward_hook(keep(place)) for place, module in modules.items()]
     with torch.no_grad():
