@@ -55,6 +55,15 @@ def spikes_are_looked_for(config: Config) -> list[Problem]:
     ]
 
 
+def units_can_be_looked_at(config: Config) -> list[Problem]:
+    """What torch.compile has joined cannot be looked into."""
+    if not (config.training.dead_units and config.training.compile):
+        return []
+    return [
+        Problem("training.dead_units", "training.compile=true leaves nothing to look at. Use one of them")
+    ]
+
+
 def milestone_tokens(milestones: list[str]) -> list[int]:
     """The counts. Raises ValueError."""
     counts: list[int] = []

@@ -29,6 +29,7 @@ from conf.restore_rules import (
     only_with_a_run,
     spikes_are_looked_for,
     time_is_a_time,
+    units_can_be_looked_at,
 )
 from conf.schedule_rules import one_warmup, only_what_its_shape_has
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config, Dataset
@@ -399,6 +400,7 @@ RULES = (
     Rule(("restore",), only_with_a_run),
     Rule(("training.milestones",), milestones_are_counts),
     Rule(("training.max_time",), time_is_a_time),
+    Rule(("training.dead_units", "training.compile"), units_can_be_looked_at),
     Rule(("training.on_spike", "training.spike_threshold", "training.spike_window"), spikes_are_looked_for),
     Rule(("schedule",), one_warmup),
     Rule(("schedule",), only_what_its_shape_has),

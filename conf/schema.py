@@ -11,6 +11,7 @@ run it was before the key existed. It is left out of the identity at that value
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from typing import Any
 
 from conf.schema_arch import Arch
@@ -32,6 +33,7 @@ __all__ = [
     "Study",
     "Tokenizer",
     "Training",
+    "field_of",
     "key",
     "name_of",
 ]
@@ -48,6 +50,11 @@ _LARGEST_SEED = 2**63 - 1
 def name_of(field_name: str) -> str:
     """Of a key, from its field: `from` is a word of Python, so that its field is `from_`."""
     return field_name.rstrip("_")
+
+
+def field_of(name: str) -> str:
+    """The field of a key: the reverse of `name_of`."""
+    return f"{name}_" if iskeyword(name) else name
 
 
 @dataclass
@@ -334,6 +341,9 @@ class Training:
         10.0, "robust deviations above the median of loss or gradient norm", above=0, as_before=10.0
     )
     spike_window: int = key(100, "steps that the median is of", at_least=4, as_before=100)
+    dead_units: bool = key(
+        False, "tell at each evaluation which share of the feed-forward units does nothing", as_before=False
+    )
     milestones: list[str] = key(
         [], "token counts after which a checkpoint is kept for good: [50M,100M]", as_before=[]
     )

@@ -35,6 +35,7 @@ FILES_OF_TORCH = {
     "training/optimizers",
     "training/averages.py",
     "training/beginning.py",
+    "training/dead_units.py",
     "training/state.py",
 }
 """Where torch may be imported at the top: files that only a training process loads."""

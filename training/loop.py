@@ -277,10 +277,13 @@ def evaluate_run(
     """Measure the validation loss (nats a token) at this step, of a mixture also that of each source, and add
     it to evals.jsonl. is_extra: at no milestone; it is dropped where the run goes on, and is never the best.
     """
+    from training.dead_units import watched, words
     from training.metrics import append_evaluation
 
     tokens = run.step * run.plan.budget.batch_tokens
-    all_found = _evaluate(run, model, val_sets)
+    with watched(model, is_on=run.config.training.dead_units) as units:
+        all_found = _evaluate(run, model, val_sets)
+    dead = units.shares()
     records = [
         {
             "version": experiment_utils.RUN_FOLDER_VERSION,
@@ -293,6 +296,7 @@ def evaluate_run(
             "eval_tokens": found.tokens,
             "seconds": round(found.seconds, 3),
             **({"extra": True} if is_extra else {}),
+            **({"dead_units": dead} if dead and source == "val" else {}),
             **({"by_position": found.by_position} if found.by_position else {}),
         }
         for source, found in all_found
@@ -315,6 +319,8 @@ def evaluate_run(
         format_count(tokens),
         ", the best so far" if is_best else "",
     )
+    if words(dead):
+        log.info("%s", words(dead))
     return found.loss
 
 

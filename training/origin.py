@@ -18,6 +18,8 @@ from training.schedules import course_of
 
 _MAY_DIFFER = ("schedule.", "restore.", "training.max_", "training.tokens_per_param", "training.eval")
 """Keys in which a branch is not its trunk: budget, schedule, evaluations."""
+_OF_MOMENTS = ("optimizer.name", "optimizer.lr_factor_", "model.", "arch.")
+"""Keys that say which moments there are, and in which order of the parameters."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,8 @@ def find_origin(
         last = min(length.decay_from if config.schedule.name == "wsd" else budget.steps, budget.steps - 1)
     checkpoint = _checkpoint(config, last)
     state = _state_of(checkpoint)
-    if restore.what == "run":
-        _check_trunk(config, checkpoint, data_fingerprint)
+    if restore.what != "weights":
+        _check_other_run(config, checkpoint, data_fingerprint)
     parts = sorted(state["sha256"].items())
     if restore.what == "weights":
         parts = [part for part in parts if part[0].startswith("model.")]
@@ -147,31 +149,43 @@ def _run_folder(config: Config) -> Path:
     raise UserError(Problem("restore.from", f"{name}: {known}. Expected the folder of a run, or its name"))
 
 
-def _check_trunk(config: Config, checkpoint: Path, data_fingerprint: str | None) -> None:
-    """A branch is its trunk in all but budget, schedule and evaluations."""
+def _check_other_run(config: Config, checkpoint: Path, data_fingerprint: str | None) -> None:
+    """A branch is its trunk but for budget, schedule, evaluations; moments are of one optimizer and model."""
     from conf.check import to_config, to_plain
 
-    trunk = experiment_utils.read_run(checkpoint.resolve().parents[1])
-    if not trunk:
-        raise UserError(Problem("restore.from", f"{checkpoint} lies in no run, so none can branch off"))
+    other = experiment_utils.read_run(checkpoint.resolve().parents[1])
+    if not other:
+        raise UserError(
+            Problem("restore.from", f"{checkpoint} lies in no run, so only its weights can be taken")
+        )
+    is_branch = config.restore.what == "run"
     # Through the schema: the run may be older than some keys.
-    before, now = to_plain(to_config(trunk["config"])), to_plain(config)
+    before, now = to_plain(to_config(other["config"])), to_plain(config)
     differing = {
         key: values
         for key, values in changes(before, now, experiment_utils.is_in_identity).items()
-        if not key.startswith(_MAY_DIFFER)
+        if (not key.startswith(_MAY_DIFFER) if is_branch else key.startswith(_OF_MOMENTS))
     }
+    why = (
+        "a branch differs in budget and schedule alone"
+        if is_branch
+        else "moments are of one optimizer and model"
+    )
     problems = [
         Problem(
-            key,
-            f"is {typed_at(key, new)}, of the run that it branches off {typed_at(key, old)}: only budget and "
-            "schedule may differ. Else: restore.what=weights",
+            key, f"is {typed_at(key, new)}, of {other_name(checkpoint)} {typed_at(key, old)}: {why}. Else: "
+            "restore.what=weights"
         )
         for key, (old, new) in differing.items()
-    ]
-    if data_fingerprint not in (None, (trunk.get("data") or {}).get("fingerprint")):
+    ]  # fmt: skip
+    if is_branch and data_fingerprint not in (None, (other.get("data") or {}).get("fingerprint")):
         problems.append(
-            Problem("dataset", "is not that of the run it branches off. Else: restore.what=weights")
+            Problem("dataset", f"is not that of {other_name(checkpoint)}: {why}. Else: restore.what=weights")
         )
     if problems:
         raise UserError(*problems)
+
+
+def other_name(checkpoint: Path) -> str:
+    """Of the run that a checkpoint is of."""
+    return checkpoint.resolve().parents[1].name

@@ -394,6 +394,10 @@ def _problems_with_ranks(config: Config, ranks: int) -> list[Problem]:
                 "dataset.ranks=distinct, which is another run, or one rank",
             )
         )
+    if config.training.dead_units:
+        problems.append(
+            Problem("training.dead_units", "each rank sees a part of the tokens. Use false, or one rank")
+        )
     if config.optimizer.grad_noise and config.training.parallel == "fsdp":
         problems.append(
             Problem(

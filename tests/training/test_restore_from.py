@@ -15,7 +15,7 @@ from tiny_run import copy_of, make_run, metrics_without_clock, run_here, tiny_co
 import experiment_utils
 from conf import Config, UserError
 from conf.check import check
-from conf.schema import Restore, Schedule
+from conf.schema import Optimizer, Restore, Schedule
 from tests.forked import killed_at
 from training.checkpoints import checkpoint_folder, checkpoint_steps, load
 from training.plan import make_plan
@@ -147,7 +147,10 @@ def test_what_cannot_be_gone_on_with_is_told(trunk: Path, tmp_path: Path) -> Non
     assert "restore.step: 20 is too late: from step 15 on" in refused(branch(trunk, 20, step=20))
     assert "this run has to go on from 6 or before" in refused(branch(trunk, 8))
     other = dataclasses.replace(branch(trunk, 20), seed_data=9)
-    assert "seed_data: is 9, of the run that it branches off 0" in refused(other)
+    assert f"seed_data: is 9, of {trunk.name} 0: a branch differs in" in refused(other)
+    lion = dataclasses.replace(after(trunk, what="optimizer"), optimizer=Optimizer(name="lion"))
+    assert "optimizer.name: is lion, of " in refused(lion)
+    assert make_plan(dataclasses.replace(lion, restore=Restore(from_=str(trunk))), tokenize=False).restored
     by_name = after(trunk, from_=trunk.name)
     assert make_plan(by_name, tokenize=False).restored == make_plan(after(trunk), tokenize=False).restored
 
