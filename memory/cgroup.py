@@ -25,6 +25,7 @@ from memory.kernel_files import (
     read_long_file,
     read_number,
 )
+from memory.limit_hits import limit_hits
 from memory.living_task import living_task
 from memory.pressure import read_pressure
 
@@ -145,7 +146,8 @@ def _read_v1(levels: tuple[Level, ...], height: int, limit: int | None, wall: in
     known = [count for count in kills if count is not None]
     # v1 counts a kill in the victim's own cgroup alone, not in those above it
     events = {"oom_kill": sum(known)} if known else {}
-    hits = read_number(f"{level.folder}/memory.failcnt", read_kept)
+    peak = read_number(f"{level.folder}/memory.max_usage_in_bytes", read_kept)
+    hits = limit_hits(level.folder, peak, limit, read_kept)
     if hits is not None:
         events["failcnt"] = hits
     return Cgroup(
@@ -154,7 +156,7 @@ def _read_v1(levels: tuple[Level, ...], height: int, limit: int | None, wall: in
         limit_bytes=limit,
         limit_at=limit_at,
         usage_bytes=read_number(f"{level.folder}/memory.usage_in_bytes", read_kept),
-        peak_usage_bytes=read_number(f"{level.folder}/memory.max_usage_in_bytes", read_kept),
+        peak_usage_bytes=peak,
         anon_bytes=anon,
         shmem_bytes=shmem,
         kernel_bytes=read_number(f"{level.folder}/memory.kmem.usage_in_bytes", read_kept),

@@ -75,6 +75,8 @@ def run(options: argparse.Namespace) -> int:
         options.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--output {options.output}: cannot be made: {error.strerror}") from error
+    if not os.access(options.output, os.W_OK | os.X_OK):
+        raise UsageError(f"--output {options.output}: this user may not write there: give another folder")
     line = command_line(
         command, options.output, tell="always" if options.verbose else "failed", log=options.log
     )

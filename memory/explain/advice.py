@@ -55,7 +55,7 @@ def smaller_steps(facts: Facts) -> tuple[Advice, ...]:
                 "training.activation_checkpointing=true",
             )
         )
-    chunk = number(facts.setting("training.loss_chunk"))
+    chunk = _logits_at_once(facts, now)
     if chunk is None or chunk > _SMALLEST_CHUNK:
         found.append(
             Advice(
@@ -64,6 +64,14 @@ def smaller_steps(facts: Facts) -> tuple[Advice, ...]:
             )
         )
     return tuple(found)
+
+
+def _logits_at_once(facts: Facts, micro_batch: int | None) -> int | None:
+    """Tokens: of a chunk of the loss, and of a micro-batch at most."""
+    chunk, seq_len = number(facts.setting("training.loss_chunk")), number(facts.setting("training.seq_len"))
+    if chunk is None or micro_batch is None or seq_len is None:
+        return chunk
+    return min(chunk, micro_batch * seq_len)
 
 
 def _next_smaller(micro_batch: int) -> int:

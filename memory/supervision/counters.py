@@ -11,6 +11,7 @@ from typing import Any
 from memory.cgroup import Level, find_levels, read_membership
 from memory.kept_files import read_kept
 from memory.kernel_files import folders_in, read_counters, read_number
+from memory.limit_hits import limit_hits
 
 _MOST_CGROUPS = 512
 """Of a tree that are looked at."""
@@ -78,7 +79,7 @@ class Counters:
         if self._version == 2:
             return read_counters(f"{folder}/memory.events")
         found = {}
-        hits = read_number(f"{folder}/memory.failcnt")
+        hits = limit_hits(folder, read_number(f"{folder}/memory.max_usage_in_bytes"), self._limit(folder))
         if hits is not None:
             found["failcnt"] = hits
         kills = _kills_below(folder)

@@ -42,7 +42,7 @@ def test_the_cheapest_advice_comes_first(tmp_path: Path) -> None:
     assert overrides(found) == [
         "training.micro_batch=8",
         "training.activation_checkpointing=true",
-        "training.loss_chunk=2048",
+        "training.loss_chunk=1024",
         "dataset.num_workers=0",
         "--mem=1280M",
     ]

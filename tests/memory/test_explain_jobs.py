@@ -154,7 +154,7 @@ def test_a_smaller_micro_batch_divides_what_it_divided(tmp_path: Path, now: int,
     assert f"training.micro_batch={advised}" in typed(found)
 
 
-@pytest.mark.parametrize(("now", "advised"), [(4096, "2048"), (300, "256"), (256, None), (128, None)])
+@pytest.mark.parametrize(("now", "advised"), [(4096, "1024"), (1000, "500"), (300, "256"), (256, None)])
 def test_fewer_logits_are_fewer(tmp_path: Path, now: int, advised: str | None) -> None:
     records = [record("begin", "train", 25, 900, step=3)]
     found = explained(
@@ -162,6 +162,13 @@ def test_fewer_logits_are_fewer(tmp_path: Path, now: int, advised: str | None) -
     )
     chunks = [words for words in typed(found) if words.startswith("training.loss_chunk")]
     assert chunks == ([f"training.loss_chunk={advised}"] if advised else [])
+
+
+def test_no_smaller_chunk_where_a_micro_batch_has_fewer_tokens(tmp_path: Path) -> None:
+    records = [record("begin", "train", 25, 900, step=3)]
+    run = ours(loss_chunk=16_384, micro_batch=1)
+    found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(200, 1020), run=run, records=records)
+    assert not [words for words in typed(found) if words.startswith("training.loss_chunk")]
 
 
 def test_records_alone_of_a_run_whose_stages_all_ended(tmp_path: Path) -> None:
