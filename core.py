@@ -48,6 +48,8 @@ from training.loop import (
     train_until,
 )
 from training.progress import NonFinite, Progress
+from training.spikes import Diverged
+from training.stopping import MAX_TIME, TimeIsOver, ended_by, tell_time_is_over
 
 if TYPE_CHECKING:
     from data_loading import Data, HubStream, MixedData, StreamingDataset, StreamingMixture
@@ -72,7 +74,8 @@ def train(
     Raises:
         UserError: the config, the data or the device do not serve.
         OSError: the disk is full or read-only; checkpoints are as they were.
-        NonFinite: the loss diverged; checkpoints before it are kept.
+        NonFinite, Diverged: the loss diverged; checkpoints before it are kept.
+        TimeIsOver: training.max_time was spent; the step it stopped at is checkpointed.
         Interrupted: a signal asked to stop; the step it stopped at is checkpointed.
         RankFailed: another rank ended, and this one cannot go on without it.
         RanksMissing: not all of them came.
@@ -137,7 +140,7 @@ def train(
             repeat=repeats(config),
             pin_memory=device.kind == "cuda",
         )
-        checkpoints = Checkpoints(folder / "checkpoints", config.training.keep_checkpoints)
+        checkpoints = Checkpoints(folder / "checkpoints", config.training.keep_checkpoints, plan.milestones)
         restore_newest(run, checkpoints, model, optimizer, loader)
         # Of rank 0 the run's own; others make theirs of what all of them computed, and drop them.
         rows = folder if run.ranks.is_first else None
@@ -159,12 +162,14 @@ def train(
             peak_flops=peak_flops,
             sources=sources,
             read=tokens_read(train_set, plan.budget),
+            parameters=[name for name, _ in model.named_parameters()],
         )
 
     run.attributions.begin()
     name, until = "first_step", run.step + 1
     with BackgroundCheckpoints(checkpoints, is_on=run.writes_in_background) as saving:
-        while run.step < plan.budget.steps:
+        run.ended_by = ended_by(run)
+        while run.step < plan.budget.steps and run.ended_by is None:
             with run.stage(name) as measured:
                 train_until(run, until, model, optimizer, batches, progress)
                 tell_leak(run, measured)
@@ -176,6 +181,7 @@ def train(
                 with run.last_stage("evaluate"):
                     val_loss = evaluate_run(run, model, val_sets)
             progress.flush(val_loss)
+            run.ended_by = ended_by(run)
             if checkpoint_is_due(run):
                 with run.last_stage("checkpoint"):
                     for file in (metrics, sources):
@@ -184,6 +190,10 @@ def train(
                     save_checkpoint(run, saving, model, optimizer, loader)
             name, until = "train", next_boundary(run)
 
+    if run.ended_by == MAX_TIME:
+        with run.last_stage("evaluate"):
+            evaluate_run(run, model, val_sets, is_extra=True)
+        raise tell_time_is_over(run)
     if run.attributions.is_on:
         with run.last_stage("attribute"):
             run.attributions.take("finish", run.step)
@@ -313,6 +323,8 @@ def _finish(run: Run, data: Data | MixedData, model: LanguageModel) -> None:
         # Counting reads all of train, which computed tokens may have any number of; and they have a floor.
         "bigram_val_loss": _bigram_loss(run.config, data) if floor is None else None,
         **({"test_losses": tested} if tested else {}),
+        **({"ended_by": run.ended_by} if run.ended_by else {}),
+        **({"skipped_steps": run.guard.skipped} if run.guard is not None else {}),
         "train_seconds": round(run.train_seconds, 3),
     }
     experiment_utils.update_run(run.folder, results=results)
@@ -414,7 +426,10 @@ def _outcome(error: BaseException, folder: Path) -> tuple[str, int, str]:
                 reason += f". Why: python -m memory explain {shlex.quote(str(its.folder(folder)))}"
         log.error("failed: %s", reason)
         return "failed", 1, reason
-    if isinstance(error, NonFinite):
+    if isinstance(error, TimeIsOver):
+        log.info("%s", error)
+        return "timeout", 1, str(error)
+    if isinstance(error, NonFinite | Diverged):
         kept = f"{newest[0].upper()}{newest[1:]} is kept" if newest else "There is no checkpoint yet"
         reason = f"{error}. {kept}"
         log.error("error: %s", reason)

@@ -18,7 +18,7 @@ import durable
 from conf import AUTO, Config, Problem, UserError
 from conf.differences import varying
 from conf.quantities import counted, format_count
-from conf.schema import DEFAULT_EFFECTIVE_BATCH, Training
+from conf.schema import DEFAULT_EFFECTIVE_BATCH, Training, name_of
 from conf.sizes import size_name
 
 log = logging.getLogger("experiment_utils")
@@ -38,8 +38,9 @@ HOW_IT_IS_COMPUTED = (
     "training.micro_batch", "training.activation_checkpointing", "training.loss_chunk",
     "training.threads", "training.parallel", "dataset.num_workers", "dataset.reader", "dataset.max_resident",
     "dataset.verify", "dataset.auto_tokenize", "training.checkpoint_every", "training.keep_checkpoints",
-    "training.checkpoint_writing", "training.profile", "training.max_time", "dataset.cache",
-    "dataset.disk_budget", "dataset.download_workers", "dataset.part_size",
+    "training.milestones", "training.dead_units", "training.checkpoint_writing", "training.profile",
+    "training.max_time", "dataset.cache", "dataset.disk_budget", "dataset.download_workers",
+    "dataset.part_size",
 )  # fmt: skip
 """Keys that may change between two attempts of one run: not in its identity, recorded by attempt.
 
@@ -49,9 +50,10 @@ Losses are bit for bit the same while they stay the same.
 REPLACED_BY_FINGERPRINT = (
     "dataset.name", "dataset.source", "dataset.sources", "dataset.path", "dataset.val_path", "dataset.dtype",
     "dataset.document_separator", "dataset.encoding", "dataset.errors", "dataset.default_max_tokens",
-    "tokenizer",
+    "tokenizer", "restore.from", "restore.step",
 )  # fmt: skip
-"""Keys that say where data lie and how they were made; the identity holds the data's fingerprint."""
+"""Keys that say where data lie and how they were made; the identity holds fingerprints of data
+and checkpoint."""
 
 TOLD_BESIDE = (
     "optimizer.lr", "seed", "seed_init", "seed_data", "training.max_tokens", "training.max_steps",
@@ -210,13 +212,17 @@ def milestones(steps: int, count: int, spacing: str) -> list[int]:
     return sorted({min(steps, max(1, round(step))) for step in wanted} | {steps})
 
 
-def identity(config: Config, data_fingerprint: str) -> str:
+def identity(config: Config, data_fingerprint: str, restored: str | None = None) -> str:
     """Name of what a run computes: SHA-256 (hex) of the resolved config less where and how, and of the data.
+
+    restored: fingerprint of the checkpoint that it begins with, if it does.
 
     A key with `as_before` in its schema is left out at that value, so that runs made before the key
     existed keep their identity.
     """
     described = {"config": _hashed(config, ""), "data": data_fingerprint}
+    if restored is not None:
+        described["restored"] = restored
     text = json.dumps(described, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -231,12 +237,15 @@ def _hashed(node: Any, path: str) -> Any:
         return node
     kept = {}
     for key in fields(node):
-        key_path = f"{path}.{key.name}" if path else key.name
+        name = name_of(key.name)
+        key_path = f"{path}.{name}" if path else name
         value = getattr(node, key.name)
         as_before = key.metadata.get("as_before", MISSING)
         if not is_in_identity(key_path) or (as_before is not MISSING and value == as_before):
             continue
-        kept[key.name] = _hashed(value, key_path)
+        hashed = _hashed(value, key_path)
+        if hashed or not is_dataclass(value):  # a group that is as before, in all of its keys
+            kept[name] = hashed
     return kept
 
 
@@ -410,6 +419,7 @@ def record_attempt(
         {
             "version": RUN_FOLDER_VERSION,
             **fields_of_plan,
+            "restored": run.get("restored") or fields_of_plan.get("restored"),  # with what matched
             "auto": auto,
             "implementation": implementation,
             "results": run.get("results"),

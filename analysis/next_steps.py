@@ -16,6 +16,7 @@ from conf.differences import leaves
 from conf.help import options_of
 from conf.keys import groups
 from conf.overrides import typed_at
+from conf.schema import field_of
 from experiment_utils import resolve_budget
 from slurm.records import SLURM, last_place
 from training.mixture import repeats
@@ -139,7 +140,9 @@ def _typed(run: RunFolder) -> dict[str, str]:
         typed[path] = typed_at(path, wanted[path])
         so_far = _with(so_far, path, wanted[path])
         settled = dict(leaves(to_plain(_settled(so_far, run))))
-    in_order = {key: typed[key] for key in sorted(typed, key=_place_in_command)}
+    # Another size, rate or seed is no branch of the run that this one began with.
+    kept = (key for key in typed if not key.startswith("restore."))
+    in_order = {key: typed[key] for key in sorted(kept, key=_place_in_command)}
     return in_order | {_LAUNCHER: "slurm"} if _was_submitted(run) else in_order
 
 
@@ -205,7 +208,7 @@ def _with(config: Config, path: str, value: Any) -> Config:
     group, _, name = path.rpartition(".")
     if not group:
         return replace(config, **{name: value})
-    return replace(config, **{group: replace(getattr(config, group), **{name: value})})
+    return replace(config, **{group: replace(getattr(config, group), **{field_of(name): value})})
 
 
 def _is_of_study(path: str, value: Any) -> bool:

@@ -33,8 +33,8 @@ measures everything again.
 def page() -> str:
     """The whole page; a script whose result is not saved has no section."""
     sections = (
-        startup, overhead, loss, memory_room.stages, memory_room.sampler, memory_room.estimate,
-        memory_room.leaks, explained.explain, threads, kills, slurm_figures.soak,
+        startup, overhead, loss, mup_coordinates, memory_room.stages, memory_room.sampler,
+        memory_room.estimate, memory_room.leaks, explained.explain, threads, kills, slurm_figures.soak,
         slurm_figures.submit, slurm_figures.status, loading.speed, loading.memory,
         loading.order, loading.resume, loading.limits, speed, memory, models, restart, tokenizing_kills,
     )  # fmt: skip
@@ -92,6 +92,28 @@ def loss() -> str:
     )
     header = ("model", "loss", "allocator", "time of the loss", "time of the step", "memory, MB", "memory")
     return section("The loss", "loss", found, text, table(header, rows))
+
+
+def mup_coordinates() -> str:
+    found = read("mup_coordinates")
+    last = max(row["step"] for row in found["rows"])
+    slopes = {(row["init"], row["place"]): row["slope"] for row in found["rows"] if row["step"] == last}
+    places = list(dict.fromkeys(place for _, place in slopes))
+    rows = [
+        (place.replace("_", "-"), f"{slopes['default', place]:.2f}", f"{slopes['mup', place]:.2f}")
+        for place in places
+    ]
+    widths = list(found["rows"][0]["change"])
+    intro = (
+        f"How much activations changed in {last} steps with one learning rate ({found['lr']:g}), by width "
+        f"from {widths[0]} to {widths[-1]}, {found['layers']} blocks, bytes, medians of {found['seeds']} "
+        "seeds: the slope of log size over log width; 0 is flat.\n\n"
+        "![Changes by width](images/mup_coordinates.png)"
+    )
+    return section(
+        "Does a learning rate do the same at every width", "mup_coordinates", found, intro,
+        table(("place", "standard", "`arch.init=mup`"), rows),
+    )  # fmt: skip
 
 
 def threads() -> str:

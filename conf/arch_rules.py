@@ -5,12 +5,12 @@ from __future__ import annotations
 from conf.errors import Problem
 from conf.schema import Config
 
-ADAM_LIKE = ("adamw", "adam")
+ADAM_LIKE = ("adamw", "adam", "lion", "schedule_free")
 BY_SIZE = ("mup", "completep")
 
 
 def optimizer_of_a_parametrization(config: Config) -> list[Problem]:
-    """The factors of muP and CompleteP are those of Adam, whose steps do not follow the size of gradients."""
+    """The factors of muP and CompleteP are for steps that do not follow the size of gradients, as Adam's."""
     if config.arch.init not in BY_SIZE or config.optimizer.name in ADAM_LIKE:
         return []
     return [
@@ -18,6 +18,19 @@ def optimizer_of_a_parametrization(config: Config) -> list[Problem]:
             "arch.init",
             f"{config.arch.init}'s factors on the learning rate are those of Adam, not of "
             f"optimizer={config.optimizer.name}. Use optimizer=adamw, or arch.init=default",
+        )
+    ]
+
+
+def optimizer_of_experts(config: Config) -> list[Problem]:
+    """Muon turns single matrices, and those of experts are one tensor."""
+    if config.arch.n_experts is None or config.optimizer.name != "muon":
+        return []
+    return [
+        Problem(
+            "arch.n_experts",
+            "optimizer=muon makes single matrices orthogonal, and those of experts lie in one tensor. Use "
+            "optimizer=adamw, or no arch.n_experts",
         )
     ]
 

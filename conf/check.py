@@ -11,7 +11,7 @@ from conf.errors import Problem, UserError
 from conf.keys import groups, keys
 from conf.names import nearest_keys
 from conf.rules import RULES, Rule
-from conf.schema import Config
+from conf.schema import Config, name_of
 from conf.values import convert
 
 
@@ -60,7 +60,9 @@ def to_yaml(config: Config) -> str:
 
 def to_plain(config: Config) -> dict[str, Any]:
     """Nested plain values of every key, in the order of the schema; the reverse of `to_config`."""
-    return dataclasses.asdict(config)
+    plain = dataclasses.asdict(config)
+    plain["restore"] = {name_of(name): value for name, value in plain["restore"].items()}
+    return plain
 
 
 def unknown_key(path: str) -> Problem:
@@ -104,8 +106,8 @@ def _leaves(plain: Mapping[Any, Any]) -> Iterable[tuple[str, Any]]:
 def _build(values: Mapping[str, Any]) -> Config:
     sections = {
         name: section(
-            **{key.name: values[f"{name}.{key.name}"] for key in dataclasses.fields(section)
-               if f"{name}.{key.name}" in values}
+            **{key.name: values[f"{name}.{name_of(key.name)}"] for key in dataclasses.fields(section)
+               if f"{name}.{name_of(key.name)}" in values}
         )
         for name, section in groups().items()
     }  # fmt: skip

@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from conf.schema import Config
+from conf.schema import Config, name_of
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _walk(schema: Any, prefix: str) -> Iterator[Key]:
         if is_dataclass(hint):
             yield from _walk(hint, f"{prefix}{field.name}.")
         else:
-            yield _key(f"{prefix}{field.name}", hint, field)
+            yield _key(f"{prefix}{name_of(field.name)}", hint, field)
 
 
 def _key(path: str, hint: Any, field: Field[Any]) -> Key:

@@ -44,6 +44,17 @@ def only_what_it_has(config: Config) -> list[Problem]:
     return problems
 
 
+def no_stacked_matrices(config: Config) -> list[Problem]:
+    """torch's Muon takes matrices, and the experts of a block are stacked."""
+    if config.optimizer.name != "muon" or config.arch.n_experts is None:
+        return []
+    return [
+        Problem(
+            "optimizer.name", "muon takes matrices one by one, and experts are stacked. Use optimizer=adamw"
+        )
+    ]
+
+
 def one_average(config: Config) -> list[Problem]:
     """Schedule-free averages already."""
     if config.training.ema is None or config.optimizer.name != "schedule_free":

@@ -10,17 +10,30 @@ import codecs
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from conf.arch_rules import experts_are_not_traced, optimizer_of_a_parametrization
+from conf.arch_rules import (
+    experts_are_not_traced,
+    optimizer_of_a_parametrization,
+    optimizer_of_experts,
+)
 from conf.errors import Problem
 from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.optimizer_rules import (
     factor_of_a_parameter_there_is,
     free_of_a_schedule,
+    no_stacked_matrices,
     one_average,
     only_what_it_has,
 )
+from conf.restore_rules import (
+    milestones_are_counts,
+    only_with_a_run,
+    spikes_are_looked_for,
+    time_is_a_time,
+    units_can_be_looked_at,
+)
 from conf.schedule_rules import one_warmup, only_what_its_shape_has
 from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config, Dataset
+from conf.step_range import parse_steps
 
 BUDGETS = ("max_tokens", "max_steps", "tokens_per_param")
 _OF_THE_HUB = ("hub_split", "text_field", "materialize", "materialize_tokens", "buffer_windows")
@@ -116,6 +129,16 @@ def window_within_positions(config: Config) -> list[Problem]:
             f"{longest}. Use at most {longest}, or a larger arch.max_positions",
         )
     ]
+
+
+def steps_to_profile(config: Config) -> list[Problem]:
+    if config.training.profile is None:
+        return []
+    try:
+        parse_steps(config.training.profile)
+    except ValueError as error:
+        return [Problem("training.profile", f"{config.training.profile}: {error}")]
+    return []
 
 
 def findable_tokenizer(config: Config) -> list[Problem]:
@@ -335,6 +358,7 @@ RULES = (
         whole_micro_batches,
     ),
     Rule(("training.seq_len", "arch.max_positions"), window_within_positions),
+    Rule(("training.profile",), steps_to_profile),
     Rule(("tokenizer",), findable_tokenizer),
     Rule(
         tuple(
@@ -373,12 +397,19 @@ RULES = (
     ),
     Rule(("dataset.encoding",), known_encoding),
     Rule(("dataset.document_separator",), one_line_separator),
+    Rule(("restore",), only_with_a_run),
+    Rule(("training.milestones",), milestones_are_counts),
+    Rule(("training.max_time",), time_is_a_time),
+    Rule(("training.dead_units", "training.compile"), units_can_be_looked_at),
+    Rule(("training.on_spike", "training.spike_threshold", "training.spike_window"), spikes_are_looked_for),
     Rule(("schedule",), one_warmup),
     Rule(("schedule",), only_what_its_shape_has),
     Rule(("optimizer",), only_what_it_has),
     Rule(("optimizer", "arch.tied_head"), factor_of_a_parameter_there_is),
     Rule(("optimizer.name", "schedule"), free_of_a_schedule),
     Rule(("optimizer.name", "training.ema"), one_average),
+    Rule(("optimizer.name", "arch.n_experts"), no_stacked_matrices),
     Rule(("arch.init", "optimizer.name"), optimizer_of_a_parametrization),
+    Rule(("arch.n_experts", "optimizer.name"), optimizer_of_experts),
     Rule(("arch.n_experts", "memory.trace", "training.compile"), experts_are_not_traced),
 )

@@ -11,6 +11,7 @@ run it was before the key existed. It is left out of the identity at that value
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from typing import Any
 
 from conf.schema_arch import Arch
@@ -26,12 +27,15 @@ __all__ = [
     "Memory",
     "Model",
     "Optimizer",
+    "Restore",
     "Schedule",
     "Slurm",
     "Study",
     "Tokenizer",
     "Training",
+    "field_of",
     "key",
+    "name_of",
 ]
 
 AUTO = "auto"
@@ -41,6 +45,16 @@ DEFAULT_EFFECTIVE_BATCH = 32
 """Windows in a step where neither training.effective_batch nor training.batch_tokens says."""
 
 _LARGEST_SEED = 2**63 - 1
+
+
+def name_of(field_name: str) -> str:
+    """Of a key, from its field: `from` is a word of Python, so that its field is `from_`."""
+    return field_name.rstrip("_")
+
+
+def field_of(name: str) -> str:
+    """The field of a key: the reverse of `name_of`."""
+    return f"{name}_" if iskeyword(name) else name
 
 
 @dataclass
@@ -297,6 +311,9 @@ class Training:
     eval_by_position: bool = key(
         False, "tell the losses of an evaluation also by position in the window", as_before=False
     )
+    profile: str | None = key(
+        None, "steps whose time and memory are traced: 10:20, both of them in it", as_before=None
+    )
     checkpoint_every: int = key(200, "steps between checkpoints", kind="count", at_least=1)
     checkpoint_writing: str = key(
         AUTO,
@@ -305,12 +322,63 @@ class Training:
         choices=(AUTO, "background", "foreground"),
     )
     keep_checkpoints: int = key(2, "checkpoints kept beside the best one", at_least=1)
+    patience: int | None = key(
+        None,
+        "evaluations without a new best after which the run ends; null: none",
+        at_least=1,
+        as_before=None,
+    )
+    max_time: str | None = key(
+        None,
+        "in training steps, over all attempts: 1h, 90min; then it stops, and goes on where it is given more",
+        kind="time",
+        as_before=None,
+    )
+    on_spike: str = key(
+        "none", "what is done with a step that stands far out", choices=("none", "skip"), as_before="none"
+    )
+    spike_threshold: float = key(
+        10.0, "robust deviations above the median of loss or gradient norm", above=0, as_before=10.0
+    )
+    spike_window: int = key(100, "steps that the median is of", at_least=4, as_before=100)
+    dead_units: bool = key(
+        False, "tell at each evaluation which share of the feed-forward units does nothing", as_before=False
+    )
+    milestones: list[str] = key(
+        [], "token counts after which a checkpoint is kept for good: [50M,100M]", as_before=[]
+    )
     ema: float | None = key(
         None,
         "decay of a moving average of the weights, which is evaluated in their place; null: none",
         above=0,
         below=1,
         as_before=None,
+    )
+
+
+@dataclass
+class Restore:
+    """`restore=`: what of another run this one begins with."""
+
+    from_: str | None = key(
+        None, "a run's folder, or one of its checkpoints; null: initial weights", kind="path", as_before=None
+    )
+    what: str = key(
+        "weights",
+        "weights: as it evaluates them; optimizer: as it trains them, and its moments; both from step 0. "
+        "run: all, going on at its step: a branch",
+        choices=("weights", "optimizer", "run"),
+        as_before="weights",
+    )
+    step: int | None = key(
+        None,
+        "of its checkpoint; null: the newest, of a branch of wsd the newest before the decay",
+        kind="count",
+        at_least=1,
+        as_before=None,
+    )
+    strict: bool = key(
+        True, "refuse where parameters differ; false: take those that are alike", as_before=True
     )
 
 
@@ -401,6 +469,7 @@ class Config:
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     training: Training = field(default_factory=Training)
+    restore: Restore = field(default_factory=Restore)
     memory: Memory = field(default_factory=Memory)
     logging: Logging = field(default_factory=Logging)
     slurm: Slurm = field(default_factory=Slurm)

@@ -13,6 +13,9 @@ from models.norms import NORMS
 from models.parametrization import Parametrization
 from models.shape import Shape
 
+Result = tuple[Tensor, Tensor | None]
+"""The residual stream behind a block, and a loss that the block wants minimized besides, in training."""
+
 
 def norm_of(shape: Shape, arch: Arch, kind: str | None = None) -> nn.Module:
     """A norm over the residual stream; kind: another than arch.norm."""
@@ -43,17 +46,19 @@ class PreNorm(nn.Module):
         self.feed_forward = feed_forward(shape, arch)
         self.residual = Residual(arch.dropout_residual, how.branch_multiplier)
 
-    def forward(self, x: Tensor, going: ForwardPass) -> Tensor:
+    def forward(self, x: Tensor, going: ForwardPass) -> Result:
         x = self.residual(x, self.attention(self.attention_norm(x), going))
-        return self.residual(x, self.feed_forward(self.feed_forward_norm(x), going))
+        branch, loss = self.feed_forward(self.feed_forward_norm(x))
+        return self.residual(x, branch), loss
 
 
 class PostNorm(PreNorm):
     """`norm(x + f(x))` (Vaswani et al., arXiv:1706.03762)."""
 
-    def forward(self, x: Tensor, going: ForwardPass) -> Tensor:
+    def forward(self, x: Tensor, going: ForwardPass) -> Result:
         x = self.attention_norm(self.residual(x, self.attention(x, going)))
-        return self.feed_forward_norm(self.residual(x, self.feed_forward(x, going)))
+        branch, loss = self.feed_forward(x)
+        return self.feed_forward_norm(self.residual(x, branch)), loss
 
 
 class Sandwich(PreNorm):
@@ -64,10 +69,10 @@ class Sandwich(PreNorm):
         self.attention_end_norm = norm_of(shape, arch)
         self.feed_forward_end_norm = norm_of(shape, arch)
 
-    def forward(self, x: Tensor, going: ForwardPass) -> Tensor:
+    def forward(self, x: Tensor, going: ForwardPass) -> Result:
         x = self.residual(x, self.attention_end_norm(self.attention(self.attention_norm(x), going)))
-        branch = self.feed_forward(self.feed_forward_norm(x), going)
-        return self.residual(x, self.feed_forward_end_norm(branch))
+        branch, loss = self.feed_forward(self.feed_forward_norm(x))
+        return self.residual(x, self.feed_forward_end_norm(branch)), loss
 
 
 class Parallel(nn.Module):
@@ -80,10 +85,11 @@ class Parallel(nn.Module):
         self.feed_forward = feed_forward(shape, arch)
         self.residual = Residual(arch.dropout_residual, how.branch_multiplier)
 
-    def forward(self, x: Tensor, going: ForwardPass) -> Tensor:
+    def forward(self, x: Tensor, going: ForwardPass) -> Result:
         normed = self.norm(x)
         x = self.residual(x, self.attention(normed, going))
-        return self.residual(x, self.feed_forward(normed, going))
+        branch, loss = self.feed_forward(normed)
+        return self.residual(x, branch), loss
 
 
 Block = PreNorm | Parallel

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from conf.schema import Arch
 from models.counts import FEED_FORWARD_MATRICES
-from models.forward_pass import ForwardPass
 from models.layers import ExpertLinear, Linear
 from models.shape import Shape
 
@@ -31,14 +30,15 @@ class Experts(nn.Module):
         self.output = ExpertLinear(arch.n_experts, shape.ffn_hidden, shape.d_model)
         self.activation = activation
 
-    def forward(self, x: Tensor, going: ForwardPass) -> Tensor:
-        """(batch, seq, d_model) -> the same. Adds the loss of balance to those of the pass, in training."""
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(batch, seq, d_model) -> the same; and in training the loss that keeps experts in balance."""
         tokens = x.flatten(0, -2)
         scores = self.router(tokens).float()
         best, chosen = scores.topk(self.per_token, dim=-1)
         weights = best.softmax(dim=-1).to(x.dtype)
+        loss = None
         if self.balance_loss and self.training and torch.is_grad_enabled():
-            going.losses.append(self.balance_loss * balance(scores, chosen))
+            loss = self.balance_loss * balance(scores, chosen)
         # Pairs of token and place among its k, those of one expert side by side.
         order = chosen.flatten().argsort(stable=True)
         of_tokens = order // self.per_token
@@ -47,7 +47,7 @@ class Experts(nn.Module):
         inner = [self.activation(x) for x in self.input(tokens[of_tokens].split(sizes))]
         weighted = torch.cat(self.output(inner)) * weights.flatten()[order].unsqueeze(1)
         # Back in the order of tokens, so that the k results of each are summed in the order of the router.
-        return weighted[order.argsort()].view(len(tokens), self.per_token, -1).sum(1).view_as(x)
+        return weighted[order.argsort()].view(len(tokens), self.per_token, -1).sum(1).view_as(x), loss
 
 
 def balance(scores: Tensor, chosen: Tensor) -> Tensor:

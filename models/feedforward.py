@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from conf.schema import Arch
 from models.counts import FEED_FORWARD_MATRICES
 from models.experts import Experts
-from models.forward_pass import ForwardPass
 from models.layers import Linear
 from models.shape import Shape
 
@@ -50,7 +49,8 @@ ACTIVATIONS: dict[str, Activation] = {
 class FeedForward(nn.Module):
     """`out(f(in(x)))`, (..., d_model) -> (..., d_model) (Vaswani et al., arXiv:1706.03762).
 
-    Of a gated unit the input's matrix is gate and up, in this order.
+    Of a gated unit the input's matrix is gate and up, in this order. With the result comes the loss that the
+    part wants minimized besides, of which there is none.
     """
 
     def __init__(self, shape: Shape, arch: Arch) -> None:
@@ -61,8 +61,8 @@ class FeedForward(nn.Module):
         self.output = Linear(hidden, shape.d_model, bias=has_bias)
         self.activation = ACTIVATIONS[arch.activation]
 
-    def forward(self, x: Tensor, going: ForwardPass) -> Tensor:
-        return self.output(self.activation(self.input(x)))
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        return self.output(self.activation(self.input(x))), None
 
 
 def feed_forward(shape: Shape, arch: Arch) -> FeedForward | Experts:

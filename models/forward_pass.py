@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,14 +15,12 @@ class ForwardPass:
     """position_ids: int64 (batch, seq), 0 where a document begins; None: each row is one.
 
     mask: of attention, broadcast to (batch, heads, seq, seq): bool, what a position sees, or numbers that are
-    added to scores; None: each sees itself and all before. losses: scalars that parts of the model want
-    minimized beside the loss, in training.
+    added to scores; None: each sees itself and all before.
     """
 
     positions: Positions
     position_ids: Tensor | None
     mask: Tensor | None
-    losses: list[Tensor] = field(default_factory=list)
 
 
 def begin(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from conf.schema import Arch, Model
 from models.blocks import block_of, norm_of
-from models.forward_pass import ForwardPass, begin
+from models.forward_pass import begin
 from models.initialization import initialize
 from models.layers import Embedding, Linear
 from models.loss import capped
@@ -77,28 +75,24 @@ class LanguageModel(nn.Module):
             )
         going = begin(self.positions, input_ids.shape[1], position_ids, self.window, input_ids.device)
         x = self.dropout(self.positions.embed(self.embedding(input_ids), position_ids))
+        losses = []
         for block in self.blocks:
             if self.activation_checkpointing and torch.is_grad_enabled():
-                x, losses = checkpoint(_with_losses, block, x, going, use_reentrant=False)
-                going.losses.extend(losses)
+                x, loss = checkpoint(block, x, going, use_reentrant=False)
             else:
-                x = block(x, going)
+                x, loss = block(x, going)
+            if loss is not None:
+                losses.append(loss)
         x = self.final_norm(x)
-        return x if self.output_multiplier == 1.0 else self.output_multiplier * x, going.losses
+        return x if self.output_multiplier == 1.0 else self.output_multiplier * x, losses
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """States (..., d_model) -> logits (..., vocab), all of them: for few tokens, not for training."""
-        return capped(F.linear(hidden, self.output_weight, self.head_bias), self.logit_softcap)
+    def logits(self, states: Tensor) -> Tensor:
+        """States (..., d_model) -> logits (..., vocab)."""
+        return capped(F.linear(states, self.output_weight, self.head_bias), self.logit_softcap)
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        """Ids (batch, seq) -> logits (batch, seq, vocab), as `logits`."""
+        """Ids (batch, seq) -> logits (batch, seq, vocab), all of them: for few tokens, not for training."""
         return self.logits(self.hidden(input_ids))
-
-
-def _with_losses(block: nn.Module, x: Tensor, going: ForwardPass) -> tuple[Tensor, list[Tensor]]:
-    """The losses of one block as results: what it adds when it is computed again is to be let go of."""
-    own = replace(going, losses=[])
-    return block(x, own), own.losses
 
 
 def build_model(

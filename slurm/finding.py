@@ -13,8 +13,8 @@ from memory.usage import root_of as root_of_memory
 from slurm.records import SUBMISSIONS, find_study, run_folders
 
 __all__ = [
-    "all_studies", "find_run", "find_study", "find_task", "find_token_jobs", "root_of", "set_of",
-    "study_and_runs",
+    "all_studies", "all_token_jobs", "find_run", "find_study", "find_task", "find_token_jobs", "root_of",
+    "set_of", "study_and_runs",
 ]  # fmt: skip
 _OF_A_SET = re.compile(r"\.(.+)\.slurm")
 _DATASETS = Path("Datasets")
@@ -84,6 +84,11 @@ def find_token_jobs(given: str, runs_dir: str | None = None) -> Path | None:
             if path.name and (jobs / SUBMISSIONS).is_dir():
                 return jobs
     return None
+
+
+def all_token_jobs() -> list[Path]:
+    """Of each token set below Datasets/ that jobs make or made: `.SET.slurm`."""
+    return sorted(path.parent for path in _DATASETS.glob(f".*.slurm/{SUBMISSIONS}") if path.is_dir())
 
 
 def find_task(given: str) -> Path | None:

@@ -19,6 +19,8 @@ from slurm.records import SUBMISSIONS, Array, Submission
 SENDING, ALIVE, LOCK = "sending", "alive", "lock"
 TIMEOUT_S = 300.0
 """Of an sbatch."""
+NEVER_SENT = "was never submitted: what submitted it ended before"
+"""In place of what sbatch said against an array: nobody has asked it."""
 BEAT_S = 30.0
 _MISSED_S = 300.0
 

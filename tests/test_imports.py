@@ -30,7 +30,14 @@ LOADED_WHERE_NEEDED = {
     "torch", "transformers", "tokenizers", "fastokens", "splintr", "tiktoken", "datasets", "matplotlib",
     "hydra", "submitit", "rich", "obstore",
 }  # fmt: skip
-FILES_OF_TORCH = {"models", "training/optimizers", "training/averages.py", "training/state.py"}
+FILES_OF_TORCH = {
+    "models",
+    "training/optimizers",
+    "training/averages.py",
+    "training/beginning.py",
+    "training/dead_units.py",
+    "training/state.py",
+}
 """Where torch may be imported at the top: files that only a training process loads."""
 
 

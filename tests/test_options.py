@@ -23,6 +23,7 @@ GROUPS = (
     "optimizer",
     "schedule",
     "training",
+    "restore",
     "memory",
     "logging",
     "slurm",

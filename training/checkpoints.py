@@ -1,4 +1,4 @@
-"""Checkpoints: whole or absent, checksummed, the last K and the best.
+"""Checkpoints: whole or absent, checksummed, the last K, the best and the milestones.
 
     checkpoints/step-00000400/model.safetensors      weights by name
                               training.safetensors   optimizer moments, random-number states
@@ -18,7 +18,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,11 +57,13 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints folder of one run; keeps the last `keep` and the best."""
+    """The checkpoints folder of one run; keeps the last `keep`, the best and the milestones."""
 
-    def __init__(self, folder: Path, keep: int) -> None:
+    def __init__(self, folder: Path, keep: int, milestones: Collection[int] = ()) -> None:
+        """milestones: steps whose checkpoints are kept for good."""
         self._folder = folder
         self._keep = keep
+        self._milestones = milestones
 
     def save(self, checkpoint: Checkpoint) -> Path:
         """Write the checkpoint, then drop those that are no longer kept.
@@ -124,7 +126,7 @@ class Checkpoints:
         return load(self._path(step))
 
     def _path(self, step: int) -> Path:
-        return self._folder / f"step-{step:08d}"
+        return checkpoint_folder(self._folder, step)
 
     def _link_best(self, step: int | None) -> None:
         if step is None or not self._path(step).is_dir():
@@ -137,7 +139,7 @@ class Checkpoints:
     def _prune(self, best_step: int | None) -> None:
         steps = checkpoint_steps(self._folder)
         for step in steps[: -self._keep]:
-            if step != best_step:
+            if step != best_step and step not in self._milestones:
                 self._remove(self._path(step))
 
     def _remove(self, folder: Path) -> None:
@@ -150,6 +152,24 @@ class Checkpoints:
     def _remove_leftovers(self) -> None:
         for path in self._folder.glob(".step-*"):
             shutil.rmtree(path)
+
+
+def checkpoint_folder(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies, in a checkpoints folder."""
+    return folder / f"step-{step:08d}"
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The plain values of a checkpoint, held against their checksum.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged.
+    """
+    state: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    if _sealed({key: value for key, value in state.items() if key != "seal"}) != state:
+        raise ValueError(f"{folder / 'state.json'} does not match its own checksum")
+    return state
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
@@ -185,9 +205,7 @@ def _read(folder: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], list[di
     from safetensors.torch import load as from_bytes
 
     try:
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        if _sealed({key: value for key, value in state.items() if key != "seal"}) != state:
-            raise CorruptError(f"{folder / 'state.json'} does not match its own checksum")
+        state = read_state(folder)
         tensors = []
         for name in names:
             content = (folder / name).read_bytes()

@@ -19,6 +19,9 @@ from training.attribution import Attributions
 from training.distributed.ranks import Ranks
 from training.interrupt import Interrupt
 from training.plan import Plan
+from training.profiling import Profiler
+from training.spikes import guard_of
+from training.stopping import is_over
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +52,8 @@ class Run:
     the micro-batch is that of an earlier attempt. ranks: of all its processes, of which the first alone
     writes what is not named by its rank. parallel: the model as they train it, from build_optimizer on.
     writes_in_background: checkpoints.
-    average: of the weights, that is evaluated in their place.
+    average: of the weights, that is evaluated in their place. ended_by: what ends it
+    before its budget is met, and stopped_val_loss, what was measured then. guard: says which steps to skip.
     """
 
     folder: Path
@@ -72,11 +76,16 @@ class Run:
     parallel: Parallel | None = None
     writes_in_background: bool = True
     average: Average | None = None
+    ended_by: str | None = None
+    stopped_val_loss: float | None = None
 
     def __post_init__(self) -> None:
+        self.guard = guard_of(self.config.training)
         self.attributions = Attributions(
             self.folder, is_on=self.config.memory.attribute and self.ranks.is_first
         )
+        asked = self.config.training.profile if self.ranks.is_first else None
+        self.profiler = Profiler(self.folder, asked, self.plan.budget.steps)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Stage]:
@@ -129,7 +138,13 @@ def restore_newest(
         run.step = run.saved_step = checkpoint.state["step"]
         run.train_seconds = checkpoint.state["train_seconds"]
         run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
+        if run.guard is not None and "guard" in checkpoint.state:
+            run.guard.load(checkpoint.state["guard"])
         log.info("going on from the checkpoint of step %s", f"{run.step:,}")
+    elif run.plan.restored is not None:
+        from training.beginning import begin
+
+        begin(run, run.plan.restored, model, optimizer, loader)
     if run.ranks.is_first:
         cut_evaluations(run.folder / "evals.jsonl", run.step, run.plan.evaluations)
         experiment_utils.update_attempt(run.folder, resumed_from_step=run.step)
@@ -144,19 +159,22 @@ def train_until(
     progress: Progress,
 ) -> None:
     """Take steps up to `until`, or up to the step at which a stop is asked for."""
+    from training.dropout_seed import drops, seed_step
     from training.noise import add_noise
     from training.schedules import course_of
     from training.step import train_step
 
     config, budget = run.config, run.plan.budget
-    course, noise = course_of(config, budget), None
-    _, seed_data = experiment_utils.seeds(config)
+    course, noise, guard = course_of(config, budget), None, run.guard
+    seed_init, seed_data = experiment_utils.seeds(config)
     seconds_before, entered = run.train_seconds, time.monotonic()
     while run.step < until:
         lr = course.lr_at(run.step)
         if config.optimizer.grad_noise:
             noise = partial(add_noise, eta=config.optimizer.grad_noise, step=run.step, seed=seed_data)
-        with run.timed("step"):
+        if drops(config.arch):
+            seed_step(seed_init, run.step, run.ranks.rank)
+        with run.timed("step"), run.profiler.step(run.step + 1):
             result = train_step(
                 model,
                 optimizer,
@@ -169,9 +187,10 @@ def train_until(
                 sources=len(run.plan.sources),
                 parallel=run.parallel,
                 noise=noise,
+                refuses=None if guard is None else partial(guard.refuses, step=run.step + 1),
             )
         run.step += 1
-        if run.average is not None:
+        if run.average is not None and not result.is_skipped:
             run.average.after_step(run.step)
         run.train_seconds = seconds_before + time.monotonic() - entered
         run.leaks.sample(run.step)
@@ -179,7 +198,8 @@ def train_until(
         if run.step < until:
             progress.tell(config.logging.every_s)
         run.status.beat(step=run.step)
-        if run.interrupt.agree() is not None:
+        if run.interrupt.agree() is not None or is_over(run):
+            run.profiler.close()
             break
 
 
@@ -207,7 +227,8 @@ def next_boundary(run: Run) -> int:
     periods = (run.config.memory.every_steps, run.config.training.checkpoint_every)
     due = [run.step - run.step % period + period for period in periods]
     evaluations = [step for step in run.plan.evaluations if step > run.step]
-    return min([*due, *evaluations[:1], run.plan.budget.steps])
+    kept = [step for step in run.plan.milestones if step > run.step]
+    return min([*due, *evaluations[:1], *kept[:1], run.plan.budget.steps])
 
 
 def test_losses(run: Run, model: LanguageModel, data: Data | MixedData) -> dict[str, float]:
@@ -250,14 +271,19 @@ def _evaluate(run: Run, model: LanguageModel, sets: Sequence[HeldOut]) -> list[t
     )
 
 
-def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) -> float:
+def evaluate_run(
+    run: Run, model: LanguageModel, val_sets: Sequence[HeldOut], *, is_extra: bool = False
+) -> float:
     """Measure the validation loss (nats a token) at this step, of a mixture also that of each source, and add
-    it to evals.jsonl.
+    it to evals.jsonl. is_extra: at no milestone; it is dropped where the run goes on, and is never the best.
     """
+    from training.dead_units import watched, words
     from training.metrics import append_evaluation
 
     tokens = run.step * run.plan.budget.batch_tokens
-    all_found = _evaluate(run, model, val_sets)
+    with watched(model, is_on=run.config.training.dead_units) as units:
+        all_found = _evaluate(run, model, val_sets)
+    dead = units.shares()
     records = [
         {
             "version": experiment_utils.RUN_FOLDER_VERSION,
@@ -269,6 +295,8 @@ def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) ->
             "bits_per_byte": found.bits_per_byte,
             "eval_tokens": found.tokens,
             "seconds": round(found.seconds, 3),
+            **({"extra": True} if is_extra else {}),
+            **({"dead_units": dead} if dead and source == "val" else {}),
             **({"by_position": found.by_position} if found.by_position else {}),
         }
         for source, found in all_found
@@ -276,8 +304,11 @@ def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) ->
     if run.ranks.is_first:
         append_evaluation(run.folder / "evals.jsonl", *records)
     found = all_found[-1][1]
-    run.val_loss = found.loss
-    is_best = run.best is None or found.loss < run.best["val_loss"]
+    if is_extra:
+        run.stopped_val_loss = found.loss
+    else:
+        run.val_loss = found.loss
+    is_best = not is_extra and (run.best is None or found.loss < run.best["val_loss"])
     if is_best:
         run.best = {"step": run.step, "val_loss": found.loss}
     log.info(
@@ -288,6 +319,8 @@ def evaluate_run(run: Run, model: LanguageModel, val_sets: Sequence[HeldOut]) ->
         format_count(tokens),
         ", the best so far" if is_best else "",
     )
+    if words(dead):
+        log.info("%s", words(dead))
     return found.loss
 
 
@@ -321,13 +354,21 @@ def check_there_is_time(run: Run) -> None:
 
 
 def checkpoint_is_due(run: Run) -> bool:
-    """At every period, at a new best validation loss, at the end, and when a stop is asked for."""
+    """At every period and milestone, at a new best val loss, at the end, and when a stop is asked for."""
     if run.step == run.saved_step:
         return False
     at_period = run.step % run.config.training.checkpoint_every == 0
     at_best = run.best is not None and run.best["step"] == run.step
     at_end = run.step == run.plan.budget.steps
-    return at_period or at_best or at_end or run.interrupt.requested is not None
+    at_milestone = run.step in run.plan.milestones
+    return (
+        at_period
+        or at_best
+        or at_end
+        or at_milestone
+        or run.ended_by is not None
+        or run.interrupt.requested is not None
+    )
 
 
 def save_checkpoint(
@@ -354,6 +395,7 @@ def save_checkpoint(
         train_seconds=run.train_seconds,
         best=run.best,
         val_loss=run.val_loss,
+        **({"guard": run.guard.state()} if run.guard is not None else {}),
     )
     if run.ranks.is_first:
         saving.save(captured, is_own=is_sharded)

@@ -29,7 +29,7 @@ def trace_run(config: Config, sizes: StepSizes, vocab_size: int) -> Traced:
         "loss_chunk": loss_chunk,
         "precision": precision,
         "activation_checkpointing": config.training.activation_checkpointing,
-        "optimizer": config.optimizer.name,
+        "optimizer": [config.optimizer.name, config.optimizer.momentum > 0],
         "masked": config.dataset.documents != "across",
     }
 

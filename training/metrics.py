@@ -148,8 +148,9 @@ def _step_of_row(columns: tuple[str, ...], line: str) -> int | None:
 
 def _step_of_record(line: str) -> int | None:
     try:
-        step = json.loads(line)["step"]
-    except (ValueError, KeyError, TypeError):
+        record = json.loads(line)
+        step = None if record.get("extra") else record["step"]  # of no milestone: a run that goes on has none
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return step if isinstance(step, int) else None
 

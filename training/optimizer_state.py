@@ -42,12 +42,26 @@ def state_bytes(config: Optimizer, model: Model, arch: Arch, vocab_size: int, ma
     if config.name == "rmsprop" and config.momentum > 0:
         each = 2
     if config.name == "adafactor":
-        shape = resolve_shape(model, arch)
-        d, h = shape.d_model, shape.ffn_hidden
-        tables = (1 if arch.tied_head else 2) * (vocab_size + d)
-        block = 10 * d + FEED_FORWARD_MATRICES[arch.activation] * h
-        return _FP32 * (tables + shape.n_layers * block + d)
+        return _FP32 * _rows_and_columns(model, arch, vocab_size, max_positions)
     return int(_FP32 * each * count.total)
+
+
+def _rows_and_columns(model: Model, arch: Arch, vocab_size: int, max_positions: int) -> int:
+    """Of all matrices, and the numbers of all vectors."""
+    shape, count = (
+        resolve_shape(model, arch),
+        count_parameters(model, arch, vocab_size, max_positions),
+    )
+    d, h = shape.d_model, shape.ffn_hidden
+    tables = (
+        vocab_size + d + (0 if arch.tied_head else vocab_size + d) + (vocab_size if arch.head_bias else 0)
+    )
+    tables += max_positions + d if count.positions else 0
+    feed_forward = FEED_FORWARD_MATRICES[arch.activation] * h + 2 * d
+    experts = arch.n_experts or 1
+    block = 4 * d + 2 * shape.kv_dim + experts * feed_forward + (d + experts if arch.n_experts else 0)
+    vectors = count.blocks - count.non_embedding + count.final_norm
+    return tables + shape.n_layers * block + vectors
 
 
 def averages(config: Config) -> bool:

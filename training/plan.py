@@ -16,6 +16,7 @@ import experiment_utils
 from conf import Config, Problem, UserError
 from conf.by_model import settle
 from conf.quantities import counted, format_count
+from conf.restore_rules import milestone_tokens
 from conf.schema import Arch, Dataset, Tokenizer
 from conf.sizes import size_name
 from memory import format_bytes
@@ -35,7 +36,9 @@ from training.mixture import (
     with_plain_weights,
 )
 from training.optimizer_state import checkpoint_bytes
+from training.origin import Origin, find_origin
 from training.plan_data import count_train_windows, describe, problems_with_data
+from training.plan_words import besides, learning_words
 
 if TYPE_CHECKING:
     from data_loading import Data, MixedData
@@ -48,7 +51,8 @@ class Plan:
     identity and folder are None while the text is not tokenized: then `text` says which, and the
     numbers that need the data (`data`, `budget.epochs`) are None as well.
     needs: what must be done before it can start, as sentences; empty where nothing is in the way. memory:
-    what it needs and what is free, of this moment: not a part of what makes two plans the same.
+    what it needs and what is free, of this moment: not a part of what makes two plans the same. restored: the
+    checkpoint of another run that it begins with. milestones: steps whose checkpoints are kept for good.
     """
 
     config: Config
@@ -66,6 +70,8 @@ class Plan:
     folder: Path | None
     needs: tuple[str, ...]
     memory: MemoryPlan = field(compare=False)
+    restored: Origin | None = None
+    milestones: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values; `state` is that of an existing run of this identity, else None."""
@@ -89,6 +95,8 @@ class Plan:
             "not_tokenized": self.text,
             "memory": self.memory.to_json(),
             "needs": list(self.needs),
+            "restored": asdict(self.restored) if self.restored else None,
+            "milestones": list(self.milestones),
         }
 
     @property
@@ -130,6 +138,7 @@ class Plan:
                 f"{counted(model.n_heads or 0, 'head')}: "
                 f"{self.parameters:,} parameters ({self.non_embedding:,} in the matrices of the blocks)",
             ),
+            *([("begins", self.restored.line())] if self.restored else []),
             ("data", self._describe_data()),
             *(("", line) for line in self.source_lines()),
             (
@@ -143,9 +152,9 @@ class Plan:
                 "step",
                 f"micro-batch {budget.micro_batch} x {budget.accumulation} accumulated"
                 + (f" x {budget.ranks} ranks ({training.parallel})" if budget.ranks > 1 else "")
-                + "; lr "
-                f"{config.optimizer.lr:g}, {config.schedule.name}",
+                + f"; {learning_words(config, budget)}",
             ),
+            *(("", line) for line in besides(config)),
             (
                 "cost",
                 f"{self.total_flops:.3g} FLOPs ({self.flops_per_token:.3g} a token, "
@@ -160,7 +169,7 @@ class Plan:
             (
                 "disk",
                 f"{format_bytes(self.checkpoint_bytes)} a checkpoint, "
-                f"up to {training.keep_checkpoints + 1} kept",
+                f"up to {training.keep_checkpoints + 1 + len(self.milestones)} kept",
             ),
             *self.memory.rows(),
         ]
@@ -227,6 +236,7 @@ def make_plan(
     after_oom: bool = False,
     ranks: int = 1,
     ranks_here: int = 1,
+    restored: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Plan a checked configuration against its data.
 
@@ -235,6 +245,7 @@ def make_plan(
     `data_loading.prepare_run`. room: what memory is to be had; None: what this machine has now. kept:
     what `auto` became in earlier attempts, given by the run itself; after_oom: the last of them died for
     memory. ranks: processes that the run will have, ranks_here of them on one node, whose memory they share.
+    restored: of run.json, where a run that begins with another has begun.
 
     Raises:
         UserError: whatever is wrong with the data, or with the configuration in view of the data.
@@ -250,8 +261,8 @@ def make_plan(
     except NotTokenized as missing:
         if tokenize:
             raise
-        return _plan(config, None, missing, room, kept, after_oom, (ranks, ranks_here))
-    return _plan(config, data, None, room, kept, after_oom, (ranks, ranks_here))
+        return _plan(config, None, missing, room, kept, after_oom, (ranks, ranks_here), restored)
+    return _plan(config, data, None, room, kept, after_oom, (ranks, ranks_here), restored)
 
 
 def open_data(dataset: Dataset, tokenizer: Tokenizer, versions: Sequence[Any] = ()) -> Data | MixedData:
@@ -274,6 +285,7 @@ def _plan(
     kept: Mapping[str, Any] | None,
     after_oom: bool,
     ranks: tuple[int, int],
+    restored: Mapping[str, Any] | None,
 ) -> Plan:
     """missing: the NotTokenized, where there is no data yet. ranks: in all, and on one node."""
     from models import counts
@@ -317,7 +329,12 @@ def _plan(
         training = dataclasses.replace(training, max_tokens=budget.tokens)
         config = dataclasses.replace(config, training=training)
     flops = counts.flops_per_token(config.model, config.arch, vocab_size, training.seq_len)
-    run_identity = experiment_utils.identity(config, data.fingerprint) if data else None
+    origin = find_origin(config, budget, data.fingerprint if data else None, restored)
+    if origin is not None:
+        taken = dataclasses.replace(config.restore, from_=origin.folder, step=origin.step)
+        config = dataclasses.replace(config, restore=taken)
+    first_step, fingerprint = (origin.first_step, origin.fingerprint) if origin else (0, None)
+    run_identity = experiment_utils.identity(config, data.fingerprint, fingerprint) if data else None
     memory = needs.plan(micro)
     return Plan(
         config=config,
@@ -327,7 +344,11 @@ def _plan(
         head_share=flops.head / flops.total,
         vocab_size=vocab_size,
         budget=budget,
-        evaluations=experiment_utils.milestones(budget.steps, training.evals, training.eval_spacing),
+        evaluations=[
+            step
+            for step in experiment_utils.milestones(budget.steps, training.evals, training.eval_spacing)
+            if step > first_step
+        ],
         checkpoint_bytes=checkpoint_bytes(config, vocab_size, positions),
         data=describe(config, data, budget) if data else None,
         text=str(missing.text_path) if missing else None,
@@ -335,7 +356,15 @@ def _plan(
         folder=experiment_utils.run_folder(config, run_identity) if run_identity else None,
         needs=tuple(_needs(config, missing, memory, is_here=is_here)),
         memory=memory,
+        restored=origin,
+        milestones=_milestones(config, budget),
     )
+
+
+def _milestones(config: Config, budget: experiment_utils.Budget) -> tuple[int, ...]:
+    """Steps at which so many tokens were read first, of the counts within the budget."""
+    steps = (-(-tokens // budget.batch_tokens) for tokens in milestone_tokens(config.training.milestones))
+    return tuple(sorted({step for step in steps if step <= budget.steps}))
 
 
 def _needs(config: Config, missing: Any, memory: MemoryPlan, *, is_here: bool) -> Iterator[str]:
@@ -364,6 +393,10 @@ def _problems_with_ranks(config: Config, ranks: int) -> list[Problem]:
                 f"shared: {ranks} ranks would read the same windows and compute the same gradient. Use "
                 "dataset.ranks=distinct, which is another run, or one rank",
             )
+        )
+    if config.training.dead_units:
+        problems.append(
+            Problem("training.dead_units", "each rank sees a part of the tokens. Use false, or one rank")
         )
     if config.optimizer.grad_noise and config.training.parallel == "fsdp":
         problems.append(

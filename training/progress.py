@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from conf.quantities import format_count, format_duration
+from training.gradients import where_not_finite
 from training.metrics import MetricsFile, Row, SourceRow, SourcesFile
 from training.plan import Plan
 from training.step import StepResult
@@ -28,6 +29,10 @@ class _Pending:
     seconds: float
 
 
+def _is_good(row: Row) -> bool:
+    return math.isfinite(row.train_loss) and math.isfinite(row.grad_norm)
+
+
 class Progress:
     """Rows of the steps done, in order.
 
@@ -43,15 +48,18 @@ class Progress:
         peak_flops: float | None,
         sources: SourcesFile | None = None,
         read: Callable[[int], Sequence[int]] | None = None,
+        parameters: Sequence[str] = (),
     ) -> None:
         """seconds: of training already behind the first row. peak_flops: of the device in FLOP/s, or None.
 
         sources: of a mixture; then `read` tells the tokens of each of them that the first so many steps read.
+        parameters: names of those that a step has the gradients' norms of.
         """
         self._plan = plan
         self._metrics = metrics
         self._sources, self._read = sources, read
         self._peak_flops = peak_flops
+        self._parameters = parameters
         self._pending: list[_Pending] = []
         self._first_step: int | None = None
         self._first_seconds = self._last_seconds = seconds
@@ -71,11 +79,13 @@ class Progress:
             NonFinite: at the first step whose loss or gradient norm is not finite; its row is written.
         """
         rows: list[Row] = []
+        broken: _Pending | None = None
         of_sources: list[SourceRow] = []
         for pending in self._pending:
             rows.append(self._row(pending))
             of_sources += self._source_rows(pending)
-            if not (math.isfinite(rows[-1].train_loss) and math.isfinite(rows[-1].grad_norm)):
+            if not _is_good(rows[-1]) and not pending.result.is_skipped:
+                broken = pending
                 break
         self._pending.clear()
         if not rows:
@@ -85,13 +95,18 @@ class Progress:
         if self._sources is not None:
             self._sources.append(of_sources)
         self.last = row = rows[-1]
-        if not (math.isfinite(row.train_loss) and math.isfinite(row.grad_norm)):
+        if broken is not None:
             what = "gradient" if math.isfinite(row.train_loss) else "loss"
             raise NonFinite(
                 f"the {what} is no longer finite: step {row.step:,}: loss {row.train_loss}, gradient norm "
-                f"{row.grad_norm} at lr {row.lr:g}. "
+                f"{row.grad_norm} at lr {row.lr:g}. {self._where(broken.result)}"
                 "A smaller optimizer.lr or optimizer.grad_clip, or a longer schedule.warmup_fraction, helps"
             )
+
+    def _where(self, result: StepResult) -> str:
+        if not math.isfinite(result.loss.item()):
+            return "It came out of the forward pass, before any gradient. "
+        return where_not_finite(self._parameters, None if result.norms is None else result.norms.tolist())
 
     def check(self) -> None:
         """Raise NonFinite, as `flush`, when a step noted since the last flush is not finite."""

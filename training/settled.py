@@ -58,6 +58,7 @@ def settle(folder: Path, config: Config, before: dict[str, Any], place: Place) -
         after_oom=after_oom,
         ranks=ranks,
         ranks_here=place.local_world_size,
+        restored=before.get("restored"),
     )
     check_same_run(folder, before, plan)
     tell_micro_batch(plan, kept, after_oom=after_oom)

@@ -80,22 +80,32 @@ def restore(
             + ", ".join(f"{name} {saved.get(name)} -> {own.get(name)}" for name in differing)
         )
     now = model.state_dict()
-    trained = {
-        name: checkpoint.training.get(f"{_TRAINED}{name}", full) for name, full in checkpoint.weights.items()
-    }
+    trained = trained_weights(checkpoint)
     model.load_state_dict({name: like(full, now[name]) for name, full in trained.items()})
     if average is not None:
         average.load(checkpoint.weights)
+    restore_optimizer(checkpoint, optimizer)
+    torch.set_rng_state(checkpoint.training["rng.cpu"])
+    if "rng.cuda" in checkpoint.training and torch.cuda.is_available():
+        torch.cuda.set_rng_state(checkpoint.training["rng.cuda"])
+    loader.load_state_dict(checkpoint.state["data"])
+
+
+def trained_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    """Those that the next step moves, which are not the ones to evaluate where these are an average."""
+    return {
+        name: checkpoint.training.get(f"{_TRAINED}{name}", full) for name, full in checkpoint.weights.items()
+    }
+
+
+def restore_optimizer(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
+    """Make its moments those of the checkpoint."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     moments = {
         index: {key: _as_its_parameter(value, parameters[index]) for key, value in entries.items()}
         for index, entries in _nested(checkpoint).items()
     }
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-    torch.set_rng_state(checkpoint.training["rng.cpu"])
-    if "rng.cuda" in checkpoint.training and torch.cuda.is_available():
-        torch.cuda.set_rng_state(checkpoint.training["rng.cuda"])
-    loader.load_state_dict(checkpoint.state["data"])
 
 
 def _as_its_parameter(value: Any, parameter: torch.Tensor) -> Any:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from data_loading.spans import IGNORED_LABEL
-from training.distributed.parallel import Parallel, clip
+from training.distributed.parallel import Parallel
 from training.distributed.ranks import Ranks
+from training.gradients import clipped
 
 if TYPE_CHECKING:
     import torch
@@ -26,14 +27,18 @@ class StepResult:
 
     loss: mean of the step, nats a token. grad_norm: of all parameters, before clipping. by_source: of a
     mixture, fp64 (2, sources): sum of the losses of each source's labels, and how many they are.
+    norms: of the gradient of each parameter, where they are known. is_skipped: the weights were not moved.
     """
 
     loss: torch.Tensor
     grad_norm: torch.Tensor
     by_source: torch.Tensor | None = None
+    norms: torch.Tensor | None = None
+    is_skipped: bool = False
 
     def is_finite(self) -> bool:
-        return bool(self.loss.isfinite() & self.grad_norm.isfinite())
+        """Whether a run can go on from it."""
+        return self.is_skipped or bool(self.loss.isfinite() & self.grad_norm.isfinite())
 
 
 def train_step(
@@ -49,13 +54,15 @@ def train_step(
     sources: int = 0,
     parallel: Parallel | None = None,
     noise: Callable[[Iterable[nn.Parameter]], None] | None = None,
+    refuses: Callable[[torch.Tensor, torch.Tensor], bool] | None = None,
 ) -> StepResult:
     """Read `accumulation` micro-batches of equal size, each (micro_batch, seq_len), and take one step.
 
     The gradient is that of the mean loss over all labels of the step, so the accumulation changes memory,
     not the mathematics. sources: of a mixture, whose batches have `source`; 0: the data are one set.
     parallel: the same model on several ranks, each of which reads `accumulation` micro-batches of its own;
-    what is returned is of all of them. noise: adds to the gradients, after they were clipped.
+    what is returned is of all of them. noise: adds to the gradients, after they were clipped. refuses:
+    whether a step of this loss and gradient norm is not to be taken.
     """
     import torch
 
@@ -84,13 +91,16 @@ def train_step(
     if not ranks.is_alone:
         ranks.sum_(total, *([] if by_source is None else [by_source]))
         total /= ranks.size
-    grad_norm = clip(model.parameters(), float("inf") if grad_clip is None else grad_clip)
+    grad_norm, norms = clipped(model.parameters(), float("inf") if grad_clip is None else grad_clip)
+    if refuses is not None and refuses(total, grad_norm):
+        optimizer.zero_grad(set_to_none=True)
+        return StepResult(total, grad_norm, by_source, norms, is_skipped=True)
     if noise is not None:
         noise(model.parameters())
     set_lr(optimizer.param_groups, lr)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return StepResult(total, grad_norm, by_source)
+    return StepResult(total, grad_norm, by_source, norms)
 
 
 def positions_of(batch: Batch, device: Device) -> torch.Tensor | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from conf import UserError
-from slurm.finding import all_studies, find_token_jobs, root_of, set_of, study_and_runs
+from slurm.finding import all_studies, all_token_jobs, find_token_jobs, root_of, set_of, study_and_runs
 from slurm.records import run_folders
 from slurm.states import STATES
 from slurm.truth.study import Truth, truths
@@ -153,19 +153,42 @@ def _of_all(options: argparse.Namespace) -> Callable[[], View]:
         told: list[tuple[Path, list[Truth]]] = [
             (study, [next(found) for _ in folders[study]]) for study in studies
         ]
-        plain = {"version": 1, "runs_dir": str(root_of()), "studies": [study_json(*one) for one in told]}
+        sets = _sets()
+        plain = {
+            "version": 1,
+            "runs_dir": str(root_of()),
+            "studies": [study_json(*one) for one in told],
+            "token_sets": [{**study_json(*one), "study": str(set_of(one[0]))} for one in sets],
+        }
         notes = dict.fromkeys(note for one in plain["studies"] for note in one["notes"])  # type: ignore[attr-defined]
         step = next_of_all(told)
 
         def lines(columns: int | None) -> list[str]:
+            of_sets = [
+                f"{set_of(jobs)}: {summary(found[:-1], 'task')}, and their merge" for jobs, found in sets
+            ]
+            if of_sets:
+                of_sets.append("")
+            if not told and of_sets:
+                return of_sets
             if not told:
                 return [f"there is no study under {root_of()} yet (runs_dir, HIGHWATER_RUNS_DIR)", ""]
-            return [*study_lines(told), *(f"note: {note}" for note in notes), ""]
+            return [*study_lines(told), *(f"note: {note}" for note in notes), "", *of_sets]
 
-        is_live = any(truth.is_live for _, runs in told for truth in runs)
+        is_live = any(truth.is_live for _, runs in (*told, *sets) for truth in runs)
         return View(plain, lines, [f"next: {step.command}   ({step.why})"], is_live)
 
     return look
+
+
+def _sets() -> list[tuple[Path, list[Truth]]]:
+    """Of token sets that jobs make, where they were submitted and how their tasks are."""
+    there = all_token_jobs()
+    if not there:
+        return []
+    from slurm.tokens.truth import token_truths  # it loads the pretokenizer
+
+    return [(jobs, token_truths(jobs)) for jobs in there]
 
 
 def _wanted(given: str | None) -> list[str]:

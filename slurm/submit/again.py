@@ -57,7 +57,7 @@ class Found:
 
 def find(study: Path, names: Sequence[str], only: Sequence[str] | None) -> tuple[list[Found], dict[str, str]]:
     """The runs of a study that have ended, and not as done; of these those of the names and states. And those
-    that are left, since they are `queued`, `running` or `stalled`.
+    that are left, since they are `queued`, `running` or `stalled`; where states are named, none are told.
 
     Raises:
         UserError: a name or state that there is not; or Slurm does not answer.
@@ -72,7 +72,8 @@ def find(study: Path, names: Sequence[str], only: Sequence[str] | None) -> tuple
     for outcome in outcomes_of(study, chosen):
         name, state = outcome.folder.name, outcome.state
         if state != "done" and (name in held or state in _LIVE):
-            left[name] = state if state in _LIVE else held[name]
+            if not only:
+                left[name] = state if state in _LIVE else held[name]
         elif state != "done" and (not only or state in only):
             found.append(Found(outcome.folder, state, outcome.reason, _last(outcome.folder)))
     return found, left

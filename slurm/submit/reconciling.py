@@ -17,7 +17,7 @@ from slurm.records import LOCAL, Array, Submission, read_submission, submissions
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submit.follow_up import follow_up_name, send_follow_up
 from slurm.submit.send import sending
-from slurm.submitters import has_ended, sent_last_s
+from slurm.submitters import NEVER_SENT, has_ended, sent_last_s
 
 log = logging.getLogger("slurm")
 
@@ -25,7 +25,6 @@ SETTLE_S = 10.0
 """So long after an sbatch was called slurmctld may still be making its job (MessageTimeout of slurm.conf)."""
 WAIT_S = 330.0
 """For an sbatch that its submitter left behind: longer than one is given."""
-NEVER_SENT = "was never submitted: what submitted it ended before"
 _POLL_S = 0.5
 
 

@@ -27,6 +27,8 @@ from slurm.truth.verdict import Verdict, error_of, host_of_launcher, one_line
 _BEFORE_THE_JOB_S = 180.0
 """A run that had failed so long before its job was ended, longer than KillWait and any grace time, failed."""
 _GIVEN_UP = ("failed", "timeout", "preempted", "cancelled", "node_failed")
+_LATE_S = 20.0
+"""A run's supervisor is heard of more often, also in a long step."""
 _JUDGED_S = 60.0
 """After so long the job of a run that was stopped has asked for another start, or never will."""
 _OF_MEMORY = re.compile(
@@ -94,7 +96,9 @@ def lives(case: Case) -> Verdict | None:
             f", in stage {stage}" if stage else ""
         )
         return Verdict("stalled", told + _unanswered(case), "status.json")
-    return Verdict("running", f"on {where}", "status.json")
+    unheard = known.unheard_s if known.unheard_s is not None else silent
+    heard = f", last heard of {format_duration(unheard)} ago" if unheard and unheard > _LATE_S else ""
+    return Verdict("running", f"on {where}{heard}", "status.json")
 
 
 def starts(case: Case) -> Verdict | None:

@@ -13,7 +13,7 @@ _SLOW = 0.7
 def pace_lines(truth: Truth, others: Sequence[Truth]) -> list[str]:
     """Its speed, that of the others, where those on the same host stand. Empty where no speed is known."""
     own = truth.progress.tokens_per_s
-    if own is None:
+    if own is None or truth.progress.seconds_per_step is None:  # its first step says little
         return []
     size = truth.name.partition("-")[0]
     peers = [

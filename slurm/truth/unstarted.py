@@ -5,21 +5,25 @@ from __future__ import annotations
 import shlex
 
 from slurm.records import SLURM
-from slurm.submitters import sent_last_s
+from slurm.submitters import NEVER_SENT, sent_last_s
 from slurm.truth.case import Case
 from slurm.truth.verdict import Verdict, error_of, host_of_launcher, one_line
 from training.checkpoints import checkpoint_steps
 
-_JUST_MADE_S = 120.0
+_JUST_MADE_S = 300.0
 """What makes the folder of a run that it will not wait with starts it at once."""
 _SETTLED_S = 10.0
 """So long after an sbatch was called its job may still come to light (`reconciling.SETTLE_S`)."""
 _ABANDONED_S = 600.0
 """A submitter of another machine, of which nothing is seen, has ended by then."""
 
+_NOT_HANDED = "it was never handed to Slurm: the command that was to do so has ended"
+
 
 def never_ran(case: Case) -> Verdict | None:
     known = case.known
+    if known.array is not None and known.array.error == NEVER_SENT:
+        return Verdict("never_started", _again(case, _NOT_HANDED), "submission.json")
     if known.array is not None and known.array.error:
         return Verdict(
             "never_started", f"sbatch refused it: {one_line(known.array.error, 3)}", "submission.json"
@@ -40,8 +44,7 @@ def never_ran(case: Case) -> Verdict | None:
         )
     if _was_given_up_on(case):
         to_slurm = known.submission is not None and known.submission.launcher == SLURM
-        told = "it was never handed to Slurm" if to_slurm else "nothing has started it"
-        told = f"{told}: the command that was to do so has ended"
+        told = _NOT_HANDED if to_slurm else "nothing has started it: the command that was to do so has ended"
         return Verdict(
             "never_started", _again(case, told), "submission.json" if known.submission else "config.yaml"
         )

@@ -89,6 +89,13 @@ def test_the_ready_study_is_for_a_run_of_defaults(suggested: Callable[..., list[
     assert suggested("model=64d")[1] == ["-m", "model=64d", "optimizer.lr=0.001,0.003,0.009"]
 
 
+def test_a_branch_is_followed_by_runs_of_their_own(suggested: Callable[..., list[list[str]]]) -> None:
+    branch = ["restore.from=runs/trunk", "restore.what=run", "restore.step=32"]
+    larger, *others = suggested("model=48d", "schedule=wsd", *branch)
+    assert larger == ["model=96d", "schedule=wsd"]
+    assert not any(word.startswith("restore.") for words in others for word in words)
+
+
 def test_the_own_width_is_kept_where_the_size_is(suggested: Callable[..., list[list[str]]]) -> None:
     larger, rates, *_ = suggested("model=32d", "model.d_model=64", "model.n_heads=2")
     assert larger == ["model=128d"]

@@ -227,3 +227,18 @@ def test_val_is_given_once() -> None:
     assert problems(dataset={"val_tokens": 100}) == {}
     both = problems(dataset={"val_tokens": 100, "val_fraction": 0.2})
     assert "dataset.val_fraction=0.2 is given too" in both["dataset.val_tokens"]
+
+
+@pytest.mark.parametrize("init", ["mup", "completep"])
+def test_factors_by_size_are_for_adam(init: str) -> None:
+    assert problems(arch={"init": init}) == {}
+    found = problems(arch={"init": init}, optimizer={"name": "sgd"})
+    assert "optimizer=adamw" in found["arch.init"]
+
+
+def test_experts_go_with_what_knows_them() -> None:
+    experts = {"n_experts": 4}
+    assert problems(arch=experts) == {}
+    assert "optimizer=adamw" in problems(arch=experts, optimizer={"name": "muon"})["arch.n_experts"]
+    assert "Use false" in problems(arch=experts, memory={"trace": True})["memory.trace"]
+    assert "Use false" in problems(arch=experts, training={"compile": True})["training.compile"]

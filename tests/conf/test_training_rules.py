@@ -49,6 +49,8 @@ def test_what_goes_together() -> None:
         in problems(optimizer=free, schedule=stable, training={"ema": 0.9})["training.ema"]
     )
     assert "optimizer.beta1" in problems(optimizer=free | {"beta1": 0}, schedule=stable)
+    muon = {"name": "muon"}
+    assert "experts are stacked" in problems(optimizer=muon, arch={"n_experts": 4})["optimizer.name"]
     factor = {"lr_factor_output": 0.5}
     assert "the head is tied" in problems(optimizer=factor)["optimizer.lr_factor_output"]
     assert problems(optimizer=factor, arch={"tied_head": False}) == {}

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import yaml
 
 from conf.schema import Arch, Model, Optimizer, Schedule
 from models.counts import count_parameters, flops_per_token
@@ -49,6 +50,15 @@ def test_the_sizes_of_the_table_are_those_of_the_formulas(page: str, root: Path)
             f"{round(int(width) / 16)} | {gpt2.non_embedding:,} | {gpt2.total:,} | {in_bytes.total:,} | "
             f"{flops.head / flops.total:.0%}"
         )
+
+
+def test_the_sizes_of_the_replaced_system_are_those_of_its_option(page: str, root: Path) -> None:
+    options = yaml.safe_load((root / "conf" / "arch" / "experimental_progress.yaml").read_text())
+    rows = re.findall(r"^\| `model=(\d+)d` \| ([\d,]+) \|$", page, re.MULTILINE)
+    assert [width for width, _ in rows] == ["32", "64", "128", "256", "512"]
+    for width, total in rows:
+        counted = count_parameters(Model(d_model=int(width)), Arch(**options), 50_257, 128)
+        assert f"{counted.total:,}" == total
 
 
 def test_every_choice_of_the_schema_has_its_code() -> None:

@@ -145,6 +145,22 @@ def test_status_by_the_set_s_path_or_name(
     assert [one["state"] for one in plain["runs"]] == ["done", "queued", "queued", "queued"]
 
 
+def test_all_studies_and_all_sets(place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
+    huge = MadeSet(place)
+    huge.done(TASKS[0])
+    for task in (1, 2, 3):
+        said.wait(f"4242_{task}")
+    line = "Datasets/huge: 3 tasks: 1 done, 2 queued, and their merge\n"
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out.startswith(line)
+    MadeStudy(place / "runs" / "sweep", ["a"]).status("a", "done")
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out.startswith(f"sweep  1 run: 1 done\n\n{line}\nnext: ")
+    assert main(["status", "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert [one["counts"] for one in plain["token_sets"]] == [{"done": 1, "queued": 3}]
+
+
 def test_why_and_logs_of_the_task_that_died(
     place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:

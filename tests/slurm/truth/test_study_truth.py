@@ -14,7 +14,9 @@ from memory.ring import RingWriter
 from memory.samples import Sample
 from slurm.records import Place, add_place
 from slurm.submit.phases import study_lock
+from slurm.submitters import NEVER_SENT
 from slurm.truth import Truth, study_truth
+from slurm.truth.slow import pace_lines
 
 
 @pytest.fixture
@@ -67,6 +69,24 @@ def test_running(study: MadeStudy, slurm: FakeSlurm) -> None:
         400,
         0.4,
     )
+
+
+def test_running_and_not_heard_of_for_a_while(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """Its node may be lost; Slurm takes a minute to find out."""
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
+    study.status("a", "running", age_s=45)
+    study.lock("a")
+    assert truth_of(study, slurm).reason == "on n1, last heard of 45 s ago"
+
+
+def test_the_speed_of_a_first_step_is_compared_with_nobody_s(study: MadeStudy, slurm: FakeSlurm) -> None:
+    header = "step,tokens,seconds,tokens_per_s\n"
+    for name, rows in (("a", "1,100,10,10\n"), ("b", "1,100,1,100\n2,200,2,100\n")):
+        study.status(name, "running")
+        (study.folder / name / "metrics.csv").write_text(header + rows)
+    a, b = study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)
+    assert pace_lines(a, [a, b]) == []
+    assert pace_lines(b, [a, b]) == ["100 tokens/s; no other run of b to compare it with"]
 
 
 def test_the_row_of_what_waits_of_an_array_is_no_second_start(study: MadeStudy, slurm: FakeSlurm) -> None:
@@ -425,7 +445,7 @@ def test_runs_that_were_never_submitted(tmp_path: Path, slurm: FakeSlurm) -> Non
     os.utime(config, (NOW_S - 3, NOW_S - 3))
     found = truth_of(study, slurm)
     assert (found.state, found.reason, found.launcher) == ("queued", "it has not been started yet", None)
-    os.utime(config, (NOW_S - 300, NOW_S - 300))
+    os.utime(config, (NOW_S - 900, NOW_S - 900))
     found = truth_of(study, slurm)
     assert (found.state, found.is_live) == ("never_started", False)
     assert found.reason == (
@@ -458,6 +478,15 @@ def test_a_submitter_that_lives_or_that_nobody_can_ask_slurm_about(tmp_path: Pat
         found = truth_of(study, slurm)
     assert (found.state, found.reason) == ("queued", "it is being submitted")
     assert truth_of(study, slurm).state == "never_started"
+
+
+def test_what_a_later_command_found_was_never_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None, "error": NEVER_SENT})
+    found = truth_of(study, slurm)
+    assert found.state == "never_started"
+    assert str(found.reason).startswith(
+        "it was never handed to Slurm: the command that was to do so has ended"
+    )
 
 
 def test_a_launcher_of_another_machine_is_missed(tmp_path: Path, slurm: FakeSlurm) -> None:

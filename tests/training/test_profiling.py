@@ -1,0 +1,58 @@
+"""The trace has the steps that were asked for, and changes nothing of the run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from tiny_run import copy_of, make_run, outcome, run_here, tiny_config
+
+from conf import rules
+from conf.schema import Config, Training
+from conf.step_range import parse_steps
+
+
+def test_steps_are_both_in_it_and_the_run_is_the_same(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, max_steps=12)
+    plain = make_run(config)
+    assert run_here(plain, "--quiet").returncode == 0
+    config.training.profile = "4:6"
+    traced = copy_of(config, tmp_path / "other")
+    assert run_here(traced, "--quiet").returncode == 0
+    assert outcome(traced) == outcome(plain)
+    assert traced.name == plain.name  # the same identity
+    [trace] = traced.glob("profile*")
+    assert trace.name == "profile-steps-4-6.json.gz"
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    optimizer_steps = [one for one in events if str(one.get("name", "")).startswith("Optimizer.step#")]
+    assert len(optimizer_steps) == 3
+    log = (traced / "log.txt").read_text()
+    assert "a trace of 3 steps" in log
+    assert log.count("  profile ") + log.count(" profile ") >= 3
+
+
+def test_a_range_that_ends_behind_the_run_ends_with_it(tmp_path: Path) -> None:
+    folder = make_run(tiny_config(tmp_path, max_steps=5, profile="4:20"))
+    assert run_here(folder, "--quiet").returncode == 0
+    assert [path.name for path in folder.glob("profile*")] == ["profile-steps-4-5.json.gz"]
+
+
+def test_one_behind_the_run_traces_nothing(tmp_path: Path) -> None:
+    folder = make_run(tiny_config(tmp_path, max_steps=5, profile="6:7"))
+    assert run_here(folder, "--quiet").returncode == 0
+    assert list(folder.glob("profile*")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"), [("10:20", range(10, 21)), ("3", range(3, 4)), ("1:1", range(1, 2))]
+)
+def test_ranges(text: str, steps: range) -> None:
+    assert parse_steps(text) == steps
+
+
+@pytest.mark.parametrize("text", ["", "0:3", "5:4", "a:b", "1:2:3", "-1:4", "1.5"])
+def test_what_is_no_range_is_refused(text: str) -> None:
+    [problem] = rules.steps_to_profile(Config(training=Training(profile=text)))
+    assert "expected the first and the last step, such as 10:20" in str(problem)

@@ -1,0 +1,208 @@
+"""A run that begins with another: what is taken, what is refused, and branches of one trunk."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_run import copy_of, make_run, metrics_without_clock, run_here, tiny_config
+
+import experiment_utils
+from conf import Config, UserError
+from conf.check import check
+from conf.schema import Optimizer, Restore, Schedule
+from tests.forked import killed_at
+from training.checkpoints import checkpoint_folder, checkpoint_steps, load
+from training.plan import make_plan
+
+WSD = Schedule("wsd", warmup_steps=3, decay_fraction=0.25, final_lr_fraction=0.0)
+
+
+def trunk_config(folder: Path, **training: Any) -> Config:
+    """20 steps of 64 tokens; checkpoints of steps 9 and 15 are kept for budgets of 12 and 20 steps."""
+    options = {"max_steps": 20, "evals": 2, "checkpoint_every": 4, "keep_checkpoints": 1}
+    config = tiny_config(folder, **(options | {"milestones": ["576", "960"]} | training))
+    return dataclasses.replace(config, schedule=Schedule("stable", warmup_steps=3))
+
+
+@pytest.fixture(scope="module")
+def trunk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = make_run(trunk_config(tmp_path_factory.mktemp("trunk")))
+    assert run_here(folder, "--quiet").returncode == 0
+    return folder
+
+
+def after(trunk: Path, config: Config | None = None, **restore: Any) -> Config:
+    config = config or trunk_config(trunk.parents[2], milestones=[])
+    return dataclasses.replace(config, restore=Restore(**({"from_": str(trunk)} | restore)))
+
+
+def branch(trunk: Path, steps: int, **restore: Any) -> Config:
+    config = trunk_config(trunk.parents[2], max_steps=steps, milestones=[])
+    return dataclasses.replace(after(trunk, config, what="run", **restore), schedule=WSD)
+
+
+def test_milestones_are_kept_beside_the_last_and_the_best(trunk: Path) -> None:
+    run = experiment_utils.read_run(trunk)
+    assert run["milestones"] == [9, 15]
+    best = run["results"]["best"]["step"]
+    assert checkpoint_steps(trunk / "checkpoints") == sorted({9, 15, 20, best})
+
+
+@pytest.mark.parametrize(("steps", "step"), [(12, 9), (20, 15)])
+def test_a_branch_is_the_run_that_had_its_budget_from_the_start(
+    trunk: Path, tmp_path: Path, steps: int, step: int
+) -> None:
+    config = branch(trunk, steps)
+    folder = copy_of(config, tmp_path / "branch")
+    alone = copy_of(dataclasses.replace(config, restore=Restore()), tmp_path / "alone")
+    assert folder.name != alone.name
+    for each in (folder, alone):
+        assert run_here(each, "--quiet").returncode == 0
+    run = experiment_utils.read_run(folder)
+    assert run["restored"]["step"] == step
+    assert run["restored"]["checkpoint"] == str(checkpoint_folder(trunk / "checkpoints", step))
+    assert (run["restored"]["matched"], run["restored"]["missing"]) == (8, [])
+    rows, expected = (
+        [{k: v for k, v in row.items() if k != "val_loss"} for row in metrics_without_clock(each)]
+        for each in (folder, alone)
+    )
+    assert rows == expected
+    digests = [
+        json.loads((checkpoint_folder(each / "checkpoints", steps) / "state.json").read_text())["sha256"]
+        for each in (folder, alone)
+    ]
+    assert digests[0] == digests[1]
+    assert run["results"]["val_loss"] == experiment_utils.read_run(alone)["results"]["val_loss"]
+
+
+def test_a_branch_that_is_killed_goes_on_without_its_trunk(trunk: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(trunk, tmp_path / "trunk", symlinks=True))
+    config = branch(moved, 12)
+    config = dataclasses.replace(config, training=dataclasses.replace(config.training, checkpoint_every=2))
+    whole, folder = copy_of(config, tmp_path / "whole"), copy_of(config, tmp_path / "killed")
+    assert run_here(whole, "--quiet").returncode == 0
+    assert killed_at("checkpoint:after_rename", lambda: run_here(folder, "--quiet"))
+    shutil.rmtree(moved)
+    assert run_here(folder, "--quiet").returncode == 0
+    assert metrics_without_clock(folder) == metrics_without_clock(whole)
+    matched = [experiment_utils.read_run(each)["restored"]["matched"] for each in (folder, whole)]
+    assert matched == [8, 8]
+
+
+def test_weights_alone_begin_at_the_first_step(trunk: Path, tmp_path: Path) -> None:
+    config = dataclasses.replace(after(trunk, step=15), seed_data=4)
+    folder = copy_of(config, tmp_path / "runs")
+    assert run_here(folder, "--quiet").returncode == 0
+    first = metrics_without_clock(folder)[0]
+    assert (first["step"], first["lr"]) == ("1", str(1e-3))
+    before = [float(row["train_loss"]) for row in metrics_without_clock(trunk)]
+    assert float(first["train_loss"]) < before[0] - 0.1
+    assert "beginning with" in (folder / "log.txt").read_text()
+
+
+def test_moments_are_taken_where_asked_for(trunk: Path, tmp_path: Path) -> None:
+    rows = []
+    for what in ("weights", "optimizer"):
+        folder = copy_of(after(trunk, what=what), tmp_path / what)
+        assert run_here(folder, "--quiet").returncode == 0
+        rows.append(metrics_without_clock(folder))
+    assert rows[0][0]["train_loss"] == rows[1][0]["train_loss"]
+    assert rows[0][1]["train_loss"] != rows[1][1]["train_loss"]
+
+
+def test_the_identity_is_of_what_is_taken_not_of_where_it_lies(trunk: Path, tmp_path: Path) -> None:
+    def identity(**restore: Any) -> str | None:
+        return make_plan(after(trunk, **restore), tokenize=False).identity
+
+    plain = make_plan(trunk_config(trunk.parents[2]), tokenize=False).identity
+    moved = Path(shutil.copytree(trunk, tmp_path / "elsewhere", symlinks=True))
+    newest = str(checkpoint_folder(trunk / "checkpoints", 20))
+    found = [identity(), identity(step=15), identity(what="optimizer"), identity(what="run", step=15), plain]
+    assert len(set(found)) == 5
+    assert identity() == identity(from_=str(moved)) == identity(step=20) == identity(from_=newest)
+    plan = make_plan(after(trunk, what="run", step=15), tokenize=False)
+    assert (
+        f"begins  {trunk / 'checkpoints' / 'step-00000015'}: all of it, going on at step 15" in plan.render()
+    )
+    assert plan.config.restore.step == 15
+    assert all(step > 15 for step in plan.evaluations)
+
+
+def refused(config: Config) -> str:
+    with pytest.raises(UserError) as error:
+        make_plan(config, tokenize=False)
+    return str(error.value)
+
+
+def test_what_cannot_be_gone_on_with_is_told(trunk: Path, tmp_path: Path) -> None:
+    assert "restore.from: nowhere: no folder, and no run begins so" in refused(after(trunk, from_="nowhere"))
+    assert f"{tmp_path} has no checkpoint" in refused(after(trunk, from_=str(tmp_path)))
+    assert "none of 7. training.milestones= keeps them" in refused(after(trunk, step=7))
+    assert "restore.step: 20 is too late: from step 15 on" in refused(branch(trunk, 20, step=20))
+    assert "this run has to go on from 6 or before" in refused(branch(trunk, 8))
+    other = dataclasses.replace(branch(trunk, 20), seed_data=9)
+    assert f"seed_data: is 9, of {trunk.name} 0: a branch differs in" in refused(other)
+    lion = dataclasses.replace(after(trunk, what="optimizer"), optimizer=Optimizer(name="lion"))
+    assert "optimizer.name: is lion, of " in refused(lion)
+    assert make_plan(dataclasses.replace(lion, restore=Restore(from_=str(trunk))), tokenize=False).restored
+    by_name = after(trunk, from_=trunk.name)
+    assert make_plan(by_name, tokenize=False).restored == make_plan(after(trunk), tokenize=False).restored
+
+
+def test_another_model_is_refused_with_what_differs_or_taken_in_part(trunk: Path, tmp_path: Path) -> None:
+    config = after(trunk)
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, n_layers=2))
+    folder = copy_of(config, tmp_path / "strict")
+    done = run_here(folder)
+    assert done.returncode == 2
+    assert (
+        "restore.from: it is of another model: 8 parameters alike; 6 not in the checkpoint: " in done.stderr
+    )
+    assert "blocks.1.attention.qkv.weight" in done.stderr
+    assert "restore.strict=false" in done.stderr
+    loose = dataclasses.replace(config, restore=dataclasses.replace(config.restore, strict=False))
+    folder = copy_of(loose, tmp_path / "loose")
+    assert run_here(folder, "--quiet").returncode == 0
+    told = experiment_utils.read_run(folder)["restored"]
+    assert (told["matched"], len(told["missing"]), told["other_shape"]) == (8, 6, [])
+    wider = dataclasses.replace(loose, model=dataclasses.replace(loose.model, n_layers=1, d_model=32))
+    folder = copy_of(wider, tmp_path / "wider")
+    assert run_here(folder, "--quiet").returncode == 0
+    told = experiment_utils.read_run(folder)["restored"]
+    assert told["matched"] == 0
+    assert "embedding.weight (257, 16) -> (257, 32)" in told["other_shape"]
+
+
+def test_an_average_begins_with_the_weights_that_were_taken(trunk: Path, tmp_path: Path) -> None:
+    config = after(trunk)
+    config = dataclasses.replace(config, training=dataclasses.replace(config.training, ema=0.5, max_steps=1))
+    folder = copy_of(config, tmp_path / "runs")
+    assert run_here(folder, "--quiet").returncode == 0
+    taken = load(checkpoint_folder(trunk / "checkpoints", 20)).weights
+    checkpoint = load(checkpoint_folder(folder / "checkpoints", 1))
+    decay = 2 / 11
+    for name, average in checkpoint.weights.items():
+        expected = decay * taken[name] + (1 - decay) * checkpoint.training[f"trained.{name}"]
+        torch.testing.assert_close(average, expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"restore": {"step": 5}}, "restore.step"),
+        ({"restore": {"what": "run"}}, "restore.what"),
+        ({"restore": {"from": "a", "what": "run", "strict": False}}, "restore.strict"),
+        ({"restore": {"from": "a", "strict": False}}, None),
+        ({"training": {"milestones": ["5M", "4M"]}}, "training.milestones"),
+        ({"training": {"milestones": ["often"]}}, "training.milestones"),
+        ({"training": {"milestones": ["5M", "1B"]}}, None),
+    ],
+)
+def test_rules(given: dict[str, Any], wrong: str | None) -> None:
+    assert [problem.where for problem in check(given)[1]] == ([] if wrong is None else [wrong])

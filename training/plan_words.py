@@ -1,0 +1,42 @@
+"""How the weights are moved, in words, where it is not as by default: for the page of a plan. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conf import Config
+from conf.schema import Optimizer
+from experiment_utils import Budget
+from training.schedules import course_of
+
+
+def learning_words(config: Config, budget: Budget) -> str:
+    """`lr 0.003, cosine_warmup`; with the optimizer's name where it is another."""
+    optimizer, schedule = config.optimizer, config.schedule
+    name = f"{optimizer.name}, " if optimizer.name != Optimizer().name else ""
+    words = f"{name}lr {optimizer.lr:g}, {schedule.name}"
+    if schedule.name == "transformer":
+        words += f" (peak {course_of(config, budget).peak:.3g})"
+    if schedule.name == "wsd":
+        words += f", falling from step {course_of(config, budget).length.decay_from:,} on"
+    return words
+
+
+def besides(config: Config) -> Iterator[str]:
+    """Lines of what else is done with weights and steps."""
+    training = config.training
+    if training.ema is not None:
+        yield f"evaluated: a moving average of the weights, decay {training.ema:g}"
+    if config.optimizer.name == "schedule_free":
+        yield "evaluated: the average of schedule_free"
+    if config.optimizer.grad_noise:
+        yield f"noise in the gradient, variance {config.optimizer.grad_noise:g} / step^0.55"
+    if training.on_spike != "none":
+        yield (
+            f"steps whose loss or gradient is {training.spike_threshold:g} deviations above the last "
+            f"{training.spike_window} are skipped"
+        )
+    if training.patience is not None:
+        yield f"ends after {training.patience} evaluations without a new best"
+    if training.max_time is not None:
+        yield f"stops after {training.max_time} of training"
