@@ -200,7 +200,7 @@ def regimes(r: random.Random, steps: int) -> Trace:
     """Two to four levels, each held for a while, in any order: another phase of the work, and back again."""
     levels = [r.uniform(0, 150) * MB for _ in range(r.randint(2, 4))]
     stays, scatter, now = r.uniform(20, 120), r.uniform(0.5, 5) * MB, 0.0
-    found = []
+    found: Trace = []
     for _ in range(steps):
         if not found or r.random() < 1 / stays:
             now = r.choice(levels)
