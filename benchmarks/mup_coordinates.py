@@ -1,6 +1,6 @@
 """Do activations move as much at every width? The coordinate check of muP, beside the standard.
 
-    python benchmarks/mup_coordinates.py     # about 3 minutes; benchmarks/results/mup_coordinates.json
+    python benchmarks/mup_coordinates.py     # some minutes; benchmarks/results/mup_coordinates.json
 
 Models of 2 blocks and widths 32 to 1024, bytes of Python's own source, AdamW with one learning rate. After
 each of a few steps: the mean size of what changed since the start, of embeddings, of both branches of the
@@ -130,13 +130,14 @@ def draw() -> Path:
     import json
 
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
     from memory.report.drawing import DPI, own_style
 
     found = json.loads((RESULTS / "mup_coordinates.json").read_text())
     path = ROOT / "docs" / "images" / "mup_coordinates.png"
     with own_style():
-        figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+        figure = Figure(figsize=(9.6, 4.8), layout="constrained")
         axes = figure.subplots(len(INITS), len(PLACES), sharex=True, sharey="col")
         for row, (init, name) in enumerate(INITS.items()):
             for column, place in enumerate(PLACES):
@@ -150,6 +151,11 @@ def draw() -> Path:
                         )
                 panel.set_xscale("log", base=2)
                 panel.set_yscale("log")
+                panel.xaxis.set_major_locator(FixedLocator([32, 128, 512]))
+                panel.yaxis.set_major_locator(LogLocator(numticks=5))
+                for axis in (panel.xaxis, panel.yaxis):
+                    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                    axis.set_minor_formatter(NullFormatter())
                 if row == 0:
                     panel.set_title(place.replace("_", "-"), fontsize=9)
                 if column == 0:
