@@ -1,9 +1,10 @@
 """What was told of a run's memory beforehand, against what it held: sizes that calibrated nothing.
 
-Each row is a run of `core.py` in a process of its own: three steps, an evaluation and a checkpoint on
-computed tokens with a vocabulary of 50,257, or of the 257 of bytes. Measured is the peak of its own anon and
-shmem (RssAnon + RssShmem every 3 ms, and VmHWM less mapped files). Goals: eager within 15% and never more
-than 5% below, compiled within 25%.
+Each row is a run of `core.py` in a process of its own: four steps on computed tokens with a vocabulary of
+50,257, or of the 257 of bytes, an evaluation, and a checkpoint after the second, whose copy the others meet.
+Of few tokens at once the allocator makes a run's peak a matter of chance: the most of two runs counts.
+Measured is the peak of its own anon and shmem (RssAnon + RssShmem every 3 ms, and VmHWM less mapped files).
+Goals: eager within 15% and never more than 5% below, compiled within 25%.
 
     python benchmarks/memory_estimate.py [--widths 32 128 256] [--compiled] [--save]
 """
@@ -27,9 +28,10 @@ from training.memory_parts import estimate_run
 
 MB = 1 << 20
 BATCHES = {32: (8, 32), 128: (8, 32), 256: (4, 16)}
-LOSSES: dict[str, dict[str, Any]] = {"chunked": {}, "plain": {"loss_chunk": 1 << 20}}
+LOSSES: dict[str, dict[str, Any]] = {"chunked": {}, "plain": {"loss_chunk": 1 << 20}, "whole": {}}
+"""What a run sets. whole: no more tokens than a chunk, so nothing is set."""
 EAGER, BELOW, COMPILED = 0.15, 0.05, 0.25
-
+STEPS = {"steps": 4, "checkpoint_every": 2}
 
 BYTES: tuple[tuple[int, int, dict[str, Any]], ...] = (
     (32, 4, {"seq_len": 256, "effective_batch": 64}),
@@ -39,16 +41,28 @@ BYTES: tuple[tuple[int, int, dict[str, Any]], ...] = (
 )
 """Width, micro-batch and more of runs with a vocabulary of bytes, whose tensors are small."""
 
+FEW_TOKENS: tuple[tuple[int, int, dict[str, Any]], ...] = (
+    (48, 1, {}),
+    (96, 1, {}),
+    (112, 1, {"effective_batch": 4}),
+    (128, 1, {"seq_len": 64}),
+    (160, 1, {}),
+    (192, 1, {}),
+)
+"""The same of runs with so few tokens at once that logits and the head's gradient come from the heap."""
+
 
 def row(
-    folder: Path, width: int, batch: int, loss: str, vocab: int = VOCAB, **training: Any
+    folder: Path, width: int, batch: int, loss: str, vocab: int = VOCAB, runs: int = 1, **training: Any
 ) -> dict[str, Any]:
-    """A run, told and measured."""
-    name = folder / f"{time.monotonic_ns()}"
-    config = run_config(name, width, batch, vocab=vocab, **LOSSES[loss], **training)
+    """A configuration, told and measured: the most of so many runs."""
+    peak = 0
+    for _ in range(runs):
+        name = folder / f"{time.monotonic_ns()}"
+        config = run_config(name, width, batch, vocab=vocab, **LOSSES[loss], **STEPS, **training)
+        peak = max(peak, measure(config).peak_bytes)
     estimate = estimate_run(config, vocab_size=vocab, micro_batch=batch)
-    found = measure(config)
-    error = estimate.own_bytes / found.peak_bytes - 1
+    error = estimate.own_bytes / peak - 1
     within = abs(error) <= (COMPILED if training.get("compile") else EAGER) and (
         training.get("compile", False) or error >= -BELOW
     )
@@ -59,7 +73,7 @@ def row(
         **({} if vocab == VOCAB else {"vocabulary": vocab}),
         **training,
         "told_mb": round(estimate.own_bytes / MB),
-        "measured_mb": round(found.peak_bytes / MB),
+        "measured_mb": round(peak / MB),
         "error": round(error, 4),
         "within_goal": within,
     }
@@ -90,12 +104,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         sizes = [(width, batch) for width in options.widths for batch in BATCHES[width]]
-        rows = [row(folder, *size, loss) for loss in LOSSES for size in sizes]
+        rows = [row(folder, *size, loss) for loss in ("chunked", "plain") for size in sizes]
         if options.compiled:
             rows += [row(folder, *size, "chunked", compile=True) for size in sizes]
         rows.append(row(folder, 128, 8, "chunked", activation_checkpointing=True))
         rows.append(row(folder, 128, 8, "chunked", effective_batch=32))
         rows += [row(folder, *size, "chunked", vocab=257, **more) for *size, more in BYTES]
+        rows += [row(folder, *size, "whole", runs=2, **more) for *size, more in FEW_TOKENS]
     plan_s = round(seconds_of_plan(), 2)
     print(f"plan of 100 runs: {plan_s} s")
     if options.save:

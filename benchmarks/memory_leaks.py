@@ -1,10 +1,10 @@
 """The leak detector against a straight-line fit and against one on RSS: false alarms, and how soon it finds.
 
-Clean traces: 25 of each of 8 kinds of noise (benchmarks/leak_traces.py) and of 8 more to check on, and real
-ones, anon and RSS by step of small training runs in processes of their own, with evaluations, checkpoints
-and a memory-mapped set that is read. Upon each a leak of 1 MB a step is put, from the first step on and
-from the middle on. A method looks every 20 steps, as a run that is watched does; an alarm at any look
-counts.
+Clean traces: 25 of each of 8 kinds of noise (benchmarks/leak_traces.py), of 8 more that were seen while the
+detector was made, and of 4 that were written after it and looked at once; and real ones, anon and RSS by step
+of small training runs in processes of their own, with evaluations, checkpoints and a memory-mapped set that
+is read. Upon each a leak of 1 MB a step is put, from the first step on and from the middle on. A method
+looks every 20 steps, as a run that is watched does; an alarm at any look counts.
 
     python benchmarks/memory_leaks.py [--traces 25] [--real 8] [--steps 600]
 """
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import RESULTS, save
-from benchmarks.leak_traces import CLEAN, HELD_OUT, MB, clean
+from benchmarks.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean
 from memory import LeakWatch, find_leak
 from memory.student_t import upper_tail
 
@@ -230,7 +230,10 @@ def run(traces: int, real: int, steps: int) -> dict[str, Any]:
     by_kind = {kind: measure([clean(kind, seed, steps) for seed in range(traces)], METHODS) for kind in CLEAN}
     simulated = measure([clean(kind, seed, steps) for kind in CLEAN for seed in range(traces)], METHODS)
     ours = {name: METHODS[name] for name in list(METHODS)[:1]}
-    others = {kind: measure([clean(kind, n, steps) for n in range(traces)], ours) for kind in HELD_OUT}
+    seen, fresh = (
+        {kind: measure([clean(kind, n, steps) for n in range(traces)], ours) for kind in kinds}
+        for kinds in (ALSO_SEEN, FRESH)
+    )
     anon, rss = real_traces(real, steps) if real else ([], [])
     return {
         "what": "share of clean runs called a leak, and steps until a leak of 1 MB a step is found; "
@@ -238,12 +241,14 @@ def run(traces: int, real: int, steps: int) -> dict[str, Any]:
         "goals": {"false_alarms": 0.05, "found_within_steps": 200},
         "simulated": simulated,
         "by_kind": by_kind,
-        "held_out_by_kind": others,
+        "also_seen_by_kind": seen,
+        "fresh_by_kind": fresh,
         "real_anon": measure(anon, METHODS) if anon else {},
         "real_rss": measure(rss, METHODS) if rss else {},
         "cost": cost(),
         "goals_met": all(
-            one["LeakWatch, every 20 steps"]["false_alarms"] <= 0.05 for one in (by_kind | others).values()
+            one["LeakWatch, every 20 steps"]["false_alarms"] <= 0.05
+            for one in (by_kind | seen | fresh).values()
         ),
     }
 

@@ -35,6 +35,18 @@ def loss_peak(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int
     return kept + logits + size * (step.loss_chunk * vocab_size + 2 * vocab_size * d) + inside
 
 
+def displaced_by_loss(shape: Shape, vocab_size: int, step: StepSizes, heap_piece: int) -> int:
+    """Of a loss that is not in chunks: matrices of the vocabulary's width that come and go in the heap.
+
+    The gradient of the head, that of the embedding and their sum, and the copies of the logits that take each
+    other's places with them. heap_piece: a larger one does not come from the heap.
+    """
+    head, logits = FP32 * vocab_size * shape.d_model, FP32 * vocab_size * step.tokens
+    if not is_whole(step) or head > heap_piece:
+        return 0
+    return 3 * head + (WHOLE_COPIES * min(head, logits) if logits <= heap_piece else 0)
+
+
 def loss_of_evaluation(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int:
     """Logits and their log-softmax, or one chunk of logits."""
     size = 0 if step.precision == "fp32" else step.product_bytes

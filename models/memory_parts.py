@@ -14,7 +14,7 @@ from conf.schema import Arch, Model
 from memory.constants import HEAP_PIECE
 from memory.estimate import ALWAYS, Part
 from models.counts import block_matrices, count_parameters
-from models.memory_loss import loss_of_evaluation, loss_peak
+from models.memory_loss import displaced_by_loss, loss_of_evaluation, loss_peak
 from models.memory_saved import (
     FP32,
     KEPT_IN_FEED_FORWARD,
@@ -71,6 +71,7 @@ def model_parts(
         part("activations", saved + hidden, "forward", "loss", "backward"),
         heap_bytes=0 if step.on_gpu else int(in_heap * saved) + of_head,
         churned_bytes=0 if step.on_gpu or not step.activation_checkpointing else int(in_heap * again),
+        displaced_bytes=0 if step.on_gpu else displaced_by_loss(shape, vocab_size, step, HEAP_PIECE.in_bytes),
     )
     yield part("logits and loss", loss_peak(shape, arch, vocab_size, step), "loss")
     yield part("logits and loss", head + hidden, "backward")  # gradients of the head and of the hidden states

@@ -194,5 +194,6 @@ def _of_process(of_model: list[Part], step: StepSizes) -> Iterator[Part]:
     tensors = Estimate.of(of_model).own_bytes
     holes = min(holes, constants.HEAP_LEAST.in_bytes + int(constants.HEAP_MOST_SHARE.value * tensors))
     holes += int(share * sum(part.heap_bytes for part in forward))
+    holes += int(constants.HEAP_DISPLACED.value * sum(part.displaced_bytes for part in forward))
     holes += int(constants.HEAP_CHURN.value * sum(part.churned_bytes for part in forward))
     yield Part("allocator", holes, when=_AFTER_FIRST_STEP)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import memory_leaks
-from benchmarks.leak_traces import CLEAN, MB, clean, leaking
+from benchmarks.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean, leaking
 from benchmarks.memory_leaks import METHODS, RUN, draw, line_p, measure, run
 from benchmarks.memory_parts import figures
 from memory.student_t import upper_tail
@@ -25,7 +25,7 @@ def test_the_lines_p_is_that_of_least_squares() -> None:
     assert (line_p([1.0, 2.0, 3.0, 4.0]), line_p([5.0] * 9), line_p([1.0])) == (0.0, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("kind", CLEAN)
+@pytest.mark.parametrize("kind", CLEAN | ALSO_SEEN | FRESH)
 def test_traces_are_amounts_of_memory_and_always_the_same(kind: str) -> None:
     values = clean(kind, 3, 300)
     assert values == clean(kind, 3, 300) != clean(kind, 4, 300)
@@ -62,3 +62,4 @@ def test_a_result_makes_a_section_and_a_picture(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(figures, "read", lambda name: found | about)
     text = figures.leaks()
     assert "| simulated | LeakWatch, every 20 steps | 8 | " in text
+    assert "looked at once: distinct " in text
