@@ -47,7 +47,7 @@ def size(model: LanguageModel, *prefixes: str) -> int:
 @settings(max_examples=examples(200), deadline=None)
 @given(ARCHS)
 def test_counts_equal_the_built_model_for_every_combination(arch: Arch) -> None:
-    config, vocab_size, positions = Model(d_model=40, n_layers=3, n_heads=4), 37, 11
+    config, vocab_size, positions = Model(d_model=48, n_layers=3, n_heads=4), 37, 11
     model = build_model(config, arch, vocab_size, positions)
     counted = count_parameters(config, arch, vocab_size, positions)
     assert counted.total == size(model, "")
