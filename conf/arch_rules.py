@@ -45,3 +45,27 @@ def experts_are_not_traced(config: Config) -> list[Problem]:
         for key, is_on in asked
         if is_on
     ]
+
+
+def kernel_of_an_lstm(config: Config) -> list[Problem]:
+    """torch's LSTM is one kernel over whole windows: nothing looks into it or stops inside."""
+    if config.arch.family != "lstm":
+        return []
+    problems = [
+        Problem(key, f"true: an LSTM (arch.family=lstm) {why}. Use false")
+        for key, is_on, why in (
+            ("memory.trace", config.memory.trace, "keeps a workspace that shapes do not tell"),
+            ("training.compile", config.training.compile, "is one kernel that is not compiled"),
+            ("training.dead_units", config.training.dead_units, "has no feed-forward part to look at"),
+        )
+        if is_on
+    ]
+    if config.dataset.documents != "across":
+        problems.append(
+            Problem(
+                "dataset.documents",
+                f"{config.dataset.documents}: the kernel of an LSTM (arch.family=lstm) cannot begin anew "
+                "inside a window. Use dataset.documents=across",
+            )
+        )
+    return problems

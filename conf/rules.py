@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from conf.arch_rules import (
     experts_are_not_traced,
+    kernel_of_an_lstm,
     optimizer_of_a_parametrization,
     optimizer_of_experts,
 )
@@ -412,4 +413,8 @@ RULES = (
     Rule(("arch.init", "optimizer.name"), optimizer_of_a_parametrization),
     Rule(("arch.n_experts", "optimizer.name"), optimizer_of_experts),
     Rule(("arch.n_experts", "memory.trace", "training.compile"), experts_are_not_traced),
+    Rule(
+        ("arch.family", "memory.trace", "training.compile", "training.dead_units", "dataset.documents"),
+        kernel_of_an_lstm,
+    ),
 )

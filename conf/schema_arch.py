@@ -12,7 +12,7 @@ class Arch:
     """`arch=`: what the blocks are made of."""
 
     name: str = key("transformer", "name of the variant")
-    family: str = key("transformer", "model family", choices=("transformer",))
+    family: str = key("transformer", "model family", choices=("transformer", "lstm"))
     norm: str = key("rms", "normalization", choices=("rms", "layer", "none"))
     norm_position: str = key("pre", "where it stands in a block", choices=("pre", "post", "sandwich"))
     final_norm: str = key(
@@ -85,6 +85,14 @@ class Arch:
     dropout_embedding: float = key(0.0, "of embeddings, in training", at_least=0, below=1, as_before=0.0)
     dropout_attention: float = key(0.0, "of attention weights", at_least=0, below=1, as_before=0.0)
     dropout_residual: float = key(0.0, "of what a branch adds", at_least=0, below=1, as_before=0.0)
+    dropout_locked: bool = key(
+        False, "of a recurrence: the same numbers at all positions of a row", as_before=False
+    )
+    dropout_recurrent: float = key(
+        0.0, "of an LSTM: of the weights of its recurrence", at_least=0, below=1, as_before=0.0
+    )
+    lstm_residual: bool = key(True, "a layer adds to what it was given", as_before=True)
+    lstm_forget_bias: float = key(1.0, "first bias of forget gates, where there are biases", as_before=1.0)
     tied_head: bool = key(True, "output matrix = embedding matrix")
     logit_softcap: float | None = key(
         None, "c: logits become c tanh(logits / c); null: as they are", above=0, as_before=None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conf.schema import Arch
 from models.attention import Attention
+from models.dropout import dropped
 from models.feedforward import feed_forward
 from models.forward_pass import ForwardPass
 from models.norms import NORMS
@@ -23,15 +23,14 @@ def norm_of(shape: Shape, arch: Arch, kind: str | None = None) -> nn.Module:
 
 
 class Residual(nn.Module):
-    """`x + multiplier * dropout(branch)`, (batch, seq, d_model)."""
+    """`x + multiplier * dropout(branch)`, (batch, seq, d_model). locked: as of `models.dropout`."""
 
-    def __init__(self, dropout: float, multiplier: float) -> None:
+    def __init__(self, dropout: float, multiplier: float, *, locked: bool = False) -> None:
         super().__init__()
-        self.dropout, self.multiplier = dropout, multiplier
+        self.dropout, self.multiplier, self.locked = dropout, multiplier, locked
 
     def forward(self, x: Tensor, branch: Tensor) -> Tensor:
-        if self.dropout:
-            branch = F.dropout(branch, self.dropout, self.training)
+        branch = dropped(branch, self.dropout, self.training, locked=self.locked)
         return x + (branch if self.multiplier == 1.0 else self.multiplier * branch)
 
 

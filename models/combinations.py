@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from conf import Problem
 from conf.schema import Arch
+from models.family_keys import forget_gate_of_an_lstm, keys_of_the_family, parts_of_a_recurrence
 
 BY_SIZE = ("mup", "completep")
 """Values of arch.init that scale settings by the size of the model."""
@@ -110,15 +111,20 @@ def scaled_by_size(arch: Arch) -> Iterator[Problem]:
         )
 
 
-COMBINATIONS: tuple[Callable[[Arch], Iterator[Problem]], ...] = (
-    rotary_settings,
-    norms_of_a_place,
-    parts_with_biases,
-    experts_of_a_token,
-    scaled_by_size,
-)
+COMBINATIONS: dict[str, tuple[Callable[[Arch], Iterator[Problem]], ...]] = {
+    "transformer": (
+        keys_of_the_family,
+        rotary_settings,
+        norms_of_a_place,
+        parts_with_biases,
+        experts_of_a_token,
+        scaled_by_size,
+    ),
+    "lstm": (keys_of_the_family, parts_of_a_recurrence, norms_of_a_place, forget_gate_of_an_lstm),
+}
+"""What is looked at, by family."""
 
 
 def combination_problems(arch: Arch) -> list[Problem]:
     """All that is wrong with the options beside each other."""
-    return [problem for find in COMBINATIONS for problem in find(arch)]
+    return [problem for find in COMBINATIONS[arch.family] for problem in find(arch)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from conf.schema import Arch, Model
-from models.shape import Shape, final_norm, resolve_shape
+from models.family_keys import RECURRENT
+from models.shape import Shape, final_norm, positions_of, resolve_shape
 
 FEED_FORWARD_MATRICES = {
     "swiglu": 3,
@@ -19,6 +20,9 @@ FEED_FORWARD_MATRICES = {
 """Matrices of (d_model, ffn_hidden): a gated unit has one more than a plain one."""
 
 NORMS_OF_BLOCK = {"pre": 2, "post": 2, "sandwich": 4}
+
+MATRICES_OF_LSTM = 8
+"""Of (d_model, d_model): four gates, each of the input and of the state; and so many biases of d_model."""
 
 BACKWARD_OVER_FORWARD = 2
 """A product's backward pass is two products of its size: by its input and by its weight."""
@@ -77,12 +81,11 @@ def count_parameters(model: Model, arch: Arch, vocab_size: int, max_positions: i
     shape = resolve_shape(model, arch)
     d, layers = shape.d_model, shape.n_layers
     matrices = layers * block_matrices(shape, arch)
-    norms = 1 if arch.parallel_blocks else NORMS_OF_BLOCK[arch.norm_position]
-    vectors = norms * norm_parameters(d, arch, arch.norm) + _biases(shape, arch)
+    vectors = norms_of_block(arch) * norm_parameters(d, arch, arch.norm) + _biases(shape, arch)
     vectors += 2 * shape.head_dim if arch.qk_norm else 0
     return ParameterCounts(
         embedding=vocab_size * d,
-        positions=max_positions * d if arch.positions == "learned" else 0,
+        positions=max_positions * d if positions_of(arch) == "learned" else 0,
         blocks=matrices + layers * vectors,
         final_norm=norm_parameters(d, arch, final_norm(arch)),
         head=vocab_size * ((0 if arch.tied_head else d) + (1 if arch.head_bias else 0)),
@@ -94,12 +97,21 @@ def count_parameters(model: Model, arch: Arch, vocab_size: int, max_positions: i
 def block_matrices(shape: Shape, arch: Arch, *, active: bool = False) -> int:
     """Numbers in the matrices of a block; active: in those that multiply one token."""
     d = shape.d_model
+    if arch.family == "lstm":
+        return MATRICES_OF_LSTM * d * d
     attention = 2 * d * d + 2 * d * shape.kv_dim
     feed_forward = FEED_FORWARD_MATRICES[arch.activation] * d * shape.ffn_hidden
     if arch.n_experts is None:
         return attention + feed_forward
     parts = arch.experts_per_token if active else arch.n_experts
     return attention + parts * feed_forward + d * arch.n_experts
+
+
+def norms_of_block(arch: Arch) -> int:
+    """A layer of an LSTM has one."""
+    if arch.family == "lstm" or arch.parallel_blocks:
+        return 1
+    return NORMS_OF_BLOCK[arch.norm_position]
 
 
 def norm_parameters(width: int, arch: Arch, kind: str) -> int:
@@ -113,6 +125,8 @@ def _biases(shape: Shape, arch: Arch) -> int:
     """Of the products of a block."""
     if arch.bias == "none":
         return 0
+    if arch.family == "lstm":
+        return MATRICES_OF_LSTM * shape.d_model
     of_qkv = shape.d_model + 2 * shape.kv_dim
     if arch.bias == "qkv":
         return of_qkv
@@ -131,6 +145,6 @@ def flops_per_token(model: Model, arch: Arch, vocab_size: int, seq_len: int) -> 
     passes = 1 + BACKWARD_OVER_FORWARD
     return FlopCounts(
         blocks=passes * 2 * matrices,
-        attention=passes * 4 * shape.n_layers * shape.d_model * seq_len,
+        attention=0 if arch.family in RECURRENT else passes * 4 * shape.n_layers * shape.d_model * seq_len,
         head=passes * 2 * vocab_size * shape.d_model,
     )

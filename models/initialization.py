@@ -89,7 +89,7 @@ INITS: dict[str, Rule] = {
 def initialize(
     model: nn.Module, shape: Shape, arch: Arch, how: Parametrization, generator: torch.Generator | None
 ) -> None:
-    """Draw every matrix in the order of `model.modules()`; gains are left at 1, biases become 0.
+    """Draw every matrix in the order of `model.modules()`; gains are left at 1, biases are their own layer's.
 
     Draws are made where the weights are: build on the CPU and move the model, and a seed means the same
     weights on every device. generator: None for torch's global one.
@@ -112,5 +112,5 @@ def initialize(
         else:
             for part, std in zip(module.weight.split(parts, dim=-2), stds, strict=True):
                 part.normal_(0.0, std, generator=generator)
-        if getattr(module, "bias", None) is not None:
-            module.bias.zero_()  # type: ignore[operator]
+        if isinstance(module, Linear) and module.bias is not None:
+            module.begin_bias()

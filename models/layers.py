@@ -24,6 +24,10 @@ class Linear(nn.Linear):
     def reset_parameters(self) -> None:
         """Draw nothing: one place initializes, so that a seed does not depend on torch's defaults."""
 
+    def begin_bias(self) -> None:
+        """First values of the biases, where there are some."""
+        self.bias.zero_()
+
 
 class ExpertLinear(nn.Module):
     """A matrix for each expert: weight (experts, outputs, inputs), without bias. parts: as of `Linear`."""

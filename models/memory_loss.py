@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conf.schema import Arch
 from models.loss_chunk import WHOLE_COPIES, has_plain_loss
-from models.memory_saved import FP32, StepSizes
+from models.memory_sizes import FP32, StepSizes
 from models.shape import Shape
 
 

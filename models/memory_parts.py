@@ -15,10 +15,9 @@ from memory.constants import HEAP_PIECE
 from memory.estimate import ALWAYS, Part
 from models.counts import block_matrices, count_parameters
 from models.memory_loss import displaced_by_loss, loss_of_evaluation, loss_peak
+from models.memory_lstm import back_through_layer, forward_without_gradients, heap_share
 from models.memory_saved import (
-    FP32,
     KEPT_IN_FEED_FORWARD,
-    StepSizes,
     is_gated,
     masks_alive,
     parts_of_token,
@@ -27,7 +26,8 @@ from models.memory_saved import (
     saved_of_feed_forward,
     saved_of_final_norm,
 )
-from models.shape import Shape, resolve_shape
+from models.memory_sizes import FP32, StepSizes
+from models.shape import Shape, positions_of, resolve_shape
 
 GRADIENTS_IN_FEED_FORWARD = {
     "swiglu": 2,
@@ -88,15 +88,18 @@ def model_parts(
 
 def _tables(shape: Shape, arch: Arch, max_positions: int) -> int:
     """Buffers of the positions: cosines and sines of half a head each, a row of d_model, or slopes."""
-    if arch.positions == "rotary":
+    kind = positions_of(arch)
+    if kind == "rotary":
         return FP32 * max_positions * shape.rotary_dim
-    if arch.positions == "alibi":
+    if kind == "alibi":
         return FP32 * shape.n_heads
-    return FP32 * max_positions * shape.d_model if arch.positions == "sinusoidal" else 0
+    return FP32 * max_positions * shape.d_model if kind == "sinusoidal" else 0
 
 
 def _heap_share(shape: Shape, arch: Arch, step: StepSizes) -> float:
     """Of what is saved, the part in tensors that are small enough for the allocator's heap."""
+    if arch.family == "lstm":
+        return heap_share(shape, arch, step)
     d, size = shape.d_model, step.product_bytes
     hidden = shape.ffn_hidden * parts_of_token(arch)
     inner = 2 * hidden if is_gated(arch) else hidden
@@ -123,30 +126,41 @@ def _back_through_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
     tensors are there together. A checkpointed block is computed again before. Where a block's parameters
     are more than what it saves, memory grows on the way back, and the worst block is the last.
     """
+    again = 0
+    if step.activation_checkpointing:
+        again = saved_of_block(shape, arch, step) - FP32 * step.tokens * shape.d_model
+    returned = saved_of_final_norm(shape, arch, step)
+    worst = _worst_in_block(shape, arch, step)
+    given_back = (
+        FP32 * step.tokens * shape.d_model
+        if step.activation_checkpointing
+        else saved_of_block(shape, arch, step)
+    )
+    new = 0 if step.accumulates else FP32 * block_matrices(shape, arch)
+    grown = (shape.n_layers - 1) * max(0, new - given_back)
+    return max(worst + again - returned, 2 * FP32 * step.tokens * shape.d_model) + grown
+
+
+def _worst_in_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
+    """Gradients and what they are made of, there together in one part of a block."""
+    if arch.family == "lstm":
+        return back_through_layer(shape, step)
     d, size = shape.d_model, step.product_bytes
     # Experts come one after the other, each with its share of the tokens.
     tokens = step.tokens * parts_of_token(arch) // (arch.n_experts or 1)
     inner = size * tokens * GRADIENTS_IN_FEED_FORWARD[arch.activation] * shape.ffn_hidden
     matrix = (FP32 + (0 if step.precision == "fp32" else size)) * d * shape.ffn_hidden
-    again = 0
-    if step.activation_checkpointing:
-        again = saved_of_block(shape, arch, step) - FP32 * step.tokens * d
-    returned = saved_of_final_norm(shape, arch, step)
-    given_back = (
-        FP32 * step.tokens * d if step.activation_checkpointing else saved_of_block(shape, arch, step)
-    )
-    new = 0 if step.accumulates else FP32 * block_matrices(shape, arch)
-    grown = (shape.n_layers - 1) * max(0, new - given_back)
     weights = 0
     if arch.dropout_attention:  # what is behind has been given back
         weights = 3 * FP32 * step.tokens * shape.n_heads * step.seq_len
         weights += matrix - saved_of_feed_forward(shape, arch, step)
-    worst = max(inner + matrix, weights)
-    return max(worst + again - returned, 2 * FP32 * step.tokens * d) + grown
+    return max(inner + matrix, weights)
 
 
 def _forward_without_gradients(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """The residual stream, its norm, and the inner tensors of one feed-forward part."""
+    if arch.family == "lstm":
+        return forward_without_gradients(shape, step)
     inner = 4 if is_gated(arch) else 2
     width = FP32 * 3 * shape.d_model + step.product_bytes * inner * shape.ffn_hidden * parts_of_token(arch)
     return step.tokens * width + masks_alive(shape, arch, step)

@@ -5,13 +5,12 @@ The formulas follow the code beside this file. Amounts are of tensors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from conf.schema import Arch, Model
-from models.counts import FEED_FORWARD_MATRICES, NORMS_OF_BLOCK, block_matrices
-from models.shape import Shape, final_norm, resolve_shape
-
-FP32, BF16, INT64 = 4, 2, 8
+from models.counts import FEED_FORWARD_MATRICES, block_matrices, norms_of_block
+from models.family_keys import RECURRENT
+from models.memory_lstm import saved_before_layers, saved_of_layer
+from models.memory_sizes import FP32, INT64, StepSizes, saved_of_norm
+from models.shape import Shape, final_norm, positions_of, resolve_shape
 
 KEPT_IN_FEED_FORWARD = {
     "swiglu": 4,
@@ -28,37 +27,6 @@ and its result. The gradient of relu is computed from its result, of the others 
 COMPILED_SHARE = 0.85
 """Of what a block saves eagerly, the part that torch.compile keeps: it computes the cheap rest again
 (measured by benchmarks/memory_constants.py)."""
-
-
-@dataclass(frozen=True)
-class StepSizes:
-    """How a step is computed.
-
-    micro_batch: windows at once. precision: fp32, or bf16 for products under autocast. loss_chunk: tokens
-    whose logits exist at once. accumulates: a step has several micro-batches. masks_documents: windows come
-    with positions that begin anew. by_source: losses of a mixture are wanted token by token. on_gpu:
-    parameters and activations are there, not on the host.
-    """
-
-    micro_batch: int
-    seq_len: int
-    precision: str
-    loss_chunk: int
-    activation_checkpointing: bool = False
-    compiled: bool = False
-    accumulates: bool = False
-    masks_documents: bool = False
-    by_source: bool = False
-    on_gpu: bool = False
-
-    @property
-    def tokens(self) -> int:
-        return self.micro_batch * self.seq_len
-
-    @property
-    def product_bytes(self) -> int:
-        """Of one number that comes out of a matrix product."""
-        return FP32 if self.precision == "fp32" else BF16
 
 
 def is_gated(arch: Arch) -> bool:
@@ -79,19 +47,24 @@ def saved_bytes(model: Model, arch: Arch, step: StepSizes) -> int:
     """
     shape = resolve_shape(model, arch)
     once = INT64 * step.tokens + saved_of_final_norm(shape, arch, step)
-    once += FP32 * step.tokens * shape.d_model if arch.dropout_embedding else 0
+    if arch.dropout_embedding:
+        once += FP32 * (step.micro_batch if arch.dropout_locked else step.tokens) * shape.d_model
     if step.activation_checkpointing:
         return once + FP32 * step.tokens * shape.d_model * shape.n_layers + masks_alive(shape, arch, step)
     blocks = shape.n_layers * saved_of_block(shape, arch, step)
     if step.compiled:
         blocks = int(COMPILED_SHARE * blocks)
-    if arch.positions == "alibi" and step.precision == "fp32" and not arch.dropout_attention:
+    if positions_of(arch) == "alibi" and step.precision == "fp32" and not arch.dropout_attention:
         once += _numbers_of_mask(shape, arch, step) * FP32  # one mask for all blocks
+    if arch.family == "lstm":
+        once += saved_before_layers(shape, arch, step)
     return once + blocks
 
 
 def saved_of_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """What one block saves."""
+    if arch.family == "lstm":
+        return saved_of_layer(shape, arch, step)
     tokens, size = step.tokens, step.product_bytes
     # Of the first products. Side by side both have one, of which autocast makes two copies.
     inputs = 1 if arch.parallel_blocks and step.precision == "fp32" else 2
@@ -108,22 +81,11 @@ def saved_of_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
 
 
 def saved_of_final_norm(shape: Shape, arch: Arch, step: StepSizes) -> int:
-    return _saved_of_norm(shape.d_model, final_norm(arch), step)
-
-
-def _saved_of_norm(width: int, kind: str, step: StepSizes) -> int:
-    """Its input and, of RMS on a CPU, the input over its root; and a scalar or two a token."""
-    if kind == "none":
-        return 0
-    if kind == "layer":
-        return FP32 * step.tokens * (width + 2)
-    copies = 1 if step.on_gpu else 2
-    return FP32 * step.tokens * (copies * width + 1)
+    return saved_of_norm(shape.d_model, final_norm(arch), step)
 
 
 def _saved_of_norms(shape: Shape, arch: Arch, step: StepSizes) -> int:
-    count = 1 if arch.parallel_blocks else NORMS_OF_BLOCK[arch.norm_position]
-    return count * _saved_of_norm(shape.d_model, arch.norm, step)
+    return norms_of_block(arch) * saved_of_norm(shape.d_model, arch.norm, step)
 
 
 def _saved_of_attention(shape: Shape, arch: Arch, step: StepSizes) -> int:
@@ -136,7 +98,7 @@ def _saved_of_attention(shape: Shape, arch: Arch, step: StepSizes) -> int:
         # multiplied them with, and after it.
         plain = FP32 * tokens * (3 * d + 3 * shape.n_heads * step.seq_len) + size * tokens * d
         return plain + _saved_of_qk_norm(shape, arch, step) + _tables_by_position(shape, arch, step)
-    is_turned = arch.positions == "rotary"
+    is_turned = positions_of(arch) == "rotary"
     is_anew = is_turned or arch.qk_norm
     amount = size * tokens * (d + 2 * kv + (d + kv if is_anew else 0) + d + (d if is_anew else 0))
     amount += FP32 * tokens * shape.n_heads
@@ -163,28 +125,30 @@ def saved_of_feed_forward(shape: Shape, arch: Arch, step: StepSizes) -> int:
 
 def _saved_for_masks(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """The mask as numbers, and tables; of ALiBi in fp32 there is one mask for all blocks."""
-    is_shared = arch.positions == "alibi" and step.precision == "fp32"
+    is_shared = positions_of(arch) == "alibi" and step.precision == "fp32"
     mask = 0 if is_shared else step.product_bytes * _numbers_of_mask(shape, arch, step)
     return mask + _tables_by_position(shape, arch, step)
 
 
 def _tables_by_position(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """Of the rotation, for queries and for keys, where positions begin anew."""
-    if not step.masks_documents or arch.positions != "rotary":
+    if not step.masks_documents or positions_of(arch) != "rotary":
         return 0
     return 2 * FP32 * step.tokens * shape.rotary_dim
 
 
 def _numbers_of_mask(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """Places in the mask of attention, 0 where it is that of torch itself."""
-    is_windowed = arch.window is not None and arch.window < step.seq_len
-    if not (is_windowed or step.masks_documents or arch.positions == "alibi"):
+    if arch.family in RECURRENT:
         return 0
-    heads = shape.n_heads if arch.positions == "alibi" else 1
+    is_windowed = arch.window is not None and arch.window < step.seq_len
+    if not (is_windowed or step.masks_documents or positions_of(arch) == "alibi"):
+        return 0
+    heads = shape.n_heads if positions_of(arch) == "alibi" else 1
     return heads * step.seq_len * (step.tokens if step.masks_documents else step.seq_len)
 
 
 def masks_alive(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """The mask and the positions, which a checkpointed block keeps."""
-    size = FP32 if arch.positions == "alibi" else 1
+    size = FP32 if positions_of(arch) == "alibi" else 1
     return size * _numbers_of_mask(shape, arch, step) + (INT64 * step.tokens if step.masks_documents else 0)

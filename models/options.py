@@ -1,4 +1,4 @@
-"""Every option of the transformer, with what it does and where it comes from: the table of docs/models.md.
+"""Every option of a model, with what it does and where it comes from: the table of docs/models.md.
 
     python -m models.options            writes the table into docs/models.md
     python -m models.options --check    exits 1 where it is another there
@@ -30,7 +30,17 @@ class Option:
 GPT2 = "Radford et al. 2019 (GPT-2)"
 VASWANI = "Vaswani et al., 1706.03762"
 
+MERITY = "Merity et al., 1708.02182"
+
 OPTIONS: dict[str, tuple[Option, ...]] = {
+    "family": (
+        Option("transformer", "attention and feed-forward", VASWANI),
+        Option(
+            "lstm",
+            "a layer of `torch.nn.LSTM` a block, with a norm where `arch.norm_position` says",
+            "Hochreiter & Schmidhuber 1997; Zaremba et al., 1409.2329",
+        ),
+    ),
     "norm": (
         Option("rms", "RMSNorm with a gain", "Zhang & Sennrich, 1910.07467"),
         Option("layer", "LayerNorm with a gain", "Ba et al., 1607.06450"),
@@ -148,7 +158,29 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
     ),
     "dropout_embedding": (Option("number", "of embeddings with their positions", GPT2),),
     "dropout_attention": (Option("number", "of the weights of attention", VASWANI),),
-    "dropout_residual": (Option("number", "of what attention and feed-forward add to the stream", VASWANI),),
+    "dropout_residual": (
+        Option("number", "of what attention, feed-forward or a recurrent layer give", VASWANI),
+    ),
+    "dropout_locked": (
+        Option("false", "each number is dropped by itself"),
+        Option(
+            "true",
+            "of a recurrence: those of a row at all its positions, in embeddings and between layers",
+            "Gal & Ghahramani, 1512.05287; " + MERITY,
+        ),
+    ),
+    "dropout_recurrent": (
+        Option("number", "of an LSTM's weights from state to state, drawn once a pass (weight-drop)", MERITY),
+    ),
+    "lstm_residual": (
+        Option("true", "an LSTM's layer adds to what it was given", "Wu et al., 1609.08144, 3.1"),
+        Option("false", "what it gives takes the place of that, as in `torch.nn.LSTM`"),
+    ),
+    "lstm_forget_bias": (
+        Option(
+            "number", "first bias of forget gates, with `arch.bias=linear` or `all`", "Jozefowicz et al. 2015"
+        ),
+    ),
     "tied_head": (
         Option("true", "the output matrix is the embedding matrix", "Press & Wolf, 1608.05859"),
         Option("false", "an output matrix of its own"),

@@ -10,6 +10,7 @@ from conf.rules import nearest_divisors
 from conf.schema import Arch, Model
 from conf.sizes import by_width
 from models.combinations import combination_problems
+from models.family_keys import RECURRENT
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,11 @@ def resolve_shape(model: Model, arch: Arch) -> Shape:
     )
 
 
+def positions_of(arch: Arch) -> str:
+    """The kind of positions: a recurrence has none, whatever the default of attention is."""
+    return "none" if arch.family in RECURRENT else arch.positions
+
+
 def final_norm(arch: Arch) -> str:
     """The kind of norm after the last block: behind post-norm blocks, which end with one, none."""
     if arch.final_norm != "same":
@@ -66,11 +72,20 @@ def final_norm(arch: Arch) -> str:
 def shape_problems(model: Model, arch: Arch) -> list[Problem]:
     """What is wrong with the sizes and with the options beside each other, and the nearest that serve."""
     n_heads = _n_heads(model)
+    if arch.family in RECURRENT:
+        return [*_heads_of_a_recurrence(model, arch), *combination_problems(arch)]
     if model.d_model % n_heads:
         nearest = ", ".join(map(str, nearest_divisors(model.d_model, n_heads)))
         found = f"a width of {model.d_model} cannot be divided among {n_heads} heads"
         return [Problem("model.n_heads", f"{found}; nearest numbers that divide it: {nearest}")]
     return [*_head_problems(model, arch, n_heads), *combination_problems(arch)]
+
+
+def _heads_of_a_recurrence(model: Model, arch: Arch) -> Iterator[Problem]:
+    if model.n_heads not in (None, by_width(model.d_model)):  # the usual ones stand in every resolved config
+        yield Problem(
+            "model.n_heads", f"{model.n_heads}: there are no heads (arch.family={arch.family}). Take it away"
+        )
 
 
 def _head_problems(model: Model, arch: Arch, n_heads: int) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""The decoder-only transformer."""
+"""Language models: embedding, blocks of a family, head."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from conf.schema import Arch, Model
-from models.blocks import block_of, norm_of
-from models.forward_pass import begin
+from models.blocks import norm_of
+from models.dropout import dropout
+from models.families import FAMILIES
+from models.family_keys import RECURRENT
+from models.forward_pass import ForwardPass, begin
 from models.initialization import initialize
 from models.layers import Embedding, Linear
 from models.loss import capped
 from models.parametrization import parametrization
 from models.positions import POSITIONS
 from models.roles import roles_of
-from models.shape import Shape, final_norm, resolve_shape
+from models.shape import Shape, final_norm, positions_of, resolve_shape
 
 
 class LanguageModel(nn.Module):
@@ -42,9 +45,10 @@ class LanguageModel(nn.Module):
         self.output_multiplier = how.output_multiplier
         self.activation_checkpointing = False
         self.embedding = Embedding(vocab_size, shape.d_model)
-        self.positions = POSITIONS[arch.positions](shape, arch, max_positions)
-        self.dropout = nn.Dropout(arch.dropout_embedding) if arch.dropout_embedding else nn.Identity()
-        self.blocks = nn.ModuleList(block_of(shape, arch, how) for _ in range(shape.n_layers))
+        self.attends = arch.family not in RECURRENT
+        self.positions = POSITIONS[positions_of(arch)](shape, arch, max_positions)
+        self.dropout = dropout(arch.dropout_embedding, locked=arch.dropout_locked)
+        self.blocks = nn.ModuleList(FAMILIES[arch.family](shape, arch, how) for _ in range(shape.n_layers))
         self.final_norm = norm_of(shape, arch, final_norm(arch))
         self.head = None if arch.tied_head else Linear(shape.d_model, vocab_size)
         self.head_bias = nn.Parameter(torch.zeros(vocab_size)) if arch.head_bias else None
@@ -73,7 +77,7 @@ class LanguageModel(nn.Module):
             raise ValueError(
                 f"a sequence of {input_ids.shape[1]} tokens in a model of {self.max_positions} positions"
             )
-        going = begin(self.positions, input_ids.shape[1], position_ids, self.window, input_ids.device)
+        going = self._begin(input_ids, position_ids)
         x = self.dropout(self.positions.embed(self.embedding(input_ids), position_ids))
         losses = []
         for block in self.blocks:
@@ -85,6 +89,11 @@ class LanguageModel(nn.Module):
                 losses.append(loss)
         x = self.final_norm(x)
         return x if self.output_multiplier == 1.0 else self.output_multiplier * x, losses
+
+    def _begin(self, input_ids: Tensor, position_ids: Tensor | None) -> ForwardPass:
+        if not self.attends:  # nobody to mask
+            return ForwardPass(self.positions, position_ids, None)
+        return begin(self.positions, input_ids.shape[1], position_ids, self.window, input_ids.device)
 
     def logits(self, states: Tensor) -> Tensor:
         """States (..., d_model) -> logits (..., vocab)."""

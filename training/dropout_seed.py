@@ -13,7 +13,9 @@ from conf.schema import Arch
 
 def drops(arch: Arch) -> bool:
     """Whether training this model draws random numbers."""
-    return any((arch.dropout_embedding, arch.dropout_attention, arch.dropout_residual))
+    return any(
+        (arch.dropout_embedding, arch.dropout_attention, arch.dropout_residual, arch.dropout_recurrent)
+    )
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:

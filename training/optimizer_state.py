@@ -57,10 +57,12 @@ def _rows_and_columns(model: Model, arch: Arch, vocab_size: int, max_positions: 
         vocab_size + d + (0 if arch.tied_head else vocab_size + d) + (vocab_size if arch.head_bias else 0)
     )
     tables += max_positions + d if count.positions else 0
+    vectors = count.blocks - count.non_embedding + count.final_norm
+    if arch.family == "lstm":  # two matrices from d to four gates of d
+        return tables + shape.n_layers * 2 * (4 * d + d) + vectors
     feed_forward = FEED_FORWARD_MATRICES[arch.activation] * h + 2 * d
     experts = arch.n_experts or 1
     block = 4 * d + 2 * shape.kv_dim + experts * feed_forward + (d + experts if arch.n_experts else 0)
-    vectors = count.blocks - count.non_embedding + count.final_norm
     return tables + shape.n_layers * block + vectors
 
 

@@ -242,3 +242,12 @@ def test_experts_go_with_what_knows_them() -> None:
     assert "optimizer=adamw" in problems(arch=experts, optimizer={"name": "muon"})["arch.n_experts"]
     assert "Use false" in problems(arch=experts, memory={"trace": True})["memory.trace"]
     assert "Use false" in problems(arch=experts, training={"compile": True})["training.compile"]
+
+
+def test_an_lstm_is_one_kernel() -> None:
+    lstm = {"family": "lstm"}
+    assert problems(arch=lstm) == {}
+    assert "workspace" in problems(arch=lstm, memory={"trace": True})["memory.trace"]
+    assert "Use false" in problems(arch=lstm, training={"compile": True})["training.compile"]
+    assert "no feed-forward" in problems(arch=lstm, training={"dead_units": True})["training.dead_units"]
+    assert "documents=across" in problems(arch=lstm, dataset={"documents": "masked"})["dataset.documents"]

@@ -34,6 +34,17 @@ def test_the_default_has_no_problem() -> None:
         ({"init": "mup", "positions": "sinusoidal"}, "arch.init", "sqrt(width)"),
         ({"init": "completep", "n_experts": 4}, "arch.init", "no rule for a router"),
         ({"init": "completep", "norm_position": "sandwich"}, "arch.init", "arch.init=mup"),
+        ({"family": "lstm", "positions": "alibi"}, "arch.positions", "reads tokens in their order"),
+        ({"family": "lstm", "window": 8}, "arch.window", "no attention (arch.family=lstm)"),
+        ({"family": "lstm", "rope_scaling": "linear"}, "arch.rope_scaling", "needs no positions"),
+        ({"family": "lstm", "activation": "gelu"}, "arch.activation", "no feed-forward part"),
+        ({"family": "lstm", "parallel_blocks": True}, "arch.parallel_blocks", "true: it has no attention"),
+        ({"family": "lstm", "bias": "qkv"}, "arch.bias", "arch.bias=linear"),
+        ({"family": "lstm", "init": "mup"}, "arch.init", "not defined"),
+        ({"family": "lstm", "norm_position": "sandwich"}, "arch.norm_position", "pre or post"),
+        ({"family": "lstm", "lstm_forget_bias": 0.0}, "arch.lstm_forget_bias", "no biases"),
+        ({"lstm_residual": False}, "arch.lstm_residual", "false: it has no recurrence"),
+        ({"dropout_recurrent": 0.1}, "arch.dropout_recurrent", "no recurrence (arch.family=transformer)"),
     ],
 )
 def test_what_does_not_go_together_is_refused_with_what_does(

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,15 +41,38 @@ ARCHS = st.builds(
 ).filter(lambda arch: not combination_problems(arch))
 """All that changes a count."""
 
+LSTMS = st.builds(
+    Arch,
+    family=st.just("lstm"),
+    norm=st.sampled_from(["rms", "layer", "none"]),
+    norm_position=st.sampled_from(["pre", "post"]),
+    final_norm=st.sampled_from(["same", "rms", "layer", "none"]),
+    bias=st.sampled_from(["none", "linear", "all"]),
+    lstm_residual=st.booleans(),
+    dropout_recurrent=st.sampled_from([0.0, 0.1]),
+    head_bias=st.booleans(),
+    tied_head=st.booleans(),
+).filter(lambda arch: not combination_problems(arch))
+
+
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(True)
+
 
 def size(model: LanguageModel, *prefixes: str) -> int:
     return sum(p.numel() for name, p in model.named_parameters() if name.startswith(prefixes))
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(ARCHS)
+@given(ARCHS | LSTMS)
 def test_counts_equal_the_built_model_for_every_combination(arch: Arch) -> None:
-    config, vocab_size, positions = Model(d_model=48, n_layers=3, n_heads=4), 37, 11
+    heads = 4 if arch.family == "transformer" else None
+    config, vocab_size, positions = Model(d_model=48, n_layers=3, n_heads=heads), 37, 11
     model = build_model(config, arch, vocab_size, positions)
     counted = count_parameters(config, arch, vocab_size, positions)
     assert counted.total == size(model, "")
@@ -80,13 +105,14 @@ def test_n_of_the_scaling_laws_is_16_layers_width_squared(width: int, layers: in
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(ARCHS, st.sampled_from([(64, 257), (32, 5000), (128, 100)]))
+@given(ARCHS | LSTMS, st.sampled_from([(64, 257), (32, 5000), (128, 100)]))
 def test_flops_agree_with_torchs_counter_within_a_percent(arch: Arch, sizes: tuple[int, int]) -> None:
     model, (seq_len, vocab_size) = Model(d_model=64, n_layers=2), sizes
     built = build_model(model, arch, vocab_size, seq_len)
     ids = torch.randint(vocab_size, (2, seq_len))
     # The counter does not know the CPU's flash attention; the plain one is made of products it knows.
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+    # Nor oneDNN's kernel of an LSTM.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), without_onednn():
         F.cross_entropy(built(ids).flatten(0, 1), ids.flatten()).backward()
     flops = flops_per_token(model, arch, vocab_size, seq_len)
     assert flops.total * ids.numel() == pytest.approx(counter.get_total_flops(), rel=0.01)

@@ -10,10 +10,12 @@ import torch
 
 from conf.schema import Arch, Model
 from models import LossModel, build_model
+from models.combinations import combination_problems
 from models.options import OPTIONS
 
 pytestmark = pytest.mark.slow
 
+LSTM = {"family": "lstm", "init": "xavier"}
 NUMBERS: dict[str, dict[str, Any]] = {
     "norm_eps": {"norm_eps": 1e-3},
     "rope_theta": {"rope_theta": 500.0},
@@ -27,6 +29,8 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "dropout_embedding": {"dropout_embedding": 0.1},
     "dropout_attention": {"dropout_attention": 0.1},
     "dropout_residual": {"dropout_residual": 0.1},
+    "dropout_recurrent": {"dropout_recurrent": 0.1, **LSTM},
+    "lstm_forget_bias": {"lstm_forget_bias": 2.0, "bias": "linear", **LSTM},
     "logit_softcap": {"logit_softcap": 10.0},
     "z_loss": {"z_loss": 1e-3},
     "init_std": {"init_std": 0.1},
@@ -38,6 +42,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "ntk": {"rope_factor": 2.0},
     "llama3": {"rope_factor": 2.0, "rope_original_positions": 8},
 }
+OF_LSTM = {"dropout_locked", "lstm_residual"}
 IS_BOOL = {field.name for field in fields(Arch) if isinstance(field.default, bool)}
 
 
@@ -47,7 +52,7 @@ def options_of(key: str, choice: str) -> dict[str, Any]:
     if choice == "null":
         return {key: None}
     if key in IS_BOOL:
-        return {key: choice == "true"}
+        return {key: choice == "true", **(LSTM if key in OF_LSTM else {})}
     value: Any = int(choice) if choice.isdigit() else choice
     needs = NEEDS.get(choice, {}) if key == "rope_scaling" else {}
     return {key: value, **needs}
@@ -63,7 +68,9 @@ def options_of(key: str, choice: str) -> dict[str, Any]:
 )
 def test_an_option_trains(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    model = build_model(Model(d_model=32, n_layers=2, n_heads=4), Arch(**options), 61, 16)
+    assert combination_problems(Arch(**options)) == []
+    heads = None if "family" in options else 4
+    model = build_model(Model(d_model=32, n_layers=2, n_heads=heads), Arch(**options), 61, 16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     loss_of, losses = LossModel(model), []
     reached = {name: False for name, _ in model.named_parameters()}

@@ -54,6 +54,18 @@ OPTIONS = {
     "softcap": Arch(logit_softcap=10.0),
     "z-loss": Arch(z_loss=1e-4),
     "all in the head": Arch(logit_softcap=10.0, z_loss=1e-3, head_bias=True),
+    "lstm": Arch(family="lstm", norm="layer", bias="linear"),
+    "lstm as torch's": Arch(family="lstm", norm="none", lstm_residual=False),
+    "lstm, no norm": Arch(family="lstm", norm="none"),
+    "lstm, norms behind": Arch(family="lstm", norm="layer", norm_position="post", lstm_residual=False),
+    "lstm, dropout": Arch(
+        family="lstm",
+        dropout_embedding=0.1,
+        dropout_residual=0.1,
+        dropout_recurrent=0.1,
+        norm_position="post",
+    ),
+    "lstm, locked": Arch(family="lstm", dropout_embedding=0.1, dropout_residual=0.1, dropout_locked=True),
     "completep": Arch(init="completep", base_width=32),
 }
 ARCHS |= OPTIONS

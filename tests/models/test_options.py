@@ -11,7 +11,7 @@ from conf.schema import Arch
 from models import options
 from models.options import OPTIONS, linked, with_table
 
-WITHOUT_A_ROW = {"name", "family", "max_positions"}
+WITHOUT_A_ROW = {"name", "max_positions"}
 TOLD_WITH_ANOTHER = {
     "rope_factor",
     "rope_original_positions",
@@ -68,7 +68,10 @@ def test_numbers_of_arxiv_are_links() -> None:
 
 def test_every_choice_has_its_code() -> None:
     from models.blocks import BLOCKS
+    from models.combinations import COMBINATIONS
     from models.counts import FEED_FORWARD_MATRICES, NORMS_OF_BLOCK
+    from models.families import FAMILIES
+    from models.family_keys import MEANINGLESS
     from models.feedforward import ACTIVATIONS
     from models.initialization import INITS
     from models.memory_saved import KEPT_IN_FEED_FORWARD
@@ -77,6 +80,7 @@ def test_every_choice_has_its_code() -> None:
     from models.rotary import SCALINGS
 
     choices = {field.name: set(field.metadata["choices"] or ()) for field in fields(Arch)}
+    assert choices["family"] == set(FAMILIES) == set(MEANINGLESS) == set(COMBINATIONS)
     assert choices["norm"] == set(NORMS)
     assert choices["norm_position"] == set(BLOCKS) == set(NORMS_OF_BLOCK)
     assert choices["final_norm"] == {*NORMS, "same"}

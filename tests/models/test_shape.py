@@ -32,6 +32,14 @@ def test_rotary_needs_heads_of_even_width() -> None:
     assert shape_problems(odd, Arch(positions="learned")) == []
 
 
+def test_a_recurrence_has_no_heads() -> None:
+    arch = Arch(family="lstm")
+    assert resolve_shape(Model(d_model=100), arch).n_layers == 6  # 6 heads would not divide it
+    assert shape_problems(Model(d_model=100, n_heads=6), arch) == []  # as a resolved config says
+    (found,) = shape_problems(Model(d_model=64, n_heads=8), arch)
+    assert "there are no heads" in found.what
+
+
 def test_heads_of_keys_are_shared_evenly() -> None:
     model = Model(d_model=96, n_heads=6)
     assert resolve_shape(model, Arch(n_kv_heads=2)).kv_dim == 32

@@ -24,7 +24,7 @@ def test_what_was_drawn_before_does_not_matter() -> None:
     assert torch.equal(torch.rand(3), first)
 
 
-@pytest.mark.parametrize("place", ["embedding", "attention", "residual"])
+@pytest.mark.parametrize("place", ["embedding", "attention", "residual", "recurrent"])
 def test_only_a_model_that_drops_draws(place: str) -> None:
     assert not drops(Arch())
     assert drops(Arch(**{f"dropout_{place}": 0.1}))  # type: ignore[arg-type]

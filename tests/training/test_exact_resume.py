@@ -24,6 +24,11 @@ CASES: dict[str, dict[str, Any]] = {
     "noise": {"optimizer": Optimizer(grad_noise=0.01)},
     "dropout": {"arch": Arch(dropout_embedding=0.1, dropout_attention=0.1, dropout_residual=0.1)},
     "experts": {"arch": Arch(n_experts=4, init="gpt2", z_loss=1e-3, logit_softcap=15.0, head_bias=True)},
+    "lstm": {
+        "arch": Arch(
+            family="lstm", bias="linear", dropout_residual=0.1, dropout_recurrent=0.1, dropout_locked=True
+        )
+    },
     "mup": {"arch": Arch(init="completep", base_width=16)},
     "wsd": {"schedule": Schedule("wsd", warmup_steps=3, decay_fraction=0.3)},
 }

@@ -329,6 +329,16 @@ def test_the_bytes_of_its_state_are_known(name: str, options: dict[str, Any], ti
     assert expected == held
 
 
+def test_the_moments_of_an_lstm_by_rows_and_columns_are_known() -> None:
+    arch = Arch(family="lstm", bias="linear")
+    model = build_model(SIZE, arch, 40, 12)
+    optimizer = build_optimizer(model, option("adafactor"), "cpu")
+    taken_one(model, optimizer)
+    tensors = [value for state in optimizer.state.values() for value in state.values()]
+    held = sum(v.numel() * v.element_size() for v in tensors if isinstance(v, Tensor) and v.ndim > 0)
+    assert state_bytes(option("adafactor"), SIZE, arch, 40, 12) == held
+
+
 def test_each_has_its_file_its_settings_and_its_bytes() -> None:
     files = {path.stem for path in (ROOT / "conf" / "optimizer").glob("*.yaml")}
     assert set(OPTIMIZERS) == files == set(SETTINGS_OF) == set(NUMBERS_A_PARAMETER)

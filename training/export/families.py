@@ -63,6 +63,7 @@ def _lacks_everywhere(arch: Arch) -> list[str]:
     """What none of them has."""
     return _named(
         {
+            f"arch.family={arch.family}": arch.family != "transformer",
             f"arch.norm_position={arch.norm_position}": arch.norm_position != "pre",
             f"arch.norm={arch.norm} with arch.final_norm={arch.final_norm}": final_norm(arch) != arch.norm,
             "arch.parallel_blocks": arch.parallel_blocks,

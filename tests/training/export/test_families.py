@@ -82,6 +82,7 @@ def test_the_same_logits(family: str, options: dict[str, Any]) -> None:
         {"head_bias": True},
         {"logit_softcap": 30.0},
         {"n_experts": 4},
+        {"family": "lstm"},
         {"activation": "relu2"},
         {"norm": "none"},
         {"rope_fraction": 0.5},

@@ -1,0 +1,120 @@
+"""Blocks of the LSTM family: one layer each, through torch's own kernels."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from conf.schema import Arch
+from models.blocks import Residual, Result, norm_of
+from models.dropout import dropped
+from models.forward_pass import ForwardPass
+from models.layers import Linear
+from models.parametrization import Parametrization
+from models.shape import Shape
+
+GATES = 4
+"""Input gate, forget gate, candidate and output gate, in this order, as torch.nn.LSTM has them."""
+
+
+class Gates(Linear):
+    """Into the four gates, (..., d_model) -> (..., 4 d_model).
+
+    forget_bias: what the biases of the forget gate begin with, so that a state is kept for a while from the
+    first step on (Jozefowicz et al. 2015).
+    """
+
+    def __init__(self, d_model: int, *, bias: bool, forget_bias: float = 0.0) -> None:
+        super().__init__(d_model, GATES * d_model, bias=bias, parts=(d_model,) * GATES)
+        self.forget_bias = forget_bias
+
+    def begin_bias(self) -> None:
+        super().begin_bias()
+        if self.forget_bias:
+            self.bias.chunk(GATES)[1].fill_(self.forget_bias)
+
+
+class Lstm(nn.Module):
+    """One layer of torch.nn.LSTM (Hochreiter & Schmidhuber 1997, with forget gates): its equations, its
+    parameters and its kernels.
+
+    recurrent_dropout: of the weights of the recurrence, drawn once a forward pass (weight-drop, Merity et
+    al., arXiv:1708.02182).
+    """
+
+    def __init__(self, shape: Shape, arch: Arch) -> None:
+        super().__init__()
+        has_bias = arch.bias in ("linear", "all")
+        self.input = Gates(shape.d_model, bias=has_bias, forget_bias=arch.lstm_forget_bias)
+        self.hidden = Gates(shape.d_model, bias=has_bias)
+        self.recurrent_dropout = arch.dropout_recurrent
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, seq, d_model) -> the outputs of all positions, the same shape, from a state of zeros."""
+        recurrent = F.dropout(self.hidden.weight, self.recurrent_dropout, self.training)
+        biases = [self.input.bias, self.hidden.bias]
+        if self.input.bias is None:  # given none, the kernel keeps copies of the weights
+            biases = [x.new_zeros(len(recurrent), dtype=recurrent.dtype)] * 2
+        zeros = x.new_zeros(1, x.shape[0], x.shape[2])
+        # The kernels of a CPU know no 16 bits here.
+        on_cpu = x.device.type == "cpu"
+        with torch.autocast("cpu", enabled=False) if on_cpu else nullcontext():
+            outputs, _, _ = torch.lstm(
+                x.float() if on_cpu else x,
+                (zeros.float(), zeros.float()) if on_cpu else (zeros, zeros),
+                [self.input.weight, recurrent, *biases],
+                has_biases=True,
+                num_layers=1,
+                dropout=0.0,
+                train=self.training,
+                bidirectional=False,
+                batch_first=True,
+            )
+        return outputs
+
+
+class Alone(nn.Module):
+    """`dropout(branch)`: what a layer gives takes the place of what it was given, as in torch.nn.LSTM."""
+
+    def __init__(self, dropout: float, *, locked: bool) -> None:
+        super().__init__()
+        self.dropout, self.locked = dropout, locked
+
+    def forward(self, x: Tensor, branch: Tensor) -> Tensor:
+        return dropped(branch, self.dropout, self.training, locked=self.locked)
+
+
+class PreNormLstm(nn.Module):
+    """`x + lstm(norm(x))`, or without the sum."""
+
+    def __init__(self, shape: Shape, arch: Arch, how: Parametrization) -> None:
+        super().__init__()
+        self.norm = norm_of(shape, arch)
+        self.lstm = Lstm(shape, arch)
+        locked = arch.dropout_locked
+        self.residual: nn.Module = (
+            Residual(arch.dropout_residual, how.branch_multiplier, locked=locked)
+            if arch.lstm_residual
+            else Alone(arch.dropout_residual, locked=locked)
+        )
+
+    def forward(self, x: Tensor, going: ForwardPass) -> Result:
+        return self.residual(x, self.lstm(self.norm(x))), None
+
+
+class PostNormLstm(PreNormLstm):
+    """`norm(x + lstm(x))`, or without the sum."""
+
+    def forward(self, x: Tensor, going: ForwardPass) -> Result:
+        return self.norm(self.residual(x, self.lstm(x))), None
+
+
+LSTM_BLOCKS: dict[str, type[PreNormLstm]] = {"pre": PreNormLstm, "post": PostNormLstm}
+
+
+def lstm_block(shape: Shape, arch: Arch, how: Parametrization) -> PreNormLstm:
+    """One block of the configuration."""
+    return LSTM_BLOCKS[arch.norm_position](shape, arch, how)
