@@ -47,6 +47,13 @@ def experts_are_not_traced(config: Config) -> list[Problem]:
     ]
 
 
+def scan_is_not_compiled(config: Config) -> list[Problem]:
+    """The loops of the scan would be unrolled for every length."""
+    if config.arch.family != "mingru" or not config.training.compile:
+        return []
+    return [Problem("training.compile", "true: the scan of arch.family=mingru is not compiled. Use false")]
+
+
 def kernel_of_an_lstm(config: Config) -> list[Problem]:
     """torch's LSTM is one kernel over whole windows: nothing looks into it or stops inside."""
     if config.arch.family != "lstm":

@@ -15,6 +15,7 @@ from conf.arch_rules import (
     kernel_of_an_lstm,
     optimizer_of_a_parametrization,
     optimizer_of_experts,
+    scan_is_not_compiled,
 )
 from conf.errors import Problem
 from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
@@ -417,4 +418,5 @@ RULES = (
         ("arch.family", "memory.trace", "training.compile", "training.dead_units", "dataset.documents"),
         kernel_of_an_lstm,
     ),
+    Rule(("arch.family", "training.compile"), scan_is_not_compiled),
 )

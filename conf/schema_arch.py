@@ -12,7 +12,7 @@ class Arch:
     """`arch=`: what the blocks are made of."""
 
     name: str = key("transformer", "name of the variant")
-    family: str = key("transformer", "model family", choices=("transformer", "lstm"))
+    family: str = key("transformer", "model family", choices=("transformer", "lstm", "mingru"))
     norm: str = key("rms", "normalization", choices=("rms", "layer", "none"))
     norm_position: str = key("pre", "where it stands in a block", choices=("pre", "post", "sandwich"))
     final_norm: str = key(

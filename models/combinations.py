@@ -121,6 +121,7 @@ COMBINATIONS: dict[str, tuple[Callable[[Arch], Iterator[Problem]], ...]] = {
         scaled_by_size,
     ),
     "lstm": (keys_of_the_family, parts_of_a_recurrence, norms_of_a_place, forget_gate_of_an_lstm),
+    "mingru": (keys_of_the_family, parts_of_a_recurrence, parts_with_biases, experts_of_a_token),
 }
 """What is looked at, by family."""
 

@@ -99,7 +99,7 @@ def block_matrices(shape: Shape, arch: Arch, *, active: bool = False) -> int:
     d = shape.d_model
     if arch.family == "lstm":
         return MATRICES_OF_LSTM * d * d
-    attention = 2 * d * d + 2 * d * shape.kv_dim
+    attention = 3 * d * d if arch.family == "mingru" else 2 * d * d + 2 * d * shape.kv_dim
     feed_forward = FEED_FORWARD_MATRICES[arch.activation] * d * shape.ffn_hidden
     if arch.n_experts is None:
         return attention + feed_forward
@@ -127,7 +127,7 @@ def _biases(shape: Shape, arch: Arch) -> int:
         return 0
     if arch.family == "lstm":
         return MATRICES_OF_LSTM * shape.d_model
-    of_qkv = shape.d_model + 2 * shape.kv_dim
+    of_qkv = 2 * shape.d_model if arch.family == "mingru" else shape.d_model + 2 * shape.kv_dim
     if arch.bias == "qkv":
         return of_qkv
     inner = (FEED_FORWARD_MATRICES[arch.activation] - 1) * shape.ffn_hidden

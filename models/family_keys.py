@@ -8,7 +8,7 @@ from conf import Problem
 from conf.schema import Arch
 
 TRANSFORMER = "transformer"
-RECURRENT = ("lstm",)
+RECURRENT = ("lstm", "mingru")
 """Families whose blocks go from token to token; the others attend."""
 
 _NO_ATTENTION = "it has no attention"
@@ -35,11 +35,14 @@ _OF_FEED_FORWARD = dict.fromkeys(
 )
 _PARALLEL = {"parallel_blocks": "it has no attention beside which something could stand"}
 
+_OF_LSTM = dict.fromkeys(("lstm_residual", "lstm_forget_bias", "dropout_recurrent"), "it is no LSTM")
+
 MEANINGLESS: dict[str, dict[str, str]] = {
     "transformer": dict.fromkeys(
         ("lstm_residual", "lstm_forget_bias", "dropout_locked", "dropout_recurrent"), "it has no recurrence"
     ),
     "lstm": _OF_ATTENTION | _OF_POSITIONS | _OF_SIZES | _OF_FEED_FORWARD | _PARALLEL,
+    "mingru": _OF_ATTENTION | _OF_POSITIONS | _OF_SIZES | _PARALLEL | _OF_LSTM,
 }
 """By family the keys that stay at their defaults."""
 
@@ -76,7 +79,7 @@ def parts_of_a_recurrence(arch: Arch) -> Iterator[Problem]:
         )
 
 
-PLACES_OF_NORMS = {"lstm": ("pre", "post")}
+PLACES_OF_NORMS = {"lstm": ("pre", "post"), "mingru": ("pre",)}
 
 
 def forget_gate_of_an_lstm(arch: Arch) -> Iterator[Problem]:

@@ -40,6 +40,9 @@ GRADIENTS_IN_FEED_FORWARD = {
 }
 """Of the hidden width: gradients and what they are made of, that are there together on the way back."""
 
+IN_RECURRENCE = 12
+"""Of d_model in fp32: what the way back through the scan of a minGRU holds at once."""
+
 __all__ = ["StepSizes", "model_parts", "saved_bytes"]
 
 
@@ -106,7 +109,7 @@ def _heap_share(shape: Shape, arch: Arch, step: StepSizes) -> float:
     widths = [
         (inner, 1),
         (hidden, KEPT_IN_FEED_FORWARD[arch.activation] - inner // hidden),
-        (d + 2 * shape.kv_dim, 1),
+        (2 * d if arch.family == "mingru" else d + 2 * shape.kv_dim, 1),
     ]
     mapped = sum(
         size * step.tokens * width * count
@@ -154,6 +157,8 @@ def _worst_in_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
     if arch.dropout_attention:  # what is behind has been given back
         weights = 3 * FP32 * step.tokens * shape.n_heads * step.seq_len
         weights += matrix - saved_of_feed_forward(shape, arch, step)
+    if arch.family == "mingru":
+        weights = IN_RECURRENCE * FP32 * step.tokens * d + matrix - saved_of_feed_forward(shape, arch, step)
     return max(inner + matrix, weights)
 
 

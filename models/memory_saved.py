@@ -69,7 +69,8 @@ def saved_of_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
     # Of the first products. Side by side both have one, of which autocast makes two copies.
     inputs = 1 if arch.parallel_blocks and step.precision == "fp32" else 2
     copies = size * block_matrices(shape, arch) if step.precision != "fp32" else 0  # of weights, by autocast
-    dropped = 2 * size * tokens * shape.d_model if arch.dropout_residual else 0
+    rows = step.micro_batch if arch.dropout_locked else tokens
+    dropped = 2 * size * rows * shape.d_model if arch.dropout_residual else 0
     return (
         _saved_of_norms(shape, arch, step)
         + size * tokens * inputs * shape.d_model
@@ -92,6 +93,8 @@ def _saved_of_attention(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """Queries, keys and values as one tensor, which values keep; those that became others; the result, and
     a copy of it in the order of the output product where their layout is another; a number a head.
     """
+    if arch.family == "mingru":
+        return _saved_of_recurrence(shape, step)
     d, kv, size, tokens = shape.d_model, shape.kv_dim, step.product_bytes, step.tokens
     if arch.dropout_attention:
         # By plain products, in fp32: queries, keys and values, and the weights before dropout, what it
@@ -103,6 +106,14 @@ def _saved_of_attention(shape: Shape, arch: Arch, step: StepSizes) -> int:
     amount = size * tokens * (d + 2 * kv + (d + kv if is_anew else 0) + d + (d if is_anew else 0))
     amount += FP32 * tokens * shape.n_heads
     return amount + _saved_of_qk_norm(shape, arch, step) + _saved_for_masks(shape, arch, step)
+
+
+def _saved_of_recurrence(shape: Shape, step: StepSizes) -> int:
+    """Gates; states in fp32, and what the output product reads of them; where documents begin."""
+    d, tokens = shape.d_model, step.tokens
+    copy = 0 if step.precision == "fp32" else step.product_bytes * tokens * d
+    begins = tokens if step.masks_documents else 0
+    return step.product_bytes * tokens * 2 * d + FP32 * tokens * d + copy + begins
 
 
 def _saved_of_qk_norm(shape: Shape, arch: Arch, step: StepSizes) -> int:

@@ -40,6 +40,11 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
             "a layer of `torch.nn.LSTM` a block, with a norm where `arch.norm_position` says",
             "Hochreiter & Schmidhuber 1997; Zaremba et al., 1409.2329",
         ),
+        Option(
+            "mingru",
+            "`h_t = (1 - z_t) h_(t-1) + z_t g(v_t)`, all positions at once, and feed-forward",
+            "Feng et al., 2410.01201",
+        ),
     ),
     "norm": (
         Option("rms", "RMSNorm with a gain", "Zhang & Sennrich, 1910.07467"),

@@ -62,7 +62,8 @@ def _rows_and_columns(model: Model, arch: Arch, vocab_size: int, max_positions: 
         return tables + shape.n_layers * 2 * (4 * d + d) + vectors
     feed_forward = FEED_FORWARD_MATRICES[arch.activation] * h + 2 * d
     experts = arch.n_experts or 1
-    block = 4 * d + 2 * shape.kv_dim + experts * feed_forward + (d + experts if arch.n_experts else 0)
+    mixing = 5 * d if arch.family == "mingru" else 4 * d + 2 * shape.kv_dim
+    block = mixing + experts * feed_forward + (d + experts if arch.n_experts else 0)
     return tables + shape.n_layers * block + vectors
 
 

@@ -244,6 +244,12 @@ def test_experts_go_with_what_knows_them() -> None:
     assert "Use false" in problems(arch=experts, training={"compile": True})["training.compile"]
 
 
+def test_the_scan_of_a_mingru_is_not_compiled() -> None:
+    mingru = {"family": "mingru"}
+    assert problems(arch=mingru, dataset={"documents": "masked"}) == {}
+    assert "Use false" in problems(arch=mingru, training={"compile": True})["training.compile"]
+
+
 def test_an_lstm_is_one_kernel() -> None:
     lstm = {"family": "lstm"}
     assert problems(arch=lstm) == {}

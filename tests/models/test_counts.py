@@ -68,8 +68,20 @@ def size(model: LanguageModel, *prefixes: str) -> int:
     return sum(p.numel() for name, p in model.named_parameters() if name.startswith(prefixes))
 
 
+MINGRUS = st.builds(
+    Arch,
+    family=st.just("mingru"),
+    norm=st.sampled_from(["rms", "layer", "none"]),
+    activation=st.sampled_from(sorted(FEED_FORWARD_MATRICES)),
+    ffn_multiplier=st.sampled_from([4.0, 8 / 3]),
+    n_experts=st.sampled_from([None, None, 3]),
+    bias=st.sampled_from(["none", "linear", "all"]),
+    tied_head=st.booleans(),
+).filter(lambda arch: not combination_problems(arch))
+
+
 @settings(max_examples=examples(200), deadline=None)
-@given(ARCHS | LSTMS)
+@given(ARCHS | LSTMS | MINGRUS)
 def test_counts_equal_the_built_model_for_every_combination(arch: Arch) -> None:
     heads = 4 if arch.family == "transformer" else None
     config, vocab_size, positions = Model(d_model=48, n_layers=3, n_heads=heads), 37, 11
@@ -105,7 +117,7 @@ def test_n_of_the_scaling_laws_is_16_layers_width_squared(width: int, layers: in
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(ARCHS | LSTMS, st.sampled_from([(64, 257), (32, 5000), (128, 100)]))
+@given(ARCHS | LSTMS | MINGRUS, st.sampled_from([(64, 257), (32, 5000), (128, 100)]))
 def test_flops_agree_with_torchs_counter_within_a_percent(arch: Arch, sizes: tuple[int, int]) -> None:
     model, (seq_len, vocab_size) = Model(d_model=64, n_layers=2), sizes
     built = build_model(model, arch, vocab_size, seq_len)

@@ -29,6 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
             family="lstm", bias="linear", dropout_residual=0.1, dropout_recurrent=0.1, dropout_locked=True
         )
     },
+    "mingru": {"arch": Arch(family="mingru", dropout_residual=0.1)},
     "mup": {"arch": Arch(init="completep", base_width=16)},
     "wsd": {"schedule": Schedule("wsd", warmup_steps=3, decay_fraction=0.3)},
 }

@@ -329,8 +329,9 @@ def test_the_bytes_of_its_state_are_known(name: str, options: dict[str, Any], ti
     assert expected == held
 
 
-def test_the_moments_of_an_lstm_by_rows_and_columns_are_known() -> None:
-    arch = Arch(family="lstm", bias="linear")
+@pytest.mark.parametrize("family", ["lstm", "mingru"])
+def test_the_moments_of_a_recurrence_by_rows_and_columns_are_known(family: str) -> None:
+    arch = Arch(family=family, bias="linear")
     model = build_model(SIZE, arch, 40, 12)
     optimizer = build_optimizer(model, option("adafactor"), "cpu")
     taken_one(model, optimizer)

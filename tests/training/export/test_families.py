@@ -83,6 +83,7 @@ def test_the_same_logits(family: str, options: dict[str, Any]) -> None:
         {"logit_softcap": 30.0},
         {"n_experts": 4},
         {"family": "lstm"},
+        {"family": "mingru"},
         {"activation": "relu2"},
         {"norm": "none"},
         {"rope_fraction": 0.5},
