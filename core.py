@@ -118,12 +118,14 @@ def train(
         from training.distributed.parallel import Parallel
         from training.optimizers import build_optimizer
         from training.probe import settle_micro_batch
+        from training.row_states import row_states_of
 
         settle_micro_batch(run, model)
         plan = run.plan
         run.parallel = Parallel(model, run.ranks, config.training.parallel)
         optimizer = build_optimizer(model, config.optimizer, device.kind)
         run.average = average_of(model, optimizer, config)
+        run.row_states = row_states_of(config, plan.budget.effective_batch, device)
 
     with run.stage("restore"):
         from training.background import BackgroundCheckpoints

@@ -47,6 +47,19 @@ def experts_are_not_traced(config: Config) -> list[Problem]:
     ]
 
 
+def rows_that_go_on(config: Config) -> list[Problem]:
+    """A state is carried to where its text goes on."""
+    if config.arch.state_reset is None or config.dataset.windows == "streams":
+        return []
+    return [
+        Problem(
+            "arch.state_reset",
+            f"states go on in rows that do, and dataset.windows={config.dataset.windows} has none. Add "
+            "dataset.windows=streams, or take it away",
+        )
+    ]
+
+
 def scan_is_not_compiled(config: Config) -> list[Problem]:
     """The loops of the scan would be unrolled for every length."""
     if config.arch.family != "mingru" or not config.training.compile:

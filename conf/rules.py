@@ -15,6 +15,7 @@ from conf.arch_rules import (
     kernel_of_an_lstm,
     optimizer_of_a_parametrization,
     optimizer_of_experts,
+    rows_that_go_on,
     scan_is_not_compiled,
 )
 from conf.errors import Problem
@@ -419,4 +420,5 @@ RULES = (
         kernel_of_an_lstm,
     ),
     Rule(("arch.family", "training.compile"), scan_is_not_compiled),
+    Rule(("arch.state_reset", "dataset.windows"), rows_that_go_on),
 )

@@ -93,6 +93,14 @@ class Arch:
     )
     lstm_residual: bool = key(True, "a layer adds to what it was given", as_before=True)
     lstm_forget_bias: float = key(1.0, "first bias of forget gates, where there are biases", as_before=1.0)
+    state_reset: float | None = key(
+        None,
+        "of a recurrence: rows go on with their states from step to step, reset with this probability; null: "
+        "every window begins with zeros",
+        at_least=0,
+        at_most=1,
+        as_before=None,
+    )
     tied_head: bool = key(True, "output matrix = embedding matrix")
     logit_softcap: float | None = key(
         None, "c: logits become c tanh(logits / c); null: as they are", above=0, as_before=None

@@ -39,7 +39,8 @@ _OF_LSTM = dict.fromkeys(("lstm_residual", "lstm_forget_bias", "dropout_recurren
 
 MEANINGLESS: dict[str, dict[str, str]] = {
     "transformer": dict.fromkeys(
-        ("lstm_residual", "lstm_forget_bias", "dropout_locked", "dropout_recurrent"), "it has no recurrence"
+        ("lstm_residual", "lstm_forget_bias", "dropout_locked", "dropout_recurrent", "state_reset"),
+        "it has no recurrence",
     ),
     "lstm": _OF_ATTENTION | _OF_POSITIONS | _OF_SIZES | _OF_FEED_FORWARD | _PARALLEL,
     "mingru": _OF_ATTENTION | _OF_POSITIONS | _OF_SIZES | _PARALLEL | _OF_LSTM,

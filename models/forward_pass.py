@@ -15,12 +15,15 @@ class ForwardPass:
     """position_ids: int64 (batch, seq), 0 where a document begins; None: each row is one.
 
     mask: of attention, broadcast to (batch, heads, seq, seq): bool, what a position sees, or numbers that are
-    added to scores; None: each sees itself and all before.
+    added to scores; None: each sees itself and all before. before, behind: of a recurrent block, states
+    (kinds, batch, width) that it begins with, and where it puts those it ends with; None: zeros, and nowhere.
     """
 
     positions: Positions
     position_ids: Tensor | None
     mask: Tensor | None
+    before: Tensor | None = None
+    behind: Tensor | None = None
 
 
 def begin(

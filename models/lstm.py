@@ -52,19 +52,20 @@ class Lstm(nn.Module):
         self.hidden = Gates(shape.d_model, bias=has_bias)
         self.recurrent_dropout = arch.dropout_recurrent
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, seq, d_model) -> the outputs of all positions, the same shape, from a state of zeros."""
+    def forward(self, x: Tensor, going: ForwardPass) -> Tensor:
+        """(batch, seq, d_model) -> the outputs of all positions, the same shape."""
         recurrent = F.dropout(self.hidden.weight, self.recurrent_dropout, self.training)
         biases = [self.input.bias, self.hidden.bias]
         if self.input.bias is None:  # given none, the kernel keeps copies of the weights
             biases = [x.new_zeros(len(recurrent), dtype=recurrent.dtype)] * 2
         zeros = x.new_zeros(1, x.shape[0], x.shape[2])
+        first = (zeros, zeros) if going.before is None else (going.before[:1], going.before[1:])
         # The kernels of a CPU know no 16 bits here.
         on_cpu = x.device.type == "cpu"
         with torch.autocast("cpu", enabled=False) if on_cpu else nullcontext():
-            outputs, _, _ = torch.lstm(
+            outputs, *last = torch.lstm(
                 x.float() if on_cpu else x,
-                (zeros.float(), zeros.float()) if on_cpu else (zeros, zeros),
+                tuple(state.float() for state in first) if on_cpu else first,
                 [self.input.weight, recurrent, *biases],
                 has_biases=True,
                 num_layers=1,
@@ -73,6 +74,8 @@ class Lstm(nn.Module):
                 bidirectional=False,
                 batch_first=True,
             )
+        if going.behind is not None:
+            going.behind.copy_(torch.cat(last).detach())
         return outputs
 
 
@@ -102,14 +105,14 @@ class PreNormLstm(nn.Module):
         )
 
     def forward(self, x: Tensor, going: ForwardPass) -> Result:
-        return self.residual(x, self.lstm(self.norm(x))), None
+        return self.residual(x, self.lstm(self.norm(x), going)), None
 
 
 class PostNormLstm(PreNormLstm):
     """`norm(x + lstm(x))`, or without the sum."""
 
     def forward(self, x: Tensor, going: ForwardPass) -> Result:
-        return self.norm(self.residual(x, self.lstm(x))), None
+        return self.norm(self.residual(x, self.lstm(x, going))), None
 
 
 LSTM_BLOCKS: dict[str, type[PreNormLstm]] = {"pre": PreNormLstm, "post": PostNormLstm}

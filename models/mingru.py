@@ -26,10 +26,13 @@ class MinGru(nn.Module):
         self.input = Linear(width, 2 * width, bias=has_bias, parts=(width, width))
         self.output = Linear(width, width, bias=has_bias)
 
-    def forward(self, x: Tensor, position_ids: Tensor | None) -> Tensor:
-        """(batch, seq, d_model) -> the same; position_ids: as of ForwardPass."""
-        begins = None if position_ids is None else position_ids == 0
-        found: Tensor = self.output(min_gru_states(self.input(x), begins))
+    def forward(self, x: Tensor, going: ForwardPass) -> Tensor:
+        """(batch, seq, d_model) -> the same."""
+        begins = None if going.position_ids is None else going.position_ids == 0
+        states = min_gru_states(self.input(x), begins, None if going.before is None else going.before[0])
+        if going.behind is not None:
+            going.behind[0].copy_(states[:, -1].detach())
+        found: Tensor = self.output(states)
         return found
 
 
@@ -45,6 +48,6 @@ class MinGruBlock(nn.Module):
         self.residual = Residual(arch.dropout_residual, how.branch_multiplier, locked=arch.dropout_locked)
 
     def forward(self, x: Tensor, going: ForwardPass) -> Result:
-        x = self.residual(x, self.recurrence(self.recurrence_norm(x), going.position_ids))
+        x = self.residual(x, self.recurrence(self.recurrence_norm(x), going))
         branch, loss = self.feed_forward(self.feed_forward_norm(x))
         return self.residual(x, branch), loss

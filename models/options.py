@@ -186,6 +186,15 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
             "number", "first bias of forget gates, with `arch.bias=linear` or `all`", "Jozefowicz et al. 2015"
         ),
     ),
+    "state_reset": (
+        Option("null", "of a recurrence: every window begins with a state of zeros"),
+        Option(
+            "number",
+            "rows go on with the states of the step before (`dataset.windows=streams`), gradients do not; "
+            "that of a row is reset with this probability, and where its text does not go on",
+            "Mikolov et al. 2010; " + MERITY,
+        ),
+    ),
     "tied_head": (
         Option("true", "the output matrix is the embedding matrix", "Press & Wolf, 1608.05859"),
         Option("false", "an output matrix of its own"),

@@ -40,31 +40,36 @@ class MinGruStates(torch.autograd.Function):
     """Gates to states, keeping only these two: all between them is computed again on the way back."""
 
     @staticmethod
-    def forward(context: Any, gates: Tensor, begins: Tensor | None) -> Tensor:
+    def forward(context: Any, gates: Tensor, begins: Tensor | None, before: Tensor | None) -> Tensor:
         """gates: (batch, seq, 2 width), of the share that is new and of the candidate, as products give them.
 
-        begins: bool (batch, seq), where nothing is kept. Returns states in fp32 (or fp64, as gates are).
+        begins: bool (batch, seq), where nothing is kept. before: the state (batch, width) that the first one
+        goes on from, which gets no gradient. Returns states in fp32 (or fp64, as gates are).
         """
-        states = scan(*_kept_and_new(gates, begins)[:2]).contiguous()
-        context.save_for_backward(gates, states, begins)
+        keep, new = _kept_and_new(gates, begins)[:2]
+        if before is not None:
+            new[:, 0].addcmul_(keep[:, 0], before)
+        states = scan(keep, new).contiguous()
+        context.save_for_backward(gates, states, begins, before)
         return states
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        gates, states, begins = context.saved_tensors
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        gates, states, begins, before = context.saved_tensors
         keep, _, share, value = _kept_and_new(gates, begins)
         # What a state is worth: by itself, and by the share of it that the next one keeps.
         nothing = torch.zeros_like(keep[:, :1])
         later = torch.cat([keep[:, 1:], nothing], 1)
         of_new = scan(later.flip(1), gradients[0].flip(1)).flip(1)
-        of_keep = of_new * torch.cat([nothing, states[:, :-1]], 1)
+        first = nothing if before is None else before[:, None]
+        of_keep = of_new * torch.cat([first, states[:, :-1]], 1)
         if begins is not None:
             of_keep = of_keep.masked_fill(begins[..., None], 0.0)
         of_share = (of_new * value - of_keep) * share * (1 - share)
         inputs = gates.chunk(2, -1)[1].to(states.dtype)
         below = inputs.sigmoid()
         of_value = of_new * share * torch.where(inputs >= 0, 1.0, below * (1 - below))
-        return torch.cat([of_share, of_value], -1).to(gates.dtype), None
+        return torch.cat([of_share, of_value], -1).to(gates.dtype), None, None
 
 
 def _kept_and_new(gates: Tensor, begins: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -78,8 +83,8 @@ def _kept_and_new(gates: Tensor, begins: Tensor | None) -> tuple[Tensor, Tensor,
     return keep, share * value, share, value
 
 
-def min_gru_states(gates: Tensor, begins: Tensor | None = None) -> Tensor:
+def min_gru_states(gates: Tensor, begins: Tensor | None = None, before: Tensor | None = None) -> Tensor:
     """`h_t = (1 - z_t) h_(t-1) + z_t g(v_t)` of `MinGruStates`, outside of autocast."""
     with torch.autocast(gates.device.type, enabled=False):
-        states: Tensor = MinGruStates.apply(gates, begins)
+        states: Tensor = MinGruStates.apply(gates, begins, before)
     return states

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,6 +18,7 @@ from models.forward_pass import ForwardPass, begin
 from models.initialization import initialize
 from models.layers import Embedding, Linear
 from models.loss import capped
+from models.memory_of_rows import RowMemory
 from models.parametrization import parametrization
 from models.positions import POSITIONS
 from models.roles import roles_of
@@ -27,6 +30,7 @@ class LanguageModel(nn.Module):
 
     activation_checkpointing: keep only the input of each block and compute the block again in the
         backward pass (Chen et al., arXiv:1604.06174). Losses and gradients are the same, bit for bit.
+    memory: of a recurrent model, states that the rows of the next pass begin with; None: zeros.
     scales: of the optimizer's settings by parameter name; one that is not named has `STANDARD`.
     """
 
@@ -44,6 +48,7 @@ class LanguageModel(nn.Module):
         self.logit_softcap, self.z_loss = arch.logit_softcap, arch.z_loss
         self.output_multiplier = how.output_multiplier
         self.activation_checkpointing = False
+        self.memory: RowMemory | None = None
         self.embedding = Embedding(vocab_size, shape.d_model)
         self.attends = arch.family not in RECURRENT
         self.positions = POSITIONS[positions_of(arch)](shape, arch, max_positions)
@@ -80,7 +85,10 @@ class LanguageModel(nn.Module):
         going = self._begin(input_ids, position_ids)
         x = self.dropout(self.positions.embed(self.embedding(input_ids), position_ids))
         losses = []
-        for block in self.blocks:
+        for number, block in enumerate(self.blocks):
+            if self.memory is not None:
+                before, behind = self.memory.before[number], self.memory.behind[number]
+                going = replace(going, before=before, behind=behind)
             if self.activation_checkpointing and torch.is_grad_enabled():
                 x, loss = checkpoint(block, x, going, use_reentrant=False)
             else:

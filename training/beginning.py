@@ -105,6 +105,8 @@ def begin(
         )
     if origin.what == "run":
         restore(checkpoint, model, optimizer, loader, run.average)
+        if run.row_states is not None:
+            run.row_states.load(checkpoint)
         run.step = run.saved_step = checkpoint.state["step"]
         run.train_seconds = checkpoint.state["train_seconds"]
         run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from training.distributed.parallel import Parallel
     from training.evaluation import Evaluation, HeldOut
     from training.progress import Progress
+    from training.row_states import RowStates
     from training.step import Batch
 
 log = logging.getLogger("training")
@@ -52,6 +53,7 @@ class Run:
     the micro-batch is that of an earlier attempt. ranks: of all its processes, of which the first alone
     writes what is not named by its rank. parallel: the model as they train it, from build_optimizer on.
     writes_in_background: checkpoints.
+    row_states: what rows of a recurrent model go on with.
     average: of the weights, that is evaluated in their place. ended_by: what ends it
     before its budget is met, and stopped_val_loss, what was measured then. guard: says which steps to skip.
     """
@@ -76,6 +78,7 @@ class Run:
     parallel: Parallel | None = None
     writes_in_background: bool = True
     average: Average | None = None
+    row_states: RowStates | None = None
     ended_by: str | None = None
     stopped_val_loss: float | None = None
 
@@ -135,6 +138,8 @@ def restore_newest(
         checkpoint = checkpoints.of_step(step)
     if checkpoint is not None:
         restore(checkpoint, model, optimizer, loader, run.average)
+        if run.row_states is not None:
+            run.row_states.load(checkpoint)
         run.step = run.saved_step = checkpoint.state["step"]
         run.train_seconds = checkpoint.state["train_seconds"]
         run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
@@ -174,6 +179,8 @@ def train_until(
             noise = partial(add_noise, eta=config.optimizer.grad_noise, step=run.step, seed=seed_data)
         if drops(config.arch):
             seed_step(seed_init, run.step, run.ranks.rank)
+        if run.row_states is not None:
+            run.row_states.begin_step(run.step)
         with run.timed("step"), run.profiler.step(run.step + 1):
             result = train_step(
                 model,
@@ -187,6 +194,7 @@ def train_until(
                 sources=len(run.plan.sources),
                 parallel=run.parallel,
                 noise=noise,
+                row_states=run.row_states,
                 refuses=None if guard is None else partial(guard.refuses, step=run.step + 1),
             )
         run.step += 1
@@ -390,6 +398,7 @@ def save_checkpoint(
         optimizer,
         loader,
         average=run.average,
+        row_states=run.row_states,
         keep=run.ranks.is_first,
         step=run.step,
         train_seconds=run.train_seconds,

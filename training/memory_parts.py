@@ -18,6 +18,7 @@ from models.shape import resolve_shape
 from training.device import may_have_gpu
 from training.distributed.memory_parts import of_ranks
 from training.optimizer_state import averages, checkpoint_bytes, state_bytes, working_bytes
+from training.row_states import row_state_bytes
 
 BACKGROUND, FOREGROUND = "background", "foreground"
 COPY_SHARE = 1 / 16
@@ -123,6 +124,8 @@ def _of_optimizer(config: Config, parameters: int, moments: int, step: StepSizes
         return Part(name, *((0, amount) if step.on_gpu else (amount, 0)), when=when)
 
     yield part("optimizer state", moments, *_AFTER_FIRST_STEP)
+    if config.arch.state_reset is not None:
+        yield part("states of rows", 2 * row_state_bytes(config), *_AFTER_FIRST_STEP)
     if config.training.ema is not None:
         yield part("averaged weights", parameters, *_AFTER_FIRST_STEP)
     if averages(config):

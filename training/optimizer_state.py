@@ -5,6 +5,7 @@ from __future__ import annotations
 from conf.schema import Arch, Config, Model, Optimizer
 from models.counts import FEED_FORWARD_MATRICES, count_parameters
 from models.shape import resolve_shape
+from training.row_states import row_state_bytes
 
 _FP32 = 4
 
@@ -77,7 +78,7 @@ def checkpoint_bytes(config: Config, vocab_size: int, max_positions: int) -> int
     count = count_parameters(config.model, config.arch, vocab_size, max_positions)
     copies = 2 if averages(config) else 1
     moments = state_bytes(config.optimizer, config.model, config.arch, vocab_size, max_positions)
-    return _FP32 * copies * count.total + moments
+    return _FP32 * copies * count.total + moments + row_state_bytes(config)
 
 
 def working_bytes(config: Optimizer, parameters: int) -> int:

@@ -394,6 +394,14 @@ def _problems_with_ranks(config: Config, ranks: int) -> list[Problem]:
                 "dataset.ranks=distinct, which is another run, or one rank",
             )
         )
+    if config.arch.state_reset is not None:
+        problems.append(
+            Problem(
+                "arch.state_reset",
+                f"{ranks} ranks have rows of their own, and a checkpoint keeps the states of one. Use one "
+                "rank, or take it away",
+            )
+        )
     if config.training.dead_units:
         problems.append(
             Problem("training.dead_units", "each rank sees a part of the tokens. Use false, or one rank")

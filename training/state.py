@@ -9,12 +9,14 @@ import torch
 from conf import UserError
 from training.checkpoints import Checkpoint
 from training.distributed.parallel import like, whole
+from training.row_states import states_in_checkpoint
 
 if TYPE_CHECKING:
     from data_loading import Loader, StreamLoader
     from models import LanguageModel
     from training.averages import Average
     from training.distributed.loader import PartOfStream
+    from training.row_states import RowStates
 
 _TRAINED = "trained."
 
@@ -25,6 +27,7 @@ def capture(
     loader: Loader | StreamLoader | PartOfStream,
     *,
     average: Average | None = None,
+    row_states: RowStates | None = None,
     keep: bool = True,
     **counters: Any,
 ) -> Checkpoint:
@@ -51,6 +54,7 @@ def capture(
     weights = {
         name: whole(tensor.detach(), keep=keep).contiguous() for name, tensor in model.state_dict().items()
     }
+    training |= states_in_checkpoint(row_states)
     if average is not None:
         training |= {f"{_TRAINED}{name}": weights[name] for name in average.weights()}
         weights |= {

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from models import LanguageModel
     from training.device import Device
+    from training.row_states import RowStates
 
     Batch = dict[str, torch.Tensor]
 
@@ -54,6 +55,7 @@ def train_step(
     sources: int = 0,
     parallel: Parallel | None = None,
     noise: Callable[[Iterable[nn.Parameter]], None] | None = None,
+    row_states: RowStates | None = None,
     refuses: Callable[[torch.Tensor, torch.Tensor], bool] | None = None,
 ) -> StepResult:
     """Read `accumulation` micro-batches of equal size, each (micro_batch, seq_len), and take one step.
@@ -61,7 +63,8 @@ def train_step(
     The gradient is that of the mean loss over all labels of the step, so the accumulation changes memory,
     not the mathematics. sources: of a mixture, whose batches have `source`; 0: the data are one set.
     parallel: the same model on several ranks, each of which reads `accumulation` micro-batches of its own;
-    what is returned is of all of them. noise: adds to the gradients, after they were clipped. refuses:
+    what is returned is of all of them. noise: adds to the gradients, after they were clipped. row_states:
+    what the rows of a recurrent model begin with; they go on where the step is taken. refuses:
     whether a step of this loss and gradient norm is not to be taken.
     """
     import torch
@@ -79,6 +82,8 @@ def train_step(
         input_ids, labels = (device.put(batch[name].flatten(1)) for name in ("input_ids", "labels"))
         of_tokens = None if by_source is None else torch.empty(labels.shape, device=labels.device)
         reduction = "mean" if divisor else "sum"  # of no label at all, where the others wait for this rank
+        if row_states is not None:
+            model.memory = row_states.of_next(batch)
         with parallel.backward_of(number, accumulation):
             with device.autocast():
                 positions = positions_of(batch, device)
@@ -88,6 +93,7 @@ def train_step(
         total += loss.detach()
         if by_source is not None and of_tokens is not None:
             by_source += _sums_by_source(of_tokens, labels, device.put(batch["source"]), sources)
+    model.memory = None
     if not ranks.is_alone:
         ranks.sum_(total, *([] if by_source is None else [by_source]))
         total /= ranks.size
@@ -95,6 +101,8 @@ def train_step(
     if refuses is not None and refuses(total, grad_norm):
         optimizer.zero_grad(set_to_none=True)
         return StepResult(total, grad_norm, by_source, norms, is_skipped=True)
+    if row_states is not None:
+        row_states.end_step()
     if noise is not None:
         noise(model.parameters())
     set_lr(optimizer.param_groups, lr)

@@ -250,6 +250,13 @@ def test_the_scan_of_a_mingru_is_not_compiled() -> None:
     assert "Use false" in problems(arch=mingru, training={"compile": True})["training.compile"]
 
 
+@pytest.mark.parametrize("family", ["lstm", "mingru"])
+def test_states_go_on_in_rows(family: str) -> None:
+    arch = {"family": family, "state_reset": 0.1}
+    assert "dataset.windows=streams" in problems(arch=arch)["arch.state_reset"]
+    assert problems(arch=arch, dataset={"windows": "streams"}) == {}
+
+
 def test_an_lstm_is_one_kernel() -> None:
     lstm = {"family": "lstm"}
     assert problems(arch=lstm) == {}

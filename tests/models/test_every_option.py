@@ -30,6 +30,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "dropout_attention": {"dropout_attention": 0.1},
     "dropout_residual": {"dropout_residual": 0.1},
     "dropout_recurrent": {"dropout_recurrent": 0.1, **LSTM},
+    "state_reset": {"state_reset": 0.1, **LSTM},
     "lstm_forget_bias": {"lstm_forget_bias": 2.0, "bias": "linear", **LSTM},
     "logit_softcap": {"logit_softcap": 10.0},
     "z_loss": {"z_loss": 1e-3},

@@ -29,6 +29,15 @@ CASES: dict[str, dict[str, Any]] = {
             family="lstm", bias="linear", dropout_residual=0.1, dropout_recurrent=0.1, dropout_locked=True
         )
     },
+    "states of rows": {
+        "arch": Arch(family="lstm", bias="linear", state_reset=0.2),
+        "dataset": {"windows": "streams"},
+    },
+    "states of rows of a minGRU": {
+        "arch": Arch(family="mingru", state_reset=0.0),
+        "dataset": {"windows": "streams"},
+        "training": {"activation_checkpointing": True, "micro_batch": 1},
+    },
     "mingru": {"arch": Arch(family="mingru", dropout_residual=0.1)},
     "mup": {"arch": Arch(init="completep", base_width=16)},
     "wsd": {"schedule": Schedule("wsd", warmup_steps=3, decay_fraction=0.3)},
@@ -39,6 +48,9 @@ def config_of(case: dict[str, Any], folder: Path) -> Config:
     config = tiny_config(folder, **SHORT, **case.get("training", {}))
     config = dataclasses.replace(config, optimizer=case.get("optimizer", config.optimizer))
     config = dataclasses.replace(config, arch=case.get("arch", config.arch))
+    config = dataclasses.replace(
+        config, dataset=dataclasses.replace(config.dataset, **case.get("dataset", {}))
+    )
     schedule = Schedule("stable") if config.optimizer.name == "schedule_free" else config.schedule
     return dataclasses.replace(config, schedule=case.get("schedule", schedule))
 

@@ -9,7 +9,7 @@ import pytest
 from tiny_run import tiny_config
 
 from conf import UserError
-from conf.schema import Model
+from conf.schema import Arch, Model
 from memory.estimate import RESTORE, Estimate
 from training.memory_parts import estimate_run
 from training.plan import make_plan, resolve
@@ -90,3 +90,17 @@ def test_what_ranks_cannot_share_is_refused_before_it_starts(
     with pytest.raises(UserError) as refused:
         make_plan(config, tokenize=True, ranks=3)
     assert [problem.where for problem in refused.value.problems] == [where]
+
+
+def test_states_of_rows_are_those_of_one_rank(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, effective_batch=12)
+    config = dataclasses.replace(
+        config,
+        arch=Arch(family="lstm", state_reset=0.0),
+        dataset=dataclasses.replace(config.dataset, windows="streams"),
+    )
+    plan = make_plan(config, tokenize=True)
+    assert "states of rows" in {part.name for part in plan.memory.estimate.parts}
+    with pytest.raises(UserError) as refused:
+        make_plan(config, tokenize=True, ranks=3)
+    assert [problem.where for problem in refused.value.problems] == ["arch.state_reset"]
