@@ -8,26 +8,27 @@ from __future__ import annotations
 
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice
-from memory.explain.values import number
+from memory.explain.savings import combined, estimated, helps, recommended
+from memory.explain.values import mapping, number
 from memory.format import format_bytes
+from memory.smaller import smaller_chunk, smaller_micro_batch
 
 _PYTHONS = ("python", "pypy", "pt_main_thread", "pt_data_worker")
 """Names of processes of Python; the last two are torch's."""
-_SMALLEST_CHUNK = 256
-"""Tokens; below it the loss is slow, and its logits are little."""
 _TRAINING_STAGES = ("first_batch", "first_step", "train", "evaluate", "")
 MARGIN = 1.25
 
 
 def cheapest_first(facts: Facts, *, need_bytes: int | None = None, gpu: bool = False) -> tuple[Advice, ...]:
     """What makes a step smaller, then fewer workers, then more memory."""
-    found = list(smaller_steps(facts))
+    found = list(smaller_steps(facts, gpu=gpu))
     if not gpu:
-        found += [*no_workers(facts), *more_memory(facts, need_bytes)]
+        workers = [advice for advice in no_workers(facts) if helps(facts, advice.override or "")]
+        found += [*workers, *more_memory(facts, need_bytes)]
     return tuple(found)
 
 
-def smaller_steps(facts: Facts) -> tuple[Advice, ...]:
+def smaller_steps(facts: Facts, *, gpu: bool = False) -> tuple[Advice, ...]:
     """Of training; nothing where it ended in a stage that has no steps, or in no training that we know of."""
     if not facts.is_ours:
         if not _looks_like_training(facts):
@@ -41,11 +42,11 @@ def smaller_steps(facts: Facts) -> tuple[Advice, ...]:
     found = []
     now = number(facts.setting("training.micro_batch"))
     if now is None or now > 1:
-        smaller = _next_smaller(now or 2)
         was = f"{now} windows now" if now else "it is not known here"
         found.append(
             Advice(
-                f"smaller micro-batches, the same effective batch ({was})", f"training.micro_batch={smaller}"
+                f"smaller micro-batches, the same effective batch ({was})",
+                f"training.micro_batch={_that_fits(facts, now or 2, gpu=gpu)}",
             )
         )
     if facts.setting("training.activation_checkpointing") is not True:
@@ -56,14 +57,31 @@ def smaller_steps(facts: Facts) -> tuple[Advice, ...]:
             )
         )
     chunk = _logits_at_once(facts, now)
-    if chunk is None or chunk > _SMALLEST_CHUNK:
+    if chunk is None or smaller_chunk(chunk):
         found.append(
             Advice(
                 "fewer logits at once" + (f" ({chunk:,} tokens now)" if chunk else ""),
-                f"training.loss_chunk={max(_SMALLEST_CHUNK, chunk // 2) if chunk else 1024}",
+                f"training.loss_chunk={smaller_chunk(chunk) if chunk else 1024}",
             )
         )
-    return tuple(found)
+    return _that_help(facts, found, gpu=gpu)
+
+
+def _that_help(facts: Facts, found: list[Advice], *, gpu: bool) -> tuple[Advice, ...]:
+    """By the run's own estimate: the others are no advice, and where none is left, several together."""
+    kept = [advice for advice in found if advice.override and helps(facts, advice.override, gpu=gpu)]
+    if not kept and not gpu and (words := combined(facts)):
+        kept.append(Advice("the nearest that fits, by the run's own estimate", words))
+    return tuple(kept)
+
+
+def _that_fits(facts: Facts, micro_batch: int, *, gpu: bool) -> int:
+    """The next smaller one; where that is too large still, the largest that fitted as the run began."""
+    smaller = smaller_micro_batch(micro_batch)
+    largest = number(mapping(facts.evidence.run.get("memory")).get("largest_micro_batch"))
+    if largest and largest < smaller and not helps(facts, f"training.micro_batch={smaller}", gpu=gpu):
+        return largest
+    return smaller
 
 
 def _logits_at_once(facts: Facts, micro_batch: int | None) -> int | None:
@@ -72,11 +90,6 @@ def _logits_at_once(facts: Facts, micro_batch: int | None) -> int | None:
     if chunk is None or micro_batch is None or seq_len is None:
         return chunk
     return min(chunk, micro_batch * seq_len)
-
-
-def _next_smaller(micro_batch: int) -> int:
-    """At most half of it, and whatever step it divides is a whole number of these too."""
-    return next(size for size in range(max(1, micro_batch // 2), 0, -1) if micro_batch % size == 0)
 
 
 def no_workers(facts: Facts) -> tuple[Advice, ...]:
@@ -103,12 +116,14 @@ def more_memory(facts: Facts, need_bytes: int | None = None) -> tuple[Advice, ..
     if not facts.in_slurm and facts.limit_at in ("", "host"):
         return ()  # there is no more, or nothing is known of who allows it
     need = need_bytes or max(facts.peak_bytes or 0, facts.limit_bytes or 0)
-    wanted = round_up(MARGIN * need)
-    seen = (
-        ""
-        if need_bytes
-        else ": what it wants beyond the limit is not known, so look again after the next run"
-    )
+    wanted, of_plan = round_up(MARGIN * need), None if need_bytes else recommended(facts)
+    if of_plan and of_plan > (facts.limit_bytes or 0):
+        wanted = of_plan
+        seen = f": by the estimate of its own it needs {format_bytes(estimated(facts) or 0)}"
+    elif need_bytes:
+        seen = ""
+    else:
+        seen = ": what it wants beyond the limit is not known, so look again after the next run"
     if facts.host_bytes and wanted > facts.host_bytes:
         seen += f"; that machine has {format_bytes(facts.host_bytes)}, so it takes a larger one"
     if not facts.in_slurm:
