@@ -54,7 +54,7 @@ def explain(evidence: Evidence, *, slurm: SlurmFacts | None = None) -> Explanati
         confidence=confidence,
         cause_confidence=why.confidence if why is not None and cause not in ("none", "unknown") else None,
         victim=_victim(end, findings),
-        near_limit=True if end.verdict == "oom_cgroup" and met else facts.near_limit,
+        near_limit=True if end.verdict in ("oom_cgroup", "healthy") and met else facts.near_limit,
         is_running=facts.is_running or (end.rule == NOT_OVER and not waits(facts)),
         is_waiting=end.rule == NOT_OVER and waits(facts),
         peak_bytes=facts.peak_bytes,

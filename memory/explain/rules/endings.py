@@ -275,7 +275,7 @@ def ended_well(facts: Facts) -> Iterator[Finding]:
         now = f": U is {of_limit(facts, last)}" if last is not None else ""
         yield Finding(
             rule="ended_well",
-            says=f"It is running{now}",
+            says=f"It is running{now}{_beside_a_kill(facts)}",
             confidence="likely",
             verdict="healthy",
             cause="none",
@@ -286,13 +286,27 @@ def ended_well(facts: Facts) -> Iterator[Finding]:
         asked = next((name for name in reversed(sent) if name in _ASKING), None)
         yield Finding(
             rule="ended_well",
-            says="It ended well" + (f", after {asked} had asked it to stop" if asked else ""),
+            says="It ended well"
+            + (f", after {asked} had asked it to stop" if asked else "")
+            + _beside_a_kill(facts),
             confidence="certain",
             verdict="healthy",
             cause="none",
             evidence=all_of(ended_line(facts), peak_line(facts), limit_line(facts), counters_line(facts)),
             advice=() if facts.samples or facts.records else (run_with_us(),),
         )
+
+
+def _beside_a_kill(facts: Facts) -> str:
+    """Slurm calls a step OUT_OF_MEMORY for it, also where the victim was none of this run's."""
+    if not facts.kills:
+        return ""
+    times = "once" if facts.kills == 1 else f"{facts.kills:,} times"
+    met = f" (the limit was met {facts.limit_hits:,} times)" if facts.limit_hits else ""
+    return (
+        f"; in its cgroup the kernel killed for memory {times} while it ran{met}: a process beside it, by "
+        "all signs"
+    )
 
 
 def last_error(log: str) -> str | None:
