@@ -84,7 +84,7 @@ def killed_from_outside(facts: Facts) -> Iterator[Finding]:
     """SIGKILL that the kernel did not count as one for memory, or that came long after what it counted."""
     if facts.signal != "SIGKILL" or (facts.kills and not facts.outlived_kills):
         return
-    if facts.kernel_named_victim:
+    if facts.kernel_named_victim or facts.cpu_limit_s is not None:
         return
     daemon = last_line_with(OOM_DAEMON, facts.log)
     of_child = not facts.signal_is_certain
