@@ -16,6 +16,7 @@ from memory.smaller import smaller_chunk, smaller_micro_batch
 _PYTHONS = ("python", "pypy", "pt_main_thread", "pt_data_worker")
 """Names of processes of Python; the last two are torch's."""
 _TRAINING_STAGES = ("first_batch", "first_step", "train", "evaluate", "")
+_HIGHER = "a higher limit for the cgroup"
 MARGIN = 1.25
 
 
@@ -127,10 +128,15 @@ def more_memory(facts: Facts, need_bytes: int | None = None) -> tuple[Advice, ..
     if facts.host_bytes and wanted > facts.host_bytes:
         seen += f"; that machine has {format_bytes(facts.host_bytes)}, so it takes a larger one"
     if not facts.in_slurm:
-        return (Advice(f"a higher limit for the cgroup {facts.limit_at}, {format_bytes(wanted)}{seen}"),)
+        return (Advice(f"{_HIGHER} {facts.limit_at}, {format_bytes(wanted)}{seen}"),)
     return (
         Advice(f"more memory for the job, {format_bytes(wanted)}{seen}", f"--mem={slurm_amount(wanted)}"),
     )
+
+
+def is_more_memory(advice: Advice) -> bool:
+    """Of whichever kind: told once, and last."""
+    return (advice.override or "").startswith("--mem") or advice.text.startswith(_HIGHER)
 
 
 def raise_mem(asked_bytes: int | None) -> tuple[Advice, ...]:

@@ -415,6 +415,34 @@ def test_a_private_map_in_the_script_while_cache_rises(tmp_path: Path) -> None:
     assert found.cause == "private_writes"
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_file_that_is_larger_than_the_limit(tmp_path: Path, is_named: bool) -> None:
+    """Read at once it is gone between two samples: what it is, the script and the file say."""
+    path = tmp_path / "tokens.npy"
+    with path.open("wb") as file:
+        file.truncate(3 * GB)
+    name = repr(str(path)) if is_named else "sys.argv[1]"
+    command = [*script(tmp_path, f"import sys\ndata = open({name}, 'rb').read()\n"), str(path)]
+    seen = [*(sample(at, 30) for at in range(3)), sample(3.2, 700)]
+    found = explained(tmp_path / "run", outcome=killed(command=command, **oom()), samples=seen)
+    assert (found.cause, found.cause_confidence) == ("whole_file_load", "likely")
+    assert [words for words in overrides(found) if words.startswith("--mem")] == ["--mem=4G"]
+    mapped = script(tmp_path, f"import numpy as np\ndata = np.load({str(path)!r}, mmap_mode='r')\n")
+    found = explained(tmp_path / "b", outcome=killed(command=mapped, **oom()), samples=seen)
+    assert found.cause_confidence != "likely" or found.cause != "whole_file_load"
+
+
+def test_a_private_map_that_the_script_writes_to(tmp_path: Path) -> None:
+    """With all of the file in cache already nothing else tells: not a leak, whatever sample comes last."""
+    lines = "import numpy as np\na=np.load('a.npy',mmap_mode='c')\nfor i in range(9): a[i:i+9]+=1\n"
+    command = script(tmp_path, lines)
+    found = explained(tmp_path / "run", outcome=killed(command=command, **oom()), samples=ramp(100, 1010))
+    assert (found.cause, found.cause_confidence) == ("private_writes", "likely")
+    read = script(tmp_path, lines.replace("a[i:i+9]+=1", "print(a[i] == 1)"))
+    found = explained(tmp_path / "b", outcome=killed(command=read, **oom()), samples=ramp(100, 1010))
+    assert found.cause != "private_writes"
+
+
 def test_a_script_that_was_edited_since_says_nothing(tmp_path: Path) -> None:
     command = script(tmp_path, "data = open('a').read()\n")
     (tmp_path / "script.py").touch()

@@ -75,3 +75,27 @@ def test_a_task_that_ended_well_of_a_job_that_failed(tmp_path: Path) -> None:
     slurm = SlurmFacts("77", jobs=(Job(row),), source="sacct")
     found = explained(tmp_path, outcome=outcome(), samples=ramp(10, 20), slurm=slurm)
     assert found.verdict == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("line", "override"),
+    [
+        ('Exception in thread "main" java.lang.OutOfMemoryError: Java heap space', "java -Xmx8g"),
+        ("FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
+         "node --max-old-space-size=8192"),
+    ],
+)  # fmt: skip
+def test_a_heap_with_a_limit_of_its_own(tmp_path: Path, line: str, override: str) -> None:
+    found = explained(tmp_path, outcome=outcome(exit_code=1), log=f"started\n{line}\n", samples=ramp(50, 60))
+    assert (found.verdict, found.cause, found.confidence) == ("memory_error", "rlimit", "certain")
+    assert found.advice[0].override == override
+    assert "overcommit" not in found.sentence
+
+
+def test_a_memory_error_in_the_programs_own_words(tmp_path: Path) -> None:
+    log = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nMemoryError: {}\n'
+    own = explained(tmp_path, outcome=outcome(exit_code=1), log=log.format("cache of slots is full"))
+    assert (own.verdict, own.confidence) == ("memory_error", "likely")
+    assert "overcommit" not in own.sentence
+    told = explained(tmp_path / "b", outcome=outcome(exit_code=1), log=log.format("Unable to allocate 9 GiB"))
+    assert told.confidence == "certain"
