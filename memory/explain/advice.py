@@ -9,13 +9,17 @@ from __future__ import annotations
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice
 from memory.explain.savings import combined, estimated, helps, recommended
+from memory.explain.script import script_text
 from memory.explain.values import mapping, number
 from memory.format import format_bytes
+from memory.samples import ProcessSample
 from memory.smaller import smaller_chunk, smaller_micro_batch
 
 _PYTHONS = ("python", "pypy", "pt_main_thread", "pt_data_worker")
 """Names of processes of Python; the last two are torch's."""
 _TRAINING_STAGES = ("first_batch", "first_step", "train", "evaluate", "")
+_BARE_PYTHON_BYTES = 12 << 20
+"""An interpreter that has loaded next to nothing has 7 MB of anon."""
 _HIGHER = "a higher limit for the cgroup"
 MARGIN = 1.25
 
@@ -105,8 +109,15 @@ def no_workers(facts: Facts) -> tuple[Advice, ...]:
             )
         return ()
     if _has_workers(facts):
-        return (Advice("fewer worker processes, or none", "DataLoader(num_workers=0)"),)
+        loader = "DataLoader(num_workers=0)" if may_use_torch(facts) else None
+        return (Advice("fewer worker processes at once, or none", loader),)
     return ()
+
+
+def may_use_torch(facts: Facts) -> bool:
+    """Not where its script can be read and does not speak of it."""
+    found = script_text(facts)
+    return found is None or "torch" in found[1] or "torch" in facts.log
 
 
 def more_memory(facts: Facts, need_bytes: int | None = None) -> tuple[Advice, ...]:
@@ -168,13 +179,17 @@ def streamed(facts: Facts) -> tuple[Advice, ...]:
     return (Advice("map the file and copy one batch at a time", 'np.load(path, mmap_mode="r")'),)
 
 
-def read_by_pread(facts: Facts) -> tuple[Advice, ...]:
-    """Where mapped pages are held against the job, or are read in vain."""
+def read_by_pread(facts: Facts, *, polled: bool = False) -> tuple[Advice, ...]:
+    """Where mapped pages are held against the job, or are read in vain. polled: what counts is RSS, in which
+    every page is that was touched, however it was asked for.
+    """
     if facts.is_ours:
         return (
             Advice("read only the bytes of each window", "dataset.reader=pread"),
             Advice("or give pages back as the reading goes on", "dataset.max_resident=256MB"),
         )
+    if polled:
+        return (Advice("read with pread(2) instead of a map: what is not mapped is not in RSS", "os.pread"),)
     return (
         Advice("tell the kernel that reads are random", "mmap.madvise(mmap.MADV_RANDOM)"),
         Advice("or read with pread(2) instead of a map", "os.pread"),
@@ -198,10 +213,19 @@ def run_with_us() -> Advice:
 
 
 def _has_workers(facts: Facts) -> bool:
-    """Of a DataLoader, which are Python as the process is that has them; not a script and what it runs."""
+    """Of a DataLoader, which are Python as the process is that has them; not a script and what it runs, nor
+    the tracker that multiprocessing starts for its shared memory.
+    """
     return any(
-        sum(process.name.startswith(_PYTHONS) for process in sample.tree) > 1 for sample in facts.samples
+        sample.tree[0].name.startswith(_PYTHONS) and any(map(_is_worker, sample.tree[1:]))
+        for sample in facts.samples
+        if sample.tree
     )
+
+
+def _is_worker(process: ProcessSample) -> bool:
+    held = (process.anon_bytes or 0) + (process.shmem_bytes or 0)
+    return process.name.startswith(_PYTHONS) and (held > _BARE_PYTHON_BYTES or "worker" in process.name)
 
 
 def _looks_like_training(facts: Facts) -> bool:

@@ -443,6 +443,30 @@ def test_a_private_map_that_the_script_writes_to(tmp_path: Path) -> None:
     assert found.cause != "private_writes"
 
 
+def test_what_to_do_of_forks_that_are_no_loader(tmp_path: Path) -> None:
+    """They are forks already, and no torch is in sight."""
+    command = script(tmp_path, "import os\nfor i in range(40): os.fork()\n")
+    tree = (process(MAIN, 9), *(process(MAIN + at, 26) for at in range(1, 38)))
+    u = {"tree": tree, "tree_anon_bytes": 971 * MB, "processes": 38}
+    seen = [sample(at, 100 + 90 * at, **(u if at == 10 else {})) for at in range(11)]
+    found = explained(tmp_path / "run", outcome=killed(command=command, **oom()), samples=seen)
+    assert found.cause == "workers"
+    assert not [words for words in overrides(found) if "DataLoader" in (words or "")]
+    assert "fewer worker processes at once" in found.advice[0].text
+    torch = script(tmp_path, "import torch\n")
+    found = explained(tmp_path / "b", outcome=killed(command=torch, **oom()), samples=seen)
+    assert "DataLoader(num_workers=0)" in overrides(found)
+
+
+def test_the_tracker_of_shared_memory_is_no_worker(tmp_path: Path) -> None:
+    tree = (process(MAIN, 9, shmem_mb=800), process(MAIN + 1, 7))
+    seen = [sample(at, 20 + 95 * at, shmem_bytes=95 * at * MB, tree=tree, processes=2) for at in range(11)]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=seen)
+    assert found.cause == "shmem"
+    assert not [words for words in overrides(found) if "DataLoader" in (words or "")]
+    assert any("1 process had it mapped" in line for line in found.evidence)
+
+
 def test_a_script_that_was_edited_since_says_nothing(tmp_path: Path) -> None:
     command = script(tmp_path, "data = open('a').read()\n")
     (tmp_path / "script.py").touch()

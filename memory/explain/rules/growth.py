@@ -12,6 +12,9 @@ from memory.explain.telling import all_of, of_limit, rise, rise_line, stack_line
 from memory.explain.trend import last_rise
 from memory.format import format_bytes
 
+_LIBRARIES_BYTES = 32 << 20
+"""What an interpreter maps of its own: where no more of files was seen mapped, it may be no file."""
+
 
 def leak(facts: Facts) -> Iterator[Finding]:
     """Anon memory rises by a like amount each step, or each second, and never comes back."""
@@ -67,8 +70,20 @@ def page_tables(facts: Facts) -> Iterator[Finding]:
             Advice("or read without a map", "dataset.reader=pread"),
         )
         if facts.is_ours
-        else (Advice("fewer processes that map the file, or read(2) in place of maps", "os.pread"),),
+        else (_fewer_maps(facts, mapped),),
     )
+
+
+def _fewer_maps(facts: Facts, mapped_bytes: int) -> Advice:
+    """Of files or not, of one process or of several: as far as was seen."""
+    if mapped_bytes < _LIBRARIES_BYTES:
+        return Advice(
+            "touch less of what it maps, or take huge pages; of a file read(2) in place of maps",
+            "mmap.madvise(mmap.MADV_HUGEPAGE)",
+        )
+    if max((sample.processes or len(sample.tree) for sample in facts.samples), default=1) < 2:
+        return Advice("read(2) in place of maps", "os.pread")
+    return Advice("fewer processes that map the file, or read(2) in place of maps", "os.pread")
 
 
 def growth(facts: Facts) -> Iterator[Finding]:

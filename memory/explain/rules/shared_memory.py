@@ -167,7 +167,7 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
         f"/dev/shm rose by {format_bytes((after or 0) - (before or 0))} meanwhile (memory.ring)"
         if in_dev_shm
         else None,
-        f"{len(mapped)} processes had it mapped, {', '.join(p.name for p in mapped[:3])} (memory.ring)"
+        f"{_processes(len(mapped))} had it mapped, {', '.join(p.name for p in mapped[:3])} (memory.ring)"
         if mapped
         else None,
         rise_line(facts),
@@ -201,6 +201,10 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
             *more_memory(facts),
         ),
     )
+
+
+def _processes(count: int) -> str:
+    return "1 process" if count == 1 else f"{count:,} processes"
 
 
 def _before_the_kills(samples: list[Sample], top: Sample) -> Sample:
