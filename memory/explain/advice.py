@@ -203,6 +203,24 @@ def go_on(facts: Facts) -> tuple[Advice, ...]:
     return (Advice("type the same command again: it goes on from its newest checkpoint"),)
 
 
+def at_least(facts: Facts, verdict: str) -> tuple[Advice, ...]:
+    """Where no rule has any: a death without a word of what to do next is half an answer."""
+    if verdict == "healthy" or facts.is_running:
+        return ()
+    found = []
+    if verdict == "oom_cgroup" and not facts.met_another_limit:
+        found.append(Advice("hold less at once, or have a higher limit (Slurm: --mem; a container: its own)"))
+    elif verdict == "oom_host":
+        found.append(Advice("a machine with more memory, or to oneself; or hold less at once", "--exclusive"))
+    elif verdict == "memory_error":
+        found.append(Advice("ask for less at once, in pieces or in a smaller type", "free -h; ulimit -a"))
+    elif verdict in ("terminated", "killed_from_outside"):
+        found.append(Advice("ask who sends it, then type the same command again"))
+    if not facts.samples:
+        found.append(run_with_us())
+    return tuple(found)
+
+
 def run_with_us() -> Advice:
     """How to have evidence next time."""
     return Advice(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from memory.evidence import Evidence
-from memory.explain.advice import is_more_memory
+from memory.explain.advice import at_least, is_more_memory
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Explanation, Finding, weaker
 from memory.explain.missing import missing
@@ -64,7 +64,7 @@ def explain(evidence: Evidence, *, slurm: SlurmFacts | None = None) -> Explanati
         evidence=_unique(
             [*end.evidence, *(why.evidence if why else ()), *(line for f in plain for line in f.evidence)]
         ),
-        advice=_advice(end, why, others),
+        advice=_advice(end, why, others) or at_least(facts, end.verdict or "unknown"),
         doubts=doubts,
         missing=(*missing(facts), *broken),
         findings=tuple(findings),

@@ -374,6 +374,11 @@ def test_a_limit_of_cpu_time(tmp_path: Path, used_s: float, verdict: str) -> Non
     assert ("ulimit -t unlimited" in [advice.override for advice in found.advice]) == (verdict == "timeout")
 
 
+def test_a_run_that_was_asked_to_stop_is_told_what_to_do(tmp_path: Path) -> None:
+    found = explained(tmp_path, outcome=killed("SIGTERM"), samples=ramp(10, 20))
+    assert (found.verdict, len(found.advice)) == ("terminated", 1)
+
+
 def test_a_full_disk_that_took_the_outcome_along(tmp_path: Path) -> None:
     found = explained(tmp_path, samples=ramp(200, 1015), log="OSError: [Errno 28] No space left on device\n")
     assert found.verdict == "oom_cgroup"
