@@ -193,7 +193,8 @@ class Facts(Measured):
     @cached_property
     def frames(self) -> list[Frame]:
         """Where it stood near its limit, of the stage in which it ended: what an earlier one did is over."""
-        began_s = seconds(self.open_stages[-1].get("time_s")) if self.open_stages else None
+        begun = self.open_stages or [record for record in self.records if record.get("event") == "begin"]
+        began_s = seconds(begun[-1].get("time_s")) if begun else None
         return frames(self.black_boxes, began_s)
 
     @property

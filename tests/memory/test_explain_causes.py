@@ -172,6 +172,21 @@ def test_a_sampler_list(tmp_path: Path) -> None:
     assert found.cause == "sampler"
 
 
+def test_a_stack_of_before_the_last_stage_is_no_evidence_either(tmp_path: Path) -> None:
+    """That stage had ended when it died; the box is of an import, half a minute before."""
+    source = tmp_path / "load.py"
+    source.write_text("tokens = np.load('tokens.npy')\n")
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(START_S - 10))
+    stacks = (
+        f"== {when} unreclaimable 940 MB of 1.0 GB: process 100 python, anon 930 MB ==\n"
+        f'Current thread 0x00007f (most recent call first):\n  File "{source}", line 1 in <module>\n'
+    )
+    records = [record("begin", "train", 20, 900), record("end", "train", 25, 1000)]
+    found = explained(tmp_path / "run", outcome=killed(**oom()), samples=ramp(100, 1010, 30),
+                      records=records, stacks=stacks)  # fmt: skip
+    assert not [line for line in found.evidence if "load.py" in line]
+
+
 def test_private_writes(tmp_path: Path) -> None:
     """Mapped pages become anon ones at the same pace, with room to spare."""
     samples = [

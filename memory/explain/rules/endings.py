@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from memory.explain.advice import go_on, run_with_us
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding, Victim
-from memory.explain.rules.shared_memory import FULL, fullest
+from memory.explain.rules.shared_memory import FULL, SHM_WORDS, fullest
+from memory.explain.script import script_lines
 from memory.explain.telling import (
     all_of,
     counters_line,
@@ -32,6 +34,7 @@ _MEANINGS = {
     "SIGPIPE": ": it wrote to a pipe that nobody read any more",
     "SIGXFSZ": ": a file grew beyond its limit (ulimit -f)",
 }
+_A_FILE = re.compile(r": ['\"]?[^'\"\s]*/|No space left on device: ['\"]|/\S+: No space left")
 TIMED_OUT = 124
 """Exit code of timeout(1), and of nothing else by habit."""
 
@@ -199,14 +202,18 @@ def disk_is_full(facts: Facts) -> Iterator[Finding]:
         return
     if (fullest(facts)[2] or 0.0) >= FULL:  # that is what was full
         return
+    # write(2) and posix_fallocate(2) name no file: shared memory that has no room says the same
+    names_a_file = _A_FILE.search(said.line) is not None or "quota" in said.line
+    surely = "certain" if names_a_file and (facts.exit_code or facts.state == "failed") else "likely"
+    uses_shm = not names_a_file and bool(script_lines(facts, SHM_WORDS))
     yield Finding(
         rule="disk_is_full",
-        says="A disk or a quota is full",
-        confidence=said.at_most("certain" if facts.exit_code or facts.state == "failed" else "likely"),
+        says="A disk or a quota is full" if names_a_file else "A disk, a quota or /dev/shm had no room",
+        confidence=said.at_most(surely),
         verdict="failed",
-        cause="disk_full",
+        cause="none" if uses_shm else "disk_full",
         evidence=all_of(f"{said.line} ({facts.log_name})", ended_line(facts)),
-        advice=(Advice("make room, then type the same command again", "df -h; quota -s"),),
+        advice=(Advice("make room, then type the same command again", "df -h; df -h /dev/shm; quota -s"),),
     )
 
 

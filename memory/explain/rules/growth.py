@@ -21,7 +21,8 @@ def leak(facts: Facts) -> Iterator[Finding]:
     found = leak_by_step(facts) or leak_by_time(facts)
     if found is None:
         return
-    eta = f"; at that rate the limit is reached in {found.eta}" if found.eta and not facts.signal else ""
+    is_dead = bool(facts.signal or facts.vanished)
+    eta = f"; at that rate the limit is reached in {found.eta}" if found.eta and not is_dead else ""
     yield Finding(
         rule="leak",
         says=f"Memory grew steadily, by {found.rate}{eta}",
