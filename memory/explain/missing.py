@@ -29,7 +29,7 @@ def missing(facts: Facts) -> tuple[str, ...]:
         # with --log there is a file of what it printed, also where that is nothing
         printed = [name for name in LOGS if (evidence.folder / name).is_file()]
         found.append(
-            f"{' and '.join(printed)} say nothing: it printed nothing, or to elsewhere"
+            f"nothing stands in {' and '.join(printed)}: it printed nothing, or to elsewhere"
             if printed
             else "no log: what it said is not known. Next time: python -m memory run --log ..., or --log FILE"
         )

@@ -128,7 +128,7 @@ def test_a_log_that_is_empty_is_not_missing(tmp_path: Path) -> None:
     (tmp_path / "stdout.txt").touch()
     missing = " ".join(explain(Evidence(tmp_path)).missing)
     assert "memory run --log" not in missing
-    assert "stdout.txt say" in missing
+    assert "nothing stands in stdout.txt" in missing
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "null"])
