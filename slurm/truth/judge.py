@@ -84,7 +84,7 @@ def lives(case: Case) -> Verdict | None:
         return None
     if case.has_ended and not known.is_here and not _still_beats(case):
         return None
-    if case.stands == "running" and not case.spoke_now:
+    if case.stands == "running" and not case.spoke_now and not _still_beats(case):
         return None
     if known.holder is None and case.stands != "running" and not known.sampled and not _still_beats(case):
         return None  # it takes its lock before its first word, and leaves it when it ends
@@ -171,6 +171,8 @@ def ended_by_slurm(case: Case) -> Verdict | None:
     array = case.known.array
     if case.known.state is None and array is not None and getattr(array, "cancelled_s", None) is not None:
         return Verdict("cancelled", "it was cancelled before it had started", "submission.json")
+    if state in (None, "done", "failed") and _lost_its_node(case):  # what came after it left it alone
+        return Verdict("node_failed", _how_slurm_ended(case, "node_failed", case.own_row), case.source)
     if state not in ("timeout", "preempted", "cancelled", "node_failed") or not _was_asked_of(case):
         return None
     if _failed_before(case):
@@ -314,8 +316,15 @@ def _failed_before(case: Case) -> bool:
     return ended is not None and beat is not None and ended - beat > _BEFORE_THE_JOB_S
 
 
-def _how_slurm_ended(case: Case, state: str) -> str:
-    known, row = case.known, case.row
+def _lost_its_node(case: Case) -> bool:
+    """Slurm took the start that it was in for lost: whatever ended it after that was no scancel of it."""
+    row, state = case.own_row, case.known.state
+    was_ended = state in ("cancelled", "running") and "Ctrl-C" not in (case.known.reason or "")
+    return was_ended and row is not None and FROM_SLURM.get(row.state) == "node_failed"
+
+
+def _how_slurm_ended(case: Case, state: str, row: Row | None = None) -> str:
+    known, row = case.known, row or case.row
     limit = (row.timelimit_s if row else None) or (case.queue.timelimit_s if case.queue else None)
     by = row.cancelled_by if row else None
     words = {
@@ -362,6 +371,8 @@ def _before(case: Case) -> str | None:
         return f"attempt {known.attempt or 1} was killed for memory"
     if _was_preempted(case):
         return f"attempt {known.attempt or 1} made room for another job"
+    if _lost_its_node(case) and case.own_row is not None:
+        return f"attempt {known.attempt or 1} was cut off: its node {case.own_row.nodes} failed"
     if known.state in ("failed", "timeout", "cancelled", "oom"):
         return f"attempt {known.attempt or 1} ended as {known.state}"
     return f"attempt {known.attempt or 1} was cut off" if known.state == "running" else None

@@ -566,6 +566,53 @@ def test_after_a_preemption_that_only_slurm_knows_of(study: MadeStudy, slurm: Fa
     assert str(truth_of(study, slurm).reason).endswith("; attempt 1 made room for another job")
 
 
+def lost_to_slurm(study: MadeStudy, slurm: FakeSlurm, restarts: str = "0") -> None:
+    """The first start of a job whose slurmd died alone, and goes on."""
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.row("4242_0", "NODE_FAIL", NodeList="n2", Restarts=restarts, Start=str(int(NOW_S - 900)))
+
+
+def test_a_copy_that_outlives_its_start_while_the_next_looks_at_it(
+    study: MadeStudy, slurm: FakeSlurm
+) -> None:
+    lost_to_slurm(study, slurm)
+    slurm.row("4242_0", "RUNNING", NodeList="n1", Restarts="1", Start=str(int(NOW_S - 20)))
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 20)), nodes="n1")
+    study.status("a", "running", host="n2")
+    study.lock("a", "n2")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("running", "on n2")
+
+
+def test_a_copy_that_outlives_its_start_while_its_job_waits(study: MadeStudy, slurm: FakeSlurm) -> None:
+    lost_to_slurm(study, slurm)
+    slurm.row("4242_0", "PENDING", NodeList="", Restarts="2", Start="Unknown", End="Unknown")
+    slurm.wait("4242_0", reason="BeginTime")
+    study.status("a", "running", host="n2")
+    study.lock("a", "n2")
+    assert truth_of(study, slurm).state == "running"
+    for state, reason in (("cancelled", "stopped by SIGTERM"), ("running", None)):
+        study.status("a", state, age_s=60, host="n2", reason=reason)
+        found = truth_of(study, slurm)
+        assert found.state == "queued"
+        assert str(found.reason).endswith("; attempt 1 was cut off: its node n2 failed"), found.reason
+
+
+@pytest.mark.parametrize("restarts", ["0", ""])
+def test_a_copy_that_slurm_ended_when_its_node_came_back(
+    study: MadeStudy, slurm: FakeSlurm, restarts: str
+) -> None:
+    """Slurm's last word is of a start that left it alone. restarts: older versions of sacct do not tell."""
+    lost_to_slurm(study, slurm, restarts)
+    slurm.row("4242_0", "COMPLETED", NodeList="n1", Restarts=restarts and "1", Start=str(int(NOW_S - 700)))
+    study.status("a", "cancelled", age_s=30, host="n2", reason="stopped by SIGTERM")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("node_failed", "its node n2 failed, at step 400")
+    study.status("a", "cancelled", age_s=30, host="n2", reason="interrupted (Ctrl-C)")
+    assert truth_of(study, slurm).state == "cancelled"
+
+
 def test_ctrl_c(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.status("a", "cancelled", reason="interrupted (Ctrl-C)")
     slurm.row("4242_0", "TIMEOUT")
