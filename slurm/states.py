@@ -111,9 +111,10 @@ PRECEDENCE: tuple[Step, ...] = (
     ),
     Step(
         "was_killed",
-        ("failed", "oom", "timeout"),
-        "outcome.json, memory explain",
-        "its process ended without a word: memory's verdict, by FROM_VERDICT",
+        ("failed", "oom", "timeout", "cancelled"),
+        "outcome.json, memory explain, starts.json, sacct",
+        "its process ended without a word: memory's verdict, by FROM_VERDICT; `cancelled` where Slurm's row of "
+        "its step alone says CANCELLED",
     ),
     Step(
         "unreadable",

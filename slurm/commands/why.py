@@ -106,7 +106,8 @@ _TITLES = {
 def _explained(look: Look) -> Explanation | None:
     """Memory's word, where it says more than Slurm or the run itself."""
     found = look.explained if look.has_died else None
-    if found is None or look.truth.state in ("oom", "failed"):
+    is_known = look.truth.source == "starts.json"  # its job saw its end
+    if found is None or look.truth.state == "oom" or (look.truth.state == "failed" and not is_known):
         return found
     return None if found.verdict in ("failed", "healthy", "unknown", "timeout") else found
 
@@ -150,8 +151,10 @@ def _rows(look: Look) -> list[str]:
     """Of each start of its job the row, and those of steps that tell something else."""
     found = []
     for start in look.case.starts[-_STARTS:]:
+        ended_itself = start.row.state in ("FAILED", "COMPLETED")  # else all of its steps end as it does
         for row in start.rows:
-            if row.step is None or row.was_out_of_memory:
+            tells_more = ended_itself and row.state not in (start.row.state, "COMPLETED")
+            if row.step is None or row.was_out_of_memory or tells_more:
                 lasted = f", {format_duration(row.elapsed_s)}" if row.elapsed_s else ""
                 reason = f", {row.reason}" if row.reason else ""
                 found.append(f"{row}{f' on {row.nodes}' if row.nodes else ''}{lasted}{reason}")

@@ -97,6 +97,11 @@ def lives(case: Case) -> Verdict | None:
         )
         return Verdict("stalled", told + _unanswered(case), "status.json")
     unheard = known.unheard_s if known.unheard_s is not None else silent
+    if case.has_ended and case.word:
+        heard_s = f"{max(1.0, unheard or 0.0):.0f} s"
+        return Verdict(
+            "running", f"on {where}, heard of {heard_s} ago; its job ended as {case.word}", "status.json"
+        )
     heard = f", last heard of {format_duration(unheard)} ago" if unheard and unheard > _LATE_S else ""
     return Verdict("running", f"on {where}{heard}", "status.json")
 
@@ -207,6 +212,9 @@ def was_killed(case: Case) -> Verdict | None:
     last = None if known.outcome.get("signal") else error_of(case)
     if told is not None and told.verdict not in ("unknown", "healthy", "failed"):
         return Verdict(state, _on(case, told.sentence), "memory explain")
+    found = None if known.outcome else _noted_by_job(case) or _step_was_cancelled(case)
+    if found is not None:
+        return found
     stage = known.status.get("stage")
     silent = known.silent_s if known.unheard_s is None else known.unheard_s
     ago = f", last heard of {format_duration(silent)} ago" if silent is not None else ""
@@ -389,6 +397,26 @@ def _was_preempted(case: Case) -> bool:
         if FROM_SLURM.get(start.row.state) not in ("queued", "running")
     ]
     return bool(ended) and ended[-1] == "PREEMPTED" and known.state in ("timeout", "cancelled", "running")
+
+
+def _noted_by_job(case: Case) -> Verdict | None:
+    """What the job wrote of the end of this attempt, where the supervisor could not: it was killed too."""
+    start = case.known.start
+    reason = start.get("reason")
+    if start.get("end") != ENDED or start.get("attempt") != case.known.attempt or not isinstance(reason, str):
+        return None
+    return Verdict("failed", one_line(reason), "starts.json")
+
+
+def _step_was_cancelled(case: Case) -> Verdict | None:
+    """By scancel JOB.STEP: the job's own row says FAILED, or COMPLETED where its script went on."""
+    step = next((row for row in _own_rows(case) if row.step is not None and row.state == "CANCELLED"), None)
+    if step is None or case.row is None or case.stands in ("queued", "running"):
+        return None
+    at = case.known.status.get("step")
+    by = f" by {user_name(step.cancelled_by)}" if step.cancelled_by else ""
+    told = f"its step {step.id} was cancelled{by}"
+    return Verdict("cancelled", told + (f", at step {at:,}" if isinstance(at, int) else ""), case.source)
 
 
 def _refused(case: Case) -> str:

@@ -68,6 +68,43 @@ def test_what_died(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixt
     assert (found["state"], found["explained"]["verdict"], found["run"]) == ("oom", "oom_cgroup", A)
 
 
+def test_a_supervisor_that_was_killed(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run says that it runs; its job saw the end, and srun has a word after it."""
+    study.status(A, "running", age_s=70)
+    start = {
+        "job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "state": "failed", "host": "n2",
+        "reason": "its supervisor was killed by SIGKILL (on n2)", "exit_code": 1,
+    }  # fmt: skip
+    (study.folder / A / "starts.json").write_text(json.dumps({"starts": [start]}))
+    study.wrote(A, "srun: error: n2: task 0: Exited with exit code 1\n")
+    said.row("4242_0", "FAILED", "1:0", NodeList="n2")
+    said.row("4242_0.0", "FAILED", "1:0", NodeList="n2")
+    text = told(capsys, "why", A)
+    assert "its supervisor was killed by SIGKILL (on n2)\n  known from starts.json" in text, text
+    assert "Slurm counts it as failed" not in text
+    assert "4242_0.0" not in text, "its step's row tells nothing else"
+
+
+def test_a_step_that_was_cancelled(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """scancel 4242_0.0: only its row says who did that."""
+    study.status(A, "running", age_s=70)
+    study.wrote(A, "srun: error: n1: task 0: Killed\n")
+    said.row("4242_0", "FAILED", "9:0")
+    said.row("4242_0.batch", "FAILED", "9:0")
+    said.row("4242_0.0", "CANCELLED by 0", "0:9")
+    text = told(capsys, "why", A)
+    assert text.startswith(f"cancelled: runs/sweep/{A}\n")
+    assert "its step 4242_0.0 was cancelled by root, at step 400\n  known from sacct" in text, text
+    assert "4242_0.0 CANCELLED 0:9 on n1" in text
+    assert "4242_0.batch" not in text
+    study.status(A, "running", age_s=8)
+    assert "on n1, heard of 8 s ago; its job ended as FAILED" in told(capsys, "why", A)
+
+
 def test_what_never_started(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
     study.wrote(
         A, "Lmod has detected the following error: The following module(s) are unknown: cuda/99\nbye\n"
