@@ -113,8 +113,8 @@ PRECEDENCE: tuple[Step, ...] = (
         "was_killed",
         ("failed", "oom", "timeout", "cancelled"),
         "outcome.json, memory explain, starts.json, sacct",
-        "its process ended without a word: memory's verdict, by FROM_VERDICT; `cancelled` where Slurm's row of "
-        "its step alone says CANCELLED",
+        "its process ended without a word: memory's verdict, by FROM_VERDICT; `cancelled` where Slurm's row "
+        "of its step alone says CANCELLED",
     ),
     Step(
         "unreadable",
