@@ -29,6 +29,8 @@ _BEFORE_THE_JOB_S = 180.0
 _GIVEN_UP = ("failed", "timeout", "preempted", "cancelled", "node_failed")
 _LATE_S = 20.0
 """A run's supervisor is heard of more often, also in a long step."""
+_BEGINS_S = 15.0
+"""A supervisor looks at a run that begins more often."""
 _JUDGED_S = 60.0
 """After so long the job of a run that was stopped has asked for another start, or never will."""
 _OF_MEMORY = re.compile(
@@ -60,7 +62,7 @@ def depends(case: Case) -> Verdict | None:
 
 
 def waits(case: Case) -> Verdict | None:
-    if _waits_again_here(case):
+    if _waits_again_here(case) and not _begins_here(case):
         before = _before(case)
         told = f"it waits for its turn on {host_of_launcher(case)}"
         return Verdict("queued", f"{told}; {before}" if before else told, "jobs.json")
@@ -80,6 +82,9 @@ def lives(case: Case) -> Verdict | None:
     known = case.known
     if known.is_here and known.state not in ("running", "done"):
         return Verdict("running", f"attempt {(known.attempt or 0) + 1} begins on this host", "run.lock")
+    if _begins_here(case):
+        where = host_of_launcher(case)
+        return Verdict("running", f"attempt {(known.attempt or 0) + 1} begins on {where}", "memory.ring")
     if known.state != "running" or known.is_gone:
         return None
     if case.has_ended and not known.is_here and not _still_beats(case):
@@ -244,6 +249,15 @@ def _waits_again_here(case: Case) -> bool:
         return False
     beat = known.heartbeat_s
     return beat is not None and beat < known.submission.created_s
+
+
+def _begins_here(case: Case) -> bool:
+    """Of a run of a machine: its supervisor looks at it, and it has not come to its first word."""
+    known = case.known
+    if known.looked_s is None or known.submission is None or case.launcher_lives in (None, False):
+        return False
+    is_new = known.looked_s >= known.submission.created_s and case.now_s - known.looked_s < _BEGINS_S
+    return is_new and ((known.state is None and not known.outcome) or _waits_again_here(case))
 
 
 def _is_stopping(case: Case) -> bool:

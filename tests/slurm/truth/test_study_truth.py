@@ -439,6 +439,23 @@ def test_runs_of_this_machine_in_the_background(tmp_path: Path, slurm: FakeSlurm
     assert truth_of(gone, slurm, "c").state == "never_started"
 
 
+@pytest.mark.parametrize("state", [None, "failed"])
+def test_a_run_of_this_machine_that_begins(tmp_path: Path, slurm: FakeSlurm, state: str | None) -> None:
+    """It loads its code for seconds before it takes its lock; its supervisor looks at it."""
+    host, pid, started = here()
+    study = in_the_background(tmp_path / "sweep", ["a"], f"{host}:{pid}:{started}")
+    if state is not None:
+        study.status("a", state, age_s=4000)
+    path, attempt = study.folder / "a" / "memory.ring", 1 if state is None else 2
+    with RingWriter(path, {"pid": 100}) as ring:
+        ring.add(Sample(NOW_S - 1))
+    os.utime(path, (NOW_S - 1, NOW_S - 1))
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("running", f"attempt {attempt} begins on {host}")
+    os.utime(path, (NOW_S - 4001, NOW_S - 4001))
+    assert truth_of(study, slurm).state == "queued", "of an attempt before"
+
+
 def test_runs_that_were_never_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:
     study = MadeStudy(tmp_path / "sweep", [])
     config = study.run("a") / "config.yaml"
