@@ -33,7 +33,8 @@ class Known:
     sampled: whether its supervisor has just looked. unheard_s: since either of them gave a sign of life.
     start: the last that a job made of it, as the job wrote it.
     submission, array, place: the newest; None of a run that was not submitted. lost: a newer submission that
-    cannot be read. damaged: files that are there and cannot be read. made_s: when its folder got its config. looked_s: when a supervisor last looked at it.
+    cannot be read. damaged: files that are there and cannot be read. made_s: when its folder got its
+    config. looked_s: when a supervisor last looked at it.
     """
 
     folder: Path
@@ -167,7 +168,8 @@ def read_known(
     start = _last_start(folder) if place is not None and status.get("state") != "done" else {}
     return Known(
         folder, status, outcome, holder, silent_s, sampled, start, submission, array, place, lost, unheard_s,
-        () if status else _damaged(folder), _modified_s(folder / "config.yaml"), _modified_s(folder / "memory.ring"),
+        () if status else _damaged(folder),
+        *(_modified_s(folder / name) for name in ("config.yaml", "memory.ring")),
     )  # fmt: skip
 
 

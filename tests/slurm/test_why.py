@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,15 @@ def test_what_died(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixt
         "oom_cgroup (certain)",
         "4242_0.0 OUT_OF_MEMORY 0:125 on n1",
         "What to change, the cheapest first",
-        "next: python -m slurm resubmit runs/sweep --only oom --mem x2",
+        "slurm.mem=1280M   more memory for the job",
+        "next: python -m slurm resubmit runs/sweep --only oom --mem 1280M",
     ):
         assert words in text, text
     found = told_json(capsys, "why", A)
     assert (found["state"], found["explained"]["verdict"], found["run"]) == ("oom", "oom_cgroup", A)
+    study.submission = replace(study.submission, command="sbatch slurm/submit_job.sh seed=0")
+    study.submission.write()
+    assert "--mem=1280M   more memory for the job" in told(capsys, "why", A), "what that user types"
 
 
 def test_a_supervisor_that_was_killed(
@@ -167,6 +172,13 @@ def test_what_is_slow(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureF
     text = " ".join(told(capsys, "why", A).split())
     assert "100 tokens/s; the others of 32d make 310 (median of 2): it is slow" in text
     assert "it is on n1; runs on other nodes are not slow" in text
+    paced(study, B, 300, "n1")
+    text = " ".join(told(capsys, "why", A).split())
+    assert "it is slow on n1 another is not slow: it is not the node" in text
+    paced(study, C, 90, "n1")
+    paced(study, B, 300, "n2")
+    text = " ".join(told(capsys, "why", A).split())
+    assert "it is slow another on n1 is slow too: is it the node?" in text
 
 
 def test_attempts(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
