@@ -69,6 +69,8 @@ def waits(case: Case) -> Verdict | None:
     if not _waits(case):
         return None
     words = reason_of(_reason_word(case)).words
+    if _reason_word(case) == "BeginTime" and _ran_in_its_job(case):
+        words += "; a requeued job waits about two minutes"
     start = case.queue.start_s if case.queue else None
     if start and 0 < start - case.now_s < WITHOUT_END_S:
         words += f"; Slurm expects it to start in {format_duration(start - case.now_s)}"
@@ -273,6 +275,13 @@ def _is_stopping(case: Case) -> bool:
         and silent is not None
         and silent < _JUDGED_S
     )
+
+
+def _ran_in_its_job(case: Case) -> bool:
+    """In a start of it before this one."""
+    known = case.known
+    own = known.own_job is not None and known.own_job == known.job and known.own_restarts is not None
+    return own or len(case.starts) > 1 or bool(case.row and case.row.restarts)
 
 
 def _reason_word(case: Case) -> str:

@@ -22,6 +22,7 @@ from experiment_utils import STALLED_AFTER_S, holder_of
 from memory.ring import read_head
 from slurm.records import LOCAL, Array, Place, Submission, named_places, places
 from slurm.submitters import launcher_lives
+from training.checkpoints import checkpoint_steps
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,9 @@ def read_known(
     submissions of a study name, asked for where the run itself was not told.
     """
     status, written_s = _object(folder / "status.json")
+    if status and not isinstance(status.get("step"), int):  # an attempt that has not come to its first one
+        step = max(checkpoint_steps(folder / "checkpoints"), default=0)
+        status |= {"step": step} if step else {}
     outcome, _ = _object(folder / "outcome.json")
     holder = holder_of(folder)
     if outcome and not _is_of_last_attempt(outcome, status, holder):

@@ -576,6 +576,25 @@ def test_after_a_preemption(study: MadeStudy, slurm: FakeSlurm) -> None:
     assert (found.state, found.reason) == ("running", "its job has begun on n2; no word of it yet")
 
 
+def test_a_start_that_somebody_asked_for(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """By sbatch --begin: no start of the job was before."""
+    slurm.wait("4242_0", reason="BeginTime", start=str(int(NOW_S + 3600)))
+    words = "its earliest start has not come yet"
+    assert truth_of(study, slurm).reason == f"{words}; Slurm expects it to start in 1 h"
+    lost_to_slurm(study, slurm)
+    assert str(truth_of(study, slurm).reason).startswith(f"{words}; a requeued job waits about two minutes")
+
+
+def test_the_step_of_an_attempt_that_came_to_none(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """What it would have gone on from."""
+    study.status("a", "running", age_s=60, attempt=10, step=None, stage="build_model")
+    slurm.row("4242_0", "CANCELLED by 0")
+    assert truth_of(study, slurm).progress.step is None
+    (study.folder / "a" / "checkpoints" / "step-00001143").mkdir(parents=True)
+    found = truth_of(study, slurm)
+    assert (found.progress.step, found.reason) == (1143, "its job was cancelled by root, at step 1,143")
+
+
 def test_after_a_preemption_that_only_slurm_knows_of(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.status("a", "running", age_s=130)
     slurm.row("4242_0", "PREEMPTED")
