@@ -65,7 +65,7 @@ def test_preemption(calm: Cluster, tmp_path: Path, preempt_signal: str) -> None:
     )
     job.until(lambda: len(job.starts) > 1, "another start", meanwhile=GOES_ON)
     first, second = job.starts
-    expected = ("SIGUSR2", "timeout") if preempt_signal == "on" else ("SIGTERM", "cancelled")
+    expected = ("SIGUSR2", "timeout") if preempt_signal == "on" else ("SIGTERM", "preempted")
     assert (first.end, first.signal, first.state) == ("requeued", *expected), job.told()
     assert second.step_before == first.step_after != 0
     until_second_attempt(job)

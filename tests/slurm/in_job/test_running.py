@@ -212,7 +212,7 @@ def test_a_termination_is_no_preemption_unless_slurm_says_so(tmp_path: Path) -> 
     code, said = ended(process)
     assert code == 0, said
     assert job.asked()[1:] == ["--oneliner show job 7_2", "requeue 7_2"]
-    assert job.ends()[1] == ("requeued", "cancelled", "SIGTERM")
+    assert job.ends()[1] == ("requeued", "preempted", "SIGTERM")
 
 
 @pytest.mark.slow
