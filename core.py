@@ -8,13 +8,10 @@ user's input cannot be used, 130 when it was interrupted.
 from __future__ import annotations
 
 import argparse
-import errno
 import logging
 import os
-import shlex
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -22,17 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import experiment_utils
-from conf import Config, UserError
-from conf.quantities import counted, format_count
+from conf import UserError
+from conf.quantities import counted
 from data_loading.waiting import checked_while_waiting
-from memory import black_box, format_bytes, record_to, stage
+from memory import black_box, record_to, stage
 from memory.attribute.attribution import largest
-from training.checkpoints import checkpoint_steps
-from training.distributed.place import Place, place_of
-from training.distributed.ranks import AgreedInterrupt, RankFailed, Ranks
-from training.distributed.rendezvous import RanksMissing
+from training.distributed.place import place_of
+from training.distributed.ranks import AgreedInterrupt, Ranks
 from training.distributed.watch import Failure
-from training.interrupt import SIGNALS, TIME_IS_UP, Interrupt, Interrupted, stop_with_parent
+from training.ending import ending_of
+from training.finish import finish
+from training.interrupt import SIGNALS, Interrupt, stop_with_parent
 from training.log import log_to
 from training.loop import (
     Run,
@@ -44,24 +41,16 @@ from training.loop import (
     save_checkpoint,
     tell_holders,
     tell_leak,
-    test_losses,
     train_until,
 )
-from training.progress import NonFinite, Progress
-from training.spikes import Diverged
-from training.stopping import MAX_TIME, TimeIsOver, ended_by, tell_time_is_over
+from training.progress import Progress
+from training.stopping import MAX_TIME, ended_by, tell_time_is_over
 
 if TYPE_CHECKING:
-    from data_loading import Data, HubStream, MixedData, StreamingDataset, StreamingMixture
-    from models import LanguageModel
     from training.device import Device
-    from training.evaluation import HeldOut
-    from training.plan import Plan
     from training.step import Batch
 
 log = logging.getLogger("core")
-
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
 def train(
@@ -94,13 +83,14 @@ def train(
 
     with run.stage("open_dataset"):
         from data_loading import open_train
+        from training.data_told import tell_data
         from training.evaluation import held_out
 
         seq_len = config.training.seq_len
         seed_init, seed_data = experiment_utils.seeds(config)
         train_set = open_train(data, config.dataset, seq_len, seed_data, plan.budget.effective_batch)
         val_sets = held_out(data, "val", config)
-        _tell_data(plan, train_set, val_sets)
+        tell_data(plan, train_set, val_sets)
 
     with run.stage("build_model"):
         from models import build_model
@@ -203,7 +193,7 @@ def train(
         metrics.close()
         if sources is not None:
             sources.close()
-        _finish(run, data, model)
+        finish(run, data, model)
 
 
 def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt, ranks: Ranks) -> Run:
@@ -249,42 +239,6 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt, 
     )
 
 
-def _tell_data(
-    plan: Plan, train_set: StreamingDataset | StreamingMixture | HubStream, val_sets: list[HeldOut]
-) -> None:
-    from data_loading import HubStream
-
-    facts = plan.data or {}
-    if isinstance(train_set, HubStream):
-        log.info(
-            "%s at %s: streamed with tokenizer %s; val %s of %s",
-            facts["path"],
-            train_set.revision[:12],
-            facts["tokenizer"],
-            counted(sum(len(val.dataset) for val in val_sets), "sequence"),
-            train_set.seq_len,
-        )
-        return
-    full = train_set.packing_efficiency
-    log.info("%s: %s on disk, %s", facts["path"], format_bytes(facts["file_bytes"]), train_set.reader)
-    log.info(
-        "%s tokens: train %s (%.0f%%) = %s of %s, val %s = %s%s",
-        format_count(facts["tokens"]),
-        format_count(facts["train_tokens"]),
-        100 * facts["train_tokens"] / sum(facts[f"{split}_tokens"] for split in ("train", "val", "test")),
-        counted(len(train_set), "sequence"),
-        train_set.seq_len if full is None else f"{train_set.seq_len}, {full:.1%} full of documents",
-        format_count(facts["val_tokens"]),
-        counted(sum(len(val.dataset) for val in val_sets), "sequence"),
-        f", test {format_count(facts['test_tokens'])}" if facts["test_tokens"] else "",
-    )
-    for line in plan.source_lines():
-        log.info("%s", line)
-    floor = facts["floor_loss"]
-    if floor is not None:
-        log.info("floor %.4f nats a token: no model's expected val loss is below it", floor)
-
-
 def _compiled(function: Callable[..., Any], device: Device) -> Callable[..., Any]:
     import torch
 
@@ -309,41 +263,6 @@ def _with_first_ready(batches: Iterator[Batch]) -> Iterator[Batch]:
         )
 
     return ready()
-
-
-def _finish(run: Run, data: Data | MixedData, model: LanguageModel) -> None:
-    """Say what came out: results into run.json, the state `done` last."""
-    tested = test_losses(run, model, data) if "test" in data.splits else {}
-    if not run.ranks.is_first:
-        return
-    floor = (run.plan.data or {}).get("floor_loss")
-    results = {
-        "val_loss": run.val_loss,
-        "test_loss": tested.pop("test", None),
-        "best": run.best,
-        "floor_loss": floor,
-        # Counting reads all of train, which computed tokens may have any number of; and they have a floor.
-        "bigram_val_loss": _bigram_loss(run.config, data) if floor is None else None,
-        **({"test_losses": tested} if tested else {}),
-        **({"ended_by": run.ended_by} if run.ended_by else {}),
-        **({"skipped_steps": run.guard.skipped} if run.guard is not None else {}),
-        "train_seconds": round(run.train_seconds, 3),
-    }
-    experiment_utils.update_run(run.folder, results=results)
-    experiment_utils.update_attempt(
-        run.folder, ended_s=round(time.time(), 3), seconds={k: round(v, 4) for k, v in run.seconds.items()}
-    )
-    run.status.update(state="done", stage="finish", step=run.step)
-
-
-def _bigram_loss(config: Config, data: Data | MixedData) -> float | None:
-    """Of one set of a small vocabulary, where labels are what a table of pairs predicts."""
-    from data_loading import Data, bigram_loss
-
-    plain_labels = (config.dataset.shift, config.dataset.documents) == (1, "across")
-    if not isinstance(data, Data) or not data.is_counted or data.vocab_size > 1024 or not plain_labels:
-        return None
-    return bigram_loss(data, eval_tokens=config.training.eval_tokens, seq_len=config.training.seq_len)
 
 
 def run_attempt(folder: Path, *, terminal: bool) -> int:
@@ -381,7 +300,7 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
                 train(folder, status, interrupt, ranks)
                 ranks.leave()
             except BaseException as error:
-                state, code, reason = _outcome(ranks.ends_with(error), folder)
+                state, code, reason = ending_of(ranks.ends_with(error), folder)
                 with suppress(OSError):
                     status.update(state=state, reason=reason)
                 ranks.let_go()
@@ -393,52 +312,6 @@ def _told_at_its_end(status: experiment_utils.Status, failure: Failure) -> None:
     """The last word of a rank that is ended because it still waits for one that has failed."""
     log.error("failed: %s", failure)
     status.update(state="failed", reason=str(failure))
-
-
-def _outcome(error: BaseException, folder: Path) -> tuple[str, int, str]:
-    """State, exit code and reason of an attempt that ended in `error`; tells the user as well."""
-    steps = checkpoint_steps(folder / "checkpoints")
-    newest = f"the checkpoint of step {steps[-1]:,}" if steps else None
-    if isinstance(error, Interrupted | KeyboardInterrupt):
-        by_user = isinstance(error, KeyboardInterrupt) or error.signal_number == signal.SIGINT
-        reason = "interrupted (Ctrl-C)" if by_user else f"stopped by {error}"
-        how = f"go on from {newest}" if newest else "start it over: it has no checkpoint yet"
-        log.info("%s; type the same command again to %s", reason, how)
-        if isinstance(error, Interrupted) and error.signal_number in TIME_IS_UP:
-            kept = f"{newest} is kept" if newest else "it has no checkpoint yet"
-            return "timeout", 1, f"{reason}, as its time was nearly up; {kept}"
-        return "cancelled", 130 if by_user else 1, reason
-    if isinstance(error, UserError):
-        for problem in error.problems:
-            log.error("error: %s", problem)
-        return "failed", 2, str(error)
-    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-        reason = (
-            f"cannot write {error.filename or 'the run folder'}: {error.strerror}. Make room and type the "
-            f"same command again to {f'go on from {newest}' if newest else 'start it over'}"
-        )
-        log.error("error: %s", reason)
-        return "failed", 2, reason
-    if isinstance(error, RankFailed | RanksMissing):
-        reason = str(error)
-        if isinstance(error, RankFailed):
-            its = Place(rank=error.failure.rank)
-            reason += f" (its log: {its.file('log.txt')})"
-            if error.failure.kind == "lost":
-                reason += f". Why: python -m memory explain {shlex.quote(str(its.folder(folder)))}"
-        log.error("failed: %s", reason)
-        return "failed", 1, reason
-    if isinstance(error, TimeIsOver):
-        log.info("%s", error)
-        return "timeout", 1, str(error)
-    if isinstance(error, NonFinite | Diverged):
-        kept = f"{newest[0].upper()}{newest[1:]} is kept" if newest else "There is no checkpoint yet"
-        reason = f"{error}. {kept}"
-        log.error("error: %s", reason)
-        return "failed", 1, reason
-    reason = f"{type(error).__name__}: {error}"
-    log.error("failed: %s (the traceback is in log.txt)", reason, exc_info=error)
-    return "failed", 1, reason
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -116,7 +116,8 @@ def _plan(request: Request, arguments: Arguments) -> int:
         from slurm.planning import plan_for_cluster, render
 
         found = plan_for_cluster(configs)
-        return _print(found.to_json() if arguments.json else f"{render(found)}\n\nSubmit it: {command}")
+        submit = "When that is mended, submit it" if found.refused else "Submit it"
+        return _print(found.to_json() if arguments.json else f"{render(found)}\n\n{submit}: {command}")
     plans = plan_all(configs, tokenize=False)
     if arguments.json:
         return _print([plan.to_json() for plan in plans])

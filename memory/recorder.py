@@ -20,9 +20,12 @@ RECORD_VERSION = 1
 log = logging.getLogger("memory")
 
 
-def records_path(path: Path | None, rank: int) -> Path | None:
+def records_path(path: str | os.PathLike[str] | None, rank: int) -> Path | None:
     """The file of that rank, where `path` is a folder; else `path`."""
-    if path is None or not path.is_dir():
+    if path is None:
+        return None
+    path = Path(path)
+    if not path.is_dir():
         return path
     return path / ("memory.jsonl" if rank == 0 else f"memory.rank{rank}.jsonl")
 

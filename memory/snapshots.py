@@ -148,7 +148,8 @@ def snapshot(pid: int | None = None, root: str | os.PathLike[str] = "/", *, pss:
 
     Args:
         pid: the process whose tree is measured; this one by default.
-        root: where /proc and /sys are looked for (tests hand in trees of recorded files).
+        root: where /proc and /sys are looked for (tests hand in trees of recorded files). Where it has no
+            /proc psutil answers, of this machine.
         pss: also each process's `pss_bytes`, which takes 0.3 ms a process and 18 ms per GB that it maps.
     """
     root, pid = os.fspath(root).rstrip("/"), os.getpid() if pid is None else pid

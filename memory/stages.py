@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -161,7 +161,7 @@ def stage(name: str, /, **facts: Any) -> Stage:
 
 @contextmanager
 def record_to(
-    path: Path | None,
+    path: str | os.PathLike[str] | None,
     *,
     attempt: int,
     rank: int = 0,

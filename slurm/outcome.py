@@ -12,7 +12,7 @@ import experiment_utils
 from conf.exit_status import INTERRUPTED
 from memory.evidence import Evidence
 from memory.explain import explain
-from slurm.processes import Child
+from slurm.processes import Child, is_supervised
 from slurm.truth.case import Case
 from slurm.truth.judge import judge
 from slurm.truth.known import Known, oom_kills
@@ -71,6 +71,8 @@ def outcome_of(folder: Path, child: Child, before: dict[str, Any]) -> Outcome:
         )
     )
     reason = verdict.reason or _SEE_LOG
+    if child.killed_by == "SIGKILL" and not is_told and is_supervised(folder):
+        reason = f"its supervisor was {reason}"
     if verdict.rule == "was_killed":
         reason += _WHY.get(str(child.killed_by), "")
     if oom_kills(told):

@@ -27,6 +27,7 @@ from slurm.plans import plan_all
 from slurm.records import SLURM, Submission
 from slurm.submit.arrays import Asked, ToSend, arrays_of
 from slurm.submit.asking import MAX_ARRAY_SIZE, refusals
+from slurm.submit.checks import check_clean
 from slurm.submit.in_flight import in_flight
 from slurm.submit.script import script
 
@@ -142,7 +143,7 @@ def plan_for_cluster(configs: Sequence[Config], *, cluster: Cluster | None = Non
     return ClusterPlan(
         cluster=cluster,
         runs=list(runs.values()),
-        refused=refused + unreachable(of_missing),
+        refused=refused + unreachable(of_missing) + check_clean(configs, ROOT),
         warnings=of_this_machine_alone(of_missing, cluster, ROOT) if cluster.is_here else [],
         scripts=list(_scripts(missing, cluster)),
     )

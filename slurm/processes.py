@@ -32,7 +32,7 @@ def run_command(folder: Path, *, quiet: bool) -> list[str]:
     with several ranks (`training.distributed.place`) this is one of them.
     """
     flags = ["--quiet"] if quiet else []
-    if _is_supervised(folder):
+    if is_supervised(folder):
         run = [sys.executable, str(CORE), str(folder), *flags]
         own = place_of(folder.name).folder(folder)
         own.mkdir(exist_ok=True)
@@ -47,7 +47,8 @@ def _attempt(folder: Path) -> int:
         return 1
 
 
-def _is_supervised(folder: Path) -> bool:
+def is_supervised(folder: Path) -> bool:
+    """Whether a process stands between a run and what starts it."""
     if experiment_utils.read_status(folder).get("state") == "done":
         return False
     try:

@@ -99,7 +99,8 @@ PRECEDENCE: tuple[Step, ...] = (
         ("timeout", "preempted", "cancelled", "node_failed"),
         "squeue, sacct, scontrol",
         "the row of the job says TIMEOUT, DEADLINE, PREEMPTED, CANCELLED, NODE_FAIL, ...; not of a run that "
-        "had failed by itself while its job went on",
+        "had failed by itself while its job went on. `node_failed` also where the start that the run was in "
+        "lost its node, and a later one left the run alone",
     ),
     Step(
         "said_itself",
@@ -110,9 +111,10 @@ PRECEDENCE: tuple[Step, ...] = (
     ),
     Step(
         "was_killed",
-        ("failed", "oom", "timeout"),
-        "outcome.json, memory explain",
-        "its process ended without a word: memory's verdict, by FROM_VERDICT",
+        ("failed", "oom", "timeout", "cancelled"),
+        "outcome.json, memory explain, starts.json, sacct",
+        "its process ended without a word: memory's verdict, by FROM_VERDICT; `cancelled` where Slurm's row "
+        "of its step alone says CANCELLED",
     ),
     Step(
         "unreadable",

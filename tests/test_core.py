@@ -30,6 +30,7 @@ from tiny_run import (
 import core
 import experiment_utils
 from conf.schema import Dataset, Optimizer
+from training.ending import ending_of
 from training.interrupt import Interrupted
 from training.progress import NonFinite
 
@@ -315,13 +316,13 @@ def test_what_is_said_of_checkpoints_is_true(
     without: str,
 ) -> None:
     caplog.set_level("INFO")
-    core._outcome(error, tmp_path)
+    ending_of(error, tmp_path)
     assert without in caplog.text
     assert "1,200" not in caplog.text
     caplog.clear()
     for step in (400, 1200):
         (tmp_path / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
-    core._outcome(error, tmp_path)
+    ending_of(error, tmp_path)
     assert with_checkpoint in caplog.text
     assert without not in caplog.text
 

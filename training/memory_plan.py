@@ -15,6 +15,7 @@ from memory import format_bytes
 from memory.advice import Setup, advise
 from memory.estimate import Estimate, recommended_mem, told
 from memory.room import Room
+from memory.smaller import smaller_chunk, smaller_micro_batch
 from training.memory_parts import estimate_run, expected_device, step_sizes, writing_of
 from training.optimizer_state import checkpoint_bytes
 
@@ -28,7 +29,8 @@ class MemoryPlan:
 
     largest_micro_batch: of the divisors of the step that fit with the margin, None where none does.
     problem: why it cannot fit, with the nearest that can. advice: set-ups known to hurt, a line each.
-    checkpoint_writing: in the background, or in the foreground.
+    checkpoint_writing: in the background, or in the foreground. savings: by override, what it would need
+    with it.
     """
 
     estimate: Estimate
@@ -38,6 +40,7 @@ class MemoryPlan:
     problem: Problem | None
     advice: tuple[str, ...]
     checkpoint_writing: str
+    savings: Mapping[str, Estimate]
 
     @property
     def fits(self) -> bool:
@@ -51,6 +54,10 @@ class MemoryPlan:
             "largest_micro_batch": self.largest_micro_batch,
             "recommended_mem_bytes": recommended_mem(self.estimate),
             "advice": list(self.advice),
+            "savings": {
+                words: {"host_bytes": estimate.host_bytes, "gpu_bytes": estimate.gpu_bytes}
+                for words, estimate in self.savings.items()
+            },
         }
 
     def summary(self) -> str:
@@ -197,7 +204,34 @@ class MemoryNeeds:
             problem=None if self.fits(estimate) else self._problem(estimate, micro_batch),
             advice=tuple(self._advice(estimate, micro_batch)),
             checkpoint_writing=self.checkpoint_writing,
+            savings={} if self.config.memory.trace else dict(self._savings_told(estimate, micro_batch)),
         )
+
+    def _savings_told(self, estimate: Estimate, micro_batch: int) -> Iterator[tuple[str, Estimate]]:
+        """What `explain` may advise when the run has died; the nearest that fits, where it does not."""
+        yield from self._with_one_override(micro_batch)
+        if not self.fits(estimate) and (nearest := self._nearest(micro_batch)):
+            yield nearest
+
+    def _with_one_override(self, micro_batch: int) -> Iterator[tuple[str, Estimate]]:
+        config, training = self.config, self.config.training
+        if micro_batch > 1:
+            size = smaller_micro_batch(micro_batch)
+            yield f"training.micro_batch={size}", self.at(size)
+        step = step_sizes(config, self._vocab_size, micro_batch, self._kept, self._ranks)
+        chunk = smaller_chunk(min(step.loss_chunk, step.tokens))
+        changes: dict[str, Config] = {}
+        if not training.activation_checkpointing:
+            again = dataclasses.replace(training, activation_checkpointing=True)
+            changes["training.activation_checkpointing=true"] = dataclasses.replace(config, training=again)
+        if chunk is not None:
+            fewer = dataclasses.replace(training, loss_chunk=chunk)
+            changes[f"training.loss_chunk={chunk}"] = dataclasses.replace(config, training=fewer)
+        if config.dataset.num_workers:
+            alone = dataclasses.replace(config.dataset, num_workers=0)
+            changes["dataset.num_workers=0"] = dataclasses.replace(config, dataset=alone)
+        for words, changed in changes.items():
+            yield words, self.at(micro_batch, changed)
 
     def _traced(self, micro_batch: int) -> Estimate:
         from training.memory_trace import trace_run, with_trace
@@ -230,12 +264,16 @@ class MemoryNeeds:
 
     def nearest(self, micro_batch: int) -> tuple[str, int] | None:
         """What to type for the least change that fits with the margin, and the bytes it then needs."""
+        found = self._nearest(micro_batch)
+        return None if found is None else (found[0], found[1].host_bytes)
+
+    def _nearest(self, micro_batch: int) -> tuple[str, Estimate] | None:
         sizes = [size for size in self._sizes() if size <= micro_batch]
         for words, config in self._savings():
             size = self.largest(sizes, config)
             if size is not None:
                 typed = [f"training.micro_batch={size}"] if size != micro_batch else []
-                return " ".join([*typed, *words]), self.at(size, config).host_bytes
+                return " ".join([*typed, *words]), self.at(size, config)
         return None
 
     def _savings(self) -> Iterator[tuple[list[str], Config]]:

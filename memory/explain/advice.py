@@ -8,26 +8,32 @@ from __future__ import annotations
 
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice
-from memory.explain.values import number
+from memory.explain.savings import combined, estimated, helps, recommended
+from memory.explain.script import script_text
+from memory.explain.values import mapping, number
 from memory.format import format_bytes
+from memory.samples import ProcessSample
+from memory.smaller import smaller_chunk, smaller_micro_batch
 
 _PYTHONS = ("python", "pypy", "pt_main_thread", "pt_data_worker")
 """Names of processes of Python; the last two are torch's."""
-_SMALLEST_CHUNK = 256
-"""Tokens; below it the loss is slow, and its logits are little."""
 _TRAINING_STAGES = ("first_batch", "first_step", "train", "evaluate", "")
+_BARE_PYTHON_BYTES = 12 << 20
+"""An interpreter that has loaded next to nothing has 7 MB of anon."""
+_HIGHER = "a higher limit for the cgroup"
 MARGIN = 1.25
 
 
 def cheapest_first(facts: Facts, *, need_bytes: int | None = None, gpu: bool = False) -> tuple[Advice, ...]:
     """What makes a step smaller, then fewer workers, then more memory."""
-    found = list(smaller_steps(facts))
+    found = list(smaller_steps(facts, gpu=gpu))
     if not gpu:
-        found += [*no_workers(facts), *more_memory(facts, need_bytes)]
+        workers = [advice for advice in no_workers(facts) if helps(facts, advice.override or "")]
+        found += [*workers, *more_memory(facts, need_bytes)]
     return tuple(found)
 
 
-def smaller_steps(facts: Facts) -> tuple[Advice, ...]:
+def smaller_steps(facts: Facts, *, gpu: bool = False) -> tuple[Advice, ...]:
     """Of training; nothing where it ended in a stage that has no steps, or in no training that we know of."""
     if not facts.is_ours:
         if not _looks_like_training(facts):
@@ -41,11 +47,11 @@ def smaller_steps(facts: Facts) -> tuple[Advice, ...]:
     found = []
     now = number(facts.setting("training.micro_batch"))
     if now is None or now > 1:
-        smaller = _next_smaller(now or 2)
         was = f"{now} windows now" if now else "it is not known here"
         found.append(
             Advice(
-                f"smaller micro-batches, the same effective batch ({was})", f"training.micro_batch={smaller}"
+                f"smaller micro-batches, the same effective batch ({was})",
+                f"training.micro_batch={_that_fits(facts, now or 2, gpu=gpu)}",
             )
         )
     if facts.setting("training.activation_checkpointing") is not True:
@@ -56,14 +62,31 @@ def smaller_steps(facts: Facts) -> tuple[Advice, ...]:
             )
         )
     chunk = _logits_at_once(facts, now)
-    if chunk is None or chunk > _SMALLEST_CHUNK:
+    if chunk is None or smaller_chunk(chunk):
         found.append(
             Advice(
                 "fewer logits at once" + (f" ({chunk:,} tokens now)" if chunk else ""),
-                f"training.loss_chunk={max(_SMALLEST_CHUNK, chunk // 2) if chunk else 1024}",
+                f"training.loss_chunk={smaller_chunk(chunk) if chunk else 1024}",
             )
         )
-    return tuple(found)
+    return _that_help(facts, found, gpu=gpu)
+
+
+def _that_help(facts: Facts, found: list[Advice], *, gpu: bool) -> tuple[Advice, ...]:
+    """By the run's own estimate: the others are no advice, and where none is left, several together."""
+    kept = [advice for advice in found if advice.override and helps(facts, advice.override, gpu=gpu)]
+    if not kept and not gpu and (words := combined(facts)):
+        kept.append(Advice("the nearest that fits, by the run's own estimate", words))
+    return tuple(kept)
+
+
+def _that_fits(facts: Facts, micro_batch: int, *, gpu: bool) -> int:
+    """The next smaller one; where that is too large still, the largest that fitted as the run began."""
+    smaller = smaller_micro_batch(micro_batch)
+    largest = number(mapping(facts.evidence.run.get("memory")).get("largest_micro_batch"))
+    if largest and largest < smaller and not helps(facts, f"training.micro_batch={smaller}", gpu=gpu):
+        return largest
+    return smaller
 
 
 def _logits_at_once(facts: Facts, micro_batch: int | None) -> int | None:
@@ -72,11 +95,6 @@ def _logits_at_once(facts: Facts, micro_batch: int | None) -> int | None:
     if chunk is None or micro_batch is None or seq_len is None:
         return chunk
     return min(chunk, micro_batch * seq_len)
-
-
-def _next_smaller(micro_batch: int) -> int:
-    """At most half of it, and whatever step it divides is a whole number of these too."""
-    return next(size for size in range(max(1, micro_batch // 2), 0, -1) if micro_batch % size == 0)
 
 
 def no_workers(facts: Facts) -> tuple[Advice, ...]:
@@ -91,8 +109,15 @@ def no_workers(facts: Facts) -> tuple[Advice, ...]:
             )
         return ()
     if _has_workers(facts):
-        return (Advice("fewer worker processes, or none", "DataLoader(num_workers=0)"),)
+        loader = "DataLoader(num_workers=0)" if may_use_torch(facts) else None
+        return (Advice("fewer worker processes at once, or none", loader),)
     return ()
+
+
+def may_use_torch(facts: Facts) -> bool:
+    """Not where its script can be read and does not speak of it."""
+    found = script_text(facts)
+    return found is None or "torch" in found[1] or "torch" in facts.log
 
 
 def more_memory(facts: Facts, need_bytes: int | None = None) -> tuple[Advice, ...]:
@@ -103,19 +128,26 @@ def more_memory(facts: Facts, need_bytes: int | None = None) -> tuple[Advice, ..
     if not facts.in_slurm and facts.limit_at in ("", "host"):
         return ()  # there is no more, or nothing is known of who allows it
     need = need_bytes or max(facts.peak_bytes or 0, facts.limit_bytes or 0)
-    wanted = round_up(MARGIN * need)
-    seen = (
-        ""
-        if need_bytes
-        else ": what it wants beyond the limit is not known, so look again after the next run"
-    )
+    wanted, of_plan = round_up(MARGIN * need), None if need_bytes else recommended(facts)
+    if of_plan and of_plan > (facts.limit_bytes or 0):
+        wanted = of_plan
+        seen = f": by the estimate of its own it needs {format_bytes(estimated(facts) or 0)}"
+    elif need_bytes:
+        seen = ""
+    else:
+        seen = ": what it wants beyond the limit is not known, so look again after the next run"
     if facts.host_bytes and wanted > facts.host_bytes:
         seen += f"; that machine has {format_bytes(facts.host_bytes)}, so it takes a larger one"
     if not facts.in_slurm:
-        return (Advice(f"a higher limit for the cgroup {facts.limit_at}, {format_bytes(wanted)}{seen}"),)
+        return (Advice(f"{_HIGHER} {facts.limit_at}, {format_bytes(wanted)}{seen}"),)
     return (
         Advice(f"more memory for the job, {format_bytes(wanted)}{seen}", f"--mem={slurm_amount(wanted)}"),
     )
+
+
+def is_more_memory(advice: Advice) -> bool:
+    """Of whichever kind: told once, and last."""
+    return (advice.override or "").startswith("--mem") or advice.text.startswith(_HIGHER)
 
 
 def raise_mem(asked_bytes: int | None) -> tuple[Advice, ...]:
@@ -147,13 +179,17 @@ def streamed(facts: Facts) -> tuple[Advice, ...]:
     return (Advice("map the file and copy one batch at a time", 'np.load(path, mmap_mode="r")'),)
 
 
-def read_by_pread(facts: Facts) -> tuple[Advice, ...]:
-    """Where mapped pages are held against the job, or are read in vain."""
+def read_by_pread(facts: Facts, *, polled: bool = False) -> tuple[Advice, ...]:
+    """Where mapped pages are held against the job, or are read in vain. polled: what counts is RSS, in which
+    every page is that was touched, however it was asked for.
+    """
     if facts.is_ours:
         return (
             Advice("read only the bytes of each window", "dataset.reader=pread"),
             Advice("or give pages back as the reading goes on", "dataset.max_resident=256MB"),
         )
+    if polled:
+        return (Advice("read with pread(2) instead of a map: what is not mapped is not in RSS", "os.pread"),)
     return (
         Advice("tell the kernel that reads are random", "mmap.madvise(mmap.MADV_RANDOM)"),
         Advice("or read with pread(2) instead of a map", "os.pread"),
@@ -167,6 +203,24 @@ def go_on(facts: Facts) -> tuple[Advice, ...]:
     return (Advice("type the same command again: it goes on from its newest checkpoint"),)
 
 
+def at_least(facts: Facts, verdict: str) -> tuple[Advice, ...]:
+    """Where no rule has any: a death without a word of what to do next is half an answer."""
+    if verdict == "healthy" or facts.is_running:
+        return ()
+    found = []
+    if verdict == "oom_cgroup" and not facts.met_another_limit:
+        found.append(Advice("hold less at once, or have a higher limit (Slurm: --mem; a container: its own)"))
+    elif verdict == "oom_host":
+        found.append(Advice("a machine with more memory, or to oneself; or hold less at once", "--exclusive"))
+    elif verdict == "memory_error":
+        found.append(Advice("ask for less at once, in pieces or in a smaller type", "free -h; ulimit -a"))
+    elif verdict in ("terminated", "killed_from_outside"):
+        found.append(Advice("ask who sends it, then type the same command again"))
+    if not facts.samples:
+        found.append(run_with_us())
+    return tuple(found)
+
+
 def run_with_us() -> Advice:
     """How to have evidence next time."""
     return Advice(
@@ -177,10 +231,19 @@ def run_with_us() -> Advice:
 
 
 def _has_workers(facts: Facts) -> bool:
-    """Of a DataLoader, which are Python as the process is that has them; not a script and what it runs."""
+    """Of a DataLoader, which are Python as the process is that has them; not a script and what it runs, nor
+    the tracker that multiprocessing starts for its shared memory.
+    """
     return any(
-        sum(process.name.startswith(_PYTHONS) for process in sample.tree) > 1 for sample in facts.samples
+        sample.tree[0].name.startswith(_PYTHONS) and any(map(_is_worker, sample.tree[1:]))
+        for sample in facts.samples
+        if sample.tree
     )
+
+
+def _is_worker(process: ProcessSample) -> bool:
+    held = (process.anon_bytes or 0) + (process.shmem_bytes or 0)
+    return process.name.startswith(_PYTHONS) and (held > _BARE_PYTHON_BYTES or "worker" in process.name)
 
 
 def _looks_like_training(facts: Facts) -> bool:

@@ -22,6 +22,8 @@ from memory.sacct import SlurmFacts
 FRESH_S = 30.0
 _STARVED_S = 5.0
 """A supervisor that lives samples each second, if it is let."""
+_TICKS_S = 0.1
+"""The kernel counts CPU time for a limit in ticks, for getrusage as it was."""
 _ATTEMPT_BEGINS = re.compile(r"\battempt (\d+), on ")
 _BOX = re.compile(r"memory\.blackbox\.(\d{1,9})\.")
 
@@ -75,6 +77,14 @@ class Facts(Measured):
         tells of a process of its own, which may well be the one that was counted.
         """
         return self.signal == "SIGKILL" and self.signal_is_certain and self.lived_on_s is not None
+
+    @cached_property
+    def cpu_limit_s(self) -> int | None:
+        """RLIMIT_CPU, where it ended by SIGKILL with that much used: the kernel sends it then."""
+        limit = number(mapping(self.outcome.get("rlimits")).get("cpu_hard_s"))
+        used_s = seconds(self.outcome.get("cpu_s"))
+        met = limit is not None and used_s is not None and used_s >= limit - _TICKS_S
+        return limit if met and self.outcome.get("signal") == "SIGKILL" and not self.kills else None
 
     @property
     def kernel_named_victim(self) -> str:
@@ -183,7 +193,8 @@ class Facts(Measured):
     @cached_property
     def frames(self) -> list[Frame]:
         """Where it stood near its limit, of the stage in which it ended: what an earlier one did is over."""
-        began_s = seconds(self.open_stages[-1].get("time_s")) if self.open_stages else None
+        begun = self.open_stages or [record for record in self.records if record.get("event") == "begin"]
+        began_s = seconds(begun[-1].get("time_s")) if begun else None
         return frames(self.black_boxes, began_s)
 
     @property

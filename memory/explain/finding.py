@@ -73,9 +73,9 @@ class Explanation:
 
     sentence: the answer in one or two sentences. cause: `none` where there is nothing to explain, `unknown`
     where the evidence does not say. is_running: now; is_waiting: in Slurm's queue. near_limit: U came to 85%
-    of its limit, None where one of the two is not known. limit_bytes: as U was highest. confidence: of the
-    verdict; cause_confidence: of the cause. doubts: what speaks against the verdict. missing: evidence that
-    is not there, and how to have it next time.
+    of its limit, or the kernel killed at it; None where one of the two is not known. limit_bytes: as U was
+    highest. confidence: of the verdict; cause_confidence: of the cause. doubts: what speaks against the
+    verdict. missing: evidence that is not there, and how to have it next time.
     """
 
     verdict: str

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from memory.evidence import Evidence
 from memory.explain.facts import Facts
 from memory.explain.values import number
+from memory.supervision.outcome import LOGS
 
 _RUN = "python -m memory run --output DIR -- COMMAND"
 
@@ -13,9 +15,9 @@ def missing(facts: Facts) -> tuple[str, ...]:
     evidence = facts.evidence
     found = []
     supervised = bool(facts.outcome or facts.samples)
-    if not supervised and not facts.is_running:
+    if not supervised and not facts.is_running and not _is_damaged(evidence, "outcome.json"):
         found.append(f"no outcome.json and no memory.ring: nobody watched it. Next time: {_RUN}")
-    elif not facts.outcome and not facts.is_running:
+    elif not facts.outcome and not facts.is_running and not _is_damaged(evidence, "outcome.json"):
         found.append("no outcome.json: its supervisor was killed with it, or could not write")
     elif not facts.samples:
         found.append("no samples: memory.ring is missing, or not of this attempt")
@@ -24,8 +26,12 @@ def missing(facts: Facts) -> tuple[str, ...]:
             "no counter of kills could be read: a kill for memory cannot be told from another SIGKILL"
         )
     if facts.exit_code not in (None, 0) and not facts.log.strip():
+        # with --log there is a file of what it printed, also where that is nothing
+        printed = [name for name in LOGS if (evidence.folder / name).is_file()]
         found.append(
-            "no log: what it said is not known. Next time: python -m memory run --log ..., or --log FILE"
+            f"nothing stands in {' and '.join(printed)}: it printed nothing, or to elsewhere"
+            if printed
+            else "no log: what it said is not known. Next time: python -m memory run --log ..., or --log FILE"
         )
     if facts.peak_bytes is not None and facts.limit_bytes is None:
         found.append("no limit is known: how close it was cannot be said")
@@ -39,5 +45,9 @@ def missing(facts: Facts) -> tuple[str, ...]:
             found.append(f"{name} is of {told}, not of the last one, {facts.attempt}: left aside")
     if facts.slurm is not None:
         found += facts.slurm.notes
-    found += evidence.damage
-    return tuple(found)
+    return (*evidence.damage, *found)
+
+
+def _is_damaged(evidence: Evidence, name: str) -> bool:
+    """It is there, and cannot be read: that is told already, and by whom it was not written is not known."""
+    return any(line.startswith(name) for line in evidence.damage)

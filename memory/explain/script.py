@@ -18,6 +18,19 @@ def script_lines(facts: Facts, pattern: re.Pattern[str]) -> list[str]:
     """`train.py:12: tokens = np.load(path)`: of the first script in the command, if it is as it was at the
     end.
     """
+    found = script_text(facts)
+    if found is None:
+        return []
+    name, content = found
+    return [
+        f"{name}:{number}: {line.strip()[:120]}"
+        for number, line in enumerate(content.splitlines(), 1)
+        if pattern.search(line) and not line.lstrip().startswith("#")
+    ]
+
+
+def script_text(facts: Facts) -> tuple[str, str] | None:
+    """(name, all of it) of the same; None where there is none, or it is another by now."""
     for word in facts.command[:6]:
         path = Path(word)
         if path.suffix != ".py":
@@ -26,16 +39,11 @@ def script_lines(facts: Facts, pattern: re.Pattern[str]) -> list[str]:
             found = path.stat()
             ended_s = seconds(facts.outcome.get("ended_s")) or time.time()
             if found.st_size > _MOST_BYTES or found.st_mtime > ended_s:
-                return []
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+                return None
+            return path.name, path.read_text(encoding="utf-8", errors="replace")
         except (OSError, ValueError):
-            return []
-        return [
-            f"{path.name}:{number}: {line.strip()[:120]}"
-            for number, line in enumerate(lines, 1)
-            if pattern.search(line) and not line.lstrip().startswith("#")
-        ]
-    return []
+            return None
+    return None
 
 
 def read_while_growing(facts: Facts) -> float | None:

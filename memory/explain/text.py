@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from memory.explain.finding import Advice, Explanation
+from memory.explain.measured import NEAR
 from memory.format import format_bytes
 
 _MOST_LINES = 9
@@ -53,6 +54,8 @@ def _how_close(found: Explanation) -> str:
         )
     share = 100 * found.peak_bytes / found.limit_bytes
     close = "That is near: a little more would be killed." if found.near_limit else "It was not near."
+    if found.near_limit and share < 100 * NEAR:
+        close = "The limit was met all the same, faster than it was sampled."
     return (
         f"U, the memory that cannot be given back, peaked at {format_bytes(found.peak_bytes)} of "
         f"{format_bytes(found.limit_bytes)} ({share:.0f}%, sampled). {close}"

@@ -10,6 +10,10 @@ from memory.format import format_bytes
 _JUMP_S = 2.0
 _DIP = 0.15
 _NOISE = 0.02
+_NOTHING, _PART = 0.03, 0.1
+"""Of a rise."""
+_MOST_STALLED = 0.2
+"""Of its time."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,8 @@ class Rise:
 
     times in seconds, Unix. jump_bytes: the largest rise within two seconds, or between two neighbours.
     points: samples in it. late_share: of the rise, what came in the last third of its time. steadiness: R^2
-    of a straight line through it, 1 for a constant rate.
+    of a straight line through it, 1 for a constant rate. stall_share: of its time, the longest stretch in
+    which next to nothing came.
     """
 
     from_bytes: int
@@ -30,6 +35,7 @@ class Rise:
     points: int
     late_share: float
     steadiness: float
+    stall_share: float = 0.0
 
     @property
     def bytes(self) -> int:
@@ -50,8 +56,9 @@ class Rise:
 
     @property
     def is_steady(self) -> bool:
-        """Many samples on a line."""
-        return self.points >= 12 and self.steadiness >= 0.95 and not self.is_jump and self.late_share > 0.15
+        """Many samples on a line; two large amounts with a pause between them are no steady growth."""
+        on_line = self.points >= 12 and self.steadiness >= 0.95 and self.stall_share < _MOST_STALLED
+        return on_line and not self.is_jump and self.late_share > 0.15
 
     def __str__(self) -> str:
         rate = self.bytes_per_s
@@ -89,6 +96,7 @@ def last_rise(points: Sequence[tuple[float, int]]) -> Rise | None:
         points=len(found),
         late_share=_late_share(found),
         steadiness=_steadiness(found),
+        stall_share=_stall_share(found),
     )
 
 
@@ -106,6 +114,19 @@ def _late_share(points: Sequence[tuple[float, int]]) -> float:
     third_s = end_s - (end_s - begin_s) / 3
     before = [amount for time_s, amount in points if time_s <= third_s]
     return (points[-1][1] - before[-1]) / (points[-1][1] - points[0][1]) if before else 1.0
+
+
+def _stall_share(points: Sequence[tuple[float, int]]) -> float:
+    """Of stretches with a part of the rise before and after: what stands at its foot or top is no pause."""
+    (begin_s, foot), (end_s, top) = points[0], points[-1]
+    rise, longest_s, begin = top - foot, 0.0, 0
+    for time_s, amount in points:
+        while amount - points[begin][1] > _NOTHING * rise:
+            begin += 1
+        since_s, from_bytes = points[begin]
+        if from_bytes - foot > _PART * rise and top - amount > _PART * rise:
+            longest_s = max(longest_s, time_s - since_s)
+    return longest_s / (end_s - begin_s) if end_s > begin_s else 0.0
 
 
 def _steadiness(points: Sequence[tuple[float, int]]) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from memory.evidence import Evidence
+from memory.explain.advice import at_least, is_more_memory
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Explanation, Finding, weaker
 from memory.explain.missing import missing
@@ -22,6 +23,7 @@ _OF_MEMORY = (*_FOR_MEMORY, "oom_gpu", "shm_full")
 _NO_CAUSE_OF_DEATH = ("cache", "thrash", "throttled")
 _OF_LIVING = ("thrash", "leak", "cache", "throttled")
 _MOST_ADVICE = 7
+_MORE = "--mem"
 
 
 def explain(evidence: Evidence, *, slurm: SlurmFacts | None = None) -> Explanation:
@@ -54,7 +56,7 @@ def explain(evidence: Evidence, *, slurm: SlurmFacts | None = None) -> Explanati
         confidence=confidence,
         cause_confidence=why.confidence if why is not None and cause not in ("none", "unknown") else None,
         victim=_victim(end, findings),
-        near_limit=True if end.verdict == "oom_cgroup" and met else facts.near_limit,
+        near_limit=True if end.verdict in ("oom_cgroup", "healthy") and met else facts.near_limit,
         is_running=facts.is_running or (end.rule == NOT_OVER and not waits(facts)),
         is_waiting=end.rule == NOT_OVER and waits(facts),
         peak_bytes=facts.peak_bytes,
@@ -62,7 +64,7 @@ def explain(evidence: Evidence, *, slurm: SlurmFacts | None = None) -> Explanati
         evidence=_unique(
             [*end.evidence, *(why.evidence if why else ()), *(line for f in plain for line in f.evidence)]
         ),
-        advice=_advice(end, why, others),
+        advice=_advice(end, why, others) or at_least(facts, end.verdict or "unknown"),
         doubts=doubts,
         missing=(*missing(facts), *broken),
         findings=tuple(findings),
@@ -163,9 +165,9 @@ def _advice(end: Finding, why: Finding | None, others: list[Finding]) -> tuple[A
     sure = [a for f in others if f.cause is None or (unsure and f.rank >= 2) for a in f.advice]
     found: dict[str, Advice] = {}
     for advice in (*(why.advice if why else ()), *end.advice, *sure):
-        key = "--mem" if (advice.override or "").startswith("--mem") else advice.override or advice.text
+        key = _MORE if is_more_memory(advice) else advice.override or advice.text
         found.setdefault(key, advice)
-    memory = found.pop("--mem", None)
+    memory = found.pop(_MORE, None)
     kept = list(found.values())[: _MOST_ADVICE - 1]
     return (*kept, memory) if memory else tuple(kept)
 

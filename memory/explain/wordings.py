@@ -67,6 +67,17 @@ ASKED_FOR = re.compile(
     r"Unable to allocate (?P<amount>[\d.]+) (?P<unit>[KMGTP]?i?B)|you tried to allocate (?P<bytes>\d+) bytes"
     r"|memory allocation of (?P<rust>\d+) bytes failed"
 )
+HEAPS = {
+    r"java\.lang\.OutOfMemoryError: (?:Java heap space|GC overhead limit)": ("Java", "java -Xmx8g"),
+    r"java\.lang\.OutOfMemoryError: Metaspace": ("Java", "java -XX:MaxMetaspaceSize=1g"),
+    r"JavaScript heap out of memory": ("Node", "node --max-old-space-size=8192"),
+}
+"""By a pattern of their words, whose heaps have a limit of their own, and how that is raised."""
+OWN_WORDS = re.compile(
+    r"^(?:[\w.]+\.)?MemoryError: (?!.*(?:alloc|bytes|[KMGT]i?B\b|std::bad|out of memory|not enough memory))",
+    _I,
+)
+"""A MemoryError that the program raised itself: CPython's has no words, NumPy's tells what was refused."""
 SHM_FULL = re.compile(
     r"insufficient shared memory \(shm\)"
     r"|(?:No space left on device|\[Errno 28\])[^\n]*(?:/dev/shm|/torch_|/psm_|/mp-)[^\n]*"

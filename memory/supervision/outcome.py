@@ -69,15 +69,21 @@ def signal_name(number: int) -> str:
 
 
 def rlimits(pid: int, proc: str = "/proc") -> dict[str, int | None] | None:
-    """Address space and data size that the process may have; None: as much as it likes. Also of a zombie."""
+    """Address space and data size that the process may have, and the seconds of CPU at which the kernel sends
+    it SIGKILL; None: as much as it likes. Also of a zombie.
+    """
     content = read_file(f"{proc}/{pid}/limits")
     if content is None:
         return None
     found: dict[str, int | None] = {}
-    for name, words in (("as_bytes", b"Max address space"), ("data_bytes", b"Max data size")):
+    for name, words, column in (
+        ("as_bytes", b"Max address space", 0),
+        ("data_bytes", b"Max data size", 0),
+        ("cpu_hard_s", b"Max cpu time", 1),
+    ):
         line = next((line for line in content.splitlines() if line.startswith(words)), b"")
-        soft = line[len(words) :].split()[:1]
-        found[name] = int(soft[0]) if soft and soft[0].isdigit() else None
+        told = line[len(words) :].split()[column : column + 1]
+        found[name] = int(told[0]) if told and told[0].isdigit() else None
     return found
 
 

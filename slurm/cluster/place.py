@@ -9,7 +9,7 @@ from conf import Config
 from conf.by_model import settle
 from memory.room import Room
 from slurm.cluster.facts import Cluster
-from slurm.cluster.resources import device_of, ranks_per_node, room_bytes, runs_beside
+from slurm.cluster.resources import device_of, ranks_per_node, room_bytes, runs_beside, share_bytes
 
 
 def planned_for(cluster: Cluster) -> Callable[[Config], dict[str, Any]]:
@@ -22,9 +22,13 @@ def planned_for(cluster: Cluster) -> Callable[[Config], dict[str, Any]]:
     def of(config: Config) -> dict[str, Any]:
         wanted = settle(config).slurm
         most, whose = room_bytes(wanted, cluster.partitions_of(wanted.partition))
-        on_a_node = ranks_per_node(wanted)
+        on_a_node, beside = ranks_per_node(wanted), runs_beside(wanted)
+        shared = f", shared by {beside} runs (slurm.pack)," if beside > 1 else ""
         return {
-            "room": Room(limit_bytes=None if most is None else most // runs_beside(wanted), limit_at=whose),
+            "room": Room(
+                limit_bytes=None if most is None else share_bytes(most, beside),
+                limit_at=None if whose is None else f"{whose}{shared}",
+            ),
             "kept": {"device": device_of(config)},
             "ranks": wanted.nodes * on_a_node,
             "ranks_here": on_a_node,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from conf import Config, Problem
+from conf import AUTO, Config, Problem
 from conf.by_model import settle
 from conf.durations import format_limit
 from conf.names import nearest, no_such
@@ -18,7 +18,7 @@ from conf.schema import Slurm
 from memory import format_bytes
 from slurm.cluster.facts import Cluster, NodeKind, Partition
 from slurm.cluster.options import GPUS_OTHERWISE, read_options
-from slurm.cluster.resources import Ask, ranks_per_node, shares_a_job
+from slurm.cluster.resources import Ask, ranks_per_node, runs_beside, shares_a_job
 
 Elsewhere = Callable[[Callable[[Partition], bool]], str]
 """From what a partition must have to the words for another that has it; "" where there is none."""
@@ -212,7 +212,7 @@ def _of_kinds(wanted: Slurm, asked: Ask, partition: Partition, elsewhere: Elsewh
 def _needs(wanted: Slurm, asked: Ask, partition: Partition) -> Iterator[_Need]:
     if asked.mem_bytes is not None:
         yield _memory(asked.mem_bytes)
-    yield _cpus(asked.cpus // wanted.nodes)
+    yield _cpus(asked.cpus // wanted.nodes, wanted)
     if wanted.gpus_per_node:
         yield _gpus(wanted.gpus_per_node, wanted.gpu_type, partition)
     if wanted.constraint is not None and wanted.constraint.replace("_", "").replace("-", "").isalnum():
@@ -234,13 +234,17 @@ def _memory(asked_bytes: int) -> _Need:
     )
 
 
-def _cpus(count: int) -> _Need:
+def _cpus(count: int, wanted: Slurm) -> _Need:
+    beside = runs_beside(wanted)
+    is_of_runs = beside > 1 and wanted.cpus_per_task == AUTO
+
     def fits(partition: Partition, kind: NodeKind) -> bool:
         return all(bound is None or count <= bound for bound in (kind.cpus, partition.max_cpus_per_node))
 
     return _Need(
-        "slurm.cpus_per_task",
-        f"{counted(count, 'CPU')} of a node are asked for",
+        "slurm.pack" if is_of_runs else "slurm.cpus_per_task",
+        f"{counted(count, 'CPU')} of a node are asked for"
+        + (f", {count // beside} for each of {beside} runs (slurm.cpus_per_task)" if is_of_runs else ""),
         fits,
         lambda found: f"a job in partition {found.name} gets {found.most_cpus} at most",
     )

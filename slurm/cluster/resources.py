@@ -183,6 +183,13 @@ def setup_lines(wanted: Slurm) -> tuple[str, ...]:
     return (*wanted.setup, *(offline if wanted.offline else []))
 
 
+def share_bytes(task_bytes: int, beside: int) -> int:
+    """Of a task's memory, what each of its runs gets that share it (`slurm.in_job.sharing`, in whole MB)."""
+    if beside == 1:
+        return task_bytes
+    return max(1, (task_bytes - OF_EACH_STEP_BYTES * (beside + 1)) // beside // _MB) * _MB
+
+
 def room_bytes(wanted: Slurm, partitions: Sequence[Partition]) -> tuple[int | None, str | None]:
     """What a run may take on a node, and whose word that is: slurm.mem, else the largest node."""
     if wanted.mem is not None and wanted.mem != AUTO:

@@ -10,6 +10,7 @@ import shutil
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from typing import Any
 
 from conf.quantities import format_duration
@@ -24,7 +25,7 @@ from slurm.truth.attempts import read_attempts
 from slurm.truth.last_words import job_files, tail
 from slurm.truth.reasons import reason_of
 from slurm.truth.slow import pace_lines
-from slurm.truth.study import Look, Truth, look_at, truths
+from slurm.truth.study import Look, look_at, truths
 from slurm.truth.table import Next
 
 EXAMPLES = """\
@@ -41,6 +42,8 @@ _STACK_LINES = 14
 _WORDS_LINES = 8
 _STARTS = 4
 _SRUN_S = 20.0
+_MEM = "--mem="
+"""So the advice of memory, which knows sbatch alone, begins."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -66,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     tokens = look_at_task(options.given)
     look = tokens or look_at(find_run(options.given))
     parts = _parts(look)
-    step = _next(look.truth) if tokens is None else _next_of_task(look)
+    step = _next(look) if tokens is None else _next_of_task(look)
     if options.json:
         explained = _explained(look)
         plain: dict[str, Any] = {
@@ -104,9 +107,19 @@ _TITLES = {
 
 
 def _explained(look: Look) -> Explanation | None:
-    """Memory's word, where it says more than Slurm or the run itself."""
+    """Memory's word, where it says more than Slurm or the run itself, with what a user of ours types."""
     found = look.explained if look.has_died else None
-    if found is None or look.truth.state in ("oom", "failed"):
+    submission = look.case.known.submission
+    if found is not None and submission is not None and not submission.command.startswith("sbatch"):
+        mended = tuple(
+            replace(advice, override=f"slurm.mem={advice.override.removeprefix(_MEM)}")
+            if advice.override is not None and advice.override.startswith(_MEM)
+            else advice
+            for advice in found.advice
+        )
+        found = replace(found, advice=mended)
+    is_known = look.truth.source == "starts.json"  # its job saw its end
+    if found is None or look.truth.state == "oom" or (look.truth.state == "failed" and not is_known):
         return found
     return None if found.verdict in ("failed", "healthy", "unknown", "timeout") else found
 
@@ -150,8 +163,10 @@ def _rows(look: Look) -> list[str]:
     """Of each start of its job the row, and those of steps that tell something else."""
     found = []
     for start in look.case.starts[-_STARTS:]:
+        ended_itself = start.row.state in ("FAILED", "COMPLETED")  # else all of its steps end as it does
         for row in start.rows:
-            if row.step is None or row.was_out_of_memory:
+            tells_more = ended_itself and row.state not in (start.row.state, "COMPLETED")
+            if row.step is None or row.was_out_of_memory or tells_more:
                 lasted = f", {format_duration(row.elapsed_s)}" if row.elapsed_s else ""
                 reason = f", {row.reason}" if row.reason else ""
                 found.append(f"{row}{f' on {row.nodes}' if row.nodes else ''}{lasted}{reason}")
@@ -236,7 +251,15 @@ def _words(look: Look) -> list[str]:
     return []
 
 
-def _next(truth: Truth) -> Next:
+def _more_memory(look: Look) -> str:
+    """For resubmit: what memory's word advises, else twice as much."""
+    told = look.explained.advice if look.explained is not None else ()
+    found = next((one.override for one in told if one.override and one.override.startswith(_MEM)), None)
+    return f" --mem {found.removeprefix(_MEM)}" if found else " --mem x2"
+
+
+def _next(look: Look) -> Next:
+    truth = look.truth
     run, study = shlex.quote(str(truth.folder)), shlex.quote(str(truth.folder.parent))
     logs = f"python -m slurm logs {run}"
     if truth.state == "done":
@@ -246,7 +269,7 @@ def _next(truth: Truth) -> Next:
     if truth.state in ("stalled", "blocked"):
         cancel = f"python -m slurm cancel {study} {shlex.quote(truth.name)}"
         return Next(cancel, f"then: python -m slurm resubmit {study}")
-    more = {"oom": " --mem x2", "timeout": " --time x2"}.get(truth.state, "")
+    more = {"oom": _more_memory(look), "timeout": " --time x2"}.get(truth.state, "")
     again = f"python -m slurm resubmit {study} --only {truth.state}{more if truth.launcher == SLURM else ''}"
     return Next(again, f"goes on with what ended so; all it wrote: {logs}")
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 ANSWER_S = 20.0
+COME_BACK_S = 600
+"""After so long a job looks again at a run that another copy has: each look takes half a minute."""
 _REQUEUE_TRIES = 3
 PACKED = "HIGHWATER_PACKED"
 """Set for the runs of a job that has several side by side."""
@@ -91,6 +93,13 @@ class Job:
                 return None
             said = answer.error or answer.out.strip() or f"exit code {answer.code}"
         return said
+
+    def come_back(self, ask: Ask = ask) -> str | None:
+        """Put it back into the queue, to start again in a while. What Slurm said if it refused."""
+        refused = self.requeue(ask)
+        if refused is None:  # a job that waits can be told to wait longer, one that runs can not
+            ask(["scontrol", "update", f"JobId={self.id}", f"StartTime=now+{COME_BACK_S}"])
+        return refused
 
 
 def has_ended(job_id: str, ask: Ask = ask) -> bool | None:

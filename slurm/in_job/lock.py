@@ -85,6 +85,18 @@ def living_holder(
     return None
 
 
+def is_on_its_own(
+    holder: durable.Holder, job: Job, *, has_ended: Callable[[str], bool | None] = has_ended
+) -> bool:
+    """Whether Slurm takes a holder that lives for dead: of an earlier start of this job, or of one now over.
+
+    Slurm ends such a one as soon as its node answers again, and nothing of it is in the queue then.
+    """
+    if holder.job_id is None:
+        return False
+    return holder.job_id == job.raw_id or has_ended(holder.job_id) is True
+
+
 def was_touched_lately(path: Path) -> bool:
     """Slurm says that a job has ended whose slurmd it has lost: its processes may live on. Those of one that
     has not touched its lock for long are dead, whatever the clocks of the two machines are.

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import experiment_utils
 from conf import UserError
 from slurm.in_job.job import Job
 from slurm.in_job.judge import Stopped, Verdict, judge, no_progress
-from slurm.in_job.lock import LOCK, Heartbeat, living_holder
+from slurm.in_job.lock import LOCK, Heartbeat, is_on_its_own, living_holder
 from slurm.in_job.starts import (
     DONE,
     ENDED,
@@ -37,6 +38,9 @@ from training.interrupt import TIME_IS_UP
 def run_in_job(folder: Path, job: Job) -> Verdict:
     """Run `folder` until it has ended or is to stop.
 
+    Where another copy of it is alive that Slurm takes for dead, the exit code is TO_BE_REQUEUED: the caller
+    has the job look again later (`look_again`).
+
     Only the first of several ranks judges; the others end as their process does, but well when a stop was
     asked for: srun ends all ranks as soon as one fails.
 
@@ -56,7 +60,8 @@ def run_in_job(folder: Path, job: Job) -> Verdict:
     if holder is not None:
         reason = f"{folder} is being run by {holder}: job {job.id} leaves it alone"
         say(folder, reason)
-        return Verdict(LEFT, 0, reason)
+        comes_back = is_on_its_own(holder, job) and _settings(folder)["requeue"]
+        return Verdict(LEFT, TO_BE_REQUEUED if comes_back else 0, reason)
     settings = _settings(folder)
     step = _newest_step(folder)
     starts = read_starts(folder)
@@ -98,11 +103,20 @@ def run_in_job(folder: Path, job: Job) -> Verdict:
         return _end(folder, job, start, verdict, verdict.state or stopped.state, children.requested)
 
 
+def look_again(runs: Sequence[Path], job: Job) -> int:
+    """Have the job start again in a while, for runs that copies of them go on with. Returns its exit code."""
+    refused = job.come_back()
+    for run in runs:
+        told = f"could not be put back into the queue: {refused}" if refused else "goes back into the queue"
+        say(run, f"job {job.id} {told}, to go on when that copy has ended")
+    return 0
+
+
 _SETTINGS = ("requeue", "max_idle_attempts", "signal_s")
 SENT_EARLY_S = 90.0
 """So much earlier than asked for the signal ahead of a time limit may come (sbatch(1), --signal: 60 s)."""
 TO_BE_REQUEUED = 75
-"""Exit code of a run that shares its job: whoever started it puts the job back when all have stopped."""
+"""Exit code of a run that goes on in this job and has not put it back: whoever started it does."""
 
 
 class _Late:

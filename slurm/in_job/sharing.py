@@ -12,8 +12,8 @@ import durable
 import experiment_utils
 from slurm.in_job.job import PACKED, Job
 from slurm.in_job.lock import Heartbeat, living_holder
-from slurm.in_job.running import TO_BE_REQUEUED, run_in_job, say
-from slurm.in_job.starts import DONE, ENDED, GAVE_UP, REQUEUED, read_starts
+from slurm.in_job.running import TO_BE_REQUEUED, look_again, run_in_job, say
+from slurm.in_job.starts import DONE, ENDED, GAVE_UP, LEFT, REQUEUED, read_starts
 from slurm.processes import Children
 
 OWN_MB = 48
@@ -65,40 +65,48 @@ def run_missing(runs: Sequence[Path], claims: Path, job: Job) -> int:
     Returns the exit code: of the first that did not end as done.
     """
     claims.mkdir(exist_ok=True)
-    failed = 0
+    failed, beside = 0, []
     with Children() as outer:  # so that a signal between two runs ends nothing
         for run in runs:
             if outer.requested is not None:
                 break
             if _is_over(run, job):
                 continue
-            with _claimed(claims / run.name, run, job) as is_ours:
-                if not is_ours or _is_over(run, job):
+            with _claimed(claims / run.name, run, job) as holder:
+                if holder is not None and holder.job_id == job.raw_id:  # this task, on a node that is lost
+                    beside.append(run)
+                if holder is not None or _is_over(run, job):
                     continue
                 print(f"job {job.id} takes {run.name}", flush=True)
                 verdict = run_in_job(run, job)
             if verdict.end == REQUEUED:
                 return verdict.exit_code
+            if verdict.end == LEFT:
+                beside += [run] if verdict.exit_code == TO_BE_REQUEUED else []
+                continue
             failed = failed or verdict.exit_code
             if verdict.end == ENDED and _was_stopped(run):
                 break
+    if beside and outer.requested is None:
+        return look_again(beside, job)
     return failed
 
 
 @contextmanager
-def _claimed(claim: Path, run: Path, job: Job) -> Iterator[bool]:
-    """Whether nobody else has this run; it is ours for the length of the block then."""
+def _claimed(claim: Path, run: Path, job: Job) -> Iterator[durable.Holder | None]:
+    """Who else has this run; None: it is ours for the length of the block."""
     what = f"the run {run.name} of this submission"
-    if living_holder(claim, what, job, say=lambda line: print(line, flush=True)) is not None:
-        yield False
+    holder = living_holder(claim, what, job, say=lambda line: print(line, flush=True))
+    if holder is not None:
+        yield holder
         return
     try:
         with durable.lock(claim, what), Heartbeat(claim):
-            yield True
+            yield None
     except durable.LockHeld as held:
         if held.path != claim:
             raise
-        yield False
+        yield held.holder
 
 
 def _is_over(run: Path, job: Job) -> bool:

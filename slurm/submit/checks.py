@@ -79,7 +79,12 @@ def check_clean(configs: Sequence[Config], root: Path) -> list[Problem]:
     elif done.stdout.strip():
         changed = [line[3:] for line in done.stdout.splitlines()]
         listed = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
-        what = f"the tree has changes that are in no commit: {listed}. Commit them: git commit -a"
+        is_new = any(line.startswith("??") for line in done.stdout.splitlines())
+        commit = "git add --all && git commit, or name what is not code in .gitignore"
+        what = (
+            f"the tree has changes that are in no commit: {listed}. Commit them: "
+            f"{commit if is_new else 'git commit -a'}"
+        )
     else:
         return []
     return [Problem("slurm.require_clean", what)]

@@ -51,6 +51,16 @@ class Case:
         return self.start.row if self.start else None
 
     @cached_property
+    def own_row(self) -> Row | None:
+        """Of the start of its job that the run's last attempt was in; others may follow. None: not known."""
+        restarts = self.known.own_restarts
+        if restarts is None or self.known.own_job != self.known.job:
+            return None
+        told = {start.row.restarts: start.row for start in self.starts if start.row.restarts is not None}
+        by_place = None if told or restarts >= len(self.starts) else self.starts[restarts].row
+        return told.get(restarts, by_place)
+
+    @cached_property
     def word(self) -> str:
         """Slurm's word for the job: squeue's is newer, and what it has forgotten does not run."""
         if self.queue is not None:

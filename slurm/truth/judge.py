@@ -29,6 +29,8 @@ _BEFORE_THE_JOB_S = 180.0
 _GIVEN_UP = ("failed", "timeout", "preempted", "cancelled", "node_failed")
 _LATE_S = 20.0
 """A run's supervisor is heard of more often, also in a long step."""
+_BEGINS_S = 15.0
+"""A supervisor looks at a run that begins more often."""
 _JUDGED_S = 60.0
 """After so long the job of a run that was stopped has asked for another start, or never will."""
 _OF_MEMORY = re.compile(
@@ -60,13 +62,15 @@ def depends(case: Case) -> Verdict | None:
 
 
 def waits(case: Case) -> Verdict | None:
-    if _waits_again_here(case):
+    if _waits_again_here(case) and not _begins_here(case):
         before = _before(case)
         told = f"it waits for its turn on {host_of_launcher(case)}"
         return Verdict("queued", f"{told}; {before}" if before else told, "jobs.json")
     if not _waits(case):
         return None
     words = reason_of(_reason_word(case)).words
+    if _reason_word(case) == "BeginTime" and _ran_in_its_job(case):
+        words += "; a requeued job waits about two minutes"
     start = case.queue.start_s if case.queue else None
     if start and 0 < start - case.now_s < WITHOUT_END_S:
         words += f"; Slurm expects it to start in {format_duration(start - case.now_s)}"
@@ -80,11 +84,14 @@ def lives(case: Case) -> Verdict | None:
     known = case.known
     if known.is_here and known.state not in ("running", "done"):
         return Verdict("running", f"attempt {(known.attempt or 0) + 1} begins on this host", "run.lock")
+    if _begins_here(case):
+        where = host_of_launcher(case)
+        return Verdict("running", f"attempt {(known.attempt or 0) + 1} begins on {where}", "memory.ring")
     if known.state != "running" or known.is_gone:
         return None
     if case.has_ended and not known.is_here and not _still_beats(case):
         return None
-    if case.stands == "running" and not case.spoke_now:
+    if case.stands == "running" and not case.spoke_now and not _still_beats(case):
         return None
     if known.holder is None and case.stands != "running" and not known.sampled and not _still_beats(case):
         return None  # it takes its lock before its first word, and leaves it when it ends
@@ -97,6 +104,11 @@ def lives(case: Case) -> Verdict | None:
         )
         return Verdict("stalled", told + _unanswered(case), "status.json")
     unheard = known.unheard_s if known.unheard_s is not None else silent
+    if case.has_ended and case.word:
+        heard_s = f"{max(1.0, unheard or 0.0):.0f} s"
+        return Verdict(
+            "running", f"on {where}, heard of {heard_s} ago; its job ended as {case.word}", "status.json"
+        )
     heard = f", last heard of {format_duration(unheard)} ago" if unheard and unheard > _LATE_S else ""
     return Verdict("running", f"on {where}{heard}", "status.json")
 
@@ -171,6 +183,8 @@ def ended_by_slurm(case: Case) -> Verdict | None:
     array = case.known.array
     if case.known.state is None and array is not None and getattr(array, "cancelled_s", None) is not None:
         return Verdict("cancelled", "it was cancelled before it had started", "submission.json")
+    if state in (None, "done", "failed") and _lost_its_node(case):  # what came after it left it alone
+        return Verdict("node_failed", _how_slurm_ended(case, "node_failed", case.own_row), case.source)
     if state not in ("timeout", "preempted", "cancelled", "node_failed") or not _was_asked_of(case):
         return None
     if _failed_before(case):
@@ -205,6 +219,9 @@ def was_killed(case: Case) -> Verdict | None:
     last = None if known.outcome.get("signal") else error_of(case)
     if told is not None and told.verdict not in ("unknown", "healthy", "failed"):
         return Verdict(state, _on(case, told.sentence), "memory explain")
+    found = None if known.outcome else _noted_by_job(case) or _step_was_cancelled(case)
+    if found is not None:
+        return found
     stage = known.status.get("stage")
     silent = known.silent_s if known.unheard_s is None else known.unheard_s
     ago = f", last heard of {format_duration(silent)} ago" if silent is not None else ""
@@ -236,6 +253,15 @@ def _waits_again_here(case: Case) -> bool:
     return beat is not None and beat < known.submission.created_s
 
 
+def _begins_here(case: Case) -> bool:
+    """Of a run of a machine: its supervisor looks at it, and it has not come to its first word."""
+    known = case.known
+    if known.looked_s is None or known.submission is None or case.launcher_lives in (None, False):
+        return False
+    is_new = known.looked_s >= known.submission.created_s and case.now_s - known.looked_s < _BEGINS_S
+    return is_new and ((known.state is None and not known.outcome) or _waits_again_here(case))
+
+
 def _is_stopping(case: Case) -> bool:
     """It stopped because it was asked to, a moment ago, and its job, which still runs, has yet to judge."""
     known = case.known
@@ -249,6 +275,13 @@ def _is_stopping(case: Case) -> bool:
         and silent is not None
         and silent < _JUDGED_S
     )
+
+
+def _ran_in_its_job(case: Case) -> bool:
+    """In a start of it before this one."""
+    known = case.known
+    own = known.own_job is not None and known.own_job == known.job and known.own_restarts is not None
+    return own or len(case.starts) > 1 or bool(case.row and case.row.restarts)
 
 
 def _reason_word(case: Case) -> str:
@@ -314,8 +347,15 @@ def _failed_before(case: Case) -> bool:
     return ended is not None and beat is not None and ended - beat > _BEFORE_THE_JOB_S
 
 
-def _how_slurm_ended(case: Case, state: str) -> str:
-    known, row = case.known, case.row
+def _lost_its_node(case: Case) -> bool:
+    """Slurm took the start that it was in for lost: whatever ended it after that was no scancel of it."""
+    row, state = case.own_row, case.known.state
+    was_ended = state in ("cancelled", "running") and "Ctrl-C" not in (case.known.reason or "")
+    return was_ended and row is not None and FROM_SLURM.get(row.state) == "node_failed"
+
+
+def _how_slurm_ended(case: Case, state: str, row: Row | None = None) -> str:
+    known, row = case.known, row or case.row
     limit = (row.timelimit_s if row else None) or (case.queue.timelimit_s if case.queue else None)
     by = row.cancelled_by if row else None
     words = {
@@ -362,6 +402,8 @@ def _before(case: Case) -> str | None:
         return f"attempt {known.attempt or 1} was killed for memory"
     if _was_preempted(case):
         return f"attempt {known.attempt or 1} made room for another job"
+    if _lost_its_node(case) and case.own_row is not None:
+        return f"attempt {known.attempt or 1} was cut off: its node {case.own_row.nodes} failed"
     if known.state in ("failed", "timeout", "cancelled", "oom"):
         return f"attempt {known.attempt or 1} ended as {known.state}"
     return f"attempt {known.attempt or 1} was cut off" if known.state == "running" else None
@@ -378,6 +420,26 @@ def _was_preempted(case: Case) -> bool:
         if FROM_SLURM.get(start.row.state) not in ("queued", "running")
     ]
     return bool(ended) and ended[-1] == "PREEMPTED" and known.state in ("timeout", "cancelled", "running")
+
+
+def _noted_by_job(case: Case) -> Verdict | None:
+    """What the job wrote of the end of this attempt, where the supervisor could not: it was killed too."""
+    start = case.known.start
+    reason = start.get("reason")
+    if start.get("end") != ENDED or start.get("attempt") != case.known.attempt or not isinstance(reason, str):
+        return None
+    return Verdict("failed", one_line(reason), "starts.json")
+
+
+def _step_was_cancelled(case: Case) -> Verdict | None:
+    """By scancel JOB.STEP: the job's own row says FAILED, or COMPLETED where its script went on."""
+    step = next((row for row in _own_rows(case) if row.step is not None and row.state == "CANCELLED"), None)
+    if step is None or case.row is None or case.stands in ("queued", "running"):
+        return None
+    at = case.known.status.get("step")
+    by = f" by {user_name(step.cancelled_by)}" if step.cancelled_by else ""
+    told = f"its step {step.id} was cancelled{by}"
+    return Verdict("cancelled", told + (f", at step {at:,}" if isinstance(at, int) else ""), case.source)
 
 
 def _refused(case: Case) -> str:

@@ -22,6 +22,7 @@ from experiment_utils import STALLED_AFTER_S, holder_of
 from memory.ring import read_head
 from slurm.records import LOCAL, Array, Place, Submission, named_places, places
 from slurm.submitters import launcher_lives
+from training.checkpoints import checkpoint_steps
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Known:
     sampled: whether its supervisor has just looked. unheard_s: since either of them gave a sign of life.
     start: the last that a job made of it, as the job wrote it.
     submission, array, place: the newest; None of a run that was not submitted. lost: a newer submission that
-    cannot be read. damaged: files that are there and cannot be read. made_s: when its folder got its config.
+    cannot be read. damaged: files that are there and cannot be read. made_s: when its folder got its
+    config. looked_s: when a supervisor last looked at it.
     """
 
     folder: Path
@@ -50,6 +52,7 @@ class Known:
     unheard_s: float | None = None
     damaged: tuple[str, ...] = ()
     made_s: float | None = None
+    looked_s: float | None = None
 
     @property
     def state(self) -> str | None:
@@ -154,6 +157,9 @@ def read_known(
     submissions of a study name, asked for where the run itself was not told.
     """
     status, written_s = _object(folder / "status.json")
+    if status and not isinstance(status.get("step"), int):  # an attempt that has not come to its first one
+        step = max(checkpoint_steps(folder / "checkpoints"), default=0)
+        status |= {"step": step} if step else {}
     outcome, _ = _object(folder / "outcome.json")
     holder = holder_of(folder)
     if outcome and not _is_of_last_attempt(outcome, status, holder):
@@ -166,7 +172,8 @@ def read_known(
     start = _last_start(folder) if place is not None and status.get("state") != "done" else {}
     return Known(
         folder, status, outcome, holder, silent_s, sampled, start, submission, array, place, lost, unheard_s,
-        () if status else _damaged(folder), _modified_s(folder / "config.yaml"),
+        () if status else _damaged(folder),
+        *(_modified_s(folder / name) for name in ("config.yaml", "memory.ring")),
     )  # fmt: skip
 
 

@@ -59,8 +59,10 @@ def _pace(path: Path) -> tuple[float | None, float | None]:
         with open(path, "rb") as file:
             header = file.readline().decode(errors="replace").rstrip("\r\n").split(",")
             begin = file.tell()
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(begin, size - _TAIL_BYTES))
+            at = max(begin, os.fstat(file.fileno()).st_size - _TAIL_BYTES)
+            file.seek(at)
+            if at > begin:  # a row that is cut within its first field has all of its fields
+                file.readline()
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
         return None, None

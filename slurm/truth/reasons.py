@@ -41,7 +41,7 @@ REASONS: dict[str, Reason] = {
         "cancel it, and submit it again",
         True,
     ),
-    "BeginTime": Reason("its earliest start has not come yet; a requeued job waits about two minutes"),
+    "BeginTime": Reason("its earliest start has not come yet"),
     "Cleaning": Reason("its last start is still being cleaned up"),
     "Prolog": Reason("the node is being prepared"),
     "Licenses": Reason("it waits for a licence"),

@@ -32,7 +32,12 @@ def pace_lines(truth: Truth, others: Sequence[Truth]) -> list[str]:
     if here and median(here) < _SLOW * usual:
         lines.append(
             f"{len(here)} others on {truth.host} are slow too: it is the node (slurm.options: --exclude)"
+            if len(here) > 1
+            else f"another on {truth.host} is slow too: is it the node? (slurm.options: --exclude)"
         )
+    elif here:
+        many = "another is" if len(here) == 1 else f"{len(here)} others are"
+        lines.append(f"on {truth.host} {many} not slow: it is not the node")
     elif truth.host:
         lines.append(f"it is on {truth.host}; runs on other nodes are not slow: see what else is there")
     return lines

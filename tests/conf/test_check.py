@@ -14,6 +14,7 @@ from conf import Config, UserError
 from conf.check import check, to_config, to_plain, to_yaml
 from conf.keys import Key, groups, keys
 from conf.rules import RULES, Rule
+from conf.schema import field_of
 
 
 def values_of(key: Key) -> st.SearchStrategy[Any]:
@@ -65,6 +66,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(configs())
 @example({"slurm": {"by_model": {"32d": {}}}})
+@example({"restore": {"from": "runs/trunk"}})
 @example({"notes": "\x85"})
 @example({"notes": "a\u2028b\n\xa0"})
 def test_a_config_survives_its_file(plain: dict[str, Any]) -> None:
@@ -74,7 +76,7 @@ def test_a_config_survives_its_file(plain: dict[str, Any]) -> None:
         group, _, name = path.rpartition(".")
         section = plain.get(group, {}) if group else plain
         if name in section:
-            assert getattr(getattr(config, group) if group else config, name) == section[name]
+            assert getattr(getattr(config, group) if group else config, field_of(name)) == section[name]
 
 
 def test_what_is_not_given_has_its_default() -> None:

@@ -172,6 +172,21 @@ def test_a_sampler_list(tmp_path: Path) -> None:
     assert found.cause == "sampler"
 
 
+def test_a_stack_of_before_the_last_stage_is_no_evidence_either(tmp_path: Path) -> None:
+    """That stage had ended when it died; the box is of an import, half a minute before."""
+    source = tmp_path / "load.py"
+    source.write_text("tokens = np.load('tokens.npy')\n")
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(START_S - 10))
+    stacks = (
+        f"== {when} unreclaimable 940 MB of 1.0 GB: process 100 python, anon 930 MB ==\n"
+        f'Current thread 0x00007f (most recent call first):\n  File "{source}", line 1 in <module>\n'
+    )
+    records = [record("begin", "train", 20, 900), record("end", "train", 25, 1000)]
+    found = explained(tmp_path / "run", outcome=killed(**oom()), samples=ramp(100, 1010, 30),
+                      records=records, stacks=stacks)  # fmt: skip
+    assert not [line for line in found.evidence if "load.py" in line]
+
+
 def test_private_writes(tmp_path: Path) -> None:
     """Mapped pages become anon ones at the same pace, with room to spare."""
     samples = [
@@ -413,6 +428,58 @@ def test_a_private_map_in_the_script_while_cache_rises(tmp_path: Path) -> None:
     ]
     found = explained(tmp_path / "run", outcome=killed(command=command, **oom()), samples=samples)
     assert found.cause == "private_writes"
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_file_that_is_larger_than_the_limit(tmp_path: Path, is_named: bool) -> None:
+    """Read at once it is gone between two samples: what it is, the script and the file say."""
+    path = tmp_path / "tokens.npy"
+    with path.open("wb") as file:
+        file.truncate(3 * GB)
+    name = repr(str(path)) if is_named else "sys.argv[1]"
+    command = [*script(tmp_path, f"import sys\ndata = open({name}, 'rb').read()\n"), str(path)]
+    seen = [*(sample(at, 30) for at in range(3)), sample(3.2, 700)]
+    found = explained(tmp_path / "run", outcome=killed(command=command, **oom()), samples=seen)
+    assert (found.cause, found.cause_confidence) == ("whole_file_load", "likely")
+    assert [words for words in overrides(found) if words.startswith("--mem")] == ["--mem=4G"]
+    mapped = script(tmp_path, f"import numpy as np\ndata = np.load({str(path)!r}, mmap_mode='r')\n")
+    found = explained(tmp_path / "b", outcome=killed(command=mapped, **oom()), samples=seen)
+    assert found.cause_confidence != "likely" or found.cause != "whole_file_load"
+
+
+def test_a_private_map_that_the_script_writes_to(tmp_path: Path) -> None:
+    """With all of the file in cache already nothing else tells: not a leak, whatever sample comes last."""
+    lines = "import numpy as np\na=np.load('a.npy',mmap_mode='c')\nfor i in range(9): a[i:i+9]+=1\n"
+    command = script(tmp_path, lines)
+    found = explained(tmp_path / "run", outcome=killed(command=command, **oom()), samples=ramp(100, 1010))
+    assert (found.cause, found.cause_confidence) == ("private_writes", "likely")
+    read = script(tmp_path, lines.replace("a[i:i+9]+=1", "print(a[i] == 1)"))
+    found = explained(tmp_path / "b", outcome=killed(command=read, **oom()), samples=ramp(100, 1010))
+    assert found.cause != "private_writes"
+
+
+def test_what_to_do_of_forks_that_are_no_loader(tmp_path: Path) -> None:
+    """They are forks already, and no torch is in sight."""
+    command = script(tmp_path, "import os\nfor i in range(40): os.fork()\n")
+    tree = (process(MAIN, 9), *(process(MAIN + at, 26) for at in range(1, 38)))
+    u = {"tree": tree, "tree_anon_bytes": 971 * MB, "processes": 38}
+    seen = [sample(at, 100 + 90 * at, **(u if at == 10 else {})) for at in range(11)]
+    found = explained(tmp_path / "run", outcome=killed(command=command, **oom()), samples=seen)
+    assert found.cause == "workers"
+    assert not [words for words in overrides(found) if "DataLoader" in (words or "")]
+    assert "fewer worker processes at once" in found.advice[0].text
+    torch = script(tmp_path, "import torch\n")
+    found = explained(tmp_path / "b", outcome=killed(command=torch, **oom()), samples=seen)
+    assert "DataLoader(num_workers=0)" in overrides(found)
+
+
+def test_the_tracker_of_shared_memory_is_no_worker(tmp_path: Path) -> None:
+    tree = (process(MAIN, 9, shmem_mb=800), process(MAIN + 1, 7))
+    seen = [sample(at, 20 + 95 * at, shmem_bytes=95 * at * MB, tree=tree, processes=2) for at in range(11)]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=seen)
+    assert found.cause == "shmem"
+    assert not [words for words in overrides(found) if "DataLoader" in (words or "")]
+    assert any("1 process had it mapped" in line for line in found.evidence)
 
 
 def test_a_script_that_was_edited_since_says_nothing(tmp_path: Path) -> None:

@@ -365,6 +365,20 @@ def test_timers(tmp_path: Path, name: str, command: list[str], verdict: str) -> 
     assert explained(tmp_path, outcome=killed(name, command=command), samples=ramp(10, 20)).verdict == verdict
 
 
+@pytest.mark.parametrize(("used_s", "verdict"), [(59.95, "timeout"), (12.0, "killed_from_outside")])
+def test_a_limit_of_cpu_time(tmp_path: Path, used_s: float, verdict: str) -> None:
+    """`ulimit -t` sets both limits: at the hard one the kernel sends SIGKILL, and no SIGXCPU before."""
+    limits = {"as_bytes": None, "data_bytes": None, "cpu_hard_s": 60}
+    found = explained(tmp_path, outcome=killed(rlimits=limits, cpu_s=used_s), samples=ramp(10, 20))
+    assert found.verdict == verdict
+    assert ("ulimit -t unlimited" in [advice.override for advice in found.advice]) == (verdict == "timeout")
+
+
+def test_a_run_that_was_asked_to_stop_is_told_what_to_do(tmp_path: Path) -> None:
+    found = explained(tmp_path, outcome=killed("SIGTERM"), samples=ramp(10, 20))
+    assert (found.verdict, len(found.advice)) == ("terminated", 1)
+
+
 def test_a_full_disk_that_took_the_outcome_along(tmp_path: Path) -> None:
     found = explained(tmp_path, samples=ramp(200, 1015), log="OSError: [Errno 28] No space left on device\n")
     assert found.verdict == "oom_cgroup"

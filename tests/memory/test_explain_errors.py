@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from evidence_builder import MAIN, MB, START_S, explained, outcome, process, ramp, sample
 
+from memory.evidence import Evidence
+from memory.explain import explain
 from memory.sacct import Job, Row, SlurmFacts
 
 RLIMIT = {"as_bytes": 2000 * MB, "data_bytes": None}
@@ -75,3 +78,65 @@ def test_a_task_that_ended_well_of_a_job_that_failed(tmp_path: Path) -> None:
     slurm = SlurmFacts("77", jobs=(Job(row),), source="sacct")
     found = explained(tmp_path, outcome=outcome(), samples=ramp(10, 20), slurm=slurm)
     assert found.verdict == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("line", "override"),
+    [
+        ('Exception in thread "main" java.lang.OutOfMemoryError: Java heap space', "java -Xmx8g"),
+        ("FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
+         "node --max-old-space-size=8192"),
+    ],
+)  # fmt: skip
+def test_a_heap_with_a_limit_of_its_own(tmp_path: Path, line: str, override: str) -> None:
+    found = explained(tmp_path, outcome=outcome(exit_code=1), log=f"started\n{line}\n", samples=ramp(50, 60))
+    assert (found.verdict, found.cause, found.confidence) == ("memory_error", "rlimit", "certain")
+    assert found.advice[0].override == override
+    assert "overcommit" not in found.sentence
+
+
+def test_a_memory_error_in_the_programs_own_words(tmp_path: Path) -> None:
+    log = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nMemoryError: {}\n'
+    own = explained(tmp_path, outcome=outcome(exit_code=1), log=log.format("cache of slots is full"))
+    assert (own.verdict, own.confidence) == ("memory_error", "likely")
+    assert "overcommit" not in own.sentence
+    told = explained(tmp_path / "b", outcome=outcome(exit_code=1), log=log.format("Unable to allocate 9 GiB"))
+    assert told.confidence == "certain"
+
+
+def test_no_room_that_no_file_is_named_for(tmp_path: Path) -> None:
+    """posix_fallocate(2) of shared memory says the same as a disk that is full."""
+    log = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n'
+    log += "OSError: [Errno 28] No space left on device"
+    ended = outcome(exit_code=1)
+    found = explained(tmp_path, outcome=ended, log=f"{log}\n", samples=ramp(50, 60))
+    assert (found.verdict, found.cause, found.confidence) == ("failed", "disk_full", "likely")
+    assert "/dev/shm" in found.sentence
+    script = tmp_path / "a.py"
+    script.write_text("open('/dev/shm/a', 'w')\n")
+    os.utime(script, (1, 1))
+    ended["command"] = ["python", str(script)]
+    found = explained(tmp_path / "b", outcome=ended, log=f"{log}\n", samples=ramp(50, 60))
+    assert (found.verdict, found.cause) == ("failed", "none")
+    assert "/dev/shm" in found.sentence
+    found = explained(tmp_path / "c", outcome=ended, log=f"{log}: '/data/a.bin'\n", samples=ramp(50, 60))
+    assert (found.cause, found.confidence) == ("disk_full", "certain")
+
+
+def test_a_log_that_is_empty_is_not_missing(tmp_path: Path) -> None:
+    explained(tmp_path, outcome=outcome(exit_code=124), samples=ramp(50, 60))
+    (tmp_path / "stdout.txt").touch()
+    missing = " ".join(explain(Evidence(tmp_path)).missing)
+    assert "memory run --log" not in missing
+    assert "nothing stands in stdout.txt" in missing
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "null"])
+def test_an_outcome_that_cannot_be_read(tmp_path: Path, content: str) -> None:
+    """Of a run that is over: no time is told until it meets its limit, nor who killed its supervisor."""
+    explained(tmp_path, samples=ramp(200, 1015))
+    (tmp_path / "outcome.json").write_text(content)
+    found = explain(Evidence(tmp_path))
+    assert found.missing[0] == "outcome.json is no JSON object"
+    assert not [line for line in found.missing if "its supervisor was killed" in line]
+    assert not [finding for finding in found.findings if "limit is reached in" in finding.says]

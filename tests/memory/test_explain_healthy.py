@@ -255,3 +255,15 @@ def test_near_a_limit_before_that_was_raised(tmp_path: Path) -> None:
     assert (found.verdict, found.near_limit) == ("healthy", True)
     assert (found.peak_bytes, found.limit_bytes) == (400 * MB, LIMIT)
     assert any("U came to 97% of what stood" in line for line in found.evidence)
+
+
+def test_a_neighbour_that_was_killed_in_the_same_cgroup_is_told(tmp_path: Path) -> None:
+    """What was sampled is far from the limit, and the kernel met it: Slurm will call this OUT_OF_MEMORY."""
+    beside = [sample(at, 93, tree_anon_bytes=30 * MB, beside_anon_bytes=60 * MB) for at in range(8)]
+    counted = oom(kills=1, hits=1041) | {"peak_unreclaimable_bytes": 93 * MB}
+    found = explained(tmp_path, outcome=outcome(**counted), samples=beside)
+    assert (found.verdict, found.cause, found.near_limit) == ("healthy", "none", True)
+    told = as_text(found)
+    assert "killed for memory once" in told
+    assert "the limit was met 1,041 times" in told.replace("\n", " ")
+    assert "not near" not in told

@@ -171,6 +171,71 @@ def test_no_smaller_chunk_where_a_micro_batch_has_fewer_tokens(tmp_path: Path) -
     assert not [words for words in typed(found) if words.startswith("training.loss_chunk")]
 
 
+def planned(host_mb: int, **savings_mb: int) -> dict[str, Any]:
+    """run.json's `memory`: as it is, and with each override (`__` for its dot, `_is_` for `=`)."""
+    savings = {
+        words.replace("_is_", "=").replace("__", "."): {"host_bytes": mb * MB, "gpu_bytes": 0}
+        for words, mb in savings_mb.items()
+    }
+    return {"host_bytes": host_mb * MB, "recommended_mem_bytes": 2 * GB, "savings": savings}
+
+
+@pytest.mark.parametrize(
+    ("now_mb", "after_mb", "is_advised"),
+    [(1100, 800, True), (1100, 1060, False), (900, 880, False), (900, 860, True)],
+)
+def test_an_override_that_cannot_help_by_the_runs_own_estimate(
+    tmp_path: Path, now_mb: int, after_mb: int, is_advised: bool
+) -> None:
+    """The limit is 1,024 MB; less than 3% is nothing."""
+    names = ("training__micro_batch_is_8", "training__activation_checkpointing_is_true",
+             "training__loss_chunk_is_1024", "dataset__num_workers_is_0")  # fmt: skip
+    run = ours() | {"memory": planned(now_mb, **dict.fromkeys(names, after_mb))}
+    records = [record("begin", "train", 25, 900, step=3)]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(200, 1020), run=run, records=records)
+    told = [words for words in typed(found) if words.startswith(("training.", "dataset."))]
+    assert len(told) == (4 if is_advised else 0), told
+
+
+def test_more_memory_is_what_the_runs_own_estimate_says(tmp_path: Path) -> None:
+    records, environment = [record("begin", "train", 25, 900, step=3)], {"SLURM_JOB_ID": "7"}
+    for now_mb, amount in ((1100, "--mem=2G"), (900, "--mem=1280M")):
+        run = ours() | {"memory": planned(now_mb)}
+        found = explained(tmp_path / str(now_mb), outcome=killed(**oom(), environment=environment),
+                          samples=ramp(200, 1020), run=run, records=records)  # fmt: skip
+        assert typed(found)[-1] == amount
+        assert ("by the estimate of its own it needs 1.1 GB" in found.advice[-1].text) == (now_mb > 1024)
+
+
+def test_overrides_that_only_help_together(tmp_path: Path) -> None:
+    both = "training.micro_batch=4 training.activation_checkpointing=true"
+    memory = planned(2000, training__micro_batch_is_8=1500)
+    memory["savings"] |= {
+        "training.activation_checkpointing=true": {"host_bytes": 1600 * MB},
+        "training.loss_chunk=1024": {"host_bytes": 1990 * MB},
+        both: {"host_bytes": 700 * MB},
+    }
+    records = [record("begin", "train", 25, 900, step=3)]
+    found = explained(
+        tmp_path,
+        outcome=killed(**oom()),
+        samples=ramp(200, 1020),
+        run=ours() | {"memory": memory},
+        records=records,
+    )
+    assert both in typed(found)
+    assert not any(words in ("training.micro_batch=8", "training.loss_chunk=1024") for words in typed(found))
+
+
+def test_an_estimate_of_a_run_that_did_not_note_what_it_would_save(tmp_path: Path) -> None:
+    """64d at 300 MB, as an earlier version wrote it: no smaller step can bring it below its limit."""
+    parts = {"python and torch": 1290 * MB, "activations": 4 * MB, "allocator": 10 * MB}
+    run = ours() | {"memory": {"host_bytes": 1304 * MB, "host_parts": parts}}
+    records = [record("begin", "train", 25, 900, step=3)]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(200, 1020), run=run, records=records)
+    assert not [words for words in typed(found) if words.startswith("training.")]
+
+
 def test_records_alone_of_a_run_whose_stages_all_ended(tmp_path: Path) -> None:
     done = [record("begin", "load", 1, 100), record("end", "load", 2, 100)]
     found = explained(tmp_path, records=done)

@@ -118,7 +118,7 @@ def test_a_year_is_no_time_limit(tmp_path: Path) -> None:
 def test_workers_are_told_of_where_there_may_be_a_loader(
     tmp_path: Path, names: tuple[str, ...], is_told: bool
 ) -> None:
-    tree = tuple(type(process(1, 1))(MAIN + n, name, 5 * MB, MB, 0, 6 * MB) for n, name in enumerate(names))
+    tree = tuple(type(process(1, 1))(MAIN + n, name, 20 * MB, MB, 0, 21 * MB) for n, name in enumerate(names))
     log = "head: memory exhausted\n"
     ran = [sample(at, 55, processes=len(tree), tree=tree) for at in range(20)]
     found = explained(tmp_path, outcome=outcome(exit_code=1), samples=ran, log=log)

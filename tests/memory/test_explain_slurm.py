@@ -210,3 +210,12 @@ def test_a_kill_in_another_step_is_not_this_runs(tmp_path: Path, step: str, verd
     for slurm in (facts("22.05-swallowed", "43"), None):
         found = explained(tmp_path, slurm=slurm, outcome=ended, samples=ramp(50, 60), log=log)
         assert found.verdict == verdict
+
+
+def test_what_a_poll_of_rss_does_not_count(tmp_path: Path) -> None:
+    """Pages that are mapped count however the kernel was told that they would be read."""
+    line = "slurmstepd: error: Job 991 exceeded memory limit (5000000 > 4096000), being killed\n"
+    found = explained(tmp_path, log=line)
+    overrides = [advice.override for advice in found.advice]
+    assert overrides[0] == "os.pread"
+    assert "mmap.madvise(mmap.MADV_RANDOM)" not in overrides

@@ -227,3 +227,20 @@ def test_the_machines_log_alone_does_not_say_whose_process_it_was(tmp_path: Path
     found = explained(tmp_path, log="[  812.1] " + HOST.format(pid=4242, name="java"))
     assert (found.verdict, found.confidence) == ("oom_host", "likely")
     assert "of this run" not in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("Memory cgroup out of memory: Killed process 4711 (python) total-vm:9kB", "oom_cgroup"),
+        ("Out of memory: Killed process 4711 (python) total-vm:9kB", "oom_host"),
+        ("RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate "
+         "memory: you tried to allocate 4000000000000 bytes. Error code 12", "memory_error"),
+        ("java.lang.OutOfMemoryError: Java heap space", "memory_error"),
+        ("jaxlib.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes", "oom_gpu"),
+    ],
+)  # fmt: skip
+def test_each_line_of_a_log_ends_in_something_to_type(tmp_path: Path, line: str, verdict: str) -> None:
+    found = explained(tmp_path, log=f"{line}\n")
+    assert found.verdict == verdict
+    assert [advice for advice in found.advice if advice.override]

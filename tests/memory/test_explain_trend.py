@@ -38,6 +38,21 @@ def test_a_jump_and_a_line() -> None:
     assert line.bytes_per_s == pytest.approx(4 * MB)
 
 
+def test_two_large_amounts_with_a_pause_between_are_no_line() -> None:
+    """As seen: 100 MB, 1.5 s of sleep, and 200 of 600 MB until the limit, with samples all the way."""
+    seen = [(0.3 * at, 10 + 14 * at) for at in range(7)]
+    seen += [(2.0 + 0.3 * at, 100) for at in range(1, 6)]
+    seen += [(3.5 + 0.3 * at, 100 + 14 * at) for at in range(1, 14)]
+    found = last_rise([(at, amount * MB) for at, amount in seen])
+    assert found is not None
+    assert found.steadiness > 0.95
+    assert not found.is_steady
+    stood = [*range(0, 100, 4), *[99] * 5]
+    leak = last_rise([(float(at), amount * MB) for at, amount in enumerate(stood)])
+    assert leak is not None
+    assert leak.is_steady, "what stands at the limit has leaked all the same"
+
+
 def test_nothing_rises() -> None:
     assert last_rise([]) is None
     assert last_rise(points(5)) is None

@@ -427,3 +427,9 @@ def test_measuring_imports_neither_torch_nor_psutil() -> None:
     )
     done = python(code)
     assert done.stdout == "[]\n" if Path("/proc/self/task").exists() else done.returncode == 0
+
+
+def test_records_go_to_a_path_that_is_a_string(tmp_path: Path) -> None:
+    with record_to(str(tmp_path), attempt=1), stage("inner"):
+        pass
+    assert len((tmp_path / "memory.jsonl").read_text().splitlines()) == 2

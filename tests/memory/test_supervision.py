@@ -322,7 +322,7 @@ def test_the_limits_that_a_process_set_itself_are_told(tmp_path: Path) -> None:
     code = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (300 << 20, -1)); bytearray(400 << 20)"
     done = supervise(tmp_path, python(code))
     assert "MemoryError" in done.stderr
-    assert outcome_in(tmp_path)["rlimits"] == {"as_bytes": None, "data_bytes": 300 * MB}
+    assert outcome_in(tmp_path)["rlimits"] == {"as_bytes": None, "data_bytes": 300 * MB, "cpu_hard_s": None}
     assert rlimits(2**22 + 1) is None
 
 

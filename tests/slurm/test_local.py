@@ -161,7 +161,7 @@ def test_one_failure_does_not_stop_the_rest(
 def test_a_run_that_says_nothing_more(
     sweep: Callable[..., LocalRuns], notes: str, state: str, reason: str
 ) -> None:
-    runs = sweep("seed=0,1", f"notes={notes}", "hydra.launcher.jobs=2")
+    runs = sweep("seed=0,1", f"notes={notes}", "hydra.launcher.jobs=2", "memory.supervise=false")
     assert sorted(states(runs)) == ["done", state]
     (failed,) = (outcome for outcome in runs.outcomes.values() if outcome.state == state)
     assert str(failed.reason).startswith(reason)

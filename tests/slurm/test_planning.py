@@ -115,6 +115,15 @@ def test_what_would_be_refused_is_told_beside_the_table(configs: list[Config]) -
     assert "It would be refused: slurm.partition: no partition `bach`; nearest: batch" in render(found)
 
 
+def test_a_tree_with_changes_would_be_refused(
+    configs: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(configs[0])
+    monkeypatch.setattr("slurm.planning.ROOT", tmp_path)  # of no commit at all
+    found = plan_for_cluster([with_slurm(configs[0], require_clean=True)], cluster=recorded("20.11"))
+    assert f"It would be refused: slurm.require_clean: {tmp_path} is no git tree" in render(found)
+
+
 def test_a_run_that_does_not_fit_what_it_asks_for(configs: list[Config]) -> None:
     planned(configs[0])
     text = render(plan_for_cluster([with_slurm(configs[0], mem=GB // 100)], cluster=recorded("20.11")))

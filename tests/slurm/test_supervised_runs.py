@@ -114,7 +114,11 @@ def memory(*arguments: str) -> str:
             "python -m memory ",
         ),
         ({"victim": None, "counters_after": {"oom_kill": 3}}, "failed", "killed by SIGKILL"),
-        ({"supervisor_pid": 5, "victim": {"is_main": True}}, "failed", "killed by SIGKILL"),
+        (
+            {"supervisor_pid": 5, "victim": {"is_main": True}},
+            "failed",
+            "its supervisor was killed by SIGKILL",
+        ),
         ({"counters_after": None, "counters_before": None}, "failed", "killed by SIGKILL"),
     ],
 )

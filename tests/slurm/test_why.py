@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,52 @@ def test_what_died(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixt
         "oom_cgroup (certain)",
         "4242_0.0 OUT_OF_MEMORY 0:125 on n1",
         "What to change, the cheapest first",
-        "next: python -m slurm resubmit runs/sweep --only oom --mem x2",
+        "slurm.mem=1280M   more memory for the job",
+        "next: python -m slurm resubmit runs/sweep --only oom --mem 1280M",
     ):
         assert words in text, text
     found = told_json(capsys, "why", A)
     assert (found["state"], found["explained"]["verdict"], found["run"]) == ("oom", "oom_cgroup", A)
+    study.submission = replace(study.submission, command="sbatch slurm/submit_job.sh seed=0")
+    study.submission.write()
+    assert "--mem=1280M   more memory for the job" in told(capsys, "why", A), "what that user types"
+
+
+def test_a_supervisor_that_was_killed(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run says that it runs; its job saw the end, and srun has a word after it."""
+    study.status(A, "running", age_s=70)
+    start = {
+        "job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "state": "failed", "host": "n2",
+        "reason": "its supervisor was killed by SIGKILL (on n2)", "exit_code": 1,
+    }  # fmt: skip
+    (study.folder / A / "starts.json").write_text(json.dumps({"starts": [start]}))
+    study.wrote(A, "srun: error: n2: task 0: Exited with exit code 1\n")
+    said.row("4242_0", "FAILED", "1:0", NodeList="n2")
+    said.row("4242_0.0", "FAILED", "1:0", NodeList="n2")
+    text = told(capsys, "why", A)
+    assert "its supervisor was killed by SIGKILL (on n2)\n  known from starts.json" in text, text
+    assert "Slurm counts it as failed" not in text
+    assert "4242_0.0" not in text, "its step's row tells nothing else"
+
+
+def test_a_step_that_was_cancelled(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """scancel 4242_0.0: only its row says who did that."""
+    study.status(A, "running", age_s=70)
+    study.wrote(A, "srun: error: n1: task 0: Killed\n")
+    said.row("4242_0", "FAILED", "9:0")
+    said.row("4242_0.batch", "FAILED", "9:0")
+    said.row("4242_0.0", "CANCELLED by 0", "0:9")
+    text = told(capsys, "why", A)
+    assert text.startswith(f"cancelled: runs/sweep/{A}\n")
+    assert "its step 4242_0.0 was cancelled by root, at step 400\n  known from sacct" in text, text
+    assert "4242_0.0 CANCELLED 0:9 on n1" in text
+    assert "4242_0.batch" not in text
+    study.status(A, "running", age_s=8)
+    assert "on n1, heard of 8 s ago; its job ended as FAILED" in told(capsys, "why", A)
 
 
 def test_what_never_started(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,6 +172,13 @@ def test_what_is_slow(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureF
     text = " ".join(told(capsys, "why", A).split())
     assert "100 tokens/s; the others of 32d make 310 (median of 2): it is slow" in text
     assert "it is on n1; runs on other nodes are not slow" in text
+    paced(study, B, 300, "n1")
+    text = " ".join(told(capsys, "why", A).split())
+    assert "it is slow on n1 another is not slow: it is not the node" in text
+    paced(study, C, 90, "n1")
+    paced(study, B, 300, "n2")
+    text = " ".join(told(capsys, "why", A).split())
+    assert "it is slow another on n1 is slow too: is it the node?" in text
 
 
 def test_attempts(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:

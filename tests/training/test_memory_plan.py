@@ -65,6 +65,33 @@ def test_a_plan_tells_what_it_needs_and_the_parts_make_it_up(tmp_path: Path) -> 
     assert max(map(len, page.splitlines())) < 200
 
 
+def test_what_each_override_would_save_is_what_its_own_plan_tells(tmp_path: Path) -> None:
+    """As it stands in run.json, where `explain` finds it when the run has died."""
+    now = {"micro_batch": 8, "loss_chunk": 1024}
+    config = config_of(tmp_path, **now)
+    told = make_plan(config, tokenize=False, room=limited(32 * GB)).to_json()["memory"]["savings"]
+    assert set(told) == {
+        "training.micro_batch=4",
+        "training.activation_checkpointing=true",
+        "training.loss_chunk=512",
+    }
+    for words, saved in told.items():
+        name, _, value = words.removeprefix("training.").partition("=")
+        changed = config_of(tmp_path, **now | {name: value == "true" or int(value)})
+        alone = make_plan(changed, tokenize=False, room=limited(32 * GB)).memory.estimate
+        assert saved == {"host_bytes": alone.host_bytes, "gpu_bytes": alone.gpu_bytes}
+
+
+def test_the_nearest_that_fits_is_told_among_the_savings(tmp_path: Path) -> None:
+    config = config_of(tmp_path, micro_batch=32, seq_len=512)
+    fitting = needs(config, 32 * GB).at(1).host_bytes
+    plan = needs(config, int(1.2 * fitting)).plan(32)
+    assert plan.problem is not None
+    nearest = needs(config, int(1.2 * fitting)).nearest(32)
+    assert nearest is not None
+    assert plan.to_json()["savings"][nearest[0]]["host_bytes"] == nearest[1]
+
+
 def test_memory_lowers_what_speed_allows_and_never_raises_it(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     plenty = make_plan(config, tokenize=False, room=Room())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 from memory.explain.advice import cheapest_first, no_workers, run_with_us, smaller_steps
@@ -10,14 +11,16 @@ from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding, Victim
 from memory.explain.rules.machine import was_the_machine
 from memory.explain.telling import all_of, before_the_end, counters_line, ended_line, place, rise
-from memory.explain.testimony import by_kernel, by_the_run
+from memory.explain.testimony import Said, by_kernel, by_the_run
 from memory.explain.trend import Rise
 from memory.explain.values import mapping, number
 from memory.explain.victims import how_surely_ours, victim_of
 from memory.explain.wordings import (
     ASKED_FOR,
+    HEAPS,
     MEMORY_ERROR,
     NO_THREAD,
+    OWN_WORDS,
     amount_bytes,
     last_match,
 )
@@ -166,14 +169,22 @@ def memory_error(facts: Facts) -> Iterator[Finding]:
     said = said or by_thread
     if said is None:
         return
+    heap = next((its for pattern, its in HEAPS.items() if re.search(pattern, said.line)), None)
+    if heap is not None:
+        yield _own_heap(facts, said, *heap)
+        return
     wanted = _asked_for(said.line)
+    own_words = OWN_WORDS.search(said.line) is not None and not standing
     why = (
         f"because {' and '.join(standing)}"
         if standing
+        else "by the program's own words; what refused it is not known"
+        if own_words
         else "and no rlimit is known: see vm.overcommit_memory"
     )
     killed = facts.signal in ("SIGKILL", "SIGTERM", "SIGINT")
-    surely = "certain" if (facts.exit_code or facts.state == "failed") and not by_thread else "likely"
+    is_over = bool(facts.exit_code or facts.state == "failed")
+    surely = "certain" if is_over and not by_thread and not own_words else "likely"
     # where an rlimit was short, more memory for the job helps nothing
     smaller = [*smaller_steps(facts), *no_workers(facts)]
     advice = smaller if standing else [*cheapest_first(facts, need_bytes=_need(facts, wanted))]
@@ -196,6 +207,22 @@ def memory_error(facts: Facts) -> Iterator[Finding]:
         ),
         advice=tuple(advice),
     )  # fmt: skip
+
+
+def _own_heap(facts: Facts, said: Said, whose: str, override: str) -> Finding:
+    """A virtual machine's limit of its own: neither the kernel nor the job refused anything."""
+    killed = facts.signal in ("SIGKILL", "SIGTERM", "SIGINT")
+    is_over = bool(facts.exit_code or facts.state == "failed")
+    return Finding(
+        rule="memory_error",
+        says=f"{whose} came to the limit of its own heap, which is neither the kernel's nor the job's",
+        confidence="possible" if killed else said.at_most("certain" if is_over else "likely"),
+        verdict="memory_error",
+        cause="rlimit",
+        victim=Victim(True, number(facts.outcome.get("pid"))) if facts.exit_code else None,
+        evidence=all_of(f"{said.line} ({facts.log_name})", ended_line(facts), *before_the_end(facts)),
+        advice=(Advice("a larger heap, below what the job may have", override),),
+    )
 
 
 def nothing_known(facts: Facts) -> Iterator[Finding]:

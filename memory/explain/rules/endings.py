@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from memory.explain.advice import go_on, run_with_us
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding, Victim
-from memory.explain.rules.shared_memory import FULL, fullest
+from memory.explain.rules.shared_memory import FULL, SHM_WORDS, fullest
+from memory.explain.script import script_lines
 from memory.explain.telling import (
     all_of,
     counters_line,
@@ -32,6 +34,7 @@ _MEANINGS = {
     "SIGPIPE": ": it wrote to a pipe that nobody read any more",
     "SIGXFSZ": ": a file grew beyond its limit (ulimit -f)",
 }
+_A_FILE = re.compile(r": ['\"]?[^'\"\s]*/|No space left on device: ['\"]|/\S+: No space left")
 TIMED_OUT = 124
 """Exit code of timeout(1), and of nothing else by habit."""
 
@@ -84,7 +87,7 @@ def killed_from_outside(facts: Facts) -> Iterator[Finding]:
     """SIGKILL that the kernel did not count as one for memory, or that came long after what it counted."""
     if facts.signal != "SIGKILL" or (facts.kills and not facts.outlived_kills):
         return
-    if facts.kernel_named_victim:
+    if facts.kernel_named_victim or facts.cpu_limit_s is not None:
         return
     daemon = last_line_with(OOM_DAEMON, facts.log)
     of_child = not facts.signal_is_certain
@@ -199,14 +202,18 @@ def disk_is_full(facts: Facts) -> Iterator[Finding]:
         return
     if (fullest(facts)[2] or 0.0) >= FULL:  # that is what was full
         return
+    # write(2) and posix_fallocate(2) name no file: shared memory that has no room says the same
+    names_a_file = _A_FILE.search(said.line) is not None or "quota" in said.line
+    surely = "certain" if names_a_file and (facts.exit_code or facts.state == "failed") else "likely"
+    uses_shm = not names_a_file and bool(script_lines(facts, SHM_WORDS))
     yield Finding(
         rule="disk_is_full",
-        says="A disk or a quota is full",
-        confidence=said.at_most("certain" if facts.exit_code or facts.state == "failed" else "likely"),
+        says="A disk or a quota is full" if names_a_file else "A disk, a quota or /dev/shm had no room",
+        confidence=said.at_most(surely),
         verdict="failed",
-        cause="disk_full",
+        cause="none" if uses_shm else "disk_full",
         evidence=all_of(f"{said.line} ({facts.log_name})", ended_line(facts)),
-        advice=(Advice("make room, then type the same command again", "df -h; quota -s"),),
+        advice=(Advice("make room, then type the same command again", "df -h; df -h /dev/shm; quota -s"),),
     )
 
 
@@ -275,7 +282,7 @@ def ended_well(facts: Facts) -> Iterator[Finding]:
         now = f": U is {of_limit(facts, last)}" if last is not None else ""
         yield Finding(
             rule="ended_well",
-            says=f"It is running{now}",
+            says=f"It is running{now}{_beside_a_kill(facts)}",
             confidence="likely",
             verdict="healthy",
             cause="none",
@@ -286,13 +293,27 @@ def ended_well(facts: Facts) -> Iterator[Finding]:
         asked = next((name for name in reversed(sent) if name in _ASKING), None)
         yield Finding(
             rule="ended_well",
-            says="It ended well" + (f", after {asked} had asked it to stop" if asked else ""),
+            says="It ended well"
+            + (f", after {asked} had asked it to stop" if asked else "")
+            + _beside_a_kill(facts),
             confidence="certain",
             verdict="healthy",
             cause="none",
             evidence=all_of(ended_line(facts), peak_line(facts), limit_line(facts), counters_line(facts)),
             advice=() if facts.samples or facts.records else (run_with_us(),),
         )
+
+
+def _beside_a_kill(facts: Facts) -> str:
+    """Slurm calls a step OUT_OF_MEMORY for it, also where the victim was none of this run's."""
+    if not facts.kills:
+        return ""
+    times = "once" if facts.kills == 1 else f"{facts.kills:,} times"
+    met = f" (the limit was met {facts.limit_hits:,} times)" if facts.limit_hits else ""
+    return (
+        f"; in its cgroup the kernel killed for memory {times} while it ran{met}: a process beside it, by "
+        "all signs"
+    )
 
 
 def last_error(log: str) -> str | None:

@@ -21,7 +21,7 @@ def gpu_out_of_memory(facts: Facts) -> Iterator[Finding]:
     if said is None or told is None:
         return
     cause, why = _why(told)
-    advice = list(smaller_steps(facts))
+    advice = list(smaller_steps(facts, gpu=True))
     if cause == "fragmentation":
         setting = Advice(
             "let segments grow, so that free memory is in one piece",

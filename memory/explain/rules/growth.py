@@ -12,13 +12,17 @@ from memory.explain.telling import all_of, of_limit, rise, rise_line, stack_line
 from memory.explain.trend import last_rise
 from memory.format import format_bytes
 
+_LIBRARIES_BYTES = 32 << 20
+"""What an interpreter maps of its own: where no more of files was seen mapped, it may be no file."""
+
 
 def leak(facts: Facts) -> Iterator[Finding]:
     """Anon memory rises by a like amount each step, or each second, and never comes back."""
     found = leak_by_step(facts) or leak_by_time(facts)
     if found is None:
         return
-    eta = f"; at that rate the limit is reached in {found.eta}" if found.eta and not facts.signal else ""
+    is_dead = bool(facts.signal or facts.vanished)
+    eta = f"; at that rate the limit is reached in {found.eta}" if found.eta and not is_dead else ""
     yield Finding(
         rule="leak",
         says=f"Memory grew steadily, by {found.rate}{eta}",
@@ -67,8 +71,20 @@ def page_tables(facts: Facts) -> Iterator[Finding]:
             Advice("or read without a map", "dataset.reader=pread"),
         )
         if facts.is_ours
-        else (Advice("fewer processes that map the file, or read(2) in place of maps", "os.pread"),),
+        else (_fewer_maps(facts, mapped),),
     )
+
+
+def _fewer_maps(facts: Facts, mapped_bytes: int) -> Advice:
+    """Of files or not, of one process or of several: as far as was seen."""
+    if mapped_bytes < _LIBRARIES_BYTES:
+        return Advice(
+            "touch less of what it maps, or take huge pages; of a file read(2) in place of maps",
+            "mmap.madvise(mmap.MADV_HUGEPAGE)",
+        )
+    if max((sample.processes or len(sample.tree) for sample in facts.samples), default=1) < 2:
+        return Advice("read(2) in place of maps", "os.pread")
+    return Advice("fewer processes that map the file, or read(2) in place of maps", "os.pread")
 
 
 def growth(facts: Facts) -> Iterator[Finding]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from memory.explain.advice import more_memory, streamed
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
-from memory.explain.script import read_while_growing, script_lines
+from memory.explain.script import read_while_growing, script_lines, script_text
 from memory.explain.telling import all_of, is_worth, rise, rise_line, stack_line, stage_line
 from memory.explain.trend import last_rise
 from memory.explain.values import mapping, number
@@ -26,20 +26,27 @@ COPIES = re.compile(r"\.tolist\(|\.astype\(|np\.array\(|np\.concatenate\(")
 SAMPLES = re.compile(r"randperm|\.permutation\(|list\(range\(|shuffle\(|RandomSampler")
 PRIVATE = re.compile(r"mode=[\"']c[\"']|ACCESS_COPY|^(?!.*(?:ANON|mmap\(-1)).*MAP_PRIVATE")
 _ASSIGNS = re.compile(r"[\w.]+\[.+\] *[-+*/|&^]?=[^=]")
+_MAPS_PRIVATELY = re.compile(r"\b(\w+) *=[^=\n][^\n]*(?:mode=[\"']c[\"']|ACCESS_COPY)")
+_A_PATH = re.compile(r"[\"'](/[^\"'\n]{1,400})[\"']")
 _FACTORS = (1, 2, 4, 8)
 _INDEX_BYTES = 39
+_AT_ONCE_S = 30
 
 
 def whole_file(facts: Facts) -> Iterator[Finding]:
     """Anon memory jumped by the size of a file, or by a small multiple of it; or it stood at a load."""
     found = rise(facts) if not facts.series("anon_bytes") else last_rise(facts.series("anon_bytes"))
+    too_large = _larger_than_the_room(facts)
+    if too_large and (found is None or found.is_jump or found.seconds < _AT_ONCE_S):
+        yield _larger(facts, too_large)
+        return
     if found is None or not (is_worth(facts, found.bytes) or facts.kills):
         return
     died = not facts.has_ended_well and not facts.is_running
     stack = facts.frames
     at = next((frame for frame in stack if LOADS.search(frame.source)), None)
     copies = next((frame for frame in stack if COPIES.search(frame.source)), None) if at is None else None
-    sudden = found.is_jump or found.seconds < 30
+    sudden = found.is_jump or found.seconds < _AT_ONCE_S
     matched = _file_like(facts, found.bytes, cut_short=died) if sudden or at else None
     written = script_lines(facts, LOADS) if sudden and died and not script_lines(facts, PRIVATE) else []
     ratio = read_while_growing(facts)
@@ -68,7 +75,44 @@ def whole_file(facts: Facts) -> Iterator[Finding]:
             rise_line(facts),
             stage_line(facts),
         ),
-        advice=(*streamed(facts), *more_memory(facts)),
+        advice=(
+            *streamed(facts),
+            *more_memory(facts, found.from_bytes + matched[1] * matched[2] if matched else None),
+        ),
+    )
+
+
+def _larger_than_the_room(facts: Facts) -> tuple[str, int, str] | None:
+    """(file, its bytes, line of the script) of one that the script reads, and for which there was no room.
+
+    Named in that line, or a word of the command: a read of it can only end in a kill.
+    """
+    limit = facts.limit_bytes
+    if not limit or not facts.kills or facts.has_ended_well or script_lines(facts, PRIVATE):
+        return None
+    lines = [line for line in script_lines(facts, LOADS) if "mmap" not in line]
+    for line in lines:
+        for name, size in _sized([*_A_PATH.findall(line), *facts.command[1:50]]):
+            if size > limit:
+                return name, size, line
+    return None
+
+
+def _larger(facts: Facts, too_large: tuple[str, int, str]) -> Finding:
+    name, size, line = too_large
+    before = min((u for _, u in facts.u_series), default=0)
+    return Finding(
+        rule="whole_file",
+        says=f"A file was read whole into memory: {Path(name).name} alone is larger than the limit",
+        confidence="likely",
+        cause="whole_file_load",
+        evidence=all_of(
+            f"{line} (the script)",
+            f"{name} has {format_bytes(size)}, the limit is {format_bytes(facts.limit_bytes or 0)}",
+            rise_line(facts),
+            stage_line(facts),
+        ),
+        advice=(*streamed(facts), *more_memory(facts, before + size)),
     )
 
 
@@ -115,6 +159,7 @@ def private_writes(facts: Facts) -> Iterator[Finding]:
     at = next((frame for frame in facts.frames if PRIVATE.search(frame.source)), None)
     written = script_lines(facts, PRIVATE)
     ratio = read_while_growing(facts)
+    writes_to_it = _writes_to_a_private_map(facts)
     swap = _pages_that_turned_anon(facts)
     grew = last_rise(facts.series("anon_bytes")) or rise(facts)
     if grew is None or not is_worth(facts, grew.bytes) or not (at or written or is_worth(facts, swap)):
@@ -125,7 +170,8 @@ def private_writes(facts: Facts) -> Iterator[Finding]:
         else None
     )
     writes = any(_ASSIGNS.match(frame.source) for frame in facts.frames[:3])
-    signs = [at is not None, bool(written), bool(swap), ratio is not None and ratio > 0.2, writes]
+    read_too = ratio is not None and ratio > 0.2
+    signs = [at is not None, bool(written), bool(swap), read_too, writes or writes_to_it]
     yield Finding(
         rule="private_writes",
         says="Pages of a file that is mapped privately were written to: each becomes anon memory",
@@ -142,6 +188,13 @@ def private_writes(facts: Facts) -> Iterator[Finding]:
             *more_memory(facts),
         ),
     )
+
+
+def _writes_to_a_private_map(facts: Facts) -> bool:
+    """Whether the script assigns to elements of what it maps so."""
+    found = script_text(facts)
+    names = {match[1] for match in _MAPS_PRIVATELY.finditer(found[1])} if found else set()
+    return any(re.search(rf"\b{name}\[[^=\n]+\] *[-+*/|&^]?=[^=]", found[1]) for name in names if found)
 
 
 def _pages_that_turned_anon(facts: Facts) -> int:
@@ -195,13 +248,20 @@ def _files(facts: Facts) -> list[tuple[str, int]]:
         size = number(told.get("file_bytes")) or number(told.get("bytes"))
         if size:
             found.append((str(told.get("path") or told.get("file") or "the file"), size))
-    for word in facts.command[1:50]:
+    found += _sized(facts.command[1:50])
+    return [(name, size) for name, size in found if size > 16 << 20]
+
+
+def _sized(words: Iterable[str]) -> list[tuple[str, int]]:
+    """Those that are files, and their bytes."""
+    found = []
+    for word in words:
         try:
             if Path(word).is_file():
                 found.append((word, Path(word).stat().st_size))
         except (OSError, ValueError):
             continue
-    return [(name, size) for name, size in found if size > 16 << 20]
+    return found
 
 
 def _windows(facts: Facts) -> int | None:

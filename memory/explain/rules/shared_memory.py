@@ -21,7 +21,7 @@ FULL = 0.9
 _WORTH, _NEARLY = 0.35, 0.8
 _MOSTLY, _MAPPED_TWICE = 0.7, 1.3
 """Of all shared memory."""
-_WORDS = re.compile(r"/dev/shm|shared_memory|share_memory_?\(|SharedMemory")
+SHM_WORDS = re.compile(r"/dev/shm|shared_memory|share_memory_?\(|SharedMemory")
 
 
 def shm_full(facts: Facts) -> Iterator[Finding]:
@@ -93,7 +93,7 @@ def shm_full(facts: Facts) -> Iterator[Finding]:
         return  # by a number alone, of a program that nobody saw run another: `failed` tells of it
     died = "It" if facts.signal_is_certain or bus_line else f"By exit code {facts.exit_code} a process of it"
     cut = "a file that was mapped has been cut short since, or its disk is full or failed"
-    used_it = _dev_shm_rose(facts, total) or bool(script_lines(facts, _WORDS))
+    used_it = _dev_shm_rose(facts, total) or bool(script_lines(facts, SHM_WORDS))
     if how_full is None or small or how_full > 0.5 or used_it:
         yield Finding(
             rule="shm_full",
@@ -167,7 +167,7 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
         f"/dev/shm rose by {format_bytes((after or 0) - (before or 0))} meanwhile (memory.ring)"
         if in_dev_shm
         else None,
-        f"{len(mapped)} processes had it mapped, {', '.join(p.name for p in mapped[:3])} (memory.ring)"
+        f"{_processes(len(mapped))} had it mapped, {', '.join(p.name for p in mapped[:3])} (memory.ring)"
         if mapped
         else None,
         rise_line(facts),
@@ -201,6 +201,10 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
             *more_memory(facts),
         ),
     )
+
+
+def _processes(count: int) -> str:
+    return "1 process" if count == 1 else f"{count:,} processes"
 
 
 def _before_the_kills(samples: list[Sample], top: Sample) -> Sample:

@@ -107,7 +107,7 @@ def polled_kill(facts: Facts) -> Iterator[Finding]:
             f"U was never more than {peak_of_limit(facts)} (memory.ring)" if u is not None else None,
             counters_line(facts), ended_line(facts),
         ),
-        advice=(*read_by_pread(facts), *more_memory(facts, max(polled, u or 0) or None)),
+        advice=(*read_by_pread(facts, polled=True), *more_memory(facts, max(polled, u or 0) or None)),
     )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def polled_kill_without_log(facts: Facts) -> Iterator[Finding]:
             ended_line(facts),
             counters_line(facts),
         ),
-        advice=(*read_by_pread(facts), *more_memory(facts, rss)),
+        advice=(*read_by_pread(facts, polled=True), *more_memory(facts, rss)),
     )
 
 

@@ -30,7 +30,7 @@ def out_of_time(facts: Facts) -> Iterator[Finding]:
             evidence=all_of(
                 line, ended_line(facts), counters_line(facts), stage_line(facts), peak_line(facts)
             ),
-            advice=(Advice("give it more time"), *go_on(facts)),
+            advice=(_more_time(facts), *go_on(facts)),
         )
         return
     end_s = _number_of(facts.environment.get("SLURM_JOB_END_TIME"))
@@ -49,6 +49,12 @@ def out_of_time(facts: Facts) -> Iterator[Finding]:
             ),
             advice=(longer(facts), *go_on(facts)),
         )  # fmt: skip
+
+
+def _more_time(facts: Facts) -> Advice:
+    if facts.cpu_limit_s is not None or facts.signal == "SIGXCPU":
+        return Advice("lift its limit of CPU time, where it is set", "ulimit -t unlimited")
+    return Advice("give it more time")
 
 
 def longer(facts: Facts) -> Advice:
@@ -87,6 +93,12 @@ def _by_timeout(facts: Facts) -> tuple[str, str, str] | None:
             "exit code 124 is what timeout(1) says (outcome.json)",
             "likely" if within else "possible",
         )
+    if facts.cpu_limit_s is not None:
+        used_s = seconds(facts.outcome.get("cpu_s"))
+        used = (
+            f"it had used {used_s:.1f} s of CPU, and may use {facts.cpu_limit_s:,} (RLIMIT_CPU; outcome.json)"
+        )
+        return "The kernel killed it at its own limit of CPU time (ulimit -t)", used, "likely"
     timers = {
         "SIGALRM": "a timer of its own",
         "SIGVTALRM": "a timer of its own",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memory.explain.advice import more_memory, no_workers
+from memory.explain.advice import may_use_torch, more_memory, no_workers
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
 from memory.explain.telling import all_of, rise_line
@@ -14,6 +14,8 @@ from memory.samples import Sample
 
 _SPAWNED_BYTES = 24 << 20
 """A spawned interpreter with torch takes 148 MB of anon, a forked one 14."""
+
+_AS_SPAWNED = ": they share nothing with the main process, as spawned ones do"
 
 
 def copy_on_write(facts: Facts) -> Iterator[Finding]:
@@ -86,7 +88,7 @@ def many_workers(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         rule="many_workers",
         says=f"{count} worker processes together hold {format_bytes(own)} of their own"
-        + ("" if shares else ": they share nothing with the main process, as spawned ones do"),
+        + ("" if shares or sizes[-1] < _SPAWNED_BYTES else _AS_SPAWNED),
         confidence="likely" if sizes[-1] < 3 * max(1, sizes[0]) else "possible",
         cause="workers",
         evidence=all_of(
@@ -96,15 +98,19 @@ def many_workers(facts: Facts) -> Iterator[Finding]:
             f"dataset.num_workers={told} (run.json)" if told else None,
         ),
         advice=(
-            *no_workers(facts),
+            *(no_workers(facts) if facts.is_ours else _fewer(facts)),
             *(
                 ()
-                if facts.is_ours
+                if facts.is_ours or shares or not may_use_torch(facts) or sizes[-1] < _SPAWNED_BYTES
                 else (Advice("or fork them", 'DataLoader(multiprocessing_context="fork")'),)
             ),
             *more_memory(facts),
         ),
     )
+
+
+def _fewer(facts: Facts) -> tuple[Advice, ...]:
+    return no_workers(facts) or (Advice("fewer processes at once"),)
 
 
 def _shared(sample: Sample) -> int:

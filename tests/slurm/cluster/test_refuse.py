@@ -57,6 +57,13 @@ def test_everything_at_once(tmp_path: Path) -> None:
     assert "partition batch has none; nearest: skylake" in found["slurm.constraint"]
 
 
+def test_cores_of_runs_side_by_side(tmp_path: Path) -> None:
+    """The key that was typed is the one that is told."""
+    found = refused(tmp_path, recorded("20.11"), pack=50)
+    assert "50 CPUs of a node are asked for, 1 for each of 50 runs" in found["slurm.pack"]
+    assert "slurm.cpus_per_task" in refused(tmp_path, recorded("20.11"), pack=2, cpus_per_task=50)
+
+
 def test_runs_that_share_a_job_have_one_rank(tmp_path: Path) -> None:
     """A second task would start each of them a second time, or wait for a rank that never comes."""
     cluster = recorded("20.11")

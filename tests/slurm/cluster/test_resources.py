@@ -13,8 +13,10 @@ import pytest
 from recorded_slurm import planned, recorded, with_slurm
 from tiny_run import tiny_config
 
+from conf import UserError
 from memory.estimate import recommended_mem
 from slurm.cluster import Ask, Cluster, Speeds, ask, resources
+from slurm.in_job.sharing import step_command
 from training.plan import Plan
 
 MB = 1 << 20
@@ -107,7 +109,22 @@ def test_runs_side_by_side_get_the_sum_of_their_needs(tmp_path: Path) -> None:
     typed = asked(tmp_path, pack=8, mem=8 * GB, cpus_per_task=4)  # of the whole task
     assert (typed.mem_bytes, typed.cpus) == (8 * GB, 4)
     plan = planned(with_slurm(tiny_config(tmp_path), pack=8, mem=8 * GB))
-    assert plan.memory.room.limit_bytes == GB
+    assert plan.memory.room.limit_bytes == 970 * MB, "less what the steps themselves take"
+    assert plan.memory.room.limit_at == "slurm.mem, shared by 8 runs (slurm.pack),"
+    (given,) = [
+        option
+        for option in step_command("run", "word", 8, {"SLURM_MEM_PER_NODE": str(8 * GB // MB)})
+        if option.startswith("--mem=")
+    ]
+    assert given == "--mem=970M", "what each gets in the job is what it was planned for"
+
+
+def test_a_share_that_is_too_small_is_refused_before_it_is_submitted(tmp_path: Path) -> None:
+    """Of three times what one needs each gets less: the steps themselves take some."""
+    needed = planned(tiny_config(tmp_path)).memory.estimate.host_bytes
+    assert planned(with_slurm(tiny_config(tmp_path), mem=needed + MB)).memory.problem is None
+    with pytest.raises(UserError, match=r"that slurm\.mem, shared by 3 runs \(slurm\.pack\), allows"):
+        planned(with_slurm(tiny_config(tmp_path), pack=3, mem=3 * (needed + MB)))
 
 
 def test_a_worker_has_the_partition_s_time(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_a_termination_is_no_preemption_unless_slurm_says_so(tmp_path: Path) -> 
     code, said = ended(process)
     assert code == 0, said
     assert job.asked()[1:] == ["--oneliner show job 7_2", "requeue 7_2"]
-    assert job.ends()[1] == ("requeued", "cancelled", "SIGTERM")
+    assert job.ends()[1] == ("requeued", "preempted", "SIGTERM")
 
 
 @pytest.mark.slow
@@ -252,16 +252,55 @@ def test_a_killed_start_counts_as_idle(tmp_path: Path) -> None:
     assert not (job.run / "run.json").exists()
 
 
+COMES_BACK = ["requeue 7_2", "update JobId=7_2 StartTime=now+600"]
+
+
 @pytest.mark.slow
-def test_a_second_copy_leaves(tmp_path: Path) -> None:
+def test_a_second_copy_leaves_and_comes_back(tmp_path: Path) -> None:
+    """Slurm ends the first as soon as its node answers again: the second has to be in the queue then."""
     job = in_job(endless(tmp_path), tmp_path)
     first = job.start()
     job.at_step(1)
     code, said = ended(job.start(1))
-    assert code == 0
+    assert (code, job.asked()) == (0, COMES_BACK), said
     assert f"{job.run} is being run by process" in said
     assert "job 7_2 leaves it alone" in said
+    assert "job 7_2 goes back into the queue, to go on when that copy has ended" in said
     assert [start.end for start in read_starts(job.run)] == [None], "of the first"
+    first.send_signal(signal.SIGTERM)
+    ended(first)
+    third = job.start(2)
+    wait_for(lambda: len(experiment_utils.read_run(job.run)["attempts"]) == 2)
+    third.send_signal(signal.SIGTERM)
+    ended(third)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("state", "asked"), [("RUNNING", []), ("NODE_FAIL", COMES_BACK)])
+def test_a_copy_of_another_job(tmp_path: Path, state: str, asked: list[str]) -> None:
+    """Of a job that runs it is left to that; one that is over for Slurm is looked after."""
+    job = in_job(endless(tmp_path), tmp_path)
+    squeue = job.bin / "squeue"
+    squeue.write_text(f"#!/bin/sh\necho 8 {state}\n")
+    squeue.chmod(0o755)
+    first = job.start(SLURM_JOB_ID="8")
+    job.at_step(1)
+    code, said = ended(job.start())
+    assert (code, job.asked()) == (0, asked), said
+    first.send_signal(signal.SIGTERM)
+    ended(first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("may_requeue", [True, False])
+def test_a_second_copy_that_does_not_come_back(tmp_path: Path, may_requeue: bool) -> None:
+    job = in_job(endless(tmp_path, requeue=may_requeue), tmp_path)
+    first = job.start()
+    job.at_step(1)
+    code, said = ended(job.start(1, REQUEUE_FAILS="1"))
+    assert (code, "job 7_2 leaves it alone" in said) == (0, True), said
+    assert job.asked() == ["requeue 7_2"] * (3 if may_requeue else 0), said
+    assert ("could not be put back into the queue: exit code 1" in said) == may_requeue, said
     first.send_signal(signal.SIGTERM)
     ended(first)
 
@@ -295,3 +334,16 @@ def test_one_run_after_the_other(tmp_path: Path) -> None:
     assert read_starts(done) == []
     code, said = ended(job.start(1))
     assert (code, "takes" in said) == (0, False), said
+
+
+@pytest.mark.slow
+def test_a_worker_passes_over_what_its_earlier_start_still_runs(tmp_path: Path) -> None:
+    other = make_run(dataclasses.replace(tiny_config(tmp_path, max_steps=3), seed=2))
+    job = in_job(endless(tmp_path), tmp_path, how="workers", more=(other,))
+    first = job.start()
+    job.at_step(1)
+    code, said = ended(job.start(1))
+    assert (code, job.asked()) == (0, COMES_BACK), said
+    assert [start.end for start in read_starts(other)] == ["done"]
+    first.send_signal(signal.SIGTERM)
+    ended(first)

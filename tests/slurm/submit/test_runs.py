@@ -193,6 +193,10 @@ def test_a_dirty_tree_is_refused_where_that_is_asked_for(
     assert type_("seed=3", "slurm.require_clean=true") == 2
     (line,) = errors(capsys)
     assert line.startswith("slurm.require_clean: the tree has changes that are in no commit: b.py")
+    assert "Commit them: git add --all && git commit, or name" in line, "git commit -a takes no new file"
+    subprocess.run([*git, "add", "."], check=True)
+    assert type_("seed=3", "slurm.require_clean=true") == 2
+    assert errors(capsys)[0].endswith("b.py. Commit them: git commit -a")
 
 
 def end(cluster: FakeSlurm, place: Path, states: dict[int, str] | None = None) -> None:

@@ -439,6 +439,23 @@ def test_runs_of_this_machine_in_the_background(tmp_path: Path, slurm: FakeSlurm
     assert truth_of(gone, slurm, "c").state == "never_started"
 
 
+@pytest.mark.parametrize("state", [None, "failed"])
+def test_a_run_of_this_machine_that_begins(tmp_path: Path, slurm: FakeSlurm, state: str | None) -> None:
+    """It loads its code for seconds before it takes its lock; its supervisor looks at it."""
+    host, pid, started = here()
+    study = in_the_background(tmp_path / "sweep", ["a"], f"{host}:{pid}:{started}")
+    if state is not None:
+        study.status("a", state, age_s=4000)
+    path, attempt = study.folder / "a" / "memory.ring", 1 if state is None else 2
+    with RingWriter(path, {"pid": 100}) as ring:
+        ring.add(Sample(NOW_S - 1))
+    os.utime(path, (NOW_S - 1, NOW_S - 1))
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("running", f"attempt {attempt} begins on {host}")
+    os.utime(path, (NOW_S - 4001, NOW_S - 4001))
+    assert truth_of(study, slurm).state == "queued", "of an attempt before"
+
+
 def test_runs_that_were_never_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:
     study = MadeStudy(tmp_path / "sweep", [])
     config = study.run("a") / "config.yaml"
@@ -559,11 +576,77 @@ def test_after_a_preemption(study: MadeStudy, slurm: FakeSlurm) -> None:
     assert (found.state, found.reason) == ("running", "its job has begun on n2; no word of it yet")
 
 
+def test_a_start_that_somebody_asked_for(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """By sbatch --begin: no start of the job was before."""
+    slurm.wait("4242_0", reason="BeginTime", start=str(int(NOW_S + 3600)))
+    words = "its earliest start has not come yet"
+    assert truth_of(study, slurm).reason == f"{words}; Slurm expects it to start in 1 h"
+    lost_to_slurm(study, slurm)
+    assert str(truth_of(study, slurm).reason).startswith(f"{words}; a requeued job waits about two minutes")
+
+
+def test_the_step_of_an_attempt_that_came_to_none(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """What it would have gone on from."""
+    study.status("a", "running", age_s=60, attempt=10, step=None, stage="build_model")
+    slurm.row("4242_0", "CANCELLED by 0")
+    assert truth_of(study, slurm).progress.step is None
+    (study.folder / "a" / "checkpoints" / "step-00001143").mkdir(parents=True)
+    found = truth_of(study, slurm)
+    assert (found.progress.step, found.reason) == (1143, "its job was cancelled by root, at step 1,143")
+
+
 def test_after_a_preemption_that_only_slurm_knows_of(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.status("a", "running", age_s=130)
     slurm.row("4242_0", "PREEMPTED")
     slurm.wait("4242_0", reason="BeginTime")
     assert str(truth_of(study, slurm).reason).endswith("; attempt 1 made room for another job")
+
+
+def lost_to_slurm(study: MadeStudy, slurm: FakeSlurm, restarts: str = "0") -> None:
+    """The first start of a job whose slurmd died alone, and goes on."""
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.row("4242_0", "NODE_FAIL", NodeList="n2", Restarts=restarts, Start=str(int(NOW_S - 900)))
+
+
+def test_a_copy_that_outlives_its_start_while_the_next_looks_at_it(
+    study: MadeStudy, slurm: FakeSlurm
+) -> None:
+    lost_to_slurm(study, slurm)
+    slurm.row("4242_0", "RUNNING", NodeList="n1", Restarts="1", Start=str(int(NOW_S - 20)))
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 20)), nodes="n1")
+    study.status("a", "running", host="n2")
+    study.lock("a", "n2")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("running", "on n2")
+
+
+def test_a_copy_that_outlives_its_start_while_its_job_waits(study: MadeStudy, slurm: FakeSlurm) -> None:
+    lost_to_slurm(study, slurm)
+    slurm.row("4242_0", "PENDING", NodeList="", Restarts="2", Start="Unknown", End="Unknown")
+    slurm.wait("4242_0", reason="BeginTime")
+    study.status("a", "running", host="n2")
+    study.lock("a", "n2")
+    assert truth_of(study, slurm).state == "running"
+    for state, reason in (("cancelled", "stopped by SIGTERM"), ("running", None)):
+        study.status("a", state, age_s=60, host="n2", reason=reason)
+        found = truth_of(study, slurm)
+        assert found.state == "queued"
+        assert str(found.reason).endswith("; attempt 1 was cut off: its node n2 failed"), found.reason
+
+
+@pytest.mark.parametrize("restarts", ["0", ""])
+def test_a_copy_that_slurm_ended_when_its_node_came_back(
+    study: MadeStudy, slurm: FakeSlurm, restarts: str
+) -> None:
+    """Slurm's last word is of a start that left it alone. restarts: older versions of sacct do not tell."""
+    lost_to_slurm(study, slurm, restarts)
+    slurm.row("4242_0", "COMPLETED", NodeList="n1", Restarts=restarts and "1", Start=str(int(NOW_S - 700)))
+    study.status("a", "cancelled", age_s=30, host="n2", reason="stopped by SIGTERM")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("node_failed", "its node n2 failed, at step 400")
+    study.status("a", "cancelled", age_s=30, host="n2", reason="interrupted (Ctrl-C)")
+    assert truth_of(study, slurm).state == "cancelled"
 
 
 def test_ctrl_c(study: MadeStudy, slurm: FakeSlurm) -> None:

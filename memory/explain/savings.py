@@ -1,0 +1,56 @@
+"""What a run of ours would need with an override, by the estimate that it wrote down itself (run.json)."""
+
+from __future__ import annotations
+
+from memory.explain.facts import Facts
+from memory.explain.values import mapping, number
+
+_WORTH = 0.97
+"""Of what it needs now: an estimate is not so exact that less would be told from nothing."""
+_OF_A_STEP = ("activations", "backward pass", "logits and loss", "allocator", "batches")
+"""Parts that a smaller step may make smaller."""
+
+
+def estimated(facts: Facts, *, gpu: bool = False) -> int | None:
+    """Bytes at its peak, as it is."""
+    return number(mapping(facts.evidence.run.get("memory")).get("gpu_bytes" if gpu else "host_bytes")) or None
+
+
+def recommended(facts: Facts) -> int | None:
+    """What to ask for, where it needs more than it may have; None where the estimate says that it fits."""
+    told = mapping(facts.evidence.run.get("memory"))
+    needed = estimated(facts)
+    if needed is None or not facts.limit_bytes or needed <= facts.limit_bytes:
+        return None
+    return number(told.get("recommended_mem_bytes"))
+
+
+def helps(facts: Facts, override: str, *, gpu: bool = False) -> bool:
+    """Whether it needs less with it by a good part, and no more than it may have. True where nothing says."""
+    now, after = estimated(facts, gpu=gpu), _with(facts, override, gpu=gpu)
+    if now is None or after is None:
+        return True
+    limit = number(mapping(facts.evidence.run.get("memory")).get("gpu_total_bytes"))
+    limit = limit if gpu else facts.limit_bytes
+    return after <= _WORTH * now and (limit is None or after <= limit)
+
+
+def combined(facts: Facts) -> str | None:
+    """Several overrides that fit together, where it does not fit as it is."""
+    fitting = [words for words in _savings(facts) if " " in words and helps(facts, words)]
+    return fitting[0] if fitting else None
+
+
+def _savings(facts: Facts) -> dict[str, object]:
+    return mapping(mapping(facts.evidence.run.get("memory")).get("savings"))
+
+
+def _with(facts: Facts, override: str, *, gpu: bool) -> int | None:
+    """Bytes with the override; where a run did not note them, the least that it can come to."""
+    name = "gpu" if gpu else "host"
+    told = number(mapping(_savings(facts).get(override)).get(f"{name}_bytes"))
+    now = estimated(facts, gpu=gpu)
+    if told is not None or now is None or _savings(facts) or not override.startswith("training."):
+        return told
+    parts = mapping(mapping(facts.evidence.run.get("memory")).get(f"{name}_parts"))
+    return now - sum(number(parts.get(part)) or 0 for part in _OF_A_STEP) if parts else None

@@ -1,0 +1,69 @@
+"""What an error makes of an attempt: state, exit code and reason, and what the user is told."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import shlex
+import signal
+from pathlib import Path
+
+from conf import UserError
+from training.checkpoints import checkpoint_steps
+from training.distributed.place import Place
+from training.distributed.ranks import RankFailed
+from training.distributed.rendezvous import RanksMissing
+from training.interrupt import TIME_IS_UP, Interrupted
+from training.progress import NonFinite
+from training.spikes import Diverged
+from training.stopping import TimeIsOver
+
+log = logging.getLogger("training")
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
+
+def ending_of(error: BaseException, folder: Path) -> tuple[str, int, str]:
+    """State, exit code and reason of an attempt that ended in `error`; tells the user as well."""
+    steps = checkpoint_steps(folder / "checkpoints")
+    newest = f"the checkpoint of step {steps[-1]:,}" if steps else None
+    if isinstance(error, Interrupted | KeyboardInterrupt):
+        by_user = isinstance(error, KeyboardInterrupt) or error.signal_number == signal.SIGINT
+        reason = "interrupted (Ctrl-C)" if by_user else f"stopped by {error}"
+        how = f"go on from {newest}" if newest else "start it over: it has no checkpoint yet"
+        log.info("%s; type the same command again to %s", reason, how)
+        if isinstance(error, Interrupted) and error.signal_number in TIME_IS_UP:
+            kept = f"{newest} is kept" if newest else "it has no checkpoint yet"
+            return "timeout", 1, f"{reason}, as its time was nearly up; {kept}"
+        return "cancelled", 130 if by_user else 1, reason
+    if isinstance(error, UserError):
+        for problem in error.problems:
+            log.error("error: %s", problem)
+        return "failed", 2, str(error)
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+        reason = (
+            f"cannot write {error.filename or 'the run folder'}: {error.strerror}. Make room and type the "
+            f"same command again to {f'go on from {newest}' if newest else 'start it over'}"
+        )
+        log.error("error: %s", reason)
+        return "failed", 2, reason
+    if isinstance(error, RankFailed | RanksMissing):
+        reason = str(error)
+        if isinstance(error, RankFailed):
+            its = Place(rank=error.failure.rank)
+            reason += f" (its log: {its.file('log.txt')})"
+            if error.failure.kind == "lost":
+                reason += f". Why: python -m memory explain {shlex.quote(str(its.folder(folder)))}"
+        log.error("failed: %s", reason)
+        return "failed", 1, reason
+    if isinstance(error, TimeIsOver):
+        log.info("%s", error)
+        return "timeout", 1, str(error)
+    if isinstance(error, NonFinite | Diverged):
+        kept = f"{newest[0].upper()}{newest[1:]} is kept" if newest else "There is no checkpoint yet"
+        reason = f"{error}. {kept}"
+        log.error("error: %s", reason)
+        return "failed", 1, reason
+    reason = f"{type(error).__name__}: {error}"
+    log.error("failed: %s (the traceback is in log.txt)", reason, exc_info=error)
+    return "failed", 1, reason
