@@ -289,12 +289,12 @@ def test_a_stage_tells_the_highest_sample_of_its_time(tmp_path: Path) -> None:
     ):
         ring.add(Sample(time.time() - 60, unreclaimable_bytes=9 * GB))  # of an earlier stage
         with stage("train") as s:
-            for amount in (2 * GB, 3 * GB, 1 * GB):
+            for amount in (600 * GB, 900 * GB, 300 * GB):  # more than the host holds
                 ring.add(Sample(time.time(), unreclaimable_bytes=amount))
         with stage("short") as short:
             pass
-    assert (s.peak.sampled_unreclaimable_bytes, s.peak.samples) == (3 * GB, 3)
-    assert "U up to 3.0 GB (sampled) in" in told[0]
+    assert (s.peak.sampled_unreclaimable_bytes, s.peak.samples) == (900 * GB, 3)
+    assert "U up to 900 GB (sampled) in" in told[0]
     assert "sampled" not in told[1]
     assert (short.peak.sampled_unreclaimable_bytes, short.peak.samples) == (None, 0)
     records = [json.loads(line) for line in (tmp_path / "memory.rank2.jsonl").read_text().splitlines()]
