@@ -188,7 +188,9 @@ def _inside(names: list[str], result: Path) -> None:
                 found = {"misfire": ran.misfire(), "wrong": ran.wrong, "explanation": ran.explanation}
                 found["report"] = ran.report()
             except Exception as error:  # told outside, where it is a failure
-                found = {"misfire": repr(error), "wrong": [], "explanation": {}, "report": repr(error)}
+                late = isinstance(error, subprocess.TimeoutExpired)  # its words are the paths of this machine
+                told = f"it took longer than {error.timeout:.0f} s in the guest" if late else repr(error)
+                found = {"misfire": told, "wrong": [], "explanation": {}, "report": told}
         path = result / f"{number:03d}.json"
         path.write_text(json.dumps({"name": name, **found}))
         print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)
