@@ -33,7 +33,7 @@ measures everything again.
 def page() -> str:
     """The whole page; a script whose result is not saved has no section."""
     sections = (
-        startup, overhead, loss, mup_coordinates, memory_room.stages, memory_room.sampler,
+        startup, overhead, loss, checkpoints, mup_coordinates, memory_room.stages, memory_room.sampler,
         memory_room.estimate, memory_room.leaks, explained.explain, threads, kills, slurm_figures.soak,
         slurm_figures.submit, slurm_figures.status, loading.speed, loading.memory,
         loading.order, loading.resume, loading.limits, speed, memory, models, restart, tokenizing_kills,
@@ -114,6 +114,20 @@ def mup_coordinates() -> str:
         "Does a learning rate do the same at every width", "mup_coordinates", found, intro,
         table(("place", "standard", "`arch.init=mup`"), rows),
     )  # fmt: skip
+
+
+def checkpoints() -> str:
+    found = read("checkpoints")
+    rows = [(name, f"{value['median'] * 1000:.0f}") for name, value in found["seconds"].items()]
+    ratios, goals = found["ratios"], found["goals"]
+    text = (
+        f"A state of {found['bytes'] / 1e6:,.0f} MB: {found['what']}. The stall is "
+        f"{ratios['stall_over_copy']['median']:.2f} of a copy in memory (goal {goals['stall_over_copy']}), "
+        f"{ratios['stall_over_torch_save']['median']:.2f} of torch.save; in the foreground it takes "
+        f"{ratios['foreground_over_safetensors']['median']:.2f} of safetensors with an fsync (goal "
+        f"{goals['foreground_over_safetensors']}), checksums included. Ratios by round, their medians."
+    )
+    return section("Checkpoints", "checkpoints", found, text, table(("", "ms, median"), rows))
 
 
 def threads() -> str:
