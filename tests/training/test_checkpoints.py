@@ -159,11 +159,16 @@ def test_one_of_an_earlier_version_with_checksums_of_files_is_read(tmp_path: Pat
         load(folder)
 
 
-def test_tensors_that_swapped_their_names_are_noticed(tmp_path: Path) -> None:
-    """Their bytes are all there."""
+@pytest.mark.parametrize("change", ["name", "shape"])
+def test_bytes_that_are_all_there_under_another_name_or_shape_are_noticed(
+    tmp_path: Path, change: str
+) -> None:
     folder = Checkpoints(tmp_path, keep=2).save(checkpoint(5))
     tensors = load_file(folder / "training.safetensors")
-    tensors["rng.cpu"], tensors["other"] = tensors.pop("optimizer.0.exp_avg"), tensors["rng.cpu"]
-    save_file(tensors, folder / "training.safetensors")
+    moment = tensors.pop("optimizer.0.exp_avg")
+    changed = (
+        {"optimizer.0.exp_avh": moment} if change == "name" else {"optimizer.0.exp_avg": moment.flatten()}
+    )
+    save_file(tensors | changed, folder / "training.safetensors")
     with pytest.raises(CorruptError, match=r"training\.safetensors does not match its checksum"):
         load(folder)

@@ -112,14 +112,15 @@ def test_noise_is_what_seed_and_step_say() -> None:
         assert drawn(step, 1).std().item() == pytest.approx(deviation(0.3, step), rel=0.02)
 
 
-def test_the_moving_average_is_its_formula() -> None:
+@pytest.mark.parametrize("steps", [3, 200])
+def test_the_moving_average_is_its_formula(steps: int) -> None:
     from training.averages import Ema, evaluated
 
     torch.manual_seed(0)
     model = torch.nn.Linear(5, 3)
     ema = Ema(model, 0.9)
     expected = {name: p.detach().double().clone() for name, p in model.named_parameters()}
-    for step in range(1, 201):
+    for step in range(1, steps + 1):
         for parameter in model.parameters():
             parameter.data = torch.randn_like(parameter)
         ema.after_step(step)

@@ -43,6 +43,14 @@ def test_what_is_a_spike() -> None:
     assert refuses(guard(), float("nan")), "what is not finite is one from the first step on"
 
 
+def test_the_threshold_is_in_robust_deviations() -> None:
+    """Of 1 to 10: median 5.5, median absolute deviation 2.5, so that 10 deviations end at 42.565."""
+    for loss, is_one in ((42.5, False), (42.6, True)):
+        found = guard(spike_threshold=10.0)
+        assert not any(refuses(found, float(value)) for value in range(1, 11))
+        assert refuses(found, loss) is is_one
+
+
 def test_a_state_is_gone_on_with() -> None:
     one, two = guard(), guard()
     values = [5.0 + 0.1 * (step % 4) for step in range(12)]

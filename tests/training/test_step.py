@@ -99,6 +99,18 @@ def test_evaluation_is_the_mean_over_fixed_tokens(val_set: StreamingDataset) -> 
     assert model.training
 
 
+def test_bytes_are_those_of_the_labels_that_count(val_set: StreamingDataset) -> None:
+    torch.manual_seed(0)
+    model = build_model(Model(d_model=16, n_layers=1, n_heads=1), Arch(), 257, 16)
+    lengths = np.arange(257)
+    found = evaluate(
+        model, val_set, windows=5, batch_size=2, loss_chunk=256, device=CPU, bytes_per_id=lengths
+    )
+    labels = val_set.__getitems__(range(5))["labels"]
+    assert found.bytes_per_token == pytest.approx(labels.double().mean().item())
+    assert found.bits_per_byte == pytest.approx(found.loss / math.log(2) / labels.double().mean().item())
+
+
 def test_evaluation_windows_are_bounded_by_what_there_is() -> None:
     assert evaluation_windows(100, 1000, 128) == 8
     assert evaluation_windows(5, 1000, 128) == 5
