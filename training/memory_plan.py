@@ -251,14 +251,14 @@ class MemoryNeeds:
             where = "of the GPU"
         held = f", of which others hold {format_bytes(used)}" if used > 0.01 * limit else ""
         nearest = self.nearest(micro_batch)
-        mended = (
-            f"The nearest that fits: {nearest[0]} ({format_bytes(nearest[1])})"
-            if nearest
-            else "Not even one window at a time with every saving fits: take a smaller model=, a shorter "
-            "training.seq_len, or more memory"
-        )
-        if raised:
-            mended += f". As it is it takes {raised}"
+        if nearest:
+            mended = f"The nearest that fits: {nearest[0]} ({format_bytes(nearest[1])})"
+            mended += f"; as it is it fits in {raised}" if raised else ""
+        else:
+            mended = (
+                "Not even one window at a time with every saving fits: take a smaller model=, a shorter "
+                f"training.seq_len, or more memory{f': {raised}' if raised else ''}"
+            )
         return Problem(
             "training.micro_batch",
             f"{size_name(self.config.model)} with {micro_batch} at once needs {format_bytes(needed)} of the "

@@ -138,12 +138,12 @@ def test_a_share_that_is_too_small_names_the_memory_that_does(tmp_path: Path) ->
 
     for pack in (1, 3):
         said = refused(pack=pack, mem=pack * 40 * MB)
-        typed = re.search(r"As it is it takes slurm\.mem=(\d+)MB\. To start it all the same", said)
+        typed = re.search(r"(?:in|memory:) slurm\.mem=(\d+)MB\. To start it all the same", said)
         assert typed, said
         mem = int(typed[1]) * MB
         assert planned(with_slurm(tiny_config(tmp_path), pack=pack, mem=mem)).memory.problem is None
         assert asked(tmp_path, pack=pack, mem="auto").mem_bytes == mem, "and what auto asks for"
-    assert "As it is" not in refused(recorded("20.11"), partition="batch", pack=1000, mem=40 * MB)
+    assert "slurm.mem=" not in refused(recorded("20.11"), partition="batch", pack=1000, mem=40 * MB)
 
 
 def test_a_worker_has_the_partition_s_time(tmp_path: Path) -> None:
