@@ -190,14 +190,29 @@ def share_bytes(task_bytes: int, beside: int) -> int:
     return max(1, (task_bytes - OF_EACH_STEP_BYTES * (beside + 1)) // beside // _MB) * _MB
 
 
+def margin_of(config: Config) -> float:
+    """On top of the estimate, where nobody has said how much memory."""
+    return max(LEAST_MARGIN, config.memory.margin)
+
+
+def task_bytes(run_bytes: int, beside: int) -> int:
+    """What a task takes in which each of `beside` runs has so much: `share_bytes` the other way round."""
+    return beside * run_bytes + (OF_EACH_STEP_BYTES * (beside + 1) if beside > 1 else 0)
+
+
 def room_bytes(wanted: Slurm, partitions: Sequence[Partition]) -> tuple[int | None, str | None]:
     """What a run may take on a node, and whose word that is: slurm.mem, else the largest node."""
     if wanted.mem is not None and wanted.mem != AUTO:
         return int(wanted.mem), "slurm.mem"
-    most = [found.most_mem_bytes for found in partitions if found.most_mem_bytes is not None]
-    if not most:
+    most = node_bytes(partitions)
+    if most is None:
         return None, None
-    return max(most), f"the largest node of {','.join(found.name for found in partitions)}"
+    return most, f"the largest node of {','.join(found.name for found in partitions)}"
+
+
+def node_bytes(partitions: Sequence[Partition]) -> int | None:
+    """What the largest of their nodes gives a job; None: not known."""
+    return max((one.most_mem_bytes for one in partitions if one.most_mem_bytes is not None), default=None)
 
 
 def _memory(
@@ -210,13 +225,12 @@ def _memory(
     if plan is None:
         return None, "no estimate"
     estimate = plan.memory.estimate
-    margin = max(LEAST_MARGIN, config.memory.margin)
+    margin = margin_of(config)
     # A plan that was made for all ranks tells what those on one node need together.
     apart = 1 if plan.budget.ranks > 1 else ranks
     beside = runs_beside(wanted)
     needed = apart * beside * estimate.resumed_bytes
-    asked = apart * beside * recommended_mem(estimate, margin)
-    asked += OF_EACH_STEP_BYTES * (beside + 1) if beside > 1 else 0
+    asked = task_bytes(apart * recommended_mem(estimate, margin), beside)
     how = f"estimate {format_bytes(needed)} + {margin:.0%}"
     most, whose = room_bytes(wanted, partitions)
     if most is not None and needed <= most < asked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,24 @@ def test_a_share_that_is_too_small_is_refused_before_it_is_submitted(tmp_path: P
     assert planned(with_slurm(tiny_config(tmp_path), mem=needed + MB)).memory.problem is None
     with pytest.raises(UserError, match=r"that slurm\.mem, shared by 3 runs \(slurm\.pack\), allows"):
         planned(with_slurm(tiny_config(tmp_path), pack=3, mem=3 * (needed + MB)))
+
+
+def test_a_share_that_is_too_small_names_the_memory_that_does(tmp_path: Path) -> None:
+    """Unless no node has it."""
+
+    def refused(cluster: Cluster | None = None, **slurm: Any) -> str:
+        with pytest.raises(UserError) as told:
+            planned(with_slurm(tiny_config(tmp_path), **slurm), *([cluster] if cluster else []))
+        return str(told.value)
+
+    for pack in (1, 3):
+        said = refused(pack=pack, mem=pack * 40 * MB)
+        typed = re.search(r"(?:in|memory:) slurm\.mem=(\d+)MB\. To start it all the same", said)
+        assert typed, said
+        mem = int(typed[1]) * MB
+        assert planned(with_slurm(tiny_config(tmp_path), pack=pack, mem=mem)).memory.problem is None
+        assert asked(tmp_path, pack=pack, mem="auto").mem_bytes == mem, "and what auto asks for"
+    assert "slurm.mem=" not in refused(recorded("20.11"), partition="batch", pack=1000, mem=40 * MB)
 
 
 def test_a_worker_has_the_partition_s_time(tmp_path: Path) -> None:

@@ -307,6 +307,20 @@ def test_while_its_job_is_put_back(study: MadeStudy, slurm: FakeSlurm) -> None:
     assert (found.state, found.reason) == ("queued", "its job is being put back into the queue")
 
 
+@pytest.mark.parametrize("word", ["COMPLETING", "FAILED"])
+def test_an_end_that_its_job_alone_saw(study: MadeStudy, slurm: FakeSlurm, word: str) -> None:
+    """The run says that it runs, a moment ago: its supervisor was killed, and cannot say otherwise."""
+    study.status("a", "running", age_s=3)
+    reason = "its supervisor was killed by SIGKILL (on n1)"
+    start = {
+        "job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "state": "failed", "reason": reason,
+    }  # fmt: skip
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.wait("4242_0", word, "None", start=str(int(NOW_S - 500)), nodes="n1")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason, found.source) == ("failed", reason, "starts.json")
+
+
 def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm) -> None:
     """A run that has just stopped may go on in the same job: it has not ended yet."""
     start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
