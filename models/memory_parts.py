@@ -43,6 +43,10 @@ GRADIENTS_IN_FEED_FORWARD = {
 IN_RECURRENCE = 12
 """Of d_model in fp32: what the way back through the scan of a minGRU holds at once."""
 
+CAPPED_SCORES = 3
+"""Of capped attention, tensors of all scores in fp32 that are there together: on the way back, and without
+gradients."""
+
 __all__ = ["StepSizes", "model_parts", "saved_bytes"]
 
 
@@ -111,6 +115,8 @@ def _heap_share(shape: Shape, arch: Arch, step: StepSizes) -> float:
         (hidden, KEPT_IN_FEED_FORWARD[arch.activation] - inner // hidden),
         (2 * d if arch.family == "mingru" else d + 2 * shape.kv_dim, 1),
     ]
+    if arch.attention_softcap is not None:
+        widths.append((shape.n_heads * step.seq_len, 2))
     mapped = sum(
         size * step.tokens * width * count
         for width, count in widths
@@ -154,9 +160,11 @@ def _worst_in_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
     inner = size * tokens * GRADIENTS_IN_FEED_FORWARD[arch.activation] * shape.ffn_hidden
     matrix = (FP32 + (0 if step.precision == "fp32" else size)) * d * shape.ffn_hidden
     weights = 0
-    if arch.dropout_attention:  # what is behind has been given back
-        weights = 3 * FP32 * step.tokens * shape.n_heads * step.seq_len
-        weights += matrix - saved_of_feed_forward(shape, arch, step)
+    scores = FP32 * step.tokens * shape.n_heads * step.seq_len
+    if arch.attention_softcap is not None:
+        weights = CAPPED_SCORES * scores + matrix - saved_of_feed_forward(shape, arch, step)
+    elif arch.dropout_attention:  # what is behind has been given back
+        weights = 3 * scores + matrix - saved_of_feed_forward(shape, arch, step)
     if arch.family == "mingru":
         weights = IN_RECURRENCE * FP32 * step.tokens * d + matrix - saved_of_feed_forward(shape, arch, step)
     return max(inner + matrix, weights)
@@ -168,4 +176,8 @@ def _forward_without_gradients(shape: Shape, arch: Arch, step: StepSizes) -> int
         return forward_without_gradients(shape, step)
     inner = 4 if is_gated(arch) else 2
     width = FP32 * 3 * shape.d_model + step.product_bytes * inner * shape.ffn_hidden * parts_of_token(arch)
-    return step.tokens * width + masks_alive(shape, arch, step)
+    whole = step.tokens * width + masks_alive(shape, arch, step)
+    if arch.attention_softcap is None:
+        return whole
+    scores = CAPPED_SCORES * FP32 * step.tokens * shape.n_heads * step.seq_len
+    return max(whole, scores + FP32 * 5 * step.tokens * shape.d_model)

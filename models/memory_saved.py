@@ -54,7 +54,8 @@ def saved_bytes(model: Model, arch: Arch, step: StepSizes) -> int:
     blocks = shape.n_layers * saved_of_block(shape, arch, step)
     if step.compiled:
         blocks = int(COMPILED_SHARE * blocks)
-    if positions_of(arch) == "alibi" and step.precision == "fp32" and not arch.dropout_attention:
+    is_kernel = not arch.dropout_attention and arch.attention_softcap is None
+    if positions_of(arch) == "alibi" and step.precision == "fp32" and is_kernel:
         once += _numbers_of_mask(shape, arch, step) * FP32  # one mask for all blocks
     if arch.family == "lstm":
         once += saved_before_layers(shape, arch, step)
@@ -96,6 +97,11 @@ def _saved_of_attention(shape: Shape, arch: Arch, step: StepSizes) -> int:
     if arch.family == "mingru":
         return _saved_of_recurrence(shape, step)
     d, kv, size, tokens = shape.d_model, shape.kv_dim, step.product_bytes, step.tokens
+    if arch.attention_softcap is not None:
+        qkv = size * tokens * (d + 2 * kv)
+        of_norms = qkv if arch.qk_norm and step.precision == "fp32" else 0  # the tensor of all three stays
+        capped = qkv + capped_scores(shape, arch, step) + size * tokens * d + of_norms
+        return capped + _saved_of_qk_norm(shape, arch, step) + _tables_by_position(shape, arch, step)
     if arch.dropout_attention:
         # By plain products, in fp32: queries, keys and values, and the weights before dropout, what it
         # multiplied them with, and after it.
@@ -106,6 +112,15 @@ def _saved_of_attention(shape: Shape, arch: Arch, step: StepSizes) -> int:
     amount = size * tokens * (d + 2 * kv + (d + kv if is_anew else 0) + d + (d if is_anew else 0))
     amount += FP32 * tokens * shape.n_heads
     return amount + _saved_of_qk_norm(shape, arch, step) + _saved_for_masks(shape, arch, step)
+
+
+def capped_scores(shape: Shape, arch: Arch, step: StepSizes) -> int:
+    """Of capped attention: what tanh and softmax gave, what was dropped and what is left, all in fp32; in 16
+    bits a copy of the last.
+    """
+    copies = FP32 * (2 + (1 if arch.dropout_attention else 0))
+    copies += step.product_bytes if arch.dropout_attention or step.precision != "fp32" else 0
+    return copies * step.tokens * shape.n_heads * step.seq_len
 
 
 def _saved_of_recurrence(shape: Shape, step: StepSizes) -> int:

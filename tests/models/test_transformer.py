@@ -29,6 +29,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"parallel_blocks": True, "positions": "alibi", "bias": "qkv"},
     {"positions": "none", "activation": "relu2", "final_norm": "layer", "bias": "all", "head_bias": True},
     {"window": 7, "activation": "geglu", "rope_fraction": 0.5, "init": "completep", "base_width": 32},
+    {"attention_softcap": 5.0, "n_kv_heads": 1},
     {"n_experts": 3, "activation": "gelu_exact", "init": "transformer_scaled"},
     {
         "norm": "layer",
