@@ -91,7 +91,9 @@ class Training:
         None, "tokens in a step, instead of effective_batch", kind="count", at_least=1
     )
     micro_batch: int | str = key(AUTO, "windows at once on the device", at_least=1)
-    activation_checkpointing: bool = key(False, "recompute blocks in the backward pass: less memory")
+    activation_checkpointing: bool | int = key(
+        False, "recompute blocks in the backward pass: less memory; a number: the first so many", at_least=1
+    )
     loss_chunk: int | str = key(AUTO, "tokens whose logits exist at once", at_least=1)
     precision: str = key(AUTO, "auto: bf16 where the device has it", choices=(AUTO, "fp32", "bf16"))
     matmul_precision: str = key(

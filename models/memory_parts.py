@@ -27,6 +27,7 @@ from models.memory_saved import (
     saved_of_final_norm,
 )
 from models.memory_sizes import FP32, StepSizes
+from models.recomputed import recomputed_blocks
 from models.shape import Shape, positions_of, resolve_shape
 
 GRADIENTS_IN_FEED_FORWARD = {
@@ -135,19 +136,18 @@ def _back_through_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
     tensors are there together. A checkpointed block is computed again before. Where a block's parameters
     are more than what it saves, memory grows on the way back, and the worst block is the last.
     """
-    again = 0
-    if step.activation_checkpointing:
-        again = saved_of_block(shape, arch, step) - FP32 * step.tokens * shape.d_model
-    returned = saved_of_final_norm(shape, arch, step)
-    worst = _worst_in_block(shape, arch, step)
-    given_back = (
-        FP32 * step.tokens * shape.d_model
-        if step.activation_checkpointing
-        else saved_of_block(shape, arch, step)
-    )
+    again = recomputed_blocks(step.activation_checkpointing, shape.n_layers)
+    plain = shape.n_layers - again
+    stream, saved = FP32 * step.tokens * shape.d_model, saved_of_block(shape, arch, step)
+    worst = _worst_in_block(shape, arch, step) - saved_of_final_norm(shape, arch, step)
     new = 0 if step.accumulates else FP32 * block_matrices(shape, arch)
-    grown = (shape.n_layers - 1) * max(0, new - given_back)
-    return max(worst + again - returned, 2 * FP32 * step.tokens * shape.d_model) + grown
+    moments = []
+    if plain:
+        moments.append(max(worst, 2 * stream) + (plain - 1) * max(0, new - saved))
+    if again:  # behind the plain ones, which by then gave back what they saved
+        grown = plain * (new - saved) + (again - 1) * max(0, new - stream)
+        moments.append(max(worst + saved - stream, 2 * stream) + grown)
+    return max(moments)
 
 
 def _worst_in_block(shape: Shape, arch: Arch, step: StepSizes) -> int:

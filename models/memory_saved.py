@@ -10,6 +10,7 @@ from models.counts import FEED_FORWARD_MATRICES, block_matrices, norms_of_block
 from models.family_keys import RECURRENT
 from models.memory_lstm import saved_before_layers, saved_of_layer
 from models.memory_sizes import FP32, INT64, StepSizes, saved_of_norm
+from models.recomputed import recomputed_blocks
 from models.shape import Shape, final_norm, positions_of, resolve_shape
 
 KEPT_IN_FEED_FORWARD = {
@@ -49,17 +50,20 @@ def saved_bytes(model: Model, arch: Arch, step: StepSizes) -> int:
     once = INT64 * step.tokens + saved_of_final_norm(shape, arch, step)
     if arch.dropout_embedding:
         once += FP32 * (step.micro_batch if arch.dropout_locked else step.tokens) * shape.d_model
-    if step.activation_checkpointing:
-        return once + FP32 * step.tokens * shape.d_model * shape.n_layers + masks_alive(shape, arch, step)
-    blocks = shape.n_layers * saved_of_block(shape, arch, step)
+    again = recomputed_blocks(step.activation_checkpointing, shape.n_layers)
+    inputs = FP32 * step.tokens * shape.d_model * again
+    masks = masks_alive(shape, arch, step) if again else 0
+    if again == shape.n_layers:
+        return once + inputs + masks
+    blocks = (shape.n_layers - again) * saved_of_block(shape, arch, step)
     if step.compiled:
         blocks = int(COMPILED_SHARE * blocks)
     is_kernel = not arch.dropout_attention and arch.attention_softcap is None
-    if positions_of(arch) == "alibi" and step.precision == "fp32" and is_kernel:
+    if positions_of(arch) == "alibi" and step.precision == "fp32" and is_kernel and not again:
         once += _numbers_of_mask(shape, arch, step) * FP32  # one mask for all blocks
     if arch.family == "lstm":
         once += saved_before_layers(shape, arch, step)
-    return once + blocks
+    return once + inputs + masks + blocks
 
 
 def saved_of_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
