@@ -205,7 +205,6 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt, 
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     if not ranks.is_alone:  # a peer that is gone fills the log with stacks of C++, before we say who it is
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    import torch
 
     from conf.check import to_config
     from training.device import resolve_device, take_gpu
@@ -222,7 +221,7 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt, 
     if not ranks.is_alone:
         interrupt = AgreedInterrupt(interrupt, ranks)
     device = resolve_device(config.training, settled.auto)
-    torch.set_num_threads(device.threads)
+    device.take()
     status.update(stage="start", total_steps=plan.budget.steps)
     log.info("run %s, attempt %s, on %s", folder, status.attempt, device.describe())
     return Run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from conf.errors import Problem
 from conf.quantities import parse_count
 from conf.schema import AUTO, Config, Restore, Training, name_of
+from conf.sizes import by_width
 
 
 def only_with_a_run(config: Config) -> list[Problem]:
@@ -52,6 +53,20 @@ def spikes_are_looked_for(config: Config) -> list[Problem]:
         Problem(f"training.{name}", "it goes with training.on_spike=skip. Take it away")
         for name in ("spike_threshold", "spike_window")
         if training.on_spike == "none" and getattr(training, name) != getattr(plain, name)
+    ]
+
+
+def blocks_there_are(config: Config) -> list[Problem]:
+    """No more blocks are computed again than there are."""
+    asked, model = config.training.activation_checkpointing, config.model
+    layers = model.n_layers or by_width(model.d_model)
+    if isinstance(asked, bool) or asked <= layers:
+        return []
+    return [
+        Problem(
+            "training.activation_checkpointing",
+            f"{asked}: the model has {layers} blocks. Use at most {layers}, or true for all",
+        )
     ]
 
 

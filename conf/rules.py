@@ -28,6 +28,7 @@ from conf.optimizer_rules import (
     only_what_it_has,
 )
 from conf.restore_rules import (
+    blocks_there_are,
     milestones_are_counts,
     only_with_a_run,
     spikes_are_looked_for,
@@ -403,6 +404,7 @@ RULES = (
     Rule(("restore",), only_with_a_run),
     Rule(("training.milestones",), milestones_are_counts),
     Rule(("training.max_time",), time_is_a_time),
+    Rule(("training.activation_checkpointing", "model"), blocks_there_are),
     Rule(("training.dead_units", "training.compile"), units_can_be_looked_at),
     Rule(("training.on_spike", "training.spike_threshold", "training.spike_window"), spikes_are_looked_for),
     Rule(("schedule",), one_warmup),
