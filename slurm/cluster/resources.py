@@ -15,6 +15,7 @@ whole task's. A worker's time is the partition's limit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ TIME_UNIT_S = 600.0
 EVAL_SHARE = 1 / 3
 """Of a token's cost in training: an evaluation has the forward pass alone."""
 SIGNAL_SHARE = 0.25
+_MORE_THAN_A_COMMAND = re.compile(r"[;&|<>()#]")
 _MB = 1 << 20
 OF_EACH_STEP_BYTES = 48 * _MB
 """Of a task that several runs share, for itself and the srun of each (slurm.in_job.sharing)."""
@@ -180,7 +182,13 @@ def signal_s(wanted: Slurm, limit_s: float | None) -> int:
 def setup_lines(wanted: Slurm) -> tuple[str, ...]:
     """`slurm.setup`, and what keeps Hugging Face's libraries from waiting for a network that is not there."""
     offline = ["export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TRANSFORMERS_OFFLINE=1"]
-    return (*wanted.setup, *(offline if wanted.offline else []))
+    return (*map(_or_leave, wanted.setup), *(offline if wanted.offline else []))
+
+
+def _or_leave(line: str) -> str:
+    """A module that is not there ends the job: the run would go on without it, with what the node has."""
+    is_module = line.split(maxsplit=1)[:1] in (["module"], ["ml"])
+    return f"{line} || exit 1" if is_module and not _MORE_THAN_A_COMMAND.search(line) else line
 
 
 def share_bytes(task_bytes: int, beside: int) -> int:

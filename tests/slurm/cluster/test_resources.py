@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import re
+import subprocess
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from recorded_slurm import planned, recorded, with_slurm
 from tiny_run import tiny_config
 
 from conf import UserError
+from conf.schema import Slurm
 from memory.estimate import recommended_mem
 from slurm.cluster import Ask, Cluster, Speeds, ask, resources
+from slurm.cluster.resources import setup_lines
 from slurm.in_job.sharing import step_command
 from training.plan import Plan
 
@@ -68,7 +71,7 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
         "signal": "USR2@60", "exclusive": True, "exclude": "n1", "comment": "a b",
     }  # fmt: skip
     assert (found.tasks, found.cpus, found.gpus) == (2, 10, 2)
-    assert found.setup[0] == "module load x"
+    assert found.setup[0] == "module load x || exit 1"
     assert "HF_HUB_OFFLINE=1" in found.setup[1]
 
 
@@ -254,3 +257,16 @@ def test_a_run_that_gets_a_gpu_is_planned_for_one(tmp_path: Path) -> None:
     assert planned(config).memory.estimate.gpu_bytes == 0
     assert planned(with_slurm(config, gpus_per_node=1)).memory.estimate.gpu_bytes > 0
     assert planned(with_slurm(config, options=["--gpus=1"])).memory.estimate.gpu_bytes > 0
+
+
+@pytest.mark.parametrize("line", ["module load cuda/99", "ml cuda"])
+def test_a_module_that_is_not_there_ends_the_job(line: str) -> None:
+    """What comes after it would run without it."""
+
+    def said(*setup: str) -> str:
+        script = "\n".join([*setup_lines(Slurm(setup=list(setup))), "echo goes on"])
+        return subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout
+
+    assert said("false", line) == ""
+    assert said(f"{line} || echo without") == "without\ngoes on\n"
+    assert said("export A=1", f"{line.split()[0]}() {{ true; }}", line) == "goes on\n"

@@ -265,6 +265,14 @@ def test_never_started(study: MadeStudy, slurm: FakeSlurm) -> None:
     )
 
 
+def test_a_command_of_its_script_that_is_not_there(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """By bash, which knows the script by its place on the node."""
+    words = "slurm_script: line 18: module: command not found"
+    study.wrote("a", f"/var/spool/slurmd/job04242/{words}\n")
+    slurm.row("4242_0", "FAILED", "1:0")
+    assert str(truth_of(study, slurm).reason).endswith(f"before the run said a word: {words}")
+
+
 def test_refused_by_sbatch(tmp_path: Path, slurm: FakeSlurm) -> None:
     error = "sbatch: error: invalid partition specified: gpux"
     study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None, "error": error})
