@@ -44,6 +44,7 @@ from training.loop import (
     train_until,
 )
 from training.progress import Progress
+from training.rollback import goes_back, note_point, roll_back
 from training.stopping import MAX_TIME, ended_by, tell_time_is_over
 
 if TYPE_CHECKING:
@@ -167,6 +168,10 @@ def train(
                 tell_leak(run, measured)
             tell_holders(run, name, measured)
             progress.check()
+            if goes_back(run):
+                with run.last_stage("restore"):
+                    roll_back(run, saving, checkpoints, model, optimizer)
+            note_point(run)
             val_loss = None
             if run.step in plan.evaluations:
                 check_there_is_time(run)

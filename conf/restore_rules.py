@@ -49,11 +49,25 @@ def time_is_a_time(config: Config) -> list[Problem]:
 def spikes_are_looked_for(config: Config) -> list[Problem]:
     """What a spike is goes with something that is done about it."""
     training, plain = config.training, Training()
-    return [
-        Problem(f"training.{name}", "it goes with training.on_spike=skip. Take it away")
+    problems = [
+        Problem(f"training.{name}", "it goes with training.on_spike=skip or rollback. Take it away")
         for name in ("spike_threshold", "spike_window")
         if training.on_spike == "none" and getattr(training, name) != getattr(plain, name)
     ]
+    if training.on_spike != "rollback":
+        if training.rollback_every != plain.rollback_every:
+            problems.append(
+                Problem("training.rollback_every", "it goes with training.on_spike=rollback. Take it away")
+            )
+    elif config.restore.from_ is not None and config.restore.what == "run":
+        problems.append(
+            Problem(
+                "training.on_spike",
+                "rollback: what a branch (restore.what=run) would go back to lies in its trunk's folder. "
+                "Use training.on_spike=skip",
+            )
+        )
+    return problems
 
 
 def blocks_there_are(config: Config) -> list[Problem]:

@@ -406,7 +406,16 @@ RULES = (
     Rule(("training.max_time",), time_is_a_time),
     Rule(("training.activation_checkpointing", "model"), blocks_there_are),
     Rule(("training.dead_units", "training.compile"), units_can_be_looked_at),
-    Rule(("training.on_spike", "training.spike_threshold", "training.spike_window"), spikes_are_looked_for),
+    Rule(
+        (
+            *(
+                f"training.{name}"
+                for name in ("on_spike", "spike_threshold", "spike_window", "rollback_every")
+            ),
+            "restore",
+        ),
+        spikes_are_looked_for,
+    ),
     Rule(("schedule",), one_warmup),
     Rule(("schedule",), only_what_its_shape_has),
     Rule(("optimizer",), only_what_it_has),

@@ -143,7 +143,17 @@ class Training:
         as_before=None,
     )
     on_spike: str = key(
-        "none", "what is done with a step that stands far out", choices=("none", "skip"), as_before="none"
+        "none",
+        "what is done with a step that stands far out; skip: it is left out; rollback: those before it are "
+        "too, back to the last multiple of rollback_every or evaluation",
+        choices=("none", "skip", "rollback"),
+        as_before="none",
+    )
+    rollback_every: int = key(
+        200,
+        "of on_spike=rollback: steps from one that is gone back to to the next",
+        at_least=1,
+        as_before=200,
     )
     spike_threshold: float = key(
         10.0, "robust deviations above the median of loss or gradient norm", above=0, as_before=10.0

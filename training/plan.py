@@ -109,6 +109,13 @@ class Plan:
         return self.flops_per_token * self.budget.tokens
 
     @property
+    def most_checkpoints(self) -> int:
+        """The last ones, the best, the milestones, and that which a spike would be gone back from to."""
+        training = self.config.training
+        back = 1 if training.on_spike == "rollback" else 0
+        return training.keep_checkpoints + 1 + len(self.milestones) + back
+
+    @property
     def sources(self) -> list[str]:
         """Names of the sources of a mixture; none where the data are one set."""
         return [source["name"] for source in (self.data or {}).get("sources", ())]
@@ -174,8 +181,7 @@ class Plan:
             ),
             (
                 "disk",
-                f"{format_bytes(self.checkpoint_bytes)} a checkpoint, "
-                f"up to {training.keep_checkpoints + 1 + len(self.milestones)} kept",
+                f"{format_bytes(self.checkpoint_bytes)} a checkpoint, up to {self.most_checkpoints} kept",
             ),
             *self.memory.rows(),
         ]
