@@ -16,6 +16,8 @@ from memory.advice import Setup, advise
 from memory.estimate import Estimate, recommended_mem, told
 from memory.room import Room
 from memory.smaller import smaller_chunk, smaller_micro_batch
+from models.recomputed import recomputed_blocks
+from models.shape import resolve_shape
 from training.memory_parts import estimate_run, expected_device, step_sizes, writing_of
 from training.optimizer_state import checkpoint_bytes
 
@@ -142,8 +144,8 @@ class MemoryNeeds:
         """The estimate at this micro-batch, of the configuration or of a variant of it."""
         config = self.config if config is None else config
         training, dataset = config.training, config.dataset
-        key = (micro_batch, training.activation_checkpointing, training.loss_chunk, dataset.num_workers,
-               dataset.reader)  # fmt: skip
+        again = str(training.activation_checkpointing)  # to a dict true and 1 are one
+        key = (micro_batch, again, training.loss_chunk, dataset.num_workers, dataset.reader)
         if key not in self._asked:
             self._asked[key] = estimate_run(
                 config,
@@ -221,7 +223,7 @@ class MemoryNeeds:
         step = step_sizes(config, self._vocab_size, micro_batch, self._kept, self._ranks)
         chunk = smaller_chunk(min(step.loss_chunk, step.tokens))
         changes: dict[str, Config] = {}
-        if not training.activation_checkpointing:
+        if self._has_plain_blocks():
             again = dataclasses.replace(training, activation_checkpointing=True)
             changes["training.activation_checkpointing=true"] = dataclasses.replace(config, training=again)
         if chunk is not None:
@@ -296,10 +298,24 @@ class MemoryNeeds:
             fewer = dataclasses.replace(config.dataset, num_workers=0)
             config, words = dataclasses.replace(config, dataset=fewer), [*words, "dataset.num_workers=0"]
             yield words, config
-        if not training.activation_checkpointing:
-            again = dataclasses.replace(config.training, activation_checkpointing=True)
-            config = dataclasses.replace(config, training=again)
-            yield [*words, "training.activation_checkpointing=true"], config
+        if self._has_plain_blocks():
+            for blocks in self._more_blocks():
+                again = dataclasses.replace(config.training, activation_checkpointing=blocks)
+                config = dataclasses.replace(config, training=again)
+                yield [*words, f"training.activation_checkpointing={str(blocks).lower()}"], config
+
+    def _has_plain_blocks(self) -> bool:
+        """Whether there are blocks that are not computed again."""
+        layers = resolve_shape(self.config.model, self.config.arch).n_layers
+        return recomputed_blocks(self.config.training.activation_checkpointing, layers) < layers
+
+    def _more_blocks(self) -> Iterator[bool | int]:
+        """Half of the blocks that are not computed again as well, then all."""
+        layers = resolve_shape(self.config.model, self.config.arch).n_layers
+        now = recomputed_blocks(self.config.training.activation_checkpointing, layers)
+        if 0 < (half := (now + layers) // 2) < layers and half > now:
+            yield half
+        yield True
 
     def _advice(self, estimate: Estimate, micro_batch: int) -> Iterator[str]:
         dataset, data = self.config.dataset, self._data or {}
