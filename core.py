@@ -178,6 +178,8 @@ def train(
                 with run.last_stage("evaluate"):
                     val_loss = evaluate_run(run, model, val_sets)
             progress.flush(val_loss)
+            if run.step < plan.budget.steps:
+                progress.tell(config.logging.every_s)
             run.ended_by = ended_by(run)
             if checkpoint_is_due(run):
                 with run.last_stage("checkpoint"):
