@@ -243,21 +243,24 @@ class MemoryNeeds:
         return with_trace(self.at(micro_batch), found, sees_loss=step.tokens <= step.loss_chunk)
 
     def _problem(self, estimate: Estimate, micro_batch: int) -> Problem:
-        room = self.room
+        room, raised = self.room, None
         if room.free_bytes is not None and estimate.host_bytes > room.free_bytes:
             needed, limit, used = estimate.host_bytes, room.limit_bytes or 0, room.used_bytes
             where = "of this machine" if room.limit_at == "host" else f"that {room.limit_at} allows"
+            raised = room.raised and room.raised(estimate)
         else:
             needed, limit, used = estimate.gpu_bytes, room.gpu_total_bytes or 0, room.gpu_used_bytes
             where = "of the GPU"
         held = f", of which others hold {format_bytes(used)}" if used > 0.01 * limit else ""
         nearest = self.nearest(micro_batch)
-        mended = (
-            f"The nearest that fits: {nearest[0]} ({format_bytes(nearest[1])})"
-            if nearest
-            else "Not even one window at a time with every saving fits: take a smaller model=, a shorter "
-            "training.seq_len, or more memory"
-        )
+        if nearest:
+            mended = f"The nearest that fits: {nearest[0]} ({format_bytes(nearest[1])})"
+            mended += f"; as it is it fits in {raised}" if raised else ""
+        else:
+            mended = (
+                "Not even one window at a time with every saving fits: take a smaller model=, a shorter "
+                f"training.seq_len, or more memory{f': {raised}' if raised else ''}"
+            )
         return Problem(
             "training.micro_batch",
             f"{size_name(self.config.model)} with {micro_batch} at once needs {format_bytes(needed)} of the "

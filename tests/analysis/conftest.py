@@ -220,7 +220,7 @@ def make_diverged(folder: Path, name: str = "32d-lr1-seed0-0badf00d") -> MadeRun
     made.config(lr=1.0)
     reason = "the loss is no longer finite: step 40: loss nan. The checkpoint of step 30 is kept"
     made.status("failed", step=39, reason=reason, stage="train")
-    made.run()
+    made.run(identity="0badf00d" * 8)
     made.losses(nan_at=40, evals=50)
     made.memory(cycles=1, error_in="train")
     made.checkpoint(30)
