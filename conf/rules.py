@@ -28,6 +28,7 @@ from conf.optimizer_rules import (
     only_what_it_has,
 )
 from conf.restore_rules import (
+    blocks_there_are,
     milestones_are_counts,
     only_with_a_run,
     spikes_are_looked_for,
@@ -403,8 +404,18 @@ RULES = (
     Rule(("restore",), only_with_a_run),
     Rule(("training.milestones",), milestones_are_counts),
     Rule(("training.max_time",), time_is_a_time),
+    Rule(("training.activation_checkpointing", "model"), blocks_there_are),
     Rule(("training.dead_units", "training.compile"), units_can_be_looked_at),
-    Rule(("training.on_spike", "training.spike_threshold", "training.spike_window"), spikes_are_looked_for),
+    Rule(
+        (
+            *(
+                f"training.{name}"
+                for name in ("on_spike", "spike_threshold", "spike_window", "rollback_every")
+            ),
+            "restore",
+        ),
+        spikes_are_looked_for,
+    ),
     Rule(("schedule",), one_warmup),
     Rule(("schedule",), only_what_its_shape_has),
     Rule(("optimizer",), only_what_it_has),

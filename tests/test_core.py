@@ -59,7 +59,8 @@ def test_the_run_folder_keeps_its_contract(finished: Path) -> None:
     run = experiment_utils.read_run(finished)
     assert finished.name.endswith(run["identity"][:8])
     assert run["auto"].keys() == {
-        "micro_batch", "loss_chunk", "threads", "device", "precision", "checkpoint_writing",
+        "micro_batch", "loss_chunk", "threads", "device", "precision", "matmul_precision",
+        "checkpoint_writing",
     }  # fmt: skip
     assert run["attempts"][0]["resumed_from_step"] == 0
     seconds = run["attempts"][0]["seconds"]

@@ -74,6 +74,7 @@ def settle(folder: Path, config: Config, before: dict[str, Any], place: Place) -
         "threads": device.threads,
         "device": device.kind,
         "precision": device.precision,
+        "matmul_precision": device.matmul_precision,
         "checkpoint_writing": plan.memory.checkpoint_writing,
     }
     implementation = {"loss": LOSS_IMPLEMENTATION}
