@@ -49,8 +49,8 @@ class Run:
     """One attempt at a run: what it is, what `auto` became, and how far it is.
 
     step: optimizer steps done. best: `{"step", "val_loss"}` of the best evaluation so far.
-    seconds: spent in each stage by this attempt, and in the steps themselves (`step`); longest_s: at most at
-    once.
+    seconds: spent in each stage by this attempt, in the steps themselves (`step`), and of these until the
+    loader gave their batches (`batch`); longest_s: at most at once.
     train_seconds: spent in train stages by all attempts. leaks: memory by step, of this attempt. is_pinned:
     the micro-batch is that of an earlier attempt. ranks: of all its processes, of which the first alone
     writes what is not named by its rank. parallel: the model as they train it, from build_optimizer on.
@@ -121,6 +121,15 @@ class Run:
         self.seconds[name] = self.seconds.get(name, 0.0) + lasted_s
         self.longest_s[name] = max(self.longest_s.get(name, 0.0), lasted_s)
 
+    def timing(self, name: str, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The same batches; the time until each is there is added to `seconds[name]`."""
+        while True:
+            with self.timed(name):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
 
 def restore_newest(
     run: Run,
@@ -174,6 +183,7 @@ def train_until(
 
     config, budget = run.config, run.plan.budget
     course, noise, guard = course_of(config, budget), None, run.guard
+    batches = run.timing("batch", batches)
     seed_init, seed_data = experiment_utils.seeds(config)
     seconds_before, entered = run.train_seconds, time.monotonic()
     while run.step < until:
