@@ -44,6 +44,7 @@ from training.loop import (
     train_until,
 )
 from training.progress import Progress
+from training.rollback import goes_back, note_point, roll_back
 from training.stopping import MAX_TIME, ended_by, tell_time_is_over
 
 if TYPE_CHECKING:
@@ -167,12 +168,18 @@ def train(
                 tell_leak(run, measured)
             tell_holders(run, name, measured)
             progress.check()
+            if goes_back(run):
+                with run.last_stage("restore"):
+                    roll_back(run, saving, checkpoints, model, optimizer)
+            note_point(run)
             val_loss = None
             if run.step in plan.evaluations:
                 check_there_is_time(run)
                 with run.last_stage("evaluate"):
                     val_loss = evaluate_run(run, model, val_sets)
             progress.flush(val_loss)
+            if run.step < plan.budget.steps:
+                progress.tell(config.logging.every_s)
             run.ended_by = ended_by(run)
             if checkpoint_is_due(run):
                 with run.last_stage("checkpoint"):
@@ -205,7 +212,6 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt, 
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     if not ranks.is_alone:  # a peer that is gone fills the log with stacks of C++, before we say who it is
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    import torch
 
     from conf.check import to_config
     from training.device import resolve_device, take_gpu
@@ -222,7 +228,7 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt, 
     if not ranks.is_alone:
         interrupt = AgreedInterrupt(interrupt, ranks)
     device = resolve_device(config.training, settled.auto)
-    torch.set_num_threads(device.threads)
+    device.take()
     status.update(stage="start", total_steps=plan.budget.steps)
     log.info("run %s, attempt %s, on %s", folder, status.attempt, device.describe())
     return Run(

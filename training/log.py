@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from memory import fitted
+from training.moving_line import MOVING, AboveMovingLine, MovingLine, can_move
 
 STAGE_LINE_EVERY_S = 30.0
 """The terminal gets each stage's first line, then one at most this often; the file gets them all."""
@@ -21,7 +22,7 @@ STAGE_LINE_EVERY_S = 30.0
 @contextmanager
 def log_to(path: Path, *, terminal: bool) -> Iterator[None]:
     """Within the block all logging goes to the file `path` (appended, each line at once) and, with
-    `terminal`, to stdout; errors to stderr.
+    `terminal`, to stdout; errors to stderr. Where stdout is a terminal, progress is one line that moves.
 
     A crash of the interpreter (segmentation fault) leaves its Python stacks in the file too.
     """
@@ -31,12 +32,15 @@ def log_to(path: Path, *, terminal: bool) -> Iterator[None]:
         in_file = logging.StreamHandler(file)
         in_file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
         handlers: list[logging.Handler] = [in_file]
+        line = MovingLine(sys.stdout) if terminal and can_move(sys.stdout) else None
         if terminal:
             for stream, is_wanted in ((sys.stdout, _is_no_error), (sys.stderr, _is_error)):
-                on_terminal = terminal_handler(stream)
+                on_terminal = terminal_handler(stream, line)
                 on_terminal.addFilter(is_wanted)
                 on_terminal.addFilter(_SeldomStages())
                 handlers.append(on_terminal)
+        if line is not None:
+            MOVING.addHandler(handlers[1])
         for handler in handlers:
             root.addHandler(handler)
         root.setLevel(logging.INFO)
@@ -49,6 +53,10 @@ def log_to(path: Path, *, terminal: bool) -> Iterator[None]:
             logging.captureWarnings(False)
             for handler in handlers:
                 root.removeHandler(handler)
+                MOVING.removeHandler(handler)
+            if line is not None:
+                with suppress(OSError):
+                    line.leave()
 
 
 @contextmanager
@@ -62,9 +70,11 @@ def _opened(path: Path) -> Iterator[TextIO]:
             file.close()
 
 
-def terminal_handler(stream: TextIO) -> logging.Handler:
-    """Messages alone; stage lines are shortened to the terminal's width, where the stream is one."""
-    handler = logging.StreamHandler(stream)
+def terminal_handler(stream: TextIO, line: MovingLine | None = None) -> logging.Handler:
+    """Messages alone; stage lines are shortened to the terminal's width, where the stream is one. line: that
+    they are written above.
+    """
+    handler = logging.StreamHandler(stream) if line is None else AboveMovingLine(stream, line)
     handler.setFormatter(_MessageOnly(stream))
     return handler
 

@@ -79,6 +79,7 @@ def estimate_run(
             checkpoint_bytes(config, vocab_size, positions),
             step,
             writing_of(training, kept or {}),
+            rolls_back=training.on_spike == "rollback",
         ),
         *_of_data(config, data, step, batch),
         *_of_process(of_model, step),
@@ -105,7 +106,7 @@ def step_sizes(
         micro_batch=micro_batch,
         seq_len=training.seq_len,
         precision=precision,
-        loss_chunk=resolve_loss_chunk(chunk, vocab_size),
+        loss_chunk=resolve_loss_chunk(chunk, vocab_size, on_gpu=device == "cuda"),
         activation_checkpointing=training.activation_checkpointing,
         compiled=training.compile,
         accumulates=experiment_utils.effective_batch(training) > micro_batch * ranks,
@@ -159,14 +160,17 @@ def writing_of(
     return FOREGROUND if free_bytes is not None and state > COPY_SHARE * free_bytes else BACKGROUND
 
 
-def _of_checkpoints(parameters: int, state: int, step: StepSizes, writing: str) -> Iterator[Part]:
+def _of_checkpoints(
+    parameters: int, state: int, step: StepSizes, writing: str, *, rolls_back: bool
+) -> Iterator[Part]:
     """What saving a state of so many bytes and reading it back takes besides."""
     if writing == BACKGROUND:
         yield Part("checkpoint copy", state, when=(*_AFTER_FIRST_STEP, COMPILE_EVALUATION))
     elif step.on_gpu:
         yield Part("checkpoint on its way to disk", state, when=("checkpoint",))
     # One file's content while it is checked, and all tensors of both.
-    yield Part("checkpoint read back", 2 * state - parameters, when=(RESTORE,))
+    when = (RESTORE, "checkpoint") if rolls_back else (RESTORE,)
+    yield Part("checkpoint read back", 2 * state - parameters, when=when)
 
 
 def _of_data(config: Config, data: Mapping[str, Any] | None, step: StepSizes, batch: int) -> Iterator[Part]:

@@ -177,6 +177,32 @@ def test_checkpointing_is_what_is_left_when_no_micro_batch_fits(tmp_path: Path) 
     assert "Not even one window at a time" in problem.what
 
 
+def test_half_of_the_blocks_come_before_all_of_them(tmp_path: Path) -> None:
+    config = config_of(tmp_path, width=192, seq_len=2048, micro_batch=1, effective_batch=1)
+    free = needs(config, GB).at(1).host_bytes
+    partly = config_of(
+        tmp_path, width=192, seq_len=2048, micro_batch=1, effective_batch=1, activation_checkpointing=6
+    )
+    wholly = config_of(
+        tmp_path, width=192, seq_len=2048, micro_batch=1, effective_batch=1, activation_checkpointing=True
+    )
+    half, all_of_them = (needs(one, GB).at(1).host_bytes for one in (partly, wholly))
+    assert all_of_them < half < free
+    assert needs(config, GB).at(1, partly).host_bytes == half
+    nearest = needs(config, int(1.101 * half)).nearest(1)
+    assert nearest == ("training.activation_checkpointing=6", half)
+    assert needs(config, int(1.101 * all_of_them)).nearest(1) == (
+        "training.activation_checkpointing=true",
+        all_of_them,
+    )
+    first = needs(config, GB)
+    one, true = (
+        dataclasses.replace(config, training=dataclasses.replace(config.training, activation_checkpointing=a))
+        for a in (1, True)
+    )
+    assert first.at(1, one).host_bytes > first.at(1, true).host_bytes
+
+
 @given(st.integers(200, 6000), st.sampled_from([1, 6, 30, 64]))
 def test_the_largest_that_fits_is_the_largest(free_mb: int, batch: int) -> None:
     config = config_of(Path("/tmp"), width=64, effective_batch=batch)
