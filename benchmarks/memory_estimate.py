@@ -38,7 +38,6 @@ LOSSES: dict[str, dict[str, Any]] = {"chunked": {}, "plain": {"loss_chunk": 1 <<
 EAGER, BELOW, COMPILED = 0.15, 0.05, 0.25
 STEPS = {"steps": 4, "checkpoint_every": 2}
 
-FEW_TOKENS_RUNS = 4
 BYTES: tuple[tuple[int, int, dict[str, Any]], ...] = (
     (32, 4, {"seq_len": 256, "effective_batch": 64}),
     (48, 8, {"effective_batch": 64}),
@@ -47,6 +46,7 @@ BYTES: tuple[tuple[int, int, dict[str, Any]], ...] = (
 )
 """Width, micro-batch and more of runs with a vocabulary of bytes, whose tensors are small."""
 
+FEW_TOKENS_RUNS = 4
 FEW_TOKENS: tuple[tuple[int, int, dict[str, Any]], ...] = (
     (48, 1, {}),
     (96, 1, {}),
