@@ -247,7 +247,13 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt, 
 
 def _compiled(function: Callable[..., Any], device: Device) -> Callable[..., Any]:
     import torch
+    from torch._inductor import config as inductor
 
+    from training.memory_parts import compilers_at_once
+
+    if device.kind == "cpu":
+        # one a core would take more memory on a large node than many a run, which its estimate does not know
+        inductor.compile_threads = min(inductor.compile_threads or 1, compilers_at_once())
     if device.kind == "cpu" and device.threads > 1:
         log.warning(
             "training.compile=true on a CPU with %s threads: losses will not be reproducible bit for bit",

@@ -77,6 +77,9 @@ class MemoryPlan:
         room, estimate = self.room, self.estimate
         yield "memory", self.summary()
         yield "", ", ".join(f"{name} {format_bytes(n)}" for name, n in told(estimate.at_host_peak()).items())
+        if estimate.warm_bytes < estimate.host_bytes:
+            warm = format_bytes(estimate.warm_bytes)
+            yield "", f"while torch.compile's cache is empty, as on a new node; {warm} where it is filled"
         if estimate.gpu_bytes:
             yield "", f"needs {_of(estimate.gpu_bytes, room.gpu_total_bytes, 'GPU')}"
             parts = told(estimate.at_gpu_peak())
