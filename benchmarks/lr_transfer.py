@@ -7,8 +7,8 @@
 Models of 2 blocks and widths 32 to 256, bytes of Python's own source, AdamW through training's own step, the
 same tokens in the same order for all: the loss on text that was held out, by learning rate (Yang & Hu et al.,
 arXiv:2203.03466, figure 1). With muP of base width 32 one learning rate should serve all widths; in the
-standard parametrization the best one falls as the width grows. Each run is saved when it is done, and a
-second start measures only those that are not there.
+standard parametrization the best one falls as the width grows. Each run is kept in
+benchmarks/.lr_transfer.json when it is done, and a second start measures only those that are not there.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import durable
 from benchmarks.environment import RESULTS, save
 from benchmarks.tokenizing_parts.page import read, section, table
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from training.step import Batch
 
 NAME = "lr_transfer"
+KEPT = ROOT / "benchmarks" / f".{NAME}.json"
 WIDTHS = (32, 64, 128, 256)
 INITS = {"default": "standard", "mup": "muP"}
 LRS = tuple(2.0**power for power in range(-11, -3))
@@ -54,7 +58,13 @@ def main() -> None:
     parser.add_argument("--cpu-minutes", type=float, metavar="M", help="begin no run after so much CPU time")
     options = parser.parse_args()
     if not options.picture:
-        measure(options.anew, options.cpu_minutes)
+        rows = measure(options.anew, options.cpu_minutes)
+        missing = [
+            f"{INITS[init]} {width}" for init, width in product(INITS, WIDTHS) if not _has(rows, init, width)
+        ]
+        if missing:
+            sys.exit(f"not saved: no run yet of {', '.join(missing)}; the next start goes on")
+        save(NAME, {"setting": setting(), "rows": rows}, tell=False)
     print(f"wrote {draw().relative_to(ROOT)}")
 
 
@@ -67,14 +77,16 @@ def setting() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def measure(anew: bool = False, cpu_minutes: float | None = None) -> None:
-    """Take the runs that are not there yet, seed by seed, every other learning rate first: a study that is
-    cut short has a coarser grid, or fewer seeds.
+def measure(anew: bool = False, cpu_minutes: float | None = None) -> list[dict[str, Any]]:
+    """Take the runs that are not there yet; returns the rows of all.
+
+    Seed by seed, every other learning rate first: a study that is cut short has a coarser grid, or fewer
+    seeds.
     """
     import torch
 
     torch.set_num_threads(1)
-    rows = [] if anew else _saved()
+    rows = [] if anew else _kept()
     done = {(row["seed"], row["init"], row["width"], row["lr"]) for row in rows}
     wanted = [
         (seed, init, width, lr)
@@ -89,20 +101,24 @@ def measure(anew: bool = False, cpu_minutes: float | None = None) -> None:
             continue
         if cpu_minutes is not None and time.process_time() > 60 * cpu_minutes:
             print("out of CPU time; the next start goes on", file=sys.stderr)
-            return
+            break
         started = time.process_time()
         val_loss = train(width, init, lr, seed)
         cpu_s = round(time.process_time() - started, 1)
         rows.append(
             {"seed": seed, "init": init, "width": width, "lr": lr, "val_loss": val_loss, "cpu_s": cpu_s}
         )
-        save(NAME, {"setting": setting(), "rows": rows}, tell=False)
+        durable.write_json(KEPT, {"setting": setting(), "rows": rows})
         print(f"{INITS[init]}, width {width}, lr {lr:.2g}, seed {seed}: {val_loss}", file=sys.stderr)
+    return rows
 
 
-def _saved() -> list[dict[str, Any]]:
-    path = RESULTS / f"{NAME}.json"
-    found = json.loads(path.read_text()) if path.exists() else {}
+def _has(rows: list[dict[str, Any]], init: str, width: int) -> bool:
+    return any((row["init"], row["width"]) == (init, width) and row["val_loss"] is not None for row in rows)
+
+
+def _kept() -> list[dict[str, Any]]:
+    found = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     return found["rows"] if found.get("setting") == setting() else []
 
 
@@ -173,14 +189,13 @@ def curves(rows: list[dict[str, Any]]) -> dict[str, dict[int, dict[float, float]
     """By rule and width: the mean loss of the seeds by learning rate, of those that all seeds have and none
     of which diverged.
     """
-    seeds = {row["seed"] for row in rows}
-    whole = [seed for seed in seeds if sum(row["seed"] == seed for row in rows) == _RUNS_OF_A_SEED]
+    seeds = _seeds(rows)
     found: dict[str, dict[int, dict[float, float]]] = {}
     for init in INITS:
         for width in WIDTHS:
             losses: dict[float, list[float | None]] = {}
             for row in rows:
-                if (row["init"], row["width"]) == (init, width) and (row["seed"] in whole or not whole):
+                if (row["init"], row["width"]) == (init, width) and row["seed"] in seeds:
                     losses.setdefault(row["lr"], []).append(row["val_loss"])
             of_width = {
                 lr: sum(each) / len(each)  # type: ignore[arg-type]
@@ -190,6 +205,12 @@ def curves(rows: list[dict[str, Any]]) -> dict[str, dict[int, dict[float, float]
             if of_width:
                 found.setdefault(init, {})[width] = of_width
     return found
+
+
+def _seeds(rows: list[dict[str, Any]]) -> list[int]:
+    """Those of which all runs are there, else the first."""
+    counts = Counter(row["seed"] for row in rows)
+    return [seed for seed, count in counts.items() if count == _RUNS_OF_A_SEED] or [SEEDS[0]]
 
 
 _RUNS_OF_A_SEED = len(INITS) * len(WIDTHS) * len(LRS)
@@ -224,7 +245,7 @@ def page() -> str:
             costs = "diverged" if one["costs"] is None else f"{one['costs']:.3f}"
             cells += [f"{one['lr']:.4f}", f"{one['loss']:.3f}", costs]
         rows.append(tuple(cells))
-    seeds = len({row["seed"] for row in found["rows"]})
+    seeds = len(_seeds(found["rows"]))
     text = (
         f"{how['layers']} blocks, bytes of Python's source, {how['steps']} steps of {how['batch']} x "
         f"{how['seq_len']} tokens, AdamW, {how['schedule']}, {seeds} seed{'s' * (seeds > 1)}, learning rates "
