@@ -36,7 +36,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     Of `apply`: hidden (tokens, d), weight (vocab, d), bias (vocab,) or None, labels int64 (tokens,),
     how, of_tokens (fp32 (tokens,) that gets the loss of each, or None). Softmax, loss and the sums of the
-    gradients of weight and bias are in fp32.
+    gradients of weight and bias are in fp32. Of several models of one shape all have one more dimension in
+    front, and so has the result (models,); a chunk is then so many tokens of each.
     """
 
     @staticmethod
@@ -54,28 +55,30 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if for_weight else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if for_bias and bias is not None else None
         weight = weight.to(how.dtype)
-        logits_of_chunk = hidden.new_empty((how.chunk, len(weight)), dtype=torch.float32)
-        total = hidden.new_zeros((), dtype=torch.float32)
-        for start in range(0, len(labels), how.chunk):
-            part = slice(start, start + how.chunk)
-            states = hidden[part].to(how.dtype)
+        models, tokens = labels.shape[:-1], labels.shape[-1]
+        rows = min(how.chunk, tokens)
+        logits_of_chunk = hidden.new_empty((*models, rows, weight.shape[-2]), dtype=torch.float32)
+        total = hidden.new_zeros(models, dtype=torch.float32)
+        for start in range(0, tokens, how.chunk):
+            part = (..., slice(start, start + how.chunk))
+            states = hidden[(*part, slice(None))].to(how.dtype)
             counts = labels[part] != how.ignored
-            targets = labels[part].where(counts, 0).unsqueeze(1)
-            logits = logits_of_chunk[: len(states)]
-            if how.dtype == torch.float32:
-                torch.mm(states, weight.T, out=logits)
+            targets = labels[part].where(counts, 0).unsqueeze(-1)
+            logits = logits_of_chunk[..., : states.shape[-2], :]
+            if how.dtype == torch.float32 and logits.is_contiguous():
+                torch.matmul(states, weight.mT, out=logits)
             else:
-                logits.copy_(states @ weight.T)
+                logits.copy_(states @ weight.mT)
             if bias is not None:
-                logits.add_(bias)
+                logits.add_(bias.unsqueeze(-2))
             slopes = None if how.softcap is None else _cap(logits, how.softcap)
 
-            largest = logits.amax(dim=1, keepdim=True)
+            largest = logits.amax(dim=-1, keepdim=True)
             logits.sub_(largest)
-            of_target = logits.gather(1, targets).squeeze(1)
-            sums = logits.exp_().sum(dim=1)
+            of_target = logits.gather(-1, targets).squeeze(-1)
+            sums = logits.exp_().sum(dim=-1)
             losses = (sums.log() - of_target).where(counts, 0.0)
-            total += losses.sum()
+            total += losses.sum(-1)
             if of_tokens is not None:
                 of_tokens[part] = losses
             if not (for_hidden or for_weight or for_bias):
@@ -85,21 +88,21 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             # log(Z)^2 is 2 log(Z) softmax.
             scales = counts / sums
             if how.z_loss:
-                scales *= 1 + 2 * how.z_loss * (largest.squeeze(1) + sums.log())
-            logits.mul_(scales.unsqueeze(1))
-            logits.scatter_(1, targets, logits.gather(1, targets) - counts.unsqueeze(1).float())
+                scales *= 1 + 2 * how.z_loss * (largest.squeeze(-1) + sums.log())
+            logits.mul_(scales.unsqueeze(-1))
+            logits.scatter_(-1, targets, logits.gather(-1, targets) - counts.unsqueeze(-1).float())
             if slopes is not None:
                 logits.mul_(slopes)
             if grad_bias is not None:
-                grad_bias += logits.sum(0)
+                grad_bias += logits.sum(-2)
             grad_logits = logits.to(how.dtype)
             if grad_hidden is not None:
-                grad_hidden[part] = grad_logits @ weight
+                grad_hidden[(*part, slice(None))] = grad_logits @ weight
             if grad_weight is not None:
                 if how.dtype == torch.float32:
-                    grad_weight.addmm_(grad_logits.T, states)
+                    _add_product(grad_weight, grad_logits.mT, states)
                 else:
-                    grad_weight += grad_logits.T @ states
+                    grad_weight += grad_logits.mT @ states
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
         return total
 
@@ -108,8 +111,19 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor | None, ...]:
         # In place, so that no second copy of a (vocab, d) matrix exists; a second backward pass through
         # the same loss is refused by autograd, which sees that a saved tensor was changed.
-        grads = [None if saved is None else saved.mul_(grad_total) for saved in ctx.saved_tensors]
+        grads = [
+            None if saved is None else saved.mul_(grad_total.view(*grad_total.shape, *[1] * trailing))
+            for saved, trailing in zip(ctx.saved_tensors, (2, 2, 1), strict=True)
+        ]
         return (*grads, None, None, None)
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """`total += left @ right`, without a tensor for the product."""
+    if total.ndim == 2:
+        total.addmm_(left, right)
+    else:
+        total.baddbmm_(left, right)
 
 
 def _cap(logits: Tensor, softcap: float) -> Tensor:

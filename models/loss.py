@@ -89,7 +89,7 @@ def lm_loss(
             f"labels are {labels.dtype} {tuple(labels.shape)}, expected int64 {tuple(hidden.shape[:-1])}"
         )
     hidden, labels = hidden.reshape(-1, hidden.shape[-1]), labels.flatten()
-    dtype = _product_dtype(hidden, weight)
+    dtype = product_dtype(hidden, weight)
     head = Head(weight, bias, softcap, z_loss if torch.is_grad_enabled() else 0.0)
     each = None if of_tokens is None else of_tokens.view(-1)
     if len(labels) <= chunk:
@@ -114,7 +114,12 @@ class Head:
         return self.softcap is None and not self.z_loss
 
 
-def _product_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
+def product_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
+    """Of the products of a head: autocast's, else that of both.
+
+    Raises:
+        TypeError: they have none in common, or one that no loss is computed in.
+    """
     device = hidden.device.type
     autocast = torch.is_autocast_enabled(device)
     if not autocast and hidden.dtype != weight.dtype:
