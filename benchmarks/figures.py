@@ -150,8 +150,8 @@ def ensembles() -> str:
         )
     text = (
         f"{found['members']} runs of 32d, a step of all, one after another and all as one program "
-        "([ensembles.md](ensembles.md)); the ratio is the median over rounds. The probe decides at the start of "
-        "an ensemble, so that it is never slower than one after another."
+        "([ensembles.md](ensembles.md)); the ratio is the median over rounds. The probe decides at the start "
+        "of an ensemble, so that it is never slower than one after another."
     )
     header = ("step of each", "one by one, ms", "together, ms", "times as fast", "goal", "the probe")
     return section("Ensembles", "ensembles", found, text, table(header, rows))
