@@ -45,6 +45,7 @@ from training.loop import (
     train_until,
 )
 from training.progress import Progress
+from training.rollback import goes_back, note_point, roll_back
 from training.started import Started
 from training.stopping import MAX_TIME, ended_by, tell_time_is_over
 
@@ -195,12 +196,18 @@ def train(
                 tell_leak(run, measured)
             tell_holders(run, name, measured)
             progress.check()
+            if goes_back(run):
+                with run.last_stage("restore"):
+                    roll_back(run, saving, checkpoints, model, optimizer)
+            note_point(run)
             val_loss = None
             if run.step in plan.evaluations:
                 check_there_is_time(run)
                 with run.last_stage("evaluate"):
                     val_loss = evaluate_run(run, model, val_sets)
             progress.flush(val_loss)
+            if run.step < plan.budget.steps:
+                progress.tell(run.config.logging.every_s)
             run.ended_by = ended_by(run)
             if checkpoint_is_due(run):
                 with run.last_stage("checkpoint"):
@@ -239,7 +246,6 @@ def _start(
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     if not ranks.is_alone:  # a peer that is gone fills the log with stacks of C++, before we say who it is
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    import torch
 
     from conf.check import to_config
     from training.device import resolve_device, take_gpu
@@ -256,7 +262,7 @@ def _start(
     if not ranks.is_alone:
         interrupt = AgreedInterrupt(interrupt, ranks)
     device = resolve_device(config.training, settled.auto)
-    torch.set_num_threads(device.threads)
+    device.take()
     status.update(stage="start", total_steps=plan.budget.steps)
     log.info("run %s, attempt %s, on %s", folder, status.attempt, device.describe())
     return Run(
@@ -276,7 +282,13 @@ def _start(
 
 def _compiled(function: Callable[..., Any], device: Device) -> Callable[..., Any]:
     import torch
+    from torch._inductor import config as inductor
 
+    from training.memory_parts import compilers_at_once
+
+    if device.kind == "cpu":
+        # one a core would take more memory on a large node than many a run, which its estimate does not know
+        inductor.compile_threads = min(inductor.compile_threads or 1, compilers_at_once())
     if device.kind == "cpu" and device.threads > 1:
         log.warning(
             "training.compile=true on a CPU with %s threads: losses will not be reproducible bit for bit",

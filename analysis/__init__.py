@@ -1,9 +1,34 @@
-"""From run folders to answers: the pages and pictures that end a run or a sweep. Loads no torch."""
+"""From run folders to answers: pages, pictures, tables, fits. Loads no torch, and nothing early."""
 
 from __future__ import annotations
 
-from analysis.plots import draw_run
-from analysis.run_folder import RunFolder, read_run_folder
-from analysis.summary import render_run, render_sweep
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["RunFolder", "draw_run", "read_run_folder", "render_run", "render_sweep"]
+if TYPE_CHECKING:
+    from analysis.plots import draw_run as draw_run
+    from analysis.reading.study import Run as Run
+    from analysis.reading.study import Study as Study
+    from analysis.reading.study import read_study as read_study
+    from analysis.run_folder import RunFolder as RunFolder
+    from analysis.run_folder import read_run_folder as read_run_folder
+    from analysis.summary import render_run as render_run
+    from analysis.summary import render_sweep as render_sweep
+
+_PLACES = {
+    "Run": "reading.study",
+    "RunFolder": "run_folder",
+    "Study": "reading.study",
+    "draw_run": "plots",
+    "read_run_folder": "run_folder",
+    "read_study": "reading.study",
+    "render_run": "summary",
+    "render_sweep": "summary",
+}
+__all__ = list(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"analysis.{_PLACES[name]}"), name)

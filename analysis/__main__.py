@@ -1,78 +1,54 @@
-"""`python -m analysis STUDY`: the table of a study's runs, as a sweep that was waited for ends with it."""
+"""`python -m analysis COMMAND`: from run folders to answers. `python -m analysis STUDY` is its page."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import importlib
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 
-from conf import UserError
-from conf.exit_status import DONE, exit_status
-from memory.usage import UsageError, is_folder
+from conf.exit_status import exit_status
 
-EXAMPLES = """\
+COMMANDS: tuple[str, ...] = ("page", "table", "fit")
+"""Each is a module of analysis/commands with `add_parser(subparsers)`, which sets `run(options) -> int`."""
+
+EPILOG = """\
 examples:
   python -m analysis runs/lr_sweep
-  python -m analysis runs/lr_sweep --json"""
+  python -m analysis table lr_sweep --where model=64d --sort val_loss
+
+STUDY is a path or a name below runs_dir; all but `page` also take a folder of CSVs of other programs.
+exit status: 0 done, 1 our failure, 2 the input cannot be used, 130 interrupted"""
 
 
-def parser() -> argparse.ArgumentParser:
-    """What a user may type."""
+def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """What a user may type, of these commands."""
     result = argparse.ArgumentParser(
         prog="python -m analysis",
-        description="The table of a study's runs: how each ended, its losses, the best one.",
-        epilog=EXAMPLES,
+        description="Which run is best, how loss scales, what to run next, whether to trust it. Without a "
+        "command: `page`, the table of a study's runs as a sweep ends with it.",
+        epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument("study", metavar="STUDY", help="folder of a study")
-    result.add_argument("--json", action="store_true", help="the runs as JSON")
+    subparsers = result.add_subparsers(metavar="COMMAND", required=True)
+    for name in names:
+        module = importlib.import_module(f"analysis.commands.{name.replace('-', '_')}")
+        module.add_parser(subparsers)
     return result
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print it; returns the exit status."""
-    return exit_status(lambda: _main(arguments))
+    """Run the command; returns its exit status."""
+    given = sys.argv[1:] if arguments is None else arguments
+    return exit_status(lambda: _main(given))
 
 
-def _main(arguments: list[str] | None) -> int:
-    options = parser().parse_args(arguments)
-    return _show(Path(options.study), as_json=options.json)
-
-
-def _show(study: Path, *, as_json: bool) -> int:
-    from analysis.run_folder import read_run_folder
-    from analysis.summary import render_sweep
-    from analysis.sweep import sweep_row
-    from slurm.truth import study_truth
-
-    try:
-        folders = sorted(path.parent for path in study.glob("*/config.yaml")) if is_folder(study) else []
-    except UsageError as error:
-        raise UserError(str(error)) from error
-    if not folders:
-        raise UserError(f"{study}: expected the folder of a study, with runs in it")
-    told = {
-        truth.folder.resolve(): (truth.state, truth.reason) for truth in study_truth(study, folders=folders)
-    }
-    if not as_json:
-        print(render_sweep(folders, told=told))
-        return DONE
-    rows = [sweep_row(read_run_folder(folder), told) for folder in folders]
-    shown = [
-        {
-            "run": row.run.name,
-            "state": row.outcome.state,
-            "reason": row.outcome.reason,
-            "final_val_loss": row.final_val_loss,
-            "best_val_loss": row.best_val_loss,
-            "tokens": row.tokens,
-            "seconds": row.seconds,
-        }
-        for row in rows
-    ]
-    print(json.dumps(shown, indent=2, ensure_ascii=False))
-    return DONE
+def _main(given: list[str]) -> int:
+    if given and given[0] not in (*COMMANDS, "-h", "--help"):
+        given = ["page", *given]
+    only = [name for name in given[:1] if name in COMMANDS]  # the others need not be loaded for it
+    options = parser(only or COMMANDS).parse_args(given)
+    return int(options.run(options))
 
 
 if __name__ == "__main__":

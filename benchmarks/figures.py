@@ -12,12 +12,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import slurm_figures
+from benchmarks import lr_transfer, slurm_figures
 from benchmarks.loading_parts import figures as loading
 from benchmarks.memory_parts import explained
 from benchmarks.memory_parts import figures as memory_room
 from benchmarks.tokenizing_parts.figures import memory, models, restart, speed
 from benchmarks.tokenizing_parts.page import read, section, table
+from benchmarks.training_parts import report as training_speed
 
 PAGE = ROOT / "docs" / "figures.md"
 
@@ -33,8 +34,9 @@ measures everything again.
 def page() -> str:
     """The whole page; a script whose result is not saved has no section."""
     sections = (
-        startup, overhead, loss, checkpoints, ensembles, mup_coordinates, memory_room.stages,
-        memory_room.sampler,
+        startup, training_speed.page, overhead, loss, checkpoints, ensembles, mup_coordinates,
+        lr_transfer.page,
+        memory_room.stages, memory_room.sampler,
         memory_room.estimate, memory_room.leaks, explained.explain, threads, kills, slurm_figures.soak,
         slurm_figures.submit, slurm_figures.status, loading.speed, loading.memory,
         loading.order, loading.resume, loading.limits, speed, memory, models, restart, tokenizing_kills,

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.chunked_loss import ChunkedCrossEntropy, Chunks
-from models.loss import IGNORED, capped, product_dtype, with_gradient_of
+from models.loss import IGNORED, capped, lm_loss, with_gradient_of
 
 
 def stacked_loss(
@@ -28,17 +27,30 @@ def stacked_loss(
     """Cross-entropy of each member, fp32 (members,), in nats.
 
     hidden: (members, tokens, d_model). weight: (members, vocab, d_model). labels: int64 (members, tokens),
-    -100 is ignored. chunk: tokens of all members together, whose logits exist at once. of_tokens: fp32
-    (members, tokens), gets the loss of each. bias: (members, vocab). The rest is as of `models.lm_loss`.
+    -100 is ignored. chunk: tokens, of one member or of all together, whose logits exist at once. of_tokens:
+    fp32 (members, tokens), gets the loss of each. bias: (members, vocab). The rest is as of `models.lm_loss`.
     """
     z_loss = z_loss if torch.is_grad_enabled() else 0.0
     if labels.numel() <= chunk:
         totals = _whole(hidden, weight, labels, of_tokens, bias, softcap, z_loss)
     else:
-        rows = max(1, chunk // len(labels))
-        dtype = product_dtype(hidden, weight)
-        how = Chunks(rows, IGNORED, dtype, torch.is_grad_enabled(), softcap, z_loss)
-        totals = ChunkedCrossEntropy.apply(hidden, weight, bias, labels, how, of_tokens)
+        # Products of a chunk are large: nothing is won by a batch of them.
+        totals = torch.stack(
+            [
+                lm_loss(
+                    hidden[number],
+                    weight[number],
+                    labels[number],
+                    chunk,
+                    "sum",
+                    None if of_tokens is None else of_tokens[number],
+                    bias=None if bias is None else bias[number],
+                    softcap=softcap,
+                    z_loss=z_loss,
+                )
+                for number in range(len(labels))
+            ]
+        )
     return totals / (labels != IGNORED).sum(1) if reduction == "mean" else totals
 
 

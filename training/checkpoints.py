@@ -57,7 +57,9 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints folder of one run; keeps the last `keep`, the best and the milestones."""
+    """The checkpoints folder of one run; keeps the last `keep`, the best, the milestones, and the one that
+    the run would go back to from a spike.
+    """
 
     def __init__(self, folder: Path, keep: int, milestones: Collection[int] = ()) -> None:
         """milestones: steps whose checkpoints are kept for good."""
@@ -103,7 +105,8 @@ class Checkpoints:
         durable.point("checkpoint:after_rename")
         best = checkpoint.state["best"]
         self._link_best(best["step"] if best else None)
-        self._prune(best["step"] if best else None)
+        point = (checkpoint.state.get("guard") or {}).get("point")
+        self._prune({*self._milestones, *([best["step"]] if best else []), point})
         return final
 
     def whole_steps(self) -> list[int]:
@@ -151,10 +154,10 @@ class Checkpoints:
         link.symlink_to(self._path(step).name)
         link.replace(self._folder / "best")
 
-    def _prune(self, best_step: int | None) -> None:
+    def _prune(self, kept: Collection[int | None]) -> None:
         steps = checkpoint_steps(self._folder)
         for step in steps[: -self._keep]:
-            if step != best_step and step not in self._milestones:
+            if step not in kept:
                 self._remove(self._path(step))
 
     def _remove(self, folder: Path) -> None:

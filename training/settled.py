@@ -37,7 +37,7 @@ def settle(
         UserError: it cannot run here, or is not what its earlier attempts were.
     """
     from data_loading import prepare_run
-    from models import loss_implementation, resolve_loss_chunk
+    from models import LOSS_IMPLEMENTATION, resolve_loss_chunk
     from training.device import resolve_device
     from training.memory_parts import FOREGROUND
     from training.micro_batch import died_for_memory, tell_micro_batch
@@ -75,13 +75,14 @@ def settle(
         loss_chunk = kept.get("loss_chunk", AUTO)
     auto = {
         "micro_batch": plan.budget.micro_batch,
-        "loss_chunk": resolve_loss_chunk(loss_chunk, plan.vocab_size),
+        "loss_chunk": resolve_loss_chunk(loss_chunk, plan.vocab_size, on_gpu=device.kind == "cuda"),
         "threads": device.threads,
         "device": device.kind,
         "precision": device.precision,
+        "matmul_precision": device.matmul_precision,
         "checkpoint_writing": plan.memory.checkpoint_writing,
     }
-    implementation = {"loss": loss_implementation(device.kind, device.precision, config.arch)}
+    implementation = {"loss": LOSS_IMPLEMENTATION}
     if company.together > 1:
         implementation["loss"] = "models.stacked_loss"
     experiment_utils.record_attempt(

@@ -32,7 +32,7 @@ from slurm.in_job.starts import (
 from slurm.outcome import Outcome, outcome_of
 from slurm.processes import Child, Children, run_command
 from training.checkpoints import checkpoint_steps
-from training.interrupt import TIME_IS_UP
+from training.interrupt import TIME_IS_UP, job_left_s
 
 
 def run_together_in_job(folders: Sequence[Path], job: Job) -> Verdict:
@@ -129,7 +129,7 @@ def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
             may_requeue=bool(settings["requeue"]),
             max_idle=int(settings["max_idle_attempts"]),
             is_being_preempted=job.is_being_preempted,
-            is_early=_left_s() > float(settings["signal_s"]) + SENT_EARLY_S,
+            is_early=_is_early(job_left_s(), float(settings["signal_s"])),
         )
         return _end(folder, job, start, verdict, verdict.state or stopped.state, children.requested)
 
@@ -183,8 +183,8 @@ class _Late:
     ) -> None:
         self.has_requeued = False
         self._folder, self._job, self._start, self._children = folder, job, start, children
-        is_known = os.environ.get("SLURM_JOB_END_TIME", "").isdigit()
-        self._at_s = time.time() + _left_s() - self.MARGIN_S if is_known and may_requeue else float("inf")
+        left_s = job_left_s() if may_requeue else None
+        self._at_s = float("inf") if left_s is None else time.time() + left_s - self.MARGIN_S
 
     def look(self) -> None:
         """Now and then, from another thread."""
@@ -198,10 +198,9 @@ class _Late:
         _end(self._folder, self._job, self._start, Verdict(REQUEUED, 1, reason), "timeout", signal.SIGUSR2)
 
 
-def _left_s() -> float:
-    """Until the job's time limit; 0 where Slurm has not told of it."""
-    end = os.environ.get("SLURM_JOB_END_TIME", "")
-    return int(end) - time.time() if end.isdigit() else 0.0
+def _is_early(left_s: float | None, signal_s: float) -> bool:
+    """Whether a signal came too early to be of the time limit, as far as is known; Slurm is asked then."""
+    return left_s is None or left_s > signal_s + SENT_EARLY_S
 
 
 def _stopped(outcome: Outcome, number: int | None, idle: int, step_before: int) -> Stopped:

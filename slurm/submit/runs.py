@@ -255,8 +255,13 @@ def render(submitted: Sequence[Submitted], *, waiting: bool = False) -> Iterator
             words = {word: sum(state == word for state in one.left.values()) for word in one.left.values()}
             listed = ", ".join(f"{count} {word}" for word, count in words.items())
             yield f"{one.study.name}: left as they are: {listed}"
-        for why in dict.fromkeys(one.not_sent.values()):
-            runs = sum(reason == why for reason in one.not_sent.values())
+        not_sent = one.not_sent
+        if waiting and one.no_room:
+            not_sent = {run: why for run, why in not_sent.items() if run not in one.no_room}
+            waits = "1 run waits" if len(one.no_room) == 1 else f"{len(one.no_room):,} runs wait"
+            yield f"{one.study.name}: {waits} for room in the queue (MaxSubmitJobs) until others have ended"
+        for why in dict.fromkeys(not_sent.values()):
+            runs = sum(reason == why for reason in not_sent.values())
             yield f"{one.study.name}: not submitted: {counted(runs, 'run')}: {why}"
         if one.submission is not None and one.submission.follow_up is not None:
             yield f"{one.study.name}: when they have ended: job {one.submission.follow_up}"

@@ -17,7 +17,7 @@ import pytest
 from conf import Config
 from conf.check import to_plain
 from memory import Cgroup, Gpu, Host, Process, Snapshot
-from training.metrics import MetricsFile, Row, append_evaluation
+from training.metrics import MetricsFile, Row, append_records
 
 MB = 1 << 20
 BATCH_TOKENS = 4096
@@ -107,7 +107,7 @@ class MadeRun:
                 val_loss = val_here
                 record = {"version": 1, "step": step, "tokens": tokens, "source": "val", "loss": val_loss}
                 more = {"perplexity": math.exp(val_loss), "eval_tokens": 100096, "seconds": 1.3}
-                append_evaluation(self.path / "evals.jsonl", record | more)
+                append_records(self.path / "evals.jsonl", record | more)
         metrics.close()
         return val_loss
 
@@ -220,7 +220,7 @@ def make_diverged(folder: Path, name: str = "32d-lr1-seed0-0badf00d") -> MadeRun
     made.config(lr=1.0)
     reason = "the loss is no longer finite: step 40: loss nan. The checkpoint of step 30 is kept"
     made.status("failed", step=39, reason=reason, stage="train")
-    made.run()
+    made.run(identity="0badf00d" * 8)
     made.losses(nan_at=40, evals=50)
     made.memory(cycles=1, error_in="train")
     made.checkpoint(30)

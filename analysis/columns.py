@@ -1,0 +1,99 @@
+"""What a table of runs shows: which columns, and how each value is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from analysis.reading.study import Run, Study
+from conf.quantities import format_count, format_duration
+
+OF_A_RUN = ("run", "state", "step", "tokens", "train_loss", "val_loss", "best_val_loss", "seconds",
+            "tokens_per_s", "peak_bytes")  # fmt: skip
+"""Shown by default, where any run tells them; what varies between runs stands after the state."""
+
+OF_EXPORTS = (
+    "run", "folder", "state", "reason", "identity", "model", "d_model", "lr", "seed", "parameters",
+    "non_embedding", "tokens", "budget_tokens", "step", "steps", "flops", "train_loss", "val_loss",
+    "best_val_loss", "val_at_tokens", "bits_per_byte", "eval_tokens", "diverged", "seconds", "tokens_per_s",
+    "mfu", "peak_bytes", "limit_bytes", "attempts", "batch_tokens", "seq_len", "tokenizer", "data", "tags",
+    "notes",
+)  # fmt: skip
+"""Of `--json`, `--csv` and `--parquet`: keys are added, never renamed."""
+
+_MOST_VARYING = 6
+_NAMED_BY_SIZE = ("model.name", "model.d_model", "model.n_layers", "model.n_heads")
+
+
+def shown_columns(study: Study) -> list[str]:
+    """By default, in a terminal."""
+    if not study.is_ours:
+        names = list(dict.fromkeys(name for run in study.runs for name in run.values if name != "file"))
+        return ["run", *names]
+    told = [name for name in OF_A_RUN[2:] if any(run.value(name) is not None for run in study.runs)]
+    return ["run", *varying_columns(study.runs)[:_MOST_VARYING], "state", *told]
+
+
+def export_columns(study: Study) -> list[str]:
+    """By default, in a file."""
+    if not study.is_ours:
+        return shown_columns(study)
+    return [*OF_EXPORTS, *(name for name in varying_columns(study.runs) if name not in OF_EXPORTS)]
+
+
+def varying_columns(runs: Sequence[Run]) -> list[str]:
+    """`model`, `lr`, `seed`, then config paths that make another run and are not the same in all of them."""
+    found = [name for name in ("model", "lr", "seed") if len({repr(run.value(name)) for run in runs}) > 1]
+    configs = [run.config for run in runs if run.config]
+    if len(configs) < 2:
+        return found
+    first, differing = configs[0], set()
+    for config in configs[1:]:
+        differing.update([path for path, value in config.items() if first.get(path, ...) != value])
+        if len(config) < len(first) or not first.keys() <= config.keys():
+            differing.update(first.keys() - config.keys())
+    paths = sorted(differing)
+    if not paths:
+        return found
+    from experiment_utils import is_in_identity
+
+    told = {"optimizer.lr", "seed", "seed_init", *_NAMED_BY_SIZE, "training.max_tokens"}
+    return found + [path for path in paths if path not in told and is_in_identity(path)]
+
+
+def cell(column: str, value: Any) -> str:
+    """As people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "-"
+    if not isinstance(value, int | float):
+        return str(value)
+    if not math.isfinite(value):
+        return str(value)
+    if column.endswith("_bytes"):
+        from memory.format import format_bytes
+
+        return format_bytes(value)
+    if "loss" in column or column in ("bits_per_byte", "grad_norm"):
+        return f"{value:.4f}"
+    if column in ("tokens", "budget_tokens", "val_at_tokens", "parameters", "non_embedding", "tokens_per_s"):
+        return format_count(round(value))
+    if column == "seconds":
+        return format_duration(value)
+    if "flops" in column:
+        return f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def is_right(values: Sequence[Any]) -> bool:
+    """Whether a column is one of numbers."""
+    return all(value is None or (isinstance(value, int | float)) for value in values)
+
+
+def plain(value: Any) -> Any:
+    """As JSON and other programs take it: what is not finite has no number there."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,1 @@
+"""What `python -m analysis` does, a module a command."""

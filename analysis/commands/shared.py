@@ -1,0 +1,92 @@
+"""Options that all commands share, and the study that they mean."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import durable
+from analysis.reading.filters import only
+from analysis.reading.study import Study, read_study
+from conf import UserError
+
+
+def new_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str, epilog: str
+) -> argparse.ArgumentParser:
+    """With STUDY, --where and --pattern."""
+    parser = subparsers.add_parser(
+        name,
+        help=what,
+        description=f"{what[0].upper()}{what[1:]}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "study", nargs="+", metavar="STUDY",
+        help="folder of a study or of several, name below runs_dir, or folder of foreign CSVs",
+    )  # fmt: skip
+    parser.add_argument(
+        "--where", action="append", default=[], metavar="COLUMN=VALUE",
+        help="only these runs: model=64d, lr<0.01, state!=done, optimizer.name=adamw,muon; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--pattern", metavar="TEXT",
+        help="foreign CSVs: how file names tell facts, such as '{model}_lr_{log10_lr}.csv'",
+    )  # fmt: skip
+    parser.add_argument("--x", metavar="COLUMN", help="what the losses are told over")
+    parser.add_argument("--y", metavar="COLUMN", help="the loss (default: val_loss)")
+    return parser
+
+
+def study_of(options: argparse.Namespace) -> Study:
+    """What STUDY, --pattern and --where mean together."""
+    return only(read_study(options.study, pattern=options.pattern), options.where)
+
+
+def say_json(value: Any, output: str | None = None) -> None:
+    """On standard output, or into the file. nan has no place in JSON."""
+    write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n", output)
+
+
+def xy_columns(study: Study, options: argparse.Namespace) -> list[str]:
+    """Of --x and --y, with what the files' names tell; none where neither was typed."""
+    asked = [study.column(name) for name in (options.x, options.y) if name]
+    facts = [] if study.is_ours else [name for name in study.runs[0].values if name in study.named_facts]
+    return ["run", *facts, *asked] if asked else []
+
+
+def write(text: str | bytes, output: str | None) -> None:
+    """To the file, whole or not at all, or to standard output."""
+    data = text.encode() if isinstance(text, str) else text
+    if output is None:
+        sys.stdout.flush()
+        if isinstance(text, str):
+            sys.stdout.write(text)
+        else:
+            sys.stdout.buffer.write(data)
+        return
+    try:
+        with durable.atomic_file(Path(output).expanduser()) as file:
+            file.write(data)
+    except OSError as error:
+        raise UserError(f"{output}: cannot be written: {error.strerror}") from error
+    print(output, file=sys.stderr)
+
+
+def split(text: str | None) -> list[str]:
+    """`a,b` as names."""
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def notes_and_failures(study: Study, failures: Sequence[str], most: int = 20) -> list[str]:
+    """Lines below an answer: what it leaves out, and why."""
+    told = [f"note: {note}" for note in study.notes()]
+    if failures:
+        told += [f"not done: {len(failures)}", *(f"  {line}" for line in failures[:most])]
+        told += [f"  and {len(failures) - most} more"] if len(failures) > most else []
+    return told

@@ -1,0 +1,144 @@
+"""What a table of runs tells of one run folder, as plain values that JSON can hold.
+
+The state is not among them: whether a run that says `running` does so is seen only now (study.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis.reading.tail import last_of, number, read_tail
+from analysis.run_folder import RunFolder
+from conf.schema import Model
+from conf.sizes import size_name
+
+VERSION = 1
+"""Of what `facts_of` returns: an index of another version is not read."""
+
+FILES = ("config.yaml", "run.json", "status.json", "metrics.csv", "evals.jsonl", "outcome.json")
+"""What it is read from."""
+
+_OF_METRICS = {"step": "step", "tokens": "tokens", "flops": "flops", "train_loss": "train_loss",
+               "lr_now": "lr", "grad_norm": "grad_norm", "seconds": "seconds", "mfu": "mfu"}  # fmt: skip
+"""Name here -> column of metrics.csv."""
+
+
+def facts_of(folder: Path) -> dict[str, Any]:
+    """`values`: column to value, None where the run does not tell; `config`: path to value; `damage`: lines.
+
+    Losses are in nats a token and may be nan. Never raises because of what a file holds.
+    """
+    run = RunFolder(folder)
+    written = run.run.get("config")
+    config = _flat(written if isinstance(written, dict) else run.config)
+    values = {
+        **_of_config(config), **_of_plan(run), **_of_status(run), **_of_losses(run, folder), **_of_memory(run)
+    }  # fmt: skip
+    return {"values": values, "config": config, "damage": run.damage}
+
+
+def _flat(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """As `conf.differences.leaves` has it, in a fourth of its time."""
+    found: dict[str, Any] = {}
+    for name, value in plain.items():
+        if isinstance(value, dict):
+            found.update([(f"{name}.{path}", one) for path, one in _flat(value).items()])
+        else:
+            found[name] = value
+    return found
+
+
+def _of_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    seed = config.get("seed")
+    return {
+        "model": _size(config),
+        "d_model": config.get("model.d_model"),
+        "lr": config.get("optimizer.lr"),
+        "seed": seed if config.get("seed_init") is None else config["seed_init"],
+        "seq_len": config.get("training.seq_len"),
+        "tags": config.get("tags"),
+        "notes": config.get("notes"),
+    }
+
+
+def _size(config: Mapping[str, Any]) -> str | None:
+    name, width = config.get("model.name"), config.get("model.d_model")
+    if not isinstance(name, str) or not isinstance(width, int):
+        return None if name is None else str(name)
+    return size_name(Model(name, width, config.get("model.n_layers"), config.get("model.n_heads")))
+
+
+def _of_plan(run: RunFolder) -> dict[str, Any]:
+    return {
+        "identity": run.run.get("identity"),
+        "parameters": run.run.get("parameters"),
+        "non_embedding": run.run.get("non_embedding"),
+        "flops_per_token": run.run.get("flops_per_token"),
+        "budget_tokens": run.run.get("tokens"),
+        "batch_tokens": run.run.get("batch_tokens"),
+        "steps": run.run.get("steps"),
+        "data": run.fact("data.fingerprint"),
+        "tokenizer": run.fact("data.tokenizer"),
+        "attempts": run.attempts,
+    }
+
+
+def _of_status(run: RunFolder) -> dict[str, Any]:
+    return {"said_state": run.status.get("state"), "said_reason": run.status.get("reason")}
+
+
+def _of_losses(run: RunFolder, folder: Path) -> dict[str, Any]:
+    last = _last_row(run, folder)
+    losses = [float(record["loss"]) for record in run.evals]
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    newest = run.evals[-1] if run.evals else {}
+    val_loss = losses[-1] if losses else None
+    if not losses and last["step"] is not None:  # of a version that had them in metrics.csv alone
+        val_loss = last_of(folder / "metrics.csv", "val_loss")
+    tokens, seconds = last["tokens"], last["seconds"]
+    return {
+        **last,
+        "tokens_per_s": tokens / seconds if tokens and seconds and math.isfinite(seconds) else None,
+        "val_loss": val_loss,
+        "best_val_loss": min(finite) if finite else val_loss,
+        "val_at_tokens": newest.get("tokens"),
+        "eval_tokens": newest.get("eval_tokens"),
+        "bits_per_byte": newest.get("bits_per_byte"),
+        "diverged": any(
+            value is not None and not math.isfinite(value)
+            for value in (last["train_loss"], last["grad_norm"], val_loss)
+        ),
+    }
+
+
+def _last_row(run: RunFolder, folder: Path) -> dict[str, float | None]:
+    nothing: dict[str, float | None] = dict.fromkeys(_OF_METRICS)
+    try:
+        tail = read_tail(folder / "metrics.csv")
+    except FileNotFoundError:
+        return nothing
+    except OSError as error:
+        run.damage.append(f"metrics.csv cannot be read: {error.strerror}")
+        return nothing
+    if tail.torn:
+        run.damage.append(f"metrics.csv: {tail.torn} of its last lines passed over, torn or not numbers")
+    if tail.row is None:
+        return nothing
+    found = dict(zip(tail.columns, tail.row, strict=True))
+    try:
+        return {name: number(found.get(column, "")) for name, column in _OF_METRICS.items()}
+    except ValueError:
+        run.damage.append("metrics.csv: its last line holds what is no number")
+        return nothing
+
+
+def _of_memory(run: RunFolder) -> dict[str, Any]:
+    said = run.supervised
+    limit = said.get("peak_limit_bytes")
+    return {
+        "peak_bytes": said.get("peak_unreclaimable_bytes"),
+        "limit_bytes": said.get("limit_bytes") if limit is None else limit,
+    }

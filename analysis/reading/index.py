@@ -1,0 +1,114 @@
+"""The facts of all runs of a study, remembered: a cache that may be deleted at any time.
+
+One file, in the study's folder or, where that may not be written, in the user's cache folder. An entry holds
+while size, time and inode of each file that it was read from are the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import durable
+from analysis.reading.facts import FILES, VERSION, facts_of
+
+log = logging.getLogger("analysis")
+
+NAME = ".analysis-index.json"
+LEAST_RUNS = 32
+"""A study of fewer is read as soon as its index would be."""
+_TOO_FRESH_S = 2.0
+"""A file that was written so shortly before it was read may change again within the grain of its time."""
+
+Stamp = list[list[int]]
+
+
+def read_facts(study: Path, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Facts of the runs of these names in the study's folder, in their order."""
+    known = _load(study) if len(names) >= LEAST_RUNS else {}
+    found, entries, changed = [], {}, set(known) - set(names) != set()
+    base = known[next(iter(known))]["facts"]["config"] if known else {}
+    now_s = time.time()
+    for name in names:
+        folder = study / name
+        stamp = _stamp(folder)
+        entry = known.get(name)
+        if entry is None or entry["stamp"] != stamp:
+            entry = {"stamp": stamp, "facts": facts_of(folder)}
+            changed = True
+        found.append(entry["facts"])
+        if max((one[0] for one in stamp), default=0) < (now_s - _TOO_FRESH_S) * 1e9:
+            entries[name] = entry
+    if changed and len(names) >= LEAST_RUNS:
+        _save(study, entries, base)
+    return found
+
+
+def _stamp(folder: Path) -> Stamp:
+    """Of each file: time, size and inode; zeros where it is not there."""
+    found = []
+    for name in FILES:
+        try:
+            status = os.stat(f"{folder}/{name}")  # noqa: PTH116 - a Path for each is a third of the time
+            found.append([status.st_mtime_ns, status.st_size, status.st_ino])
+        except OSError:
+            found.append([0, 0, 0])
+    return found
+
+
+def _places(study: Path) -> list[Path]:
+    """Where the index may lie, the first choice first."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    digest = hashlib.sha256(str(study.resolve()).encode()).hexdigest()[:16]
+    return [study / NAME, Path(home) / "highwater" / "analysis" / f"{digest}.json"]
+
+
+def _load(study: Path) -> dict[str, dict[str, Any]]:
+    """Name to entry; nothing where there is no index, or none that can be used."""
+    for place in _places(study):
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            told = json.loads(place.read_bytes())
+            if told["version"] != VERSION or told["files"] != list(FILES):
+                continue
+            base = told["config"]
+            return {name: _whole(entry, base) for name, entry in told["runs"].items()}
+    return {}
+
+
+def _whole(entry: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    """Configs of a study are nearly the same: an entry holds what is not that of `base`."""
+    facts = entry["facts"]
+    config = {**base, **facts["config"]}
+    for path in facts["lacks"]:
+        config.pop(path, None)
+    told = {"values": facts["values"], "config": config, "damage": facts["damage"]}
+    if not all(isinstance(part, kind) for part, kind in zip(told.values(), (dict, dict, list), strict=True)):
+        raise TypeError("not an entry of ours")
+    return {"stamp": entry["stamp"], "facts": told}
+
+
+def _save(study: Path, entries: dict[str, dict[str, Any]], base: dict[str, Any]) -> None:
+    if not base and entries:
+        base = next(iter(entries.values()))["facts"]["config"]
+    runs = {}
+    for name, entry in entries.items():
+        facts = entry["facts"]
+        config = {path: value for path, value in facts["config"].items() if base.get(path, ...) != value}
+        lacks = [path for path in base if path not in facts["config"]]
+        told = {"values": facts["values"], "config": config, "lacks": lacks, "damage": facts["damage"]}
+        runs[name] = {"stamp": entry["stamp"], "facts": told}
+    text = json.dumps({"version": VERSION, "files": FILES, "config": base, "runs": runs}, default=str)
+    for place in _places(study):
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            durable.write_text(place, text)
+            return
+        except OSError as error:
+            log.debug("no index at %s: %s", place, error)

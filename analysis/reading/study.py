@@ -1,0 +1,259 @@
+"""Runs of studies as rows, what was skipped and why, which of them are there twice."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analysis.reading.facts import FILES
+from analysis.reading.foreign import FILE_FACT, Pattern, read_foreign
+from analysis.reading.index import read_facts
+from conf import UserError
+from conf.quantities import counted
+from memory.usage import UsageError, is_folder, path_of, root_of
+
+ALIASES = {"time": "seconds", "N": "non_embedding", "D": "tokens", "n": "non_embedding", "d": "tokens"}
+"""What may be typed for a column of our runs."""
+
+_OF_ITSELF = ("run", "state", "reason", "folder")
+_DEPTH = 2
+"""A study's folder, or one of several studies."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row. folder: of the run, or the CSV itself. state: None where nobody tells, as of a foreign CSV.
+    values: column to value. config: path to value. damage: a line for each file that is not whole.
+    """
+
+    name: str
+    folder: Path
+    state: str | None
+    reason: str | None
+    values: Mapping[str, Any]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    damage: tuple[str, ...] = ()
+    is_ours: bool = True
+
+    def value(self, column: str) -> Any:
+        """Of a column, or of a path of its configuration; None where the run lacks it."""
+        name = ALIASES.get(column, column) if self.is_ours else column
+        if name in self.values:
+            return self.values[name]
+        if name in _OF_ITSELF:
+            return (
+                str(self.folder) if name == "folder" else self.name if name == "run" else getattr(self, name)
+            )
+        return self.config.get(name)
+
+    def number(self, column: str) -> float | None:
+        """The value as a float, which may be nan; None where it is no number."""
+        value = self.value(column)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    @property
+    def has_diverged(self) -> bool:
+        return bool(self.values.get("diverged"))
+
+    @property
+    def counts(self) -> bool:
+        """Whether its losses are those of a run that went to its end."""
+        return self.state in ("done", None) and not self.has_diverged
+
+    @property
+    def curve_file(self) -> Path:
+        return self.folder / "metrics.csv" if self.is_ours else self.folder
+
+    @property
+    def why_not(self) -> str:
+        """Of one that does not count: `oom at 1.2M tokens: ...`."""
+        if self.has_diverged and self.state in ("done", "failed", None):
+            return "its loss is not finite"
+        tokens = self.value("tokens")
+        at = f" at {tokens:,.0f} tokens" if isinstance(tokens, int | float) and math.isfinite(tokens) else ""
+        return f"{self.state}{at}" + (f": {self.reason}" if self.reason else "")
+
+
+@dataclass(frozen=True)
+class Study:
+    """path: as it was given. skipped: (folder or file, why). duplicates: identity to runs, where several are
+    of one identity. named_facts: columns that the names of foreign files tell.
+    """
+
+    path: str
+    runs: Sequence[Run]
+    skipped: Sequence[tuple[Path, str]] = ()
+    named_facts: frozenset[str] = frozenset()
+
+    @property
+    def is_ours(self) -> bool:
+        return all(run.is_ours for run in self.runs)
+
+    @property
+    def duplicates(self) -> dict[str, list[Run]]:
+        found: dict[str, list[Run]] = defaultdict(list)
+        for run in self.runs:
+            if isinstance(run.values.get("identity"), str):
+                found[run.values["identity"]].append(run)
+        return {identity: runs for identity, runs in found.items() if len(runs) > 1}
+
+    def notes(self) -> list[str]:
+        """What a reader of any answer must know of what it stands on."""
+        told = [
+            f"the same run (identity {identity[:8]}) is there {len(runs)} times: "
+            + ", ".join(str(run.folder) for run in runs)
+            for identity, runs in self.duplicates.items()
+        ]
+        if self.skipped:
+            shown = [f"{path} ({why})" for path, why in self.skipped[:5]]
+            more = f" and {len(self.skipped) - 5} more" if len(self.skipped) > 5 else ""
+            told.append(f"skipped {counted(len(self.skipped), 'folder')}: {'; '.join(shown)}{more}")
+        return told
+
+    def once(self) -> list[Run]:
+        """Each identity once: the run that counts, else the one that came farthest."""
+        twice = {id(run) for runs in self.duplicates.values() for run in runs}
+        best = {id(max(runs, key=_rank)) for runs in self.duplicates.values()}
+        return [run for run in self.runs if id(run) not in twice or id(run) in best]
+
+    def column(self, name: str) -> str:
+        """The column or config path that is meant; the last part of a path will do where it is clear.
+
+        Raises:
+            UserError: there is none; names the nearest.
+        """
+        columns = {*_OF_ITSELF}
+        paths: set[str] = set()
+        for run in self.runs:
+            columns |= run.values.keys()
+            paths |= run.config.keys()
+        if name in columns or name in paths or (self.is_ours and name in ALIASES):
+            return name
+        ends = sorted(path for path in paths if path.endswith(f".{name}"))
+        if len(ends) == 1:
+            return ends[0]
+        if ends:
+            raise UserError(f"{name}: several keys end so: {', '.join(ends)}. Give the whole path")
+        near = difflib.get_close_matches(name, sorted(columns | paths), n=3, cutoff=0.6)
+        told = f"nearest: {', '.join(near)}. " if near else ""
+        there = sorted(columns - {FILE_FACT, "said_state", "said_reason"})
+        keys = ", or a key of the configuration such as optimizer.lr" if paths else ""
+        raise UserError(f"{name}: no such column. {told}There are: {', '.join(there)}{keys}")
+
+
+def read_study(given: Sequence[str], *, pattern: str | None = None, runs_dir: str | None = None) -> Study:
+    """Runs below each folder: a run, a study, several studies; or foreign CSVs, where there are no runs.
+
+    given: paths, or names under runs_dir. pattern: how names of CSVs tell facts (foreign.py).
+
+    Raises:
+        UserError: a folder is not there, or has nothing of the kind in it.
+    """
+    runs: list[Run] = []
+    skipped: list[tuple[Path, str]] = []
+    names = Pattern(pattern) if pattern is not None else None
+    for one in given:
+        place = _place(one, runs_dir)
+        folders = list(_run_folders(place, skipped)) if names is None else []
+        if folders:
+            runs += _ours(folders)
+        else:
+            runs += _foreign(place, names, skipped)
+        if not runs and not skipped:
+            raise UserError(
+                f"{one}: no runs there: expected a study (folders with a config.yaml in them), or CSV files "
+                "with a header; `python experiments.py -m study=lr_sweep` makes a study"
+            )
+    return Study(" ".join(given), runs, skipped, names.names if names else frozenset())
+
+
+def _place(given: str, runs_dir: str | None) -> Path:
+    try:
+        path = path_of(given)
+        if path.is_file() and path.suffix == ".csv":
+            return path
+        for place in (root_of(runs_dir) / given, path):
+            if is_folder(place):
+                return place
+    except (UsageError, OSError) as error:
+        raise UserError(str(error)) from error
+    from slurm.finding import find_study
+
+    return find_study(given, runs_dir)
+
+
+def _run_folders(place: Path, skipped: list[tuple[Path, str]], depth: int = 0) -> Iterator[Path]:
+    """Each with a file of a run, by name; what is hidden is none, and no run lies in another."""
+    try:
+        with os.scandir(place) as entries:
+            inside = sorted(
+                (entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name
+            )
+    except OSError as error:
+        skipped.append((place, f"cannot be read: {error.strerror}"))
+        return
+    names = {entry.name for entry in inside}
+    if names & {"config.yaml", "run.json"}:
+        yield place
+        return
+    if depth and names & set(FILES):
+        skipped.append((place, "no config.yaml and no run.json in it"))
+        return
+    if depth < _DEPTH:
+        for entry in inside:
+            if entry.is_dir():
+                yield from _run_folders(Path(entry.path), skipped, depth + 1)
+
+
+def _ours(folders: Sequence[Path]) -> list[Run]:
+    by_study: dict[Path, list[Path]] = defaultdict(list)
+    for folder in folders:
+        by_study[folder.parent].append(folder)
+    found: dict[Path, dict[str, Any]] = {}
+    for study, inside in by_study.items():
+        found |= zip(inside, read_facts(study, [folder.name for folder in inside]), strict=True)
+    open_ones = [folder for folder in folders if found[folder]["values"].get("said_state") != "done"]
+    told = _truths(open_ones)
+    return [_run(folder, found[folder], told.get(folder)) for folder in folders]
+
+
+def _run(folder: Path, facts: Mapping[str, Any], told: Any) -> Run:
+    values = dict(facts["values"])
+    state, reason = "done", None
+    if told is not None:
+        state, reason = told.state, told.reason
+        if values["peak_bytes"] is None:
+            values |= {"peak_bytes": told.progress.peak_bytes, "limit_bytes": told.progress.limit_bytes}
+    name = folder.name or folder.resolve().name
+    return Run(name, folder, state, reason, values, facts["config"], tuple(facts["damage"]))
+
+
+def _truths(folders: Sequence[Path]) -> dict[Path, Any]:
+    """Of runs that are not done, what became of them, as `python -m slurm status` has it."""
+    if not folders:
+        return {}
+    from slurm.truth.study import truths
+
+    return {truth.folder: truth for truth in truths(folders)}
+
+
+def _foreign(place: Path, names: Pattern | None, skipped: list[tuple[Path, str]]) -> list[Run]:
+    files = [place] if place.is_file() else sorted(place.glob("*.csv"))
+    found = []
+    for path in files:
+        values, why = read_foreign(path, names)
+        if values is None:
+            skipped.append((path, why or ""))
+        else:
+            found.append(Run(path.stem, path, None, None, values, is_ours=False))
+    return found
+
+
+def _rank(run: Run) -> tuple[bool, float]:
+    return run.counts, run.number("tokens") or 0.0

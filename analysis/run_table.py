@@ -1,0 +1,127 @@
+"""The runs of a study as a table, in each of the forms that people hand on."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from analysis.columns import cell, is_right, plain
+from analysis.reading.study import Run, Study
+from conf import UserError
+from conf.quantities import counted
+
+
+def summary(study: Study) -> str:
+    """`lr_sweep: 12 runs: 10 done, 1 oom, 1 failed`."""
+    states = Counter(run.state for run in study.runs if run.state)
+    told = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    lost = sum(run.has_diverged for run in study.runs)
+    told += f"; {lost} diverged" if lost else ""
+    noun = "run" if study.is_ours else "CSV file"
+    return f"{study.path}: {counted(len(study.runs), noun)}" + (f": {told}" if told else "")
+
+
+def ordered(runs: Sequence[Run], name: str | None, *, is_falling: bool = False) -> list[Run]:
+    """By that column, the smallest first; those without it last."""
+    if name is None:
+        return list(runs)[:: -1 if is_falling else 1]
+    known = [run for run in runs if _sortable(run.value(name)) is not None]
+    numbers = all(isinstance(run.value(name), int | float) for run in known)
+    known.sort(key=lambda run: run.value(name) if numbers else str(run.value(name)), reverse=is_falling)
+    return known + [run for run in runs if _sortable(run.value(name)) is None]
+
+
+def _sortable(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def lines(runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
+    """A header and a row a run, aligned."""
+    kept = [[cell(column, run.value(column)) for run in runs] for column in columns]
+    widths = [max(map(len, [column, *cells])) for column, cells in zip(columns, kept, strict=True)]
+    right = [is_right([run.value(column) for run in runs]) for column in columns]
+    rows = zip(*kept, strict=True) if runs else iter(())
+    return [
+        "  ".join(
+            f"{text:>{width}}" if of_numbers else f"{text:<{width}}"
+            for text, width, of_numbers in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in [tuple(columns), *rows]
+    ]
+
+
+def failures(runs: Sequence[Run]) -> list[str]:
+    """A line for each run whose losses are not those of a whole run."""
+    return [f"{run.name}: {run.why_not}" for run in runs if not run.counts]
+
+
+def as_json(study: Study, runs: Sequence[Run], columns: Sequence[str]) -> dict[str, Any]:
+    """Plain values; keys are added, never renamed. What is not a finite number is null."""
+    return {
+        "version": 1,
+        "study": study.path,
+        "counts": dict(Counter(run.state for run in runs if run.state)),
+        "runs": [{column: plain(run.value(column)) for column in columns} for run in runs],
+        "skipped": [{"folder": str(path), "why": why} for path, why in study.skipped],
+        "duplicates": [
+            {"identity": identity, "folders": [str(run.folder) for run in same]}
+            for identity, same in study.duplicates.items()
+        ],
+        "damaged": [{"run": run.name, "lines": list(run.damage)} for run in runs if run.damage],
+    }
+
+
+def as_csv(runs: Sequence[Run], columns: Sequence[str]) -> str:
+    """Numbers in full, what is not known blank."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([[_field(run.value(column)) for column in columns] for run in runs])
+    return file.getvalue()
+
+
+def as_markdown(runs: Sequence[Run], columns: Sequence[str]) -> str:
+    """A table of GitHub's kind."""
+    right = [is_right([run.value(column) for run in runs]) for column in columns]
+    rows = [
+        [cell(column, run.value(column)).replace("|", "\\|").replace("\n", " ") for column in columns]
+        for run in runs
+    ]
+    marks = ["---:" if of_numbers else "---" for of_numbers in right]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [list(columns), marks, *rows]) + "\n"
+
+
+def as_parquet(runs: Sequence[Run], columns: Sequence[str]) -> bytes:
+    """One row group; a column is of numbers where all of its values are.
+
+    Raises:
+        UserError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UserError("--parquet needs pyarrow: pip install 'highwater[parquet]', or take --csv") from error
+    made = {}
+    for column in columns:
+        values = [run.value(column) for run in runs]
+        if is_right(values) and not any(isinstance(value, bool) for value in values):
+            whole = all(isinstance(value, int) for value in values if value is not None)
+            made[column] = values if whole else [None if value is None else float(value) for value in values]
+        else:
+            made[column] = [None if value is None else _field(value) for value in values]
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(made), file)
+    return file.getvalue()
+
+
+def _field(value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else value

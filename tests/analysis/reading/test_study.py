@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.reading import curve, read_study
+from analysis.reading.filters import only
+from conf import UserError
+
+
+@pytest.fixture
+def csvs(tmp_path: Path) -> Path:
+    """As another program leaves a sweep."""
+    folder = tmp_path / "foreign"
+    folder.mkdir()
+    for size in (32, 64):
+        for power in (-3, -2.5):
+            rows = "step,tokens,loss\n1,100,7.5\n2,200,nan\n3,300," + f"{size / 16 - power}"
+            (folder / f"{size}d_lr_{power:g}.csv").write_text(rows)
+    (folder / "empty.csv").write_text("")
+    return folder
+
+
+def test_runs_of_a_study_one_by_one(done_run: Any, diverged_run: Any) -> None:
+    study = read_study([str(done_run.path.parent)])
+    assert [(run.name[:6], run.state, run.counts) for run in study.runs] == [
+        ("32d-lr", "done", True),
+        ("32d-lr", "failed", False),
+    ]
+    assert study.runs[1].why_not == "its loss is not finite"
+    assert study.notes() == []
+
+
+def test_several_studies_below_one_folder(done_run: Any, tmp_path: Path) -> None:
+    shutil.copytree(done_run.path, tmp_path / "runs" / "other" / "a")
+    (tmp_path / "runs" / "default" / ".hidden").mkdir()
+    (tmp_path / "runs" / "default" / ".hidden" / "config.yaml").touch()
+    study = read_study([str(tmp_path / "runs")])
+    assert [run.folder.parent.name for run in study.runs] == ["default", "other"]
+
+
+def test_the_same_run_twice_is_told_and_counted_once(done_run: Any, tmp_path: Path) -> None:
+    copy = shutil.copytree(done_run.path, tmp_path / "runs" / "other" / "a")
+    (Path(copy) / "status.json").unlink()
+    study = read_study([str(tmp_path / "runs")])
+    assert [run.folder for run in study.once()] == [done_run.path]
+    assert "(identity 6ad2926b) is there 2 times" in study.notes()[0]
+
+
+def test_a_folder_that_cannot_be_read_is_skipped_and_told(done_run: Any, tmp_path: Path) -> None:
+    lost = done_run.path.parent / "lost"
+    lost.mkdir()
+    (lost / "metrics.csv").touch()
+    study = read_study([str(done_run.path.parent)])
+    assert len(study.runs) == 1
+    assert study.skipped == [(lost, "no config.yaml and no run.json in it")]
+    assert "skipped 1 folder" in study.notes()[0]
+
+
+def test_a_folder_of_somebody_else_is_skipped_and_told(
+    done_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = done_run.path.parent / "closed"
+    closed.mkdir()
+    real = os.scandir
+
+    def scandir(path: Any) -> Any:  # the user who runs the tests may look into everything
+        if Path(path) == closed:
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    study = read_study([str(done_run.path.parent)])
+    assert study.skipped == [(closed, "cannot be read: Permission denied")]
+
+
+def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no runs there: expected a study"):
+        read_study([str(tmp_path)])
+    with pytest.raises(UserError, match="no such study"):
+        read_study([str(tmp_path / "nowhere")])
+
+
+def test_foreign_csvs_tell_last_rows_and_facts_of_their_names(csvs: Path) -> None:
+    study = read_study([str(csvs)], pattern="{model}_lr_{log10_lr}.csv")
+    run = next(run for run in study.runs if run.name == "64d_lr_-2.5")
+    assert (run.value("model"), run.value("tokens"), run.value("loss")) == ("64d", 300, 6.5)
+    assert run.value("lr") == pytest.approx(10**-2.5)
+    assert run.state is None
+    assert run.counts
+    assert [(path.name, why) for path, why in study.skipped] == [
+        ("empty.csv", "its name is not of the pattern {model}_lr_{log10_lr}.csv")
+    ]
+    assert list(curve(run, ["tokens", "loss"])["tokens"]) == [100, 200, 300]
+
+
+def test_a_pattern_may_pass_over_parts(csvs: Path) -> None:
+    study = read_study([str(csvs)], pattern="{d_model}d_*.csv")
+    assert {run.value("d_model") for run in study.runs} == {32, 64}
+
+
+@pytest.mark.parametrize("pattern", ["nothing.csv", "{a}{a}.csv"])
+def test_a_pattern_must_name_facts(csvs: Path, pattern: str) -> None:
+    with pytest.raises(UserError, match="expected names in braces"):
+        read_study([str(csvs)], pattern=pattern)
+
+
+def test_the_curve_of_a_run_leaves_a_torn_line_out(done_run: Any) -> None:
+    with open(done_run.path / "metrics.csv", "a") as file:
+        file.write("501,2052096,1.9")
+    run = read_study([str(done_run.path)]).runs[0]
+    found = curve(run, ["tokens", "train_loss", "time"])
+    assert len(found["tokens"]) == 500
+    assert found["time"][-1] == 62.5
+    with pytest.raises(UserError, match="no column colour; there are: step, tokens, train_loss"):
+        curve(run, ["colour"])
+
+
+@pytest.mark.parametrize(
+    ("condition", "names"),
+    [
+        ("model=64d", {"64d_lr_-2.5", "64d_lr_-3"}),
+        ("model=6*", {"64d_lr_-2.5", "64d_lr_-3"}),
+        ("model!=64d", {"32d_lr_-2.5", "32d_lr_-3"}),
+        ("lr>2e-3", {"32d_lr_-2.5", "64d_lr_-2.5"}),
+        ("log10_lr = -3", {"32d_lr_-3", "64d_lr_-3"}),
+        ("model=32d,64d", {"32d_lr_-2.5", "64d_lr_-2.5", "32d_lr_-3", "64d_lr_-3"}),
+        ("loss<=4.5", {"32d_lr_-2.5"}),
+    ],
+)
+def test_where(csvs: Path, condition: str, names: set[str]) -> None:
+    study = only(read_study([str(csvs)], pattern="{model}_lr_{log10_lr}.csv"), [condition])
+    assert {run.name for run in study.runs} == names
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("modle=64d", "modle: no such column. nearest: model"),
+        ("model", "expected COLUMN=VALUE"),
+        ("lr<small", "expected a number after <"),
+        ("model=96d", "no run is so; there are: 32d, 64d"),
+    ],
+)
+def test_where_tells_what_there_is(csvs: Path, condition: str, told: str) -> None:
+    study = read_study([str(csvs)], pattern="{model}_lr_{log10_lr}.csv")
+    with pytest.raises(UserError, match=told):
+        only(study, [condition])
+
+
+def test_keys_of_the_configuration_are_columns(done_run: Any) -> None:
+    study = read_study([str(done_run.path)])
+    assert study.column("effective_batch") == "training.effective_batch"
+    assert study.runs[0].value("training.seq_len") == 128
+    with pytest.raises(UserError, match=r"several keys end so: .*arch\.name"):
+        study.column("name")

@@ -1,0 +1,112 @@
+"""`python -m analysis table`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.__main__ import main
+
+
+@pytest.fixture
+def study(done_run: Any, diverged_run: Any) -> str:
+    return str(done_run.path.parent)
+
+
+def test_every_run_is_a_row_and_those_that_died_are_told(
+    study: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["table", study]) == 0
+    told = capsys.readouterr().out
+    assert f"{study}: 2 runs: 1 done, 1 failed; 1 diverged" in told
+    rows = [line.split() for line in told.splitlines() if line.startswith("32d-lr")]
+    assert [row[0] for row in rows[:2]] == ["32d-lr0.003-seed0-6ad2926b", "32d-lr1-seed0-0badf00d"]
+    assert "not done: 1\n  32d-lr1-seed0-0badf00d: its loss is not finite" in told
+    assert "next: python -m slurm status" in told
+
+
+def test_json_has_no_nan_and_all_columns(study: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table", study, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out, parse_constant=lambda text: pytest.fail(text))
+    first, second = told["runs"]
+    assert (first["state"], first["model"], first["tokens"]) == ("done", "32d", 500 * 4096)
+    assert second["train_loss"] is None
+    assert second["diverged"] is True
+    assert told["counts"] == {"done": 1, "failed": 1}
+
+
+def test_csv_holds_numbers_in_full(study: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["table", study, "--json"])
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert main(["table", study, "--csv", "--columns", "run,val_loss,training.seq_len,tags"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [float(row["val_loss"]) for row in rows] == [run["val_loss"] for run in runs]
+    assert rows[0]["training.seq_len"] == "128"
+
+
+def test_a_file_is_written_whole(study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert main(["table", study, "--parquet", "-o", str(tmp_path / "t.parquet")]) == 0
+    table = parquet.read_table(tmp_path / "t.parquet").to_pydict()
+    assert table["state"] == ["done", "failed"]
+    assert isinstance(table["val_loss"][0], float)
+    assert main(["table", study, "--md", "-o", str(tmp_path / "t.md")]) == 0
+    assert (tmp_path / "t.md").read_text().splitlines()[1].startswith("| --- |")
+    assert main(["table", study, "--md", "-o", str(tmp_path / "no" / "t.md")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_sorted_with_what_has_no_number_last(study: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for sort, first in (
+        (["train_loss"], "32d-lr0.003"),
+        (["train_loss", "--reverse"], "32d-lr0.003"),
+        (["lr", "--reverse"], "32d-lr1-"),
+    ):
+        main(["table", study, "--json", "--sort", *sort])
+        assert json.loads(capsys.readouterr().out)["runs"][0]["run"].startswith(first)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--columns", "vall_loss"], "vall_loss: no such column. nearest: val_loss"),
+        (["--sort", "colour"], "colour: no such column"),
+        (["--where", "model=64d"], "no run is so; there are: 32d"),
+    ],
+)
+def test_mistakes_exit_2(
+    study: str, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["table", study, *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_duplicates_are_told(study: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(Path(study) / "32d-lr0.003-seed0-6ad2926b", Path(study) / "copy")
+    main(["table", study, "--json"])
+    found = json.loads(capsys.readouterr().out)["duplicates"]
+    assert Path(found[0]["folders"][0]).name == "32d-lr0.003-seed0-6ad2926b"
+
+
+def test_a_folder_of_other_csvs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "8d_a.csv").write_text("step,flops,loss\n1,1e9,5.5\n2,2e9,5.25\n")
+    given = ["table", str(tmp_path), "--pattern", "{model}_a.csv", "--x", "flops", "--y", "loss"]
+    assert main(given) == 0
+    assert "8d_a  8d     2e+09  5.2500" in capsys.readouterr().out
+
+
+def test_neither_torch_nor_numpy_is_loaded(study: str, root: Path) -> None:
+    code = (
+        "import sys; from analysis.__main__ import main; main(['table', sys.argv[1], '--where', 'lr<1']);"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'matplotlib', 'scipy', 'pandas')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, study], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
