@@ -34,7 +34,8 @@ measures everything again.
 def page() -> str:
     """The whole page; a script whose result is not saved has no section."""
     sections = (
-        startup, training_speed.page, overhead, loss, checkpoints, mup_coordinates, lr_transfer.page,
+        startup, training_speed.page, overhead, loss, checkpoints, ensembles, mup_coordinates,
+        lr_transfer.page,
         memory_room.stages, memory_room.sampler,
         memory_room.estimate, memory_room.leaks, explained.explain, threads, kills, slurm_figures.soak,
         slurm_figures.submit, slurm_figures.status, loading.speed, loading.memory,
@@ -140,6 +141,32 @@ def checkpoints() -> str:
         f"{goals['foreground_over_safetensors']}), checksums included. Ratios by round, their medians."
     )
     return section("Checkpoints", "checkpoints", found, text, table(("", "ms, median"), rows))
+
+
+def ensembles() -> str:
+    found = read("ensembles")
+    rows = []
+    for name, case in found["cases"].items():
+        seconds, probe = case["seconds_a_step"], case["probe"]
+        goal = found["goals"].get(name)
+        together, ratio = probe["together"], case["speedup"]
+        rows.append(
+            (
+                name,
+                f"{seconds['one after another']['median'] * 1000:,.0f}",
+                f"{seconds['together']['median'] * 1000:,.0f}",
+                f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})",
+                f">= {goal}" if goal else "",
+                "one after another" if together == 1 else f"{together} at a time",
+            )
+        )
+    text = (
+        f"{found['members']} runs of 32d, a step of all, one after another and all as one program "
+        "([ensembles.md](ensembles.md)); the ratio is the median over rounds. The probe decides at the start "
+        "of an ensemble, so that it is never slower than one after another."
+    )
+    header = ("step of each", "one by one, ms", "together, ms", "times as fast", "goal", "the probe")
+    return section("Ensembles", "ensembles", found, text, table(header, rows))
 
 
 def threads() -> str:

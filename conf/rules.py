@@ -29,6 +29,7 @@ from conf.dataset_rules import (
     options_of_an_order,
     windows_of_one_kind,
 )
+from conf.ensembles import ensemble_problems, is_ensemble, members_of
 from conf.errors import Problem
 from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.optimizer_rules import (
@@ -185,7 +186,7 @@ def nearest_divisors(number: int, wanted: int, count: int = 3) -> list[int]:
     return sorted(sorted(divisors, key=lambda n: (abs(n - wanted), n))[:count])
 
 
-RULES = (
+OF_ONE = (
     Rule(tuple(f"training.{name}" for name in BUDGETS), one_budget),
     Rule(("training.effective_batch", "training.batch_tokens"), one_batch),
     Rule(("training.batch_tokens", "training.seq_len"), whole_windows),
@@ -265,3 +266,20 @@ RULES = (
     Rule(("arch.family", "training.compile"), scan_is_not_compiled),
     Rule(("arch.state_reset", "dataset.windows"), rows_that_go_on),
 )
+
+OF_ENSEMBLES = ("ensemble", "arch", "optimizer", "schedule", "training", "memory", "dataset", "slurm")
+
+
+def sound_members(config: Config) -> list[Problem]:
+    """What an ensemble cannot be of; and each of its runs could run by itself."""
+    problems = ensemble_problems(config)
+    if problems or not is_ensemble(config):
+        return problems
+    of_all = {problem for rule in OF_ONE for problem in rule.find(config)}
+    of_members = [
+        problem for member in members_of(config) for rule in OF_ONE for problem in rule.find(member)
+    ]
+    return [problem for problem in dict.fromkeys(of_members) if problem not in of_all]
+
+
+RULES = (*OF_ONE, Rule(OF_ENSEMBLES, sound_members))

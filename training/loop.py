@@ -17,6 +17,7 @@ from conf.quantities import format_count
 from memory import LeakMonitor, Stage, stage
 from training.attribution import Attributions
 from training.distributed.ranks import Ranks
+from training.ensemble.company import ALONE, Company
 from training.interrupt import Interrupt
 from training.plan import Plan
 from training.profiling import Profiler
@@ -54,7 +55,7 @@ class Run:
     train_seconds: spent in train stages by all attempts. leaks: memory by step, of this attempt. is_pinned:
     the micro-batch is that of an earlier attempt. ranks: of all its processes, of which the first alone
     writes what is not named by its rank. parallel: the model as they train it, from build_optimizer on.
-    writes_in_background: checkpoints.
+    writes_in_background: checkpoints. company: the runs that it is trained with.
     row_states: what rows of a recurrent model go on with.
     average: of the weights, that is evaluated in their place. ended_by: what ends it
     before its budget is met, and stopped_val_loss, what was measured then. guard: says which steps to skip.
@@ -77,6 +78,7 @@ class Run:
     longest_s: dict[str, float] = field(default_factory=dict)
     leaks: LeakMonitor = field(default_factory=LeakMonitor)
     ranks: Ranks = field(default_factory=Ranks)
+    company: Company = ALONE
     parallel: Parallel | None = None
     writes_in_background: bool = True
     average: Average | None = None
@@ -143,7 +145,7 @@ def restore_newest(
     from training.state import restore
 
     # Which one is newest is looked up once: a shared file system may show it to others later.
-    checkpoint = checkpoints.newest() if run.ranks.is_first else None
+    checkpoint = checkpoints.newest(run.company.from_step) if run.ranks.is_first else None
     step = run.ranks.share(lambda: checkpoint.state["step"] if checkpoint is not None else None)
     if step is not None and not run.ranks.is_first:
         checkpoint = checkpoints.of_step(step)
@@ -354,9 +356,9 @@ def _in_words(losses: Mapping[str, float]) -> str:
     return f"{mean[1]:.4f}" + (f" ({words})" if words else "")
 
 
-def check_there_is_time(run: Run) -> None:
+def check_there_is_time(run: Run, times: int = 1) -> None:
     """Before an evaluation: a run that is to stop, and would be killed before the checkpoint behind it, stops
-    here. Steps since its last checkpoint are taken again, as they were.
+    here. Steps since its last checkpoint are taken again, as they were. times: so many runs do both.
 
     Raises:
         Interrupted: there is not; as long as an evaluation and a checkpoint of this attempt took.
@@ -364,7 +366,7 @@ def check_there_is_time(run: Run) -> None:
     if run.interrupt.agree() is None:
         return
     left_s = run.interrupt.left_s()
-    needed_s = run.longest_s.get("evaluate", 0.0) + run.longest_s.get("checkpoint", 0.0)
+    needed_s = times * (run.longest_s.get("evaluate", 0.0) + run.longest_s.get("checkpoint", 0.0))
     is_late = left_s is not None and needed_s > left_s
     if is_late:
         log.warning(

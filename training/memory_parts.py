@@ -29,6 +29,7 @@ from models.memory_parts import StepSizes, model_parts
 from models.shape import resolve_shape
 from training.device import may_have_gpu
 from training.distributed.memory_parts import of_ranks
+from training.ensemble.memory_parts import of_members
 from training.optimizer_state import averages, checkpoint_bytes, state_bytes, working_bytes
 from training.row_states import row_state_bytes
 
@@ -51,12 +52,13 @@ def estimate_run(
     kept: Mapping[str, Any] | None = None,
     ranks: int = 1,
     ranks_here: int = 1,
+    together: int = 1,
 ) -> Estimate:
     """What a resolved configuration needs at this micro-batch, by part and phase.
 
     data: facts of the plan; None where the text is not tokenized yet. kept: what `auto` became in an
     earlier attempt. ranks: processes of the run, ranks_here of them on one node: what is told of the host is
-    of all of these, of the GPU of one.
+    of all of these, of the GPU of one. together: runs of this shape that are one process.
 
     Raises:
         UserError: as `models.shape.resolve_shape`.
@@ -90,7 +92,7 @@ def estimate_run(
         parts = list(
             of_ranks(parts, training.parallel, ranks, ranks_here, parameters, layers, block, moments, step)
         )
-    return Estimate.of(parts)
+    return Estimate.of(parts if together == 1 else of_members(parts, together))
 
 
 def step_sizes(

@@ -120,7 +120,7 @@ class MemoryNeeds:
     """The needs of one resolved configuration, asked for at several micro-batches.
 
     data: facts of the plan, or None. kept: what `auto` became in the earlier attempts of the run. ranks:
-    processes of the run, ranks_here of them on one node.
+    processes of the run, ranks_here of them on one node. together: runs of this shape in one process.
     """
 
     def __init__(
@@ -133,9 +133,11 @@ class MemoryNeeds:
         kept: Mapping[str, Any] | None = None,
         ranks: int = 1,
         ranks_here: int = 1,
+        together: int = 1,
     ) -> None:
         self.config, self.room = config, room
         self._ranks, self._ranks_here = ranks, ranks_here
+        self._together = together
         self._vocab_size, self._data = vocab_size, data
         positions = config.arch.max_positions or config.training.seq_len
         state = checkpoint_bytes(config, vocab_size, positions)
@@ -158,6 +160,7 @@ class MemoryNeeds:
                 kept=self._kept,
                 ranks=self._ranks,
                 ranks_here=self._ranks_here,
+                together=self._together,
             )
         return self._asked[key]
 
