@@ -93,7 +93,7 @@ def _fresh_kinds(found: dict[str, Any]) -> str:
         f"{kind.replace('_', ' ')} {next(iter(of_methods.values()))['false_alarms']:.0%}"
         for kind, of_methods in found.get("fresh_by_kind", {}).items()
     ]
-    return f" Written when LeakWatch was done and looked at once: {', '.join(alarms)}." if alarms else ""
+    return f" Written before LeakWatch's last changes: {', '.join(alarms)}." if alarms else ""
 
 
 def leaks() -> str:
