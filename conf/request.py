@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ def read_request(
     Raises:
         UserError: everything that is wrong, in one list, each problem once and with the runs it is in.
     """
-    given = read_settings(arguments, composer, split=multirun)
+    given = read_settings(with_runs_dir(arguments), composer, split=multirun)
     problems = list(given.problems)
     try:
         sweep = _read_sweep(given, composer, multirun, problems)
@@ -121,9 +122,18 @@ def read_request(
     return Request(runs, sweep.multirun, [*of_hydra, *ours], sweep.is_open, sweep.launcher)
 
 
+def with_runs_dir(arguments: Iterable[str]) -> list[str]:
+    """With HIGHWATER_RUNS_DIR as `runs_dir` where none is typed: as all commands find runs afterwards."""
+    given, there = list(arguments), os.environ.get("HIGHWATER_RUNS_DIR")
+    if not there or any(one.lstrip("+").partition("=")[0] == "runs_dir" for one in given):
+        return given
+    escaped = there.replace("\\", "\\\\").replace("'", "\\'")
+    return [f"runs_dir='{escaped}'", *given]
+
+
 def read_run(overrides: Iterable[str], composer: Composer, rules: Iterable[Rule] = RULES) -> Config:
     """The configuration of one run, as a sweeper asks for it. Raises UserError."""
-    given = read_settings(overrides, composer, split=False)
+    given = read_settings(with_runs_dir(overrides), composer, split=False)
     assignment = {key: setting.values[0] for key, setting in given.by_key.items()}
     config, problems, _ = _check_one(
         assignment, composer, tuple(rules), {problem.where for problem in given.problems}

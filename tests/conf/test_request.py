@@ -38,6 +38,22 @@ def test_one_run(composer: Composer) -> None:
     assert not request.multirun
 
 
+def test_runs_go_where_all_commands_look_for_them(
+    composer: Composer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HIGHWATER_RUNS_DIR, where no runs_dir is typed."""
+    for there in ("/scratch/me", "/scratch/it's, mine"):
+        monkeypatch.setenv("HIGHWATER_RUNS_DIR", there)
+        assert request_of(composer).runs[0].config.runs_dir == there
+        swept = request_of(composer, "seed=0,1", multirun=True).runs
+        assert [run.config.runs_dir for run in swept] == [there] * 2
+        assert read_run(["seed=1"], composer).runs_dir == there
+        for typed in ("runs_dir=here", "++runs_dir=here"):
+            assert request_of(composer, typed).runs[0].config.runs_dir == "here"
+    monkeypatch.setenv("HIGHWATER_RUNS_DIR", "")
+    assert request_of(composer).runs[0].config.runs_dir == "runs"
+
+
 def test_no_arguments_are_the_defaults(composer: Composer) -> None:
     (run,) = request_of(composer).runs
     expected = Config()
