@@ -7,6 +7,7 @@ beside it touches, and that it is done in what lies on the disk. All of it is pu
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -31,6 +32,10 @@ from slurm.truth.last_words import tail, telling_line
 from slurm.truth.study import Look, Truth, case_of, named_once, submissions_once, truth_of
 
 _LEAST_TOLD_BYTES = 1 << 16
+_BEGINS = re.compile(r"\bjob \d+(?:_\d+)?, start \d+")
+_SEEN = re.compile(r"(the pretokenizer was ended by \w+)")
+_SOURCES = {"done": "the files of the set", "running": "its lock", "stalled": "its lock"}
+"""What a run has in status.json a task does not write: its log tells how it ended."""
 _FIRST = (
     "oom", "failed", "timeout", "node_failed", "stalled", "preempted", "never_started", "cancelled",
     "blocked", "running", "queued", "done",
@@ -113,7 +118,7 @@ def _with_own_end(case: Case) -> Case:
     text = tail(known.folder / LOG)
     if not text.strip():
         return case
-    status = {"state": "failed", "reason": telling_line(text), "heartbeat_s": _modified_s(known.folder / LOG)}
+    status = {"state": "failed", "reason": _telling(text), "heartbeat_s": _modified_s(known.folder / LOG)}
     return replace(case, known=replace(known, status=status))
 
 
@@ -124,7 +129,12 @@ def _with_facts(truth: Truth, case: Case, files: SetFiles) -> Truth:
         told = size >= _LEAST_TOLD_BYTES
         reason = f"{truth.reason}; {format_bytes(size)} of tokens so far" if told else truth.reason
         truth = replace(truth, reason=reason)
-    return replace(truth, attempt=attempt, launcher=SLURM)
+    return replace(
+        truth,
+        attempt=attempt,
+        launcher=SLURM,
+        source=_SOURCES.get(truth.state, LOG) if truth.source == "status.json" else truth.source,
+    )
 
 
 def _merge(looks: Sequence[Look]) -> Look:
@@ -144,7 +154,16 @@ def worst(looks: Iterable[Look]) -> Look:
 
 
 def _last_words(folder: Path) -> str | None:
-    return telling_line(tail(folder / LOG))
+    return _telling(tail(folder / LOG))
+
+
+def _telling(text: str) -> str | None:
+    """Of the last start: what the job itself saw of its end, before what srun says after it."""
+    lines = text.splitlines()
+    begins = [n for n, line in enumerate(lines) if _BEGINS.search(line)]
+    last = lines[begins[-1] + 1 :] if begins else lines
+    seen = next((found[1] for line in reversed(last) if (found := _SEEN.search(line))), None)
+    return seen or telling_line("\n".join(last)) or telling_line(text)
 
 
 def _modified_s(path: Path) -> float:

@@ -12,7 +12,7 @@ from made_studies import NOW_S, FakeSlurm, MadeStudy
 
 from durable import Holder
 from slurm.__main__ import main
-from slurm.tokens.truth import token_truths
+from slurm.tokens.truth import look_at_tokens, token_truths
 
 TASKS = ["00000-of-00003", "00001-of-00003", "00002-of-00003"]
 
@@ -98,6 +98,20 @@ def test_each_way_to_die(huge: MadeSet, slurm: FakeSlurm) -> None:
             "with them",
         ),
     ]
+
+
+def test_a_pretokenizer_that_was_killed(huge: MadeSet, slurm: FakeSlurm) -> None:
+    """Its job saw that; srun's word comes after it. And a task has no status.json."""
+    began = "2027-01-15 08:00:00 job 4242_0, start 1\n"
+    ended = "the pretokenizer was ended by SIGKILL"
+    kept = f"2027-01-15 08:09:00 {ended}. What it had done is kept: type the same command again\n"
+    huge.says(TASKS[0], f"{began}{kept}srun: error: n1: task 0: Exited with exit code 137\n")
+    slurm.row("4242_0", "FAILED", "137:0")
+    slurm.row("4242_0.0", "FAILED", "137:0")
+    found = look_at_tokens(huge.folder, ask=slurm.ask, now_s=NOW_S)[0].truth
+    assert (found.state, found.reason, found.source) == ("failed", ended, "log.txt")
+    huge.says(TASKS[0], f"{began}{kept}{began.replace('start 1', 'start 2')}error: no such file\n")
+    assert states(huge, slurm)[0] == ("failed", "error: no such file"), "of the last start"
 
 
 def test_a_job_that_ended_before_its_task_said_a_word(huge: MadeSet, slurm: FakeSlurm) -> None:
