@@ -140,9 +140,13 @@ def more_memory(facts: Facts, need_bytes: int | None = None) -> tuple[Advice, ..
         seen += f"; that machine has {format_bytes(facts.host_bytes)}, so it takes a larger one"
     if not facts.in_slurm:
         return (Advice(f"{_HIGHER} {facts.limit_at}, {format_bytes(wanted)}{seen}"),)
-    return (
-        Advice(f"more memory for the job, {format_bytes(wanted)}{seen}", f"--mem={slurm_amount(wanted)}"),
-    )
+    amount = slurm_amount(wanted)
+    says = f"more memory for the job, {format_bytes(wanted)}{seen}"
+    return (Advice(f"{says}{OF_SBATCH}, such as slurm.mem={amount})", f"--mem={amount}"),)
+
+
+OF_SBATCH = " (--mem is sbatch's; of what a launcher submits, its key for it"
+"""So goes on what advises --mem: who asks need not have typed the sbatch. A launcher puts its key here."""
 
 
 def is_more_memory(advice: Advice) -> bool:

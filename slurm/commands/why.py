@@ -15,6 +15,7 @@ from typing import Any
 
 from conf.quantities import format_duration
 from memory.explain import Explanation
+from memory.explain.advice import OF_SBATCH
 from memory.explain.text import as_text
 from memory.live import find_live
 from memory.stacks import ask_all
@@ -112,7 +113,11 @@ def _explained(look: Look) -> Explanation | None:
     submission = look.case.known.submission
     if found is not None and submission is not None and not submission.command.startswith("sbatch"):
         mended = tuple(
-            replace(advice, override=f"slurm.mem={advice.override.removeprefix(_MEM)}")
+            replace(
+                advice,
+                text=advice.text.partition(OF_SBATCH)[0],
+                override=f"slurm.mem={advice.override.removeprefix(_MEM)}",
+            )
             if advice.override is not None and advice.override.startswith(_MEM)
             else advice
             for advice in found.advice

@@ -66,11 +66,14 @@ def test_what_died(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixt
         "next: python -m slurm resubmit runs/sweep --only oom --mem 1280M",
     ):
         assert words in text, text
+    assert "sbatch's" not in text
     found = told_json(capsys, "why", A)
     assert (found["state"], found["explained"]["verdict"], found["run"]) == ("oom", "oom_cgroup", A)
     study.submission = replace(study.submission, command="sbatch slurm/submit_job.sh seed=0")
     study.submission.write()
-    assert "--mem=1280M   more memory for the job" in told(capsys, "why", A), "what that user types"
+    text = told(capsys, "why", A)
+    assert "--mem=1280M   more memory for the job" in text, "what that user types, in memory's words"
+    assert "such as slurm.mem=1280M)" in " ".join(text.split())
 
 
 def test_a_supervisor_that_was_killed(
