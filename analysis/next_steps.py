@@ -75,6 +75,11 @@ def after_sweep(
     return found[:3]
 
 
+def command_of(run: RunFolder) -> str:
+    """The shortest that asks for this run."""
+    return _command(run)
+
+
 def _after_success(run: RunFolder) -> list[tuple[str, str]]:
     larger, far_larger = _larger(run, 2), _larger(run, 8)
     first = (
