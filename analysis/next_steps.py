@@ -56,6 +56,16 @@ def after_run(run: RunFolder, outcome: Outcome) -> list[tuple[str, str]]:
     ]
 
 
+def again(run: RunFolder, changes: dict[str, str], *, model: str | None = None) -> str:
+    """The command of a sweep that adds to the run's study: the run with some keys changed, or another size.
+
+    changes: as they are typed.
+    """
+    study = run.setting("study.name")
+    kept = {"study.name": study} if isinstance(study, str) and study else {}
+    return _command(run, kept | changes, model=model, sweep=any("," in value for value in changes.values()))
+
+
 def after_sweep(
     best: RunFolder | None, to_go_on: int, runs: Sequence[RunFolder] = ()
 ) -> list[tuple[str, str]]:
@@ -70,7 +80,7 @@ def after_sweep(
         seed = max(map(_seed, (best, *runs)))
         again = _command(best, {"seed": f"{seed + 1},{seed + 2}"}, sweep=True)
         found.append((again, "is the best one luck?"))
-        found.append((_command(best, model=_larger(best, 2)), "the best at a larger size"))
+        found.append((_command(best, model=larger_size(best, 2)), "the best at a larger size"))
     found.append((f"{ENTRY} --help", "every key and choice"))
     return found[:3]
 
@@ -81,7 +91,7 @@ def command_of(run: RunFolder) -> str:
 
 
 def _after_success(run: RunFolder) -> list[tuple[str, str]]:
-    larger, far_larger = _larger(run, 2), _larger(run, 8)
+    larger, far_larger = larger_size(run, 2), larger_size(run, 8)
     first = (
         (_command(run, {"seed": str(_seed(run) + 1)}), "the same with another seed")
         if larger is None
@@ -228,7 +238,7 @@ def _place_in_command(key: str) -> tuple[int, int]:
     return order.index(group) if group in order else len(order), "." in key
 
 
-def _larger(run: RunFolder, times: int) -> str | None:
+def larger_size(run: RunFolder, times: int) -> str | None:
     """The name of the smallest size at least `times` as wide, the largest there is; None if none is wider."""
     own = run.number("model.d_model") or _DEFAULTS.model.d_model
     return next(_wider(own, times), None)

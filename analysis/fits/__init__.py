@@ -1,0 +1,9 @@
+"""Laws of loss against size, and how far they can be trusted.
+
+points.py      runs to (x, loss), which of them count, what must be equal
+power.py       L = E + A x^-alpha
+chinchilla.py  L = E + A N^-alpha + B D^-beta
+isoflop.py     at equal compute, the best size
+envelope.py    the lowest loss that any run had at each compute
+trust.py       bootstrap, profile of E, leaving one out: of any law
+"""

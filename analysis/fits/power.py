@@ -1,0 +1,171 @@
+"""L = E + A x^-alpha: least squares of the loss, or Huber's loss of its logarithm; E free or fixed.
+
+theta is (E, log of the falling part at x = x0, alpha) with x0 the geometric mean of the data: A itself, the
+falling part at x = 1, lies many decades outside of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+HUBER_DELTA = 1e-3
+"""In log loss, as in Hoffmann et al. 2022 (Chinchilla), appendix D.2."""
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+_EVALUATIONS = 400
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """log_x0: as above. method: `least-squares` or `huber`. fixed_e: E, where it is not fitted."""
+
+    log_x0: float
+    method: str = "least-squares"
+    fixed_e: float | None = None
+
+    @classmethod
+    def of(cls, x: Array, method: str = "least-squares", fixed_e: float | None = None) -> PowerLaw:
+        """Centred at these data."""
+        return cls(float(np.log(x).mean()), method, fixed_e)
+
+    @property
+    def free(self) -> int:
+        """How many parameters are fitted."""
+        return 2 if self.fixed_e is not None else 3
+
+    @property
+    def is_multiplicative(self) -> bool:
+        """Whether its residuals are those of the log of the loss."""
+        return self.method == "huber"
+
+    def predict(self, theta: Array, x: Array) -> Array:
+        """Losses, of the shape of x."""
+        return theta[0] + np.exp(theta[1] - theta[2] * (np.log(x) - self.log_x0))
+
+    def values(self, theta: Array) -> dict[str, float]:
+        """E, A and alpha of the formula."""
+        exponent = float(theta[1] + theta[2] * self.log_x0)
+        scale = math.exp(exponent) if exponent < 700 else math.inf
+        return {"E": float(theta[0]), "A": scale, "alpha": float(theta[2])}
+
+    def jacobian(self, theta: Array, x: Array) -> Array:
+        """(points, parameters that are fitted) derivatives of the loss."""
+        u = np.log(x) - self.log_x0
+        falling = np.exp(theta[1] - theta[2] * u)
+        columns = [np.ones_like(u), falling, -u * falling]
+        return np.column_stack(columns if self.fixed_e is None else columns[1:])
+
+    def cost(self, theta: Array, x: Array, y: Array) -> float:
+        """What the fit makes small: the sum of squares, or of Huber's losses over delta^2."""
+        from scipy.special import huber
+
+        if self.method == "huber":
+            predicted = np.maximum(self.predict(theta, x), 1e-300)
+            return float(2 * huber(HUBER_DELTA, np.log(predicted) - np.log(y)).sum() / HUBER_DELTA**2)
+        return float(((self.predict(theta, x) - y) ** 2).sum())
+
+    def fit(self, x: Array, y: Array, start: Array | None = None) -> Array:
+        """theta, the best from many starts; from one alone where `start` is given. E is never below 0."""
+        starts = [start] if start is not None else list(self._starts(x, y))
+        found = [self._from(x, y, np.asarray(one, dtype=np.float64)) for one in starts]
+        return min(found, key=lambda theta: self.cost(theta, x, y))
+
+    def _starts(self, x: Array, y: Array) -> Iterable[Array]:
+        """For shares of the lowest loss as E, the line in logs that goes with it, and some slopes besides."""
+        u = np.log(x) - self.log_x0
+        lowest = float(y.min())
+        for e in (
+            [self.fixed_e] if self.fixed_e is not None else [lowest * s for s in (0, 0.3, 0.6, 0.85, 0.95)]
+        ):
+            above = np.log(np.maximum(y - e, 1e-3 * lowest))
+            slope, level = np.polyfit(u, above, 1)
+            yield np.array([e, level, -slope])
+            for alpha in (0.05, 0.3, 1.0):
+                yield np.array([e, float(above.mean()), alpha])
+
+    def _from(self, x: Array, y: Array, start: Array) -> Array:
+        if self.method == "huber":
+            return self._huber_from(x, y, start)
+        theta = self._squares_from(x, y, start, self.fixed_e)
+        if self.fixed_e is None and theta[0] < 0:
+            theta = self._squares_from(x, y, theta, 0.0)
+        return theta
+
+    def _squares_from(self, x: Array, y: Array, start: Array, fixed_e: float | None) -> Array:
+        from scipy.optimize import leastsq  # least_squares takes ten times as long around the same MINPACK
+
+        u = np.log(x) - self.log_x0
+        fixed = fixed_e is not None
+
+        def whole(free: Array) -> Array:
+            return np.array([fixed_e, *free]) if fixed else free
+
+        def residuals(free: Array) -> Array:
+            theta = whole(free)
+            return theta[0] + _exp(theta[1] - theta[2] * u) - y
+
+        def derivatives(free: Array) -> Array:
+            theta = whole(free)
+            falling = _exp(theta[1] - theta[2] * u)
+            columns = [np.ones_like(u), falling, -u * falling]
+            return np.column_stack(columns[1:] if fixed else columns)
+
+        begin = start[1:] if fixed else start
+        # in full, as it else tells stderr of each search that came to its end late
+        found, *_ = leastsq(residuals, begin, Dfun=derivatives, maxfev=_EVALUATIONS, full_output=True)
+        return whole(found)
+
+    def _huber_from(self, x: Array, y: Array, start: Array) -> Array:
+        """By L-BFGS, as in the paper; of a sum and not of a mean, which would end far from the minimum."""
+        from scipy.optimize import minimize
+
+        u, log_y = np.log(x) - self.log_x0, np.log(y)
+        fixed = self.fixed_e is not None
+
+        def cost(free: Array) -> tuple[float, Array]:
+            e = self.fixed_e if self.fixed_e is not None else free[0]
+            level, alpha = free[-2:]
+            falling = _exp(level - alpha * u)
+            predicted = np.maximum(e + falling, 1e-300)
+            off = (np.log(predicted) - log_y) / HUBER_DELTA
+            pull = np.clip(off, -1, 1)
+            value = np.where(np.abs(off) <= 1, off**2, 2 * np.abs(off) - 1).sum()
+            to_loss = 2 * pull / HUBER_DELTA / predicted
+            slopes = [to_loss.sum(), (to_loss * falling).sum(), (-u * to_loss * falling).sum()]
+            return float(value), np.array(slopes[1:] if fixed else slopes)
+
+        begin = start[1:] if fixed else start
+        bounds = [(None, None)] * 2 if fixed else [(0, None), (None, None), (None, None)]
+        options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-13, "gtol": 1e-9}
+        done = minimize(cost, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        return np.array([self.fixed_e, *done.x]) if fixed else done.x
+
+
+@dataclass(frozen=True)
+class LineInLogs(PowerLaw):
+    """The law with E fixed as people draw it: a straight line through log(L - E) over log x."""
+
+    def fit(self, x: Array, y: Array, start: Array | None = None) -> Array:
+        """theta; of no draw does it need a start."""
+        from scipy.stats import linregress
+
+        assert self.fixed_e is not None
+        above = np.maximum(y - self.fixed_e, 1e-12)
+        line = linregress(np.log(x) - self.log_x0, np.log(above))
+        return np.array([self.fixed_e, line.intercept, -line.slope])
+
+
+def r_squared(y: Array, predicted: Array) -> float:
+    """Of the loss itself, whatever the fit made small."""
+    total = float(((y - y.mean()) ** 2).sum())
+    return 1 - float(((y - predicted) ** 2).sum()) / total if total > 0 else math.nan
+
+
+def _exp(exponent: Array) -> Array:
+    """Without overflow, where a step of the search goes far."""
+    return np.exp(np.minimum(exponent, 300.0))

@@ -1,0 +1,116 @@
+"""One fit with all that is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from analysis.fits.points import Points
+from analysis.fits.power import LineInLogs, PowerLaw, r_squared
+from analysis.fits.trust import (
+    DRAWS,
+    Interval,
+    Law,
+    Left,
+    bootstrap,
+    interval,
+    is_identified,
+    leave_one_out,
+    profile_of_e,
+)
+from conf import UserError
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+FAR = 10.0
+"""Beyond so many times the data a foretelling is a guess."""
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """Of the curve at x, with its band. times: how far x is beyond the nearest end of the data; 1: within."""
+
+    x: float
+    loss: Interval
+    times: float
+
+    @property
+    def is_far(self) -> bool:
+        return self.times > FAR * (1 + 1e-9)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """values: of the formula, with intervals. e_range: where E may lie, by its profile (least squares) or its
+    draws (Huber); identified: whether that says anything. drawn: theta of each draw. robust: the same law by
+    Huber's loss of logs.
+    """
+
+    law: Law
+    theta: Array
+    values: dict[str, Interval]
+    r2: Interval
+    e_range: tuple[float, float]
+    identified: bool
+    fitted: Array
+    left: list[Left]
+    drawn: Array
+    robust: dict[str, float] = field(default_factory=dict)
+
+    def foretell(self, x: Array, data: Array) -> Foretold:
+        """x: (1,) or (1, 2). data: those that it was fitted to."""
+        curve = [float(self.law.predict(theta, x)[0]) for theta in self.drawn]
+        loss = interval(float(self.law.predict(self.theta, x)[0]), curve)
+        times = float(np.max(np.maximum(x[0] / data.max(axis=0), data.min(axis=0) / x[0])))
+        return Foretold(float(np.ravel(x)[0]), loss, max(1.0, times))
+
+    def band(self, x: Array) -> tuple[Array, Array]:
+        """95% of the curve at each x."""
+        curves = np.array([self.law.predict(theta, x) for theta in self.drawn])
+        low, high = np.quantile(curves, [0.025, 0.975], axis=0)
+        return low, high
+
+
+def fit_law(
+    law: Law, x: Array, y: Array, names: Sequence[str], *, draws: int = DRAWS, drawn: Array | None = None
+) -> Fit:
+    """Of any law. drawn: theta of draws made otherwise."""
+    theta = law.fit(x, y)
+    drawn = bootstrap(law, theta, x, y, draws=draws) if drawn is None else drawn
+    each = [law.values(one) for one in drawn]
+    values = {name: interval(value, [one[name] for one in each]) for name, value in law.values(theta).items()}
+    fitted = law.predict(theta, x)
+    explained = [r_squared(y, law.predict(one, x)) for one in drawn]  # of what was measured
+    e_range = (values["E"].low, values["E"].high)
+    return Fit(
+        law, theta, values, interval(r_squared(y, fitted), explained), e_range,
+        law.fixed_e is None and is_identified(*e_range, y), fitted, leave_one_out(law, theta, x, y, names),
+        drawn,
+    )  # fmt: skip
+
+
+def fit_power(
+    points: Points, *, method: str = "least-squares", fixed_e: float | None = None, draws: int = DRAWS
+) -> Fit:
+    """The power law of these points.
+
+    Raises:
+        UserError: a fixed E that is not below every loss.
+    """
+    x, y = points.x, points.y
+    law = PowerLaw.of(x, method)
+    if fixed_e is not None:
+        if not 0 <= fixed_e < float(y.min()):
+            raise UserError(f"--fix E={fixed_e:g}: expected 0 or more, below the lowest loss, {y.min():.4f}")
+        squares = method == "least-squares"
+        fixed = LineInLogs.of(x, method, fixed_e) if squares else replace(law, fixed_e=fixed_e)
+        return fit_law(fixed, x, y, points.names, draws=draws)
+    found = fit_law(law, x, y, points.names, draws=draws)
+    if method != "least-squares":
+        return found
+    e_range = profile_of_e(law, found.theta, x, y, lambda e: replace(law, fixed_e=e))
+    other = PowerLaw.of(x, "huber")
+    robust = other.values(other.fit(x, y))
+    return replace(found, e_range=e_range, identified=is_identified(*e_range, y), robust=robust)

@@ -1,0 +1,146 @@
+"""How far a fit can be trusted: intervals, whether E is in the data at all, what one run does to it.
+
+Bootstrap: the sizes of a study are chosen, not drawn, so its losses are drawn anew around the curve: each
+point gets the residual of some point, divided by sqrt(1 - leverage) for what the fit took of it, and times
+t / z for the few degrees of freedom (else the 95% interval of 11 sizes covers 81%).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+DRAWS = 1000
+LEVEL = 0.95
+_MOST_LEVERAGE = 0.95
+_AS_GOOD_AS_ZERO = 0.01
+"""Of the lowest loss: an E below that is none."""
+_WIDE = 0.5
+"""Of the lowest loss: an interval of E that wide tells nothing."""
+
+
+class Law(Protocol):
+    """What a law must be able to do; x is (points,) or (points, 2)."""
+
+    @property
+    def fixed_e(self) -> float | None: ...
+    @property
+    def free(self) -> int: ...
+    @property
+    def is_multiplicative(self) -> bool: ...
+    def predict(self, theta: Array, x: Array) -> Array: ...
+    def values(self, theta: Array) -> dict[str, float]: ...
+    def jacobian(self, theta: Array, x: Array) -> Array: ...
+    def cost(self, theta: Array, x: Array, y: Array) -> float: ...
+    def fit(self, x: Array, y: Array, start: Array | None = None) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value and its 95% interval."""
+
+    value: float | None
+    low: float
+    high: float
+
+    def to_json(self) -> dict[str, float | None]:
+        return {
+            name: None if number is None or not math.isfinite(number) else number
+            for name, number in (("value", self.value), ("low", self.low), ("high", self.high))
+        }
+
+
+@dataclass(frozen=True)
+class Left:
+    """The fit without one point. error: of its loss, as the others foretell it."""
+
+    name: str
+    values: dict[str, float]
+    error: float
+
+
+def bootstrap(law: Law, theta: Array, x: Array, y: Array, *, draws: int = DRAWS, seed: int = 0) -> Array:
+    """(draws, parameters) theta of losses drawn anew around the curve.
+
+    With as many points as parameters there are no residuals: every draw is theta itself.
+    """
+    fitted = law.predict(theta, x)
+    residuals = _standing_for_all(law, theta, x, y, fitted)
+    generator = np.random.default_rng(seed)
+    found = []
+    for _ in range(draws):
+        moved = residuals[generator.integers(0, len(y), len(y))]
+        drawn = fitted * np.exp(moved) if law.is_multiplicative else fitted + moved
+        found.append(law.fit(x, np.maximum(drawn, 1e-9), start=theta))
+    return np.array(found)
+
+
+def _standing_for_all(law: Law, theta: Array, x: Array, y: Array, fitted: Array) -> Array:
+    from scipy import stats
+
+    residuals = np.log(y) - np.log(fitted) if law.is_multiplicative else y - fitted
+    freedom = len(y) - law.free
+    if freedom < 1:
+        return np.zeros_like(y)
+    derivatives = law.jacobian(theta, x) / (fitted[:, None] if law.is_multiplicative else 1.0)
+    leverage = np.einsum("ij,ji->i", derivatives, np.linalg.pinv(derivatives))
+    whole = residuals / np.sqrt(1 - np.clip(leverage, 0, _MOST_LEVERAGE))
+    tail = (1 + LEVEL) / 2
+    return (whole - whole.mean()) * stats.t.ppf(tail, freedom) / stats.norm.ppf(tail)
+
+
+def interval(value: float, drawn: Sequence[float] | Array) -> Interval:
+    """The middle 95% of the draws, the value within."""
+    known = np.asarray(drawn)
+    known = known[~np.isnan(known)]
+    low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], method="nearest")
+    return Interval(value, float(min(low, value)), float(max(high, value)))
+
+
+def profile_of_e(
+    law: Law, theta: Array, x: Array, y: Array, fixed: Callable[[float], Law]
+) -> tuple[float, float]:
+    """Where E may lie: for each E within, the best fit with that E is not significantly worse (F, 95%).
+
+    fixed: the same law at a fixed E. Below 0 it is never looked for.
+    """
+    from scipy import stats
+    from scipy.optimize import brentq
+
+    best, freedom = law.cost(theta, x, y), len(y) - law.free
+    if freedom < 1:
+        return 0.0, float(y.min())
+    most = best * (1 + stats.f.ppf(LEVEL, 1, freedom) / freedom) + 1e-15
+
+    def excess(e: float) -> float:
+        at_e = fixed(e)
+        return at_e.cost(at_e.fit(x, y), x, y) - most
+
+    e, top = float(theta[0]), float(y.min())
+    low = 0.0 if e <= 0 or excess(0.0) <= 0 else float(brentq(excess, 0.0, e, xtol=1e-5))
+    high = top if excess(top) <= 0 or e >= top else float(brentq(excess, e, top, xtol=1e-5))
+    return low, high
+
+
+def is_identified(low: float, high: float, y: Array) -> bool:
+    """Whether such an interval of E says anything: 0 is outside, and it is narrow beside the lowest loss."""
+    lowest = float(y.min())
+    return low > _AS_GOOD_AS_ZERO * lowest and high - low <= _WIDE * lowest
+
+
+def leave_one_out(law: Law, theta: Array, x: Array, y: Array, names: Sequence[str]) -> list[Left]:
+    """The fit without each point in turn; none where too few would be left."""
+    if len(y) - 1 < law.free:
+        return []
+    found = []
+    for place, name in enumerate(names):
+        others = np.arange(len(y)) != place
+        without = law.fit(x[others], y[others], start=theta)
+        error = float(y[place] - law.predict(without, x[place : place + 1])[0])
+        found.append(Left(name, law.values(without), error))
+    return found
