@@ -14,7 +14,7 @@ from memory.report.page import Page
 
 HOW_TO_READ = (
     "The filter of the table says which runs are drawn, the dot before a run switches it off. Point at a "
-    "curve to read it, drag to look closer, 0 or a double click shows all again; arrow keys step along and between."
+    "curve to read it, drag to look closer, 0 or a double click shows all again; arrow keys step along it."
 )
 _POINTS_IN_ALL = 60_000
 _FEWEST, _MOST = 40, 160

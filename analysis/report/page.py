@@ -13,6 +13,7 @@ from analysis.report.configs import add_configs
 from analysis.report.curves import add_curves
 from analysis.report.details import details_of
 from analysis.report.failures import add_failures, failures
+from analysis.report.laws import add_law, law_of
 from analysis.report.learning_rates import add_learning_rates
 from analysis.report.memory_use import add_memory, highest, uses
 from analysis.report.origins import add_origins
@@ -27,6 +28,7 @@ from memory.report.page import Fact, Page
 _HERE = Path(__file__).parent
 SCRIPTS = ("plot.js", "curves.js", "start.js")
 _DAMAGED = 50
+_COMMANDS = 5
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,11 @@ def report_of(study: Study, *, command: str, x: str | None = None, y: str = "val
     """command: what wrote it, to be told at the end. x: of curves of foreign runs. y: the loss."""
     details = {row: details_of(run) for row, run in enumerate(study.runs) if run.is_ours}
     best, no_best = best_run(study, y)
+    each = families(study, y)
+    law = law_of(study, each, x, y) if no_best is None else None
     found = Found(
-        study, y, best, no_best, families(study, y), failures(study), uses(study, details),
+        study, y, best, no_best, each, failures(study), uses(study, details),
+        law.words if law is not None else (),
         wall_s=sum(one.wall_s for one in details.values()),
     )  # fmt: skip
     told, then, again = words(found), next_commands(found), _command_of(best)
@@ -58,7 +63,8 @@ def report_of(study: Study, *, command: str, x: str | None = None, y: str = "val
         page.code("\n".join(f"{typed}   # {why}" for typed, why in then))
     add_runs(page, study, best)
     notes = add_curves(page, study, x=x, y=y)
-    add_learning_rates(page, found.families, y)
+    add_learning_rates(page, each, y)
+    add_law(page, law)
     add_memory(page, found.uses)
     add_failures(page, found.failures)
     add_configs(page, study)
@@ -93,24 +99,46 @@ def subtitle(study: Study) -> str:
 
 
 def next_commands(found: Found) -> list[tuple[str, str]]:
-    """(command, what it is for): what `python -m analysis` would say, and what this page saw."""
+    """(command, what it is for): what is missing first, then what is asked of rates, then seeds and sizes."""
     study = found.study
-    given = " ".join(map(shlex.quote, study.path.split()))
     if not study.is_ours:
         return []
-    told = []
-    if found.failures:
-        told.append((f"python -m slurm resubmit {given}", "runs what is not done"))
+    folders = dict.fromkeys(run.folder.parent for one in found.failures for run in one.runs if not run.counts)
+    told = [
+        (f"python -m slurm resubmit {shlex.quote(str(folder))}", "runs what is not done")
+        for folder in folders
+    ]
     try:
-        from analysis.next_steps import after_sweep
-        from analysis.run_folder import RunFolder
-
-        seeds = sorted(study.runs, key=lambda run: run.number("seed") or 0)
-        best = RunFolder(found.best.folder) if found.best is not None else None
-        told += after_sweep(best, 0, [RunFolder(seeds[-1].folder)])[: 2 if best is not None else 1]
+        told += _advice(found)
+        told += _after(found)
     except UserError:  # of a configuration of another version
         pass
-    return told
+    return list(dict(told).items())[:_COMMANDS]
+
+
+def _advice(found: Found) -> list[tuple[str, str]]:
+    """Of the learning rates."""
+    from analysis.rates.advice import advice
+
+    each = found.families.with_rates if found.families is not None else []
+    bests = [family.best for family in each if family.best is not None]
+    if not bests or found.families is None:
+        return []
+    told = advice(found.study, bests, found.families.noise, found.families.law)
+    return [
+        (one.command, f"{one.size}: {one.what}" if one.size else one.what)
+        for one in told
+        if one.command is not None and not one.command.startswith("python -m slurm")
+    ]
+
+
+def _after(found: Found) -> list[tuple[str, str]]:
+    from analysis.next_steps import after_sweep
+    from analysis.run_folder import RunFolder
+
+    seeds = sorted(found.study.runs, key=lambda run: run.number("seed") or 0)
+    best = RunFolder(found.best.folder) if found.best is not None else None
+    return after_sweep(best, 0, [RunFolder(seeds[-1].folder)])[: 2 if best is not None else 1]
 
 
 def _command_of(best: Run | None) -> str | None:

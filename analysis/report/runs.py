@@ -10,7 +10,7 @@ from analysis.reading import Run, Study
 from memory.report.page import Cell, Column, Page
 
 HINT = "64d   lr<0.01   state!=done   -word   tags=baseline"
-_LONG = ("notes", "reason", "tags")
+_LONG = ("notes", "reason")
 
 
 def add_runs(page: Page, study: Study, best: Run | None) -> None:

@@ -1,75 +1,84 @@
-"""Runs that differ by nothing but a seed, and those by nothing but a seed and a learning rate."""
+"""Runs that differ by nothing but a seed and a learning rate, and where the best rate of each such lies."""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from typing import TYPE_CHECKING
 
 from analysis.columns import cell, varying_columns
 from analysis.reading import Run, Study
 
+if TYPE_CHECKING:
+    from analysis.rates.best import Best, Noise
+    from analysis.rates.grid import Size
+    from analysis.rates.law import RateLaw
+
 SEEDS = ("seed", "seed_init", "seed_data")
 RATES = ("lr", "log10_lr", "optimizer.lr")
-
-
-@dataclass(frozen=True)
-class Rate:
-    """Runs of one learning rate. losses: of those that came to their end, finite. lost: how many diverged."""
-
-    lr: float
-    runs: list[Run]
-    losses: list[float]
-    lost: int
-
-    @property
-    def mean(self) -> float:
-        """nan where no run of it came to its end."""
-        return sum(self.losses) / len(self.losses) if self.losses else math.nan
+_LEAST_RATES = 3
+DRAWS = 300
+"""For the interval of a best rate: fewer than `best-lr` takes, so that the page is there in seconds."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Runs of one setup, by learning rate. label: what tells it from other families, `64d`."""
+    """label: what tells it from other families, `64d`. best: None where fewer than three rates were tried."""
 
     label: str
-    rates: list[Rate]
+    size: Size
+    best: Best | None
 
-    @cached_property
-    def best(self) -> Rate | None:
-        """Of the lowest mean loss; where seeds are lost half the time or more it is not trusted."""
-        whole = [rate for rate in self.rates if rate.losses and len(rate.losses) > rate.lost]
-        return min(whole, key=lambda rate: rate.mean, default=None)
+
+@dataclass(frozen=True)
+class Families:
+    """Of a study, in the order of their size. noise: of one run's loss. law: of the best rates over width."""
+
+    each: list[Family]
+    noise: Noise | None
+    law: RateLaw | None
 
     @property
-    def is_at_edge(self) -> bool:
-        """Whether the lowest is the first or last rate that gave a loss at all."""
-        return self.best is not None and self.best in (self.rates[0], self.rates[-1])
+    def with_rates(self) -> list[Family]:
+        return [family for family in self.each if family.best is not None]
 
 
-def families(study: Study, y: str) -> list[Family]:
-    """Those that have a learning rate, each run counted once, in the order of their size."""
+def families(study: Study, y: str) -> Families:
+    """Each run counted once; those that died count nowhere, those that diverged belong to their rate."""
+    from analysis.rates.best import best_of, noise_of
+    from analysis.rates.grid import sizes_of
+
     names = _distinguishing(study)
     groups: dict[tuple[str, ...], list[Run]] = defaultdict(list)
     for run in study.once():
-        if run.number("lr") is not None and (run.number("lr") or 0) > 0:
-            groups[tuple(_told(run, name) for name in names)].append(run)
-    ordered = sorted(groups.items(), key=lambda item: (_size(item[1][0]), item[0]))
-    return [Family(_label(names, key, study), _rates(runs, y)) for key, runs in ordered]
+        if (run.number("lr") or 0.0) > 0 and (run.counts or run.has_diverged):
+            groups[tuple(cell(name, run.value(name)) for name in names)].append(run)
+    found = [
+        (_label(names, key, runs[0]), size)
+        for key, runs in groups.items()
+        for size in sizes_of(runs, "lr", y)
+    ]
+    found.sort(key=lambda one: (one[1].width or 0.0, one[0]))
+    noise = noise_of([size for _, size in found])
+    each = [
+        Family(
+            label + (f" at {size.budget}" if size.budget else ""),
+            size,
+            best_of(size, noise, draws=DRAWS) if len(size.rates) >= _LEAST_RATES else None,
+        )
+        for label, size in found
+    ]
+    bests = [family.best for family in each if family.best is not None]
+    return Families(each, noise, _law(bests) if "model" in names or not study.is_ours else None)
 
 
-def seed_spread(found: Sequence[Family]) -> tuple[float, int] | None:
-    """(standard deviation of the loss over seeds, pooled; how many setups it is of); None without seeds."""
-    squares, freedom, setups = 0.0, 0, 0
-    for family in found:
-        for rate in family.rates:
-            if len(rate.losses) > 1:
-                squares += sum((loss - rate.mean) ** 2 for loss in rate.losses)
-                freedom += len(rate.losses) - 1
-                setups += 1
-    return (math.sqrt(squares / freedom), setups) if freedom else None
+def _law(bests: Sequence[Best]) -> RateLaw | None:
+    from analysis.rates.law import LEAST_SIZES, rate_law
+
+    if sum(best.is_inside for best in bests) < LEAST_SIZES:
+        return None
+    return rate_law(bests)
 
 
 def _distinguishing(study: Study) -> list[str]:
@@ -77,39 +86,10 @@ def _distinguishing(study: Study) -> list[str]:
     return [name for name in names if name not in (*SEEDS, *RATES)]
 
 
-def _rates(runs: Sequence[Run], y: str) -> list[Rate]:
-    by_rate: dict[float, list[Run]] = defaultdict(list)
-    for run in runs:
-        by_rate[float(f"{run.number('lr') or 0.0:.6g}")].append(run)
-    return [_rate(lr, by_rate[lr], y) for lr in sorted(by_rate)]
-
-
-def _rate(lr: float, runs: list[Run], y: str) -> Rate:
-    found = [run.number(y) for run in runs if run.counts]
-    losses = [loss for loss in found if loss is not None and math.isfinite(loss)]
-    return Rate(lr, runs, losses, sum(map(_is_lost, runs)) + len([1 for loss in found if loss != loss]))
-
-
-def _is_lost(run: Run) -> bool:
-    return run.has_diverged
-
-
-def _label(names: Sequence[str], key: Sequence[str], study: Study) -> str:
+def _label(names: Sequence[str], key: Sequence[str], run: Run) -> str:
     if not names:
-        return str(study.runs[0].value("model") or "all runs")
+        return str(run.value("model") or "all runs")
     return ", ".join(
         told if name == "model" else f"{name.rpartition('.')[2]} {told}"
         for name, told in zip(names, key, strict=True)
     )
-
-
-def _told(run: Run, name: str) -> str:
-    return cell(name, run.value(name))
-
-
-def _size(run: Run) -> float:
-    for name in ("parameters", "d_model"):
-        if (found := run.number(name)) is not None:
-            return found
-    digits = "".join(c for c in str(run.value("model") or "") if c.isdigit())
-    return float(digits) if digits else 0.0

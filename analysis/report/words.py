@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 
 from analysis.reading import Run, Study
 from analysis.report.failures import Failure, going_on
+from analysis.report.learning_rates import edge_words, law_words
 from analysis.report.memory_use import Use, highest
-from analysis.report.setups import Family, seed_spread
+from analysis.report.setups import Families, Family
 from conf.quantities import counted, format_count, format_duration
 from memory.format import format_bytes
 
 _SHOWN = 4
+_SETUPS = 12
 _LIKE_A_SEED = 2.0
 """Standard deviations over seeds: a lead below that may be luck."""
 
@@ -27,7 +29,7 @@ class Found:
     y: str
     best: Run | None
     no_best: str | None
-    families: Sequence[Family] = ()
+    families: Families | None = None
     failures: Sequence[Failure] = ()
     uses: Sequence[Use] = ()
     laws: Sequence[str] = ()
@@ -55,7 +57,7 @@ def words(found: Found) -> list[tuple[str, list[str]]]:
         ("Did it run?", _ran(found)),
         ("What died?", _died(found.failures)),
         ("Best run", _best(found)),
-        ("Learning rate", _rates(found.families)),
+        ("Learning rate", _rates(found.families) if found.families is not None else []),
         ("Scaling", list(found.laws)),
         ("Memory", _memory(found.uses)),
         ("Trust", _trust(found)),
@@ -99,20 +101,21 @@ def _best(found: Found) -> list[str]:
     return [line]
 
 
-def _rates(families: Sequence[Family]) -> list[str]:
-    lines = []
-    several = [family for family in families if len(family.rates) > 1]
-    for family in several[: _SHOWN * 3]:
-        best = family.best
-        if best is None:
-            lines.append(f"{family.label}: no rate has given a loss")
-            continue
-        line = f"{family.label}: {best.lr:.4g}, the lowest of {len(family.rates)} tried ({best.mean:.4f})"
-        if family.is_at_edge and len(family.rates) > 2:
-            where = "lowest" if best is family.rates[0] else "highest"
-            line += f". It is the {where} that was tried: the best may lie beyond"
-        lines.append(line)
-    return lines + ([f"and {len(several) - len(lines)} more, below"] if len(several) > len(lines) else [])
+def _rates(families: Families) -> list[str]:
+    lines = [_rate(family) for family in families.with_rates]
+    if len(lines) > _SETUPS:
+        lines = [*lines[:_SETUPS], f"and {len(lines) - _SETUPS} more, below"]
+    return lines + ([f"The law over width: {law_words(families)}"] if families.law is not None else [])
+
+
+def _rate(family: Family) -> str:
+    best = family.best
+    assert best is not None
+    if best.lr is None or best.edge is not None:
+        at = "" if best.lr is None else f"{best.lr:.4g}, but "
+        return f"{family.label}: {at}{edge_words(family)}"
+    sides = [("open" if side is None else f"{side:.3g}") for side in (best.low, best.high)]
+    return f"{family.label}: {best.lr:.4g} ({' to '.join(sides)}), of {len(family.size.rates)} rates tried"
 
 
 def _memory(uses: Sequence[Use]) -> list[str]:
@@ -133,11 +136,11 @@ def _memory(uses: Sequence[Use]) -> list[str]:
 
 def _trust(found: Found) -> list[str]:
     lines = []
-    spread = seed_spread(found.families)
-    if spread is not None:
+    noise = found.families.noise if found.families is not None else None
+    if noise is not None and noise.from_seeds:
         lines.append(
-            f"Seeds of one setup differ by {spread[0]:.4f} (standard deviation, over "
-            f"{counted(spread[1], 'setup')}): differences below {_LIKE_A_SEED * spread[0]:.4f} may be luck"
+            f"Seeds of a setup differ by {noise.deviation:.4f} (standard deviation, {noise.freedom} degrees "
+            f"of freedom): differences below {_LIKE_A_SEED * noise.deviation:.4f} may be luck"
         )
     elif found.study.is_ours and len(found.study.runs) > 1:
         lines.append("Every setup was run with one seed: small differences may be luck")

@@ -120,8 +120,8 @@ class Page:
         told = f"<caption>{_text(caption)}</caption>" if caption else ""
         if filter_hint is not None:
             self._parts.append(
-                '<div class="filter"><input type="search" aria-label="Filter" spellcheck="false" autocomplete='
-                f'"off" placeholder="{_text(filter_hint)}"><span aria-live="polite"></span></div>'
+                '<div class="filter"><input type="search" aria-label="Filter" spellcheck="false" '
+                f'placeholder="{_text(filter_hint)}"><span aria-live="polite"></span></div>'
             )
         self._parts.append(
             f'<div class="scroll"><table{_class("sortable" if is_sortable else "")}>{told}'
