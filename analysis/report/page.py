@@ -64,7 +64,7 @@ def report_of(study: Study, *, command: str, x: str | None = None, y: str = "val
     add_runs(page, study, best)
     notes = add_curves(page, study, x=x, y=y)
     add_learning_rates(page, each, y)
-    add_law(page, law)
+    add_law(page, law, study.path)
     add_memory(page, found.uses)
     add_failures(page, found.failures)
     add_configs(page, study)
