@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf import Problem, UserError
+from conf import Config, Problem, UserError
 from conf.compose import Composer
 from conf.quantities import counted
 from conf.request import SLURM_LAUNCHER, Launcher, Request
@@ -69,7 +69,9 @@ class SubmittedRuns(RequestedRuns):
         """
         configs = [self._config(tuple(overrides)) for overrides in job_overrides]
         programs, launcher = Programs(configs), self.request.launcher
-        plans, cluster = check_and_plan(programs, launcher, is_open=self.request.is_open)
+        plans, cluster = check_and_plan(
+            programs.runs, launcher, is_open=self.request.is_open, programs=programs
+        )
         of_job = programs.folders(plans)
         ensembles = programs.names([folder.name for folders in of_job for folder in folders])
         submitted = submit_plans(plans, cluster, launcher, self._command, ensembles)
@@ -139,14 +141,20 @@ class SubmittedRuns(RequestedRuns):
 
 
 def check_and_plan(
-    programs: Programs, launcher: Launcher, *, is_open: bool
+    configs: Sequence[Config],
+    launcher: Launcher,
+    *,
+    is_open: bool,
+    programs: Programs | None = None,
 ) -> tuple[list[Plan], Cluster | None]:
     """The plans of the runs, and the cluster that they are for; what can be refused without asking it is.
+
+    programs: that they are the runs of, where some of them are one.
 
     Raises:
         UserError: everything that is wrong.
     """
-    on_slurm, configs = launcher.target == SLURM_LAUNCHER, programs.runs
+    on_slurm, programs = launcher.target == SLURM_LAUNCHER, programs or Programs(configs)
     wrong = check_request(configs, launcher, is_open=is_open) + check_clean(configs, ROOT)
     if any(problem.where == "slurm.confirm" for problem in wrong) or (wrong and not on_slurm):
         raise UserError(*wrong)  # plans of thousands of runs take long
