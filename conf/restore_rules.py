@@ -5,6 +5,7 @@ from __future__ import annotations
 from conf.errors import Problem
 from conf.quantities import parse_count
 from conf.schema import AUTO, Config, Restore, Training, name_of
+from conf.sizes import by_width
 
 
 def only_with_a_run(config: Config) -> list[Problem]:
@@ -48,10 +49,38 @@ def time_is_a_time(config: Config) -> list[Problem]:
 def spikes_are_looked_for(config: Config) -> list[Problem]:
     """What a spike is goes with something that is done about it."""
     training, plain = config.training, Training()
-    return [
-        Problem(f"training.{name}", "it goes with training.on_spike=skip. Take it away")
+    problems = [
+        Problem(f"training.{name}", "it goes with training.on_spike=skip or rollback. Take it away")
         for name in ("spike_threshold", "spike_window")
         if training.on_spike == "none" and getattr(training, name) != getattr(plain, name)
+    ]
+    if training.on_spike != "rollback":
+        if training.rollback_every != plain.rollback_every:
+            problems.append(
+                Problem("training.rollback_every", "it goes with training.on_spike=rollback. Take it away")
+            )
+    elif config.restore.from_ is not None and config.restore.what == "run":
+        problems.append(
+            Problem(
+                "training.on_spike",
+                "rollback: what a branch (restore.what=run) would go back to lies in its trunk's folder. "
+                "Use training.on_spike=skip",
+            )
+        )
+    return problems
+
+
+def blocks_there_are(config: Config) -> list[Problem]:
+    """No more blocks are computed again than there are."""
+    asked, model = config.training.activation_checkpointing, config.model
+    layers = model.n_layers or by_width(model.d_model)
+    if isinstance(asked, bool) or asked <= layers:
+        return []
+    return [
+        Problem(
+            "training.activation_checkpointing",
+            f"{asked}: the model has {layers} blocks. Use at most {layers}, or true for all",
+        )
     ]
 
 

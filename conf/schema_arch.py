@@ -59,6 +59,9 @@ class Arch:
         at_least=1,
         as_before=None,
     )
+    attention_softcap: float | None = key(
+        None, "c: scores of attention become c tanh(scores / c); null: as they are", above=0, as_before=None
+    )
     activation: str = key(
         "swiglu",
         "feed-forward kind",

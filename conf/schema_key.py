@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import MISSING, field
 from typing import Any
 
+AUTO = "auto"
+"""The value of a key whose choice is left to the program, resolved once and written to run.json."""
+
 
 def key(
     default: Any,

@@ -33,6 +33,7 @@ _UNLIMITED = 2**60
 """v1 writes 'no limit' as the largest whole number of pages, 2^63 less a page."""
 _PLACES_LAST_S = 5.0
 _MAX_PLACES = 100
+_NOWHERE = -1
 _heights: dict[str, tuple[float, int]] = {}
 _highs: dict[str, tuple[float, int | None, str | None]] = {}
 _LIMIT_FILE = {1: "memory.limit_in_bytes", 2: "memory.max"}
@@ -206,24 +207,24 @@ def _read_v2(levels: tuple[Level, ...], height: int, limit: int | None, wall: in
 
 def _smallest_limit(levels: tuple[Level, ...], file: str, wall: int) -> tuple[int | None, int]:
     """The smallest limit below `wall` on the way up, and its height; (None, 0) where there is none. Where it
-    stands is looked up anew after some seconds, what it is each time.
+    stands, and that there is none, is looked up anew after some seconds, what it is each time.
     """
     now_s = time.monotonic()
-    known_s, height = _heights.get(levels[0].folder, (0.0, 0))
-    if now_s - known_s <= _PLACES_LAST_S and height < len(levels):
+    known_s, height = _heights.get(levels[0].folder, (-_PLACES_LAST_S, 0))
+    if now_s - known_s < _PLACES_LAST_S and height < len(levels):
+        if height == _NOWHERE:
+            return None, 0
         limit = read_number(levels[height].folder + file, read_kept)
         if limit is not None and limit < wall:
             return limit, height
     limits = [read_number(level.folder + file, read_kept) for level in levels]
     # the highest of equal limits: more processes count against it
     standing = [(limit, -height) for height, limit in enumerate(limits) if limit is not None and limit < wall]
-    if not standing:
-        return None, 0
-    limit, height = min(standing)
+    limit, height = min(standing, default=(None, -_NOWHERE))
     if len(_heights) > _MAX_PLACES:
         _heights.clear()
     _heights[levels[0].folder] = (now_s, -height)
-    return limit, -height
+    return (None, 0) if limit is None else (limit, -height)
 
 
 def _smallest_high(levels: tuple[Level, ...]) -> tuple[int | None, str | None]:

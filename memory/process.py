@@ -123,18 +123,19 @@ _ALWAYS = Reads()
 
 def read_descendants(main: Process, proc: str = "/proc", reads: Reads = _ALWAYS) -> tuple[Process, ...]:
     """Measure all children of `main`, their children and so on, of every thread."""
-    if not exists(f"{proc}/{main.pid}/task/{main.pid}/children"):
+    forked = reads.children(main, proc)
+    if not forked and not exists(f"{proc}/{main.pid}/task/{main.pid}/children"):
         # no /proc, or a kernel without CONFIG_PROC_CHILDREN
         asked = (read_process(pid, proc) for pid in _ask_psutil_for_descendants(main.pid))
         return tuple(process for process in asked if process is not None)
-    seen, found, waiting = {main.pid}, [], [main]
+    seen, found, waiting = {main.pid}, [], [forked]
     while waiting and len(seen) < _MAX_PROCESSES:
-        for pid in reads.children(waiting.pop(), proc):
+        for pid in waiting.pop():
             child = None if pid in seen else reads.process(pid, proc)
             seen.add(pid)
             if child is not None:
                 found.append(child)
-                waiting.append(child)
+                waiting.append(reads.children(child, proc))
     return tuple(found)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from memory.gpus import visible_gpu_bytes
 from memory.snapshots import Snapshot, snapshot
+
+if TYPE_CHECKING:
+    from memory.estimate import Estimate
 
 
 @dataclass(frozen=True)
@@ -15,7 +19,8 @@ class Room:
 
     limit_bytes, limit_at: the smallest limit up the cgroup tree, or the machine's memory (`host`), or what
     a caller names (`--mem`). used_bytes: what others hold of it now, that the kernel cannot take back.
-    gpu_total_bytes, gpu_used_bytes: of the GPU that a run would take.
+    gpu_total_bytes, gpu_used_bytes: of the GPU that a run would take. raised: what one types for a limit with
+    room for what is estimated; None: it cannot be had.
     """
 
     limit_bytes: int | None = None
@@ -23,6 +28,7 @@ class Room:
     used_bytes: int = 0
     gpu_total_bytes: int | None = None
     gpu_used_bytes: int = 0
+    raised: Callable[[Estimate], str | None] | None = field(default=None, compare=False)
 
     @property
     def free_bytes(self) -> int | None:

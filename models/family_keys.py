@@ -16,7 +16,9 @@ _IN_ORDER = "it reads tokens in their order, and needs no positions"
 _NO_FEED_FORWARD = "it has no feed-forward part"
 _BY_SIZE = "its settings do not follow the size"
 
-_OF_ATTENTION = dict.fromkeys(("qk_norm", "n_kv_heads", "window", "dropout_attention"), _NO_ATTENTION)
+_OF_ATTENTION = dict.fromkeys(
+    ("qk_norm", "n_kv_heads", "window", "attention_softcap", "dropout_attention"), _NO_ATTENTION
+)
 _OF_POSITIONS = dict.fromkeys(
     (
         "rope_theta",

@@ -27,6 +27,7 @@ from models.memory_saved import (
     saved_of_final_norm,
 )
 from models.memory_sizes import FP32, StepSizes
+from models.recomputed import recomputed_blocks
 from models.shape import Shape, positions_of, resolve_shape
 
 GRADIENTS_IN_FEED_FORWARD = {
@@ -42,6 +43,10 @@ GRADIENTS_IN_FEED_FORWARD = {
 
 IN_RECURRENCE = 12
 """Of d_model in fp32: what the way back through the scan of a minGRU holds at once."""
+
+CAPPED_SCORES = 3
+"""Of capped attention, tensors of all scores in fp32 that are there together: on the way back, and without
+gradients."""
 
 __all__ = ["StepSizes", "model_parts", "saved_bytes"]
 
@@ -111,6 +116,8 @@ def _heap_share(shape: Shape, arch: Arch, step: StepSizes) -> float:
         (hidden, KEPT_IN_FEED_FORWARD[arch.activation] - inner // hidden),
         (2 * d if arch.family == "mingru" else d + 2 * shape.kv_dim, 1),
     ]
+    if arch.attention_softcap is not None:
+        widths.append((shape.n_heads * step.seq_len, 2))
     mapped = sum(
         size * step.tokens * width * count
         for width, count in widths
@@ -129,19 +136,18 @@ def _back_through_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
     tensors are there together. A checkpointed block is computed again before. Where a block's parameters
     are more than what it saves, memory grows on the way back, and the worst block is the last.
     """
-    again = 0
-    if step.activation_checkpointing:
-        again = saved_of_block(shape, arch, step) - FP32 * step.tokens * shape.d_model
-    returned = saved_of_final_norm(shape, arch, step)
-    worst = _worst_in_block(shape, arch, step)
-    given_back = (
-        FP32 * step.tokens * shape.d_model
-        if step.activation_checkpointing
-        else saved_of_block(shape, arch, step)
-    )
+    again = recomputed_blocks(step.activation_checkpointing, shape.n_layers)
+    plain = shape.n_layers - again
+    stream, saved = FP32 * step.tokens * shape.d_model, saved_of_block(shape, arch, step)
+    worst = _worst_in_block(shape, arch, step) - saved_of_final_norm(shape, arch, step)
     new = 0 if step.accumulates else FP32 * block_matrices(shape, arch)
-    grown = (shape.n_layers - 1) * max(0, new - given_back)
-    return max(worst + again - returned, 2 * FP32 * step.tokens * shape.d_model) + grown
+    moments = []
+    if plain:
+        moments.append(max(worst, 2 * stream) + (plain - 1) * max(0, new - saved))
+    if again:  # behind the plain ones, which by then gave back what they saved
+        grown = plain * (new - saved) + (again - 1) * max(0, new - stream)
+        moments.append(max(worst + saved - stream, 2 * stream) + grown)
+    return max(moments)
 
 
 def _worst_in_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
@@ -154,9 +160,11 @@ def _worst_in_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
     inner = size * tokens * GRADIENTS_IN_FEED_FORWARD[arch.activation] * shape.ffn_hidden
     matrix = (FP32 + (0 if step.precision == "fp32" else size)) * d * shape.ffn_hidden
     weights = 0
-    if arch.dropout_attention:  # what is behind has been given back
-        weights = 3 * FP32 * step.tokens * shape.n_heads * step.seq_len
-        weights += matrix - saved_of_feed_forward(shape, arch, step)
+    scores = FP32 * step.tokens * shape.n_heads * step.seq_len
+    if arch.attention_softcap is not None:
+        weights = CAPPED_SCORES * scores + matrix - saved_of_feed_forward(shape, arch, step)
+    elif arch.dropout_attention:  # what is behind has been given back
+        weights = 3 * scores + matrix - saved_of_feed_forward(shape, arch, step)
     if arch.family == "mingru":
         weights = IN_RECURRENCE * FP32 * step.tokens * d + matrix - saved_of_feed_forward(shape, arch, step)
     return max(inner + matrix, weights)
@@ -168,4 +176,8 @@ def _forward_without_gradients(shape: Shape, arch: Arch, step: StepSizes) -> int
         return forward_without_gradients(shape, step)
     inner = 4 if is_gated(arch) else 2
     width = FP32 * 3 * shape.d_model + step.product_bytes * inner * shape.ffn_hidden * parts_of_token(arch)
-    return step.tokens * width + masks_alive(shape, arch, step)
+    whole = step.tokens * width + masks_alive(shape, arch, step)
+    if arch.attention_softcap is None:
+        return whole
+    scores = CAPPED_SCORES * FP32 * step.tokens * shape.n_heads * step.seq_len
+    return max(whole, scores + FP32 * 5 * step.tokens * shape.d_model)

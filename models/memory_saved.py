@@ -10,6 +10,7 @@ from models.counts import FEED_FORWARD_MATRICES, block_matrices, norms_of_block
 from models.family_keys import RECURRENT
 from models.memory_lstm import saved_before_layers, saved_of_layer
 from models.memory_sizes import FP32, INT64, StepSizes, saved_of_norm
+from models.recomputed import recomputed_blocks
 from models.shape import Shape, final_norm, positions_of, resolve_shape
 
 KEPT_IN_FEED_FORWARD = {
@@ -49,16 +50,20 @@ def saved_bytes(model: Model, arch: Arch, step: StepSizes) -> int:
     once = INT64 * step.tokens + saved_of_final_norm(shape, arch, step)
     if arch.dropout_embedding:
         once += FP32 * (step.micro_batch if arch.dropout_locked else step.tokens) * shape.d_model
-    if step.activation_checkpointing:
-        return once + FP32 * step.tokens * shape.d_model * shape.n_layers + masks_alive(shape, arch, step)
-    blocks = shape.n_layers * saved_of_block(shape, arch, step)
+    again = recomputed_blocks(step.activation_checkpointing, shape.n_layers)
+    inputs = FP32 * step.tokens * shape.d_model * again
+    masks = masks_alive(shape, arch, step) if again else 0
+    if again == shape.n_layers:
+        return once + inputs + masks
+    blocks = (shape.n_layers - again) * saved_of_block(shape, arch, step)
     if step.compiled:
         blocks = int(COMPILED_SHARE * blocks)
-    if positions_of(arch) == "alibi" and step.precision == "fp32" and not arch.dropout_attention:
+    is_kernel = not arch.dropout_attention and arch.attention_softcap is None
+    if positions_of(arch) == "alibi" and step.precision == "fp32" and is_kernel and not again:
         once += _numbers_of_mask(shape, arch, step) * FP32  # one mask for all blocks
     if arch.family == "lstm":
         once += saved_before_layers(shape, arch, step)
-    return once + blocks
+    return once + inputs + masks + blocks
 
 
 def saved_of_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
@@ -96,6 +101,11 @@ def _saved_of_attention(shape: Shape, arch: Arch, step: StepSizes) -> int:
     if arch.family == "mingru":
         return _saved_of_recurrence(shape, step)
     d, kv, size, tokens = shape.d_model, shape.kv_dim, step.product_bytes, step.tokens
+    if arch.attention_softcap is not None:
+        qkv = size * tokens * (d + 2 * kv)
+        of_norms = qkv if arch.qk_norm and step.precision == "fp32" else 0  # the tensor of all three stays
+        capped = qkv + capped_scores(shape, arch, step) + size * tokens * d + of_norms
+        return capped + _saved_of_qk_norm(shape, arch, step) + _tables_by_position(shape, arch, step)
     if arch.dropout_attention:
         # By plain products, in fp32: queries, keys and values, and the weights before dropout, what it
         # multiplied them with, and after it.
@@ -106,6 +116,15 @@ def _saved_of_attention(shape: Shape, arch: Arch, step: StepSizes) -> int:
     amount = size * tokens * (d + 2 * kv + (d + kv if is_anew else 0) + d + (d if is_anew else 0))
     amount += FP32 * tokens * shape.n_heads
     return amount + _saved_of_qk_norm(shape, arch, step) + _saved_for_masks(shape, arch, step)
+
+
+def capped_scores(shape: Shape, arch: Arch, step: StepSizes) -> int:
+    """Of capped attention: what tanh and softmax gave, what was dropped and what is left, all in fp32; in 16
+    bits a copy of the last.
+    """
+    copies = FP32 * (2 + (1 if arch.dropout_attention else 0))
+    copies += step.product_bytes if arch.dropout_attention or step.precision != "fp32" else 0
+    return copies * step.tokens * shape.n_heads * step.seq_len
 
 
 def _saved_of_recurrence(shape: Shape, step: StepSizes) -> int:

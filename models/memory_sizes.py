@@ -12,16 +12,17 @@ class StepSizes:
     """How a step is computed.
 
     micro_batch: windows at once. precision: fp32, or bf16 for products under autocast. loss_chunk: tokens
-    whose logits exist at once. accumulates: a step has several micro-batches. masks_documents: windows come
-    with positions that begin anew. by_source: losses of a mixture are wanted token by token. on_gpu:
-    parameters and activations are there, not on the host.
+    whose logits exist at once. activation_checkpointing: of all blocks, or of the first so many. accumulates:
+    a step has several micro-batches. masks_documents: windows come with positions that begin anew. by_source:
+    losses of a mixture are wanted token by token. on_gpu: parameters and activations are there, not on the
+    host.
     """
 
     micro_batch: int
     seq_len: int
     precision: str
     loss_chunk: int
-    activation_checkpointing: bool = False
+    activation_checkpointing: bool | int = False
     compiled: bool = False
     accumulates: bool = False
     masks_documents: bool = False

@@ -121,6 +121,15 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
         Option("null", "a position sees all before it"),
         Option("number", "the last so many, itself included", "Jiang et al., 2310.06825 (Mistral)"),
     ),
+    "attention_softcap": (
+        Option("null", "scores of attention as they are"),
+        Option(
+            "number",
+            "`c tanh(scores / c)`, before the mask; by plain products, which keep a score for each pair of "
+            "positions",
+            "Gemma 2, 2408.00118",
+        ),
+    ),
     "activation": (
         Option("swiglu", "`W3 (silu(W1 x) * W2 x)`", "Shazeer, 2002.05202"),
         Option("geglu", "`W3 (gelu(W1 x) * W2 x)`, the tanh approximation", "Shazeer, 2002.05202"),

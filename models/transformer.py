@@ -21,6 +21,7 @@ from models.loss import capped
 from models.memory_of_rows import RowMemory
 from models.parametrization import parametrization
 from models.positions import POSITIONS
+from models.recomputed import recomputed_blocks
 from models.roles import roles_of
 from models.shape import Shape, final_norm, positions_of, resolve_shape
 
@@ -28,8 +29,9 @@ from models.shape import Shape, final_norm, positions_of, resolve_shape
 class LanguageModel(nn.Module):
     """Token ids to hidden states; the loss multiplies these with `output_weight` (`models.lm_loss`).
 
-    activation_checkpointing: keep only the input of each block and compute the block again in the
-        backward pass (Chen et al., arXiv:1604.06174). Losses and gradients are the same, bit for bit.
+    activation_checkpointing: keep only the input of each block, or of the first so many, and compute these
+        again in the backward pass (Chen et al., arXiv:1604.06174). Losses and gradients are the same, bit for
+        bit.
     memory: of a recurrent model, states that the rows of the next pass begin with; None: zeros.
     scales: of the optimizer's settings by parameter name; one that is not named has `STANDARD`.
     """
@@ -47,7 +49,7 @@ class LanguageModel(nn.Module):
         self.max_positions, self.window = max_positions, arch.window
         self.logit_softcap, self.z_loss = arch.logit_softcap, arch.z_loss
         self.output_multiplier = how.output_multiplier
-        self.activation_checkpointing = False
+        self.activation_checkpointing: bool | int = False
         self.memory: RowMemory | None = None
         self.embedding = Embedding(vocab_size, shape.d_model)
         self.attends = arch.family not in RECURRENT
@@ -85,11 +87,12 @@ class LanguageModel(nn.Module):
         going = self._begin(input_ids, position_ids)
         x = self.dropout(self.positions.embed(self.embedding(input_ids), position_ids))
         losses = []
+        again = recomputed_blocks(self.activation_checkpointing, len(self.blocks))
         for number, block in enumerate(self.blocks):
             if self.memory is not None:
                 before, behind = self.memory.before[number], self.memory.behind[number]
                 going = replace(going, before=before, behind=behind)
-            if self.activation_checkpointing and torch.is_grad_enabled():
+            if number < again and torch.is_grad_enabled():
                 x, loss = checkpoint(block, x, going, use_reentrant=False)
             else:
                 x, loss = block(x, going)

@@ -17,7 +17,8 @@ def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """What a user may type, of these commands."""
     result = argparse.ArgumentParser(
         prog="python -m slurm",
-        description="What became of a study's runs, on a cluster or on this machine; what to do about it.",
+        description="What became of a study's runs, on a cluster or on this machine; what to do about it. "
+        "Without a command: `status`, of all studies.",
         epilog="exit status: 0 done, 1 our failure, 2 the input cannot be used, 130 interrupted",
     )
     subparsers = result.add_subparsers(metavar="COMMAND", required=True)
@@ -41,7 +42,7 @@ def _parsed(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.N
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
-    return exit_status(lambda: _main(given))
+    return exit_status(lambda: _main(given or ["status"]))
 
 
 def _main(given: list[str]) -> int:

@@ -12,6 +12,7 @@
 #   slurm/local_cluster.sh kill-slurmd n2  its daemon alone: jobs live on, and Slurm takes the node for lost
 #   slurm/local_cluster.sh restart-controller     slurmctld alone: what is queued and runs stays
 #   slurm/local_cluster.sh preempt-signal off     SIGTERM alone announces a preemption; on: the job's --signal
+#   slurm/local_cluster.sh submit-limit 2         MaxSubmitJobs: so many tasks of a user in the queue; off: any
 #
 # Settings (environment); start writes them down, the other commands need LOCAL_SLURM_DIR alone:
 #   LOCAL_SLURM_DIR      all state (/tmp/local-slurm); a short path: it holds sockets, which take 107 bytes
@@ -60,12 +61,12 @@ usage() { sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//'; }
 load_settings() {   # those of start, else of the environment
     nodes=${LOCAL_SLURM_NODES:-2} cpus=${LOCAL_SLURM_CPUS:-4} mem_mb=${LOCAL_SLURM_MEM_MB:-2048}
     gpus=${LOCAL_SLURM_GPUS:-2} port=${LOCAL_SLURM_PORT:-16810} limits=${LOCAL_SLURM_LIMITS:-auto} token=${token:-}
-    preempt_signal=${LOCAL_SLURM_PREEMPT_SIGNAL:-on}
+    preempt_signal=${LOCAL_SLURM_PREEMPT_SIGNAL:-on} submit_limit=off
     # shellcheck source=/dev/null
     if [ -f "$dir/run/settings" ]; then . "$dir/run/settings"; fi
 }
 save_settings() {
-    printf '%s\n' "nodes=$nodes cpus=$cpus mem_mb=$mem_mb gpus=$gpus port=$port limits=$limits token=$token preempt_signal=$preempt_signal" \
+    printf '%s\n' "nodes=$nodes cpus=$cpus mem_mb=$mem_mb gpus=$gpus port=$port limits=$limits token=$token preempt_signal=$preempt_signal submit_limit=$submit_limit" \
         >"$dir/run/settings"
 }
 
@@ -185,6 +186,7 @@ SlurmdParameters=config_overrides
 GresTypes=gpu
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
+$([ "$submit_limit" = off ] || echo AccountingStorageEnforce=limits)
 AccountingStoragePort=$((port + 9))
 AccountingStoragePass=$dir/run/munge.socket
 AccountingStoreFlags=job_comment,job_script
@@ -342,6 +344,16 @@ set_preempt_signal() {      # SlurmctldParameters is read again by scontrol reco
     save_settings
     scontrol reconfigure
 }
+set_submit_limit() {        # slurmctld reads whether limits are kept when it starts
+    case "${1:-}" in off | [1-9] | [1-9][0-9]*) submit_limit=$1 ;; *) die "submit-limit: expected a number, or off" ;; esac
+    local most=$submit_limit
+    [ "$most" != off ] || most=-1
+    sacctmgr -i modify user root set MaxSubmitJobs="$most" >/dev/null
+    write_slurm_conf >"$dir/etc/slurm.conf.new"
+    mv "$dir/etc/slurm.conf.new" "$dir/etc/slurm.conf"
+    save_settings
+    restart_controller
+}
 status() {
     local result=0 name
     for name in munged mariadbd slurmdbd slurmctld $(node_names | sed 's/^/slurmd-/'); do
@@ -364,6 +376,7 @@ case "${1:-}" in
     kill-slurmd) kill -KILL "$(pid_of "slurmd-${2:?which node?}")"; rm -f "$dir/run/slurmd-$2.pid" ;;
     restart-controller) restart_controller ;;
     preempt-signal) set_preempt_signal "${2:-}" ;;
+    submit-limit) set_submit_limit "${2:-}" ;;
     -h | --help) usage ;;
     *) usage >&2; exit 2 ;;
 esac

@@ -199,9 +199,8 @@ def render(found: ClusterPlan) -> str:
     """For a terminal: the table, its sum, what would be refused, and each sbatch text."""
     lines = [*_table(found.runs), _sum(found)]
     ways = dict.fromkeys(
-        f"{what}: {how}" for run in found.missing
-        for what, how in (("memory", run.asked.how_mem), ("time", run.asked.how_time))
-    )  # fmt: skip
+        f"{what}: {how}" for of_one in (_mem, _time) for run in found.missing for what, how in [of_one(run)]
+    )
     lines += ["", *ways] if len(ways) <= _MOST_WAYS else ["", *list(ways)[:_MOST_WAYS], "..."]
     for count, text in found.scripts:
         lines += ["", f"sbatch, for {counted(count, 'run')}:", *(f"    {line}" for line in text.splitlines())]
@@ -217,6 +216,18 @@ def render(found: ClusterPlan) -> str:
 
 
 _MOST_WAYS = 8
+
+
+def _mem(run: PlannedRun) -> tuple[str, str]:
+    """What is asked for, as the table has it, and where it comes from."""
+    asked, mem = run.asked, run.asked.options.get("mem")
+    told = str(mem) if asked.mem_bytes is None else format_bytes(asked.mem_bytes)
+    return f"--mem {told}" if mem else "--mem", asked.how_mem
+
+
+def _time(run: PlannedRun) -> tuple[str, str]:
+    limit = run.asked.options.get("time")
+    return f"time {limit}" if limit else "time", run.asked.how_time
 
 
 def _table(runs: Sequence[PlannedRun]) -> Iterator[str]:

@@ -57,7 +57,9 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints folder of one run; keeps the last `keep`, the best and the milestones."""
+    """The checkpoints folder of one run; keeps the last `keep`, the best, the milestones, and the one that
+    the run would go back to from a spike.
+    """
 
     def __init__(self, folder: Path, keep: int, milestones: Collection[int] = ()) -> None:
         """milestones: steps whose checkpoints are kept for good."""
@@ -103,12 +105,28 @@ class Checkpoints:
         durable.point("checkpoint:after_rename")
         best = checkpoint.state["best"]
         self._link_best(best["step"] if best else None)
-        self._prune(best["step"] if best else None)
+        point = (checkpoint.state.get("guard") or {}).get("point")
+        self._prune({*self._milestones, *([best["step"]] if best else []), point})
         return final
 
-    def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; a corrupt one is named in the log and skipped."""
+    def whole_steps(self) -> list[int]:
+        """Steps whose checkpoints are whole, ascending."""
+        return [step for step in checkpoint_steps(self._folder) if _is_whole(self._path(step))]
+
+    def drop_after(self, step: int) -> None:
+        """Remove those of later steps: a run that goes on from this one makes them again."""
+        for later in checkpoint_steps(self._folder):
+            if later > step:
+                self._remove(self._path(later))
+
+    def newest(self, at_most: int | None = None) -> Checkpoint | None:
+        """The newest checkpoint that is whole; a corrupt one is named in the log and skipped.
+
+        at_most: of no later step.
+        """
         for step in reversed(checkpoint_steps(self._folder)):
+            if at_most is not None and step > at_most:
+                continue
             try:
                 return load(self._path(step))
             except CorruptError as error:
@@ -136,10 +154,10 @@ class Checkpoints:
         link.symlink_to(self._path(step).name)
         link.replace(self._folder / "best")
 
-    def _prune(self, best_step: int | None) -> None:
+    def _prune(self, kept: Collection[int | None]) -> None:
         steps = checkpoint_steps(self._folder)
         for step in steps[: -self._keep]:
-            if step != best_step and step not in self._milestones:
+            if step not in kept:
                 self._remove(self._path(step))
 
     def _remove(self, folder: Path) -> None:
@@ -178,6 +196,14 @@ def checkpoint_steps(folder: Path) -> list[int]:
         return []
     matches = (_NAME.match(path.name) for path in folder.iterdir())
     return sorted(int(match[1]) for match in matches if match)
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        load(folder)
+    except CorruptError:
+        return False
+    return True
 
 
 def load(folder: Path) -> Checkpoint:

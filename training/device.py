@@ -28,13 +28,21 @@ GPU_MATRIX = 8192
 """Rows of the matrix whose product with itself tells a GPU's peak: milliseconds, and all units busy."""
 
 
+HIGHEST = "highest"
+"""Precision of fp32 products that are computed as such."""
+
+
 @dataclass(frozen=True)
 class Device:
-    """kind: cpu or cuda. precision: fp32, or bf16: matrix products in bfloat16, weights and loss in fp32."""
+    """kind: cpu or cuda. precision: fp32, or bf16: matrix products in bfloat16, weights and loss in fp32.
+
+    matmul_precision: inside products of fp32 numbers, as torch.set_float32_matmul_precision names it.
+    """
 
     kind: str
     precision: str
     threads: int
+    matmul_precision: str = HIGHEST
 
     @property
     def torch_device(self) -> torch.device:
@@ -49,6 +57,13 @@ class Device:
         if self.precision == "fp32":
             return nullcontext()
         return torch.autocast(self.kind, dtype=torch.bfloat16)
+
+    def take(self) -> None:
+        """Make torch compute as this says, in the whole process."""
+        import torch
+
+        torch.set_num_threads(self.threads)
+        torch.set_float32_matmul_precision(self.matmul_precision)
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor on this device."""
@@ -65,7 +80,8 @@ class Device:
         import torch
 
         name = torch.cuda.get_device_name() if self.kind == "cuda" else "CPU"
-        return f"{name}, {self.precision}, {counted(self.threads, 'thread')}"
+        inside = "" if self.matmul_precision == HIGHEST else f" (products: {self.matmul_precision})"
+        return f"{name}, {self.precision}{inside}, {counted(self.threads, 'thread')}"
 
 
 def take_gpu(training: Training, kept: Mapping[str, object], local_rank: int) -> str:
@@ -86,8 +102,9 @@ def resolve_device(training: Training, kept: Mapping[str, object], ranks_here: i
 
     `auto` is bf16 on a GPU that computes in it (compute capability 8.0 and later), else fp32. A CPU
     always gets fp32 from it: most lack bf16 and then run it many times slower, and the nodes of one
-    cluster differ, so that one study would be computed in two precisions. ranks_here: processes of the run on
-    this node.
+    cluster differ, so that one study would be computed in two precisions. For the same reason fp32 products
+    of a CPU are always computed as such: `high` changes nothing there, and `medium` bf16 on those CPUs alone
+    that have it. ranks_here: processes of the run on this node.
 
     Raises:
         UserError: cuda is asked for, or was used by the earlier attempts, and there is none.
@@ -114,7 +131,12 @@ def resolve_device(training: Training, kept: Mapping[str, object], ranks_here: i
     threads = training.threads
     if threads == AUTO:
         threads = kept.get("threads", available_threads(ranks_here))  # type: ignore[assignment]
-    return Device(kind, precision, int(threads))
+    inside = training.matmul_precision
+    if kind == "cpu" and inside != HIGHEST:
+        if "matmul_precision" not in kept:
+            log.warning("training.matmul_precision=%s is of GPUs: on this CPU it stays %s", inside, HIGHEST)
+        inside = HIGHEST
+    return Device(kind, precision, int(threads), inside)
 
 
 def available_threads(ranks_here: int = 1) -> int:

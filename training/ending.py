@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import shlex
 import signal
 from pathlib import Path
 
 from conf import UserError
+from conf.quantities import format_duration
 from training.checkpoints import checkpoint_steps
 from training.distributed.place import Place
 from training.distributed.ranks import RankFailed
 from training.distributed.rendezvous import RanksMissing
-from training.interrupt import TIME_IS_UP, Interrupted
+from training.interrupt import NO_LIMIT_S, TIME_IS_UP, Interrupted, job_left_s
 from training.progress import NonFinite
 from training.spikes import Diverged
 from training.stopping import TimeIsOver
@@ -34,7 +36,7 @@ def ending_of(error: BaseException, folder: Path) -> tuple[str, int, str]:
         log.info("%s; type the same command again to %s", reason, how)
         if isinstance(error, Interrupted) and error.signal_number in TIME_IS_UP:
             kept = f"{newest} is kept" if newest else "it has no checkpoint yet"
-            return "timeout", 1, f"{reason}, as its time was nearly up; {kept}"
+            return "timeout", 1, f"{reason}{_of_the_limit(job_left_s())}; {kept}"
         return "cancelled", 130 if by_user else 1, reason
     if isinstance(error, UserError):
         for problem in error.problems:
@@ -67,3 +69,14 @@ def ending_of(error: BaseException, folder: Path) -> tuple[str, int, str]:
     reason = f"{type(error).__name__}: {error}"
     log.error("failed: %s (the traceback is in log.txt)", reason, exc_info=error)
     return "failed", 1, reason
+
+
+def _of_the_limit(left_s: float | None) -> str:
+    """What is known of the reason for a signal that comes ahead of a time limit, or of a preemption."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return ""
+    if left_s is None:
+        return ", which comes ahead of a time limit or of a preemption"
+    if left_s > NO_LIMIT_S:
+        return "; its job has no time limit"
+    return f", {format_duration(left_s)} before its time limit" if left_s > 0 else ", as its time was up"

@@ -29,7 +29,7 @@ def finish(run: Run, data: Data | MixedData, model: LanguageModel) -> None:
         "bigram_val_loss": _bigram_loss(run.config, data) if floor is None else None,
         **({"test_losses": tested} if tested else {}),
         **({"ended_by": run.ended_by} if run.ended_by else {}),
-        **({"skipped_steps": run.guard.skipped} if run.guard is not None else {}),
+        **(run.guard.results() if run.guard is not None else {}),
         "train_seconds": round(run.train_seconds, 3),
     }
     experiment_utils.update_run(run.folder, results=results)

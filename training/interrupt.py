@@ -18,6 +18,7 @@ TIME_IS_UP = (signal.SIGUSR1, signal.SIGUSR2)
 """What Slurm is told to send ahead of a time limit (`sbatch --signal`), at some sites of a preemption too."""
 GRACE_S = 30.0
 """Between SIGTERM and SIGKILL: Slurm's KillWait and a partition's GraceTime, as most sites have them."""
+NO_LIMIT_S = 300 * 86400.0
 _PR_SET_PDEATHSIG = 1
 SAME_KEYPRESS_S = 1.0
 """A terminal sends Ctrl-C to the whole process group, and the parent passes its own on: one wish."""
@@ -99,8 +100,8 @@ class Interrupt:
         grace_s = _number("HIGHWATER_GRACE_S", GRACE_S) - (time.monotonic() - self._requested_at)
         if self.requested not in TIME_IS_UP:
             return grace_s
-        end_s = _number("SLURM_JOB_END_TIME", 0.0)
-        return end_s - time.time() if end_s else grace_s
+        left_s = job_left_s()
+        return grace_s if left_s is None else left_s
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -109,6 +110,15 @@ class Interrupt:
             # Not through logging: the signal may have come while its lock was held.
         elif number == signal.SIGINT and now - self._requested_at > SAME_KEYPRESS_S:
             raise KeyboardInterrupt
+
+
+def job_left_s() -> float | None:
+    """Until the time limit of the job; None where Slurm has not told of it, as 22.05 and older do not.
+
+    Of a job without a limit Slurm tells an end that is a year away: more than NO_LIMIT_S.
+    """
+    end_s = _number("SLURM_JOB_END_TIME", 0.0)
+    return end_s - time.time() if end_s else None
 
 
 def _number(variable: str, otherwise: float) -> float:

@@ -17,9 +17,12 @@ from conf.quantities import format_count
 from memory import LeakMonitor, Stage, stage
 from training.attribution import Attributions
 from training.distributed.ranks import Ranks
+from training.ensemble.company import ALONE, Company
 from training.interrupt import Interrupt
 from training.plan import Plan
 from training.profiling import Profiler
+from training.rollback import FILE as ROLLBACKS
+from training.rollback import goes_back
 from training.spikes import guard_of
 from training.stopping import is_over
 
@@ -47,12 +50,12 @@ class Run:
     """One attempt at a run: what it is, what `auto` became, and how far it is.
 
     step: optimizer steps done. best: `{"step", "val_loss"}` of the best evaluation so far.
-    seconds: spent in each stage by this attempt, and in the steps themselves (`step`); longest_s: at most at
-    once.
+    seconds: spent in each stage by this attempt, in the steps themselves (`step`), and of these until the
+    loader gave their batches (`batch`); longest_s: at most at once.
     train_seconds: spent in train stages by all attempts. leaks: memory by step, of this attempt. is_pinned:
     the micro-batch is that of an earlier attempt. ranks: of all its processes, of which the first alone
     writes what is not named by its rank. parallel: the model as they train it, from build_optimizer on.
-    writes_in_background: checkpoints.
+    writes_in_background: checkpoints. company: the runs that it is trained with.
     row_states: what rows of a recurrent model go on with.
     average: of the weights, that is evaluated in their place. ended_by: what ends it
     before its budget is met, and stopped_val_loss, what was measured then. guard: says which steps to skip.
@@ -75,6 +78,7 @@ class Run:
     longest_s: dict[str, float] = field(default_factory=dict)
     leaks: LeakMonitor = field(default_factory=LeakMonitor)
     ranks: Ranks = field(default_factory=Ranks)
+    company: Company = ALONE
     parallel: Parallel | None = None
     writes_in_background: bool = True
     average: Average | None = None
@@ -119,6 +123,15 @@ class Run:
         self.seconds[name] = self.seconds.get(name, 0.0) + lasted_s
         self.longest_s[name] = max(self.longest_s.get(name, 0.0), lasted_s)
 
+    def timing(self, name: str, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The same batches; the time until each is there is added to `seconds[name]`."""
+        while True:
+            with self.timed(name):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
 
 def restore_newest(
     run: Run,
@@ -128,11 +141,11 @@ def restore_newest(
     loader: Loader | StreamLoader | PartOfStream,
 ) -> None:
     """Go on from the newest whole checkpoint, if there is one; evaluations after it are dropped."""
-    from training.metrics import cut_evaluations
+    from training.metrics import cut_records
     from training.state import restore
 
     # Which one is newest is looked up once: a shared file system may show it to others later.
-    checkpoint = checkpoints.newest() if run.ranks.is_first else None
+    checkpoint = checkpoints.newest(run.company.from_step) if run.ranks.is_first else None
     step = run.ranks.share(lambda: checkpoint.state["step"] if checkpoint is not None else None)
     if step is not None and not run.ranks.is_first:
         checkpoint = checkpoints.of_step(step)
@@ -151,7 +164,8 @@ def restore_newest(
 
         begin(run, run.plan.restored, model, optimizer, loader)
     if run.ranks.is_first:
-        cut_evaluations(run.folder / "evals.jsonl", run.step, run.plan.evaluations)
+        cut_records(run.folder / "evals.jsonl", run.step, run.plan.evaluations)
+        cut_records(run.folder / ROLLBACKS, run.step, ())
         experiment_utils.update_attempt(run.folder, resumed_from_step=run.step)
 
 
@@ -171,6 +185,7 @@ def train_until(
 
     config, budget = run.config, run.plan.budget
     course, noise, guard = course_of(config, budget), None, run.guard
+    batches = run.timing("batch", batches)
     seed_init, seed_data = experiment_utils.seeds(config)
     seconds_before, entered = run.train_seconds, time.monotonic()
     while run.step < until:
@@ -206,7 +221,7 @@ def train_until(
         if run.step < until:
             progress.tell(config.logging.every_s)
         run.status.beat(step=run.step)
-        if run.interrupt.agree() is not None or is_over(run):
+        if goes_back(run) or run.interrupt.agree() is not None or is_over(run):
             run.profiler.close()
             break
 
@@ -232,7 +247,9 @@ def tell_holders(run: Run, when: str, measured: Stage) -> None:
 
 def next_boundary(run: Run) -> int:
     """The next step after which something other than a step is due."""
-    periods = (run.config.memory.every_steps, run.config.training.checkpoint_every)
+    training = run.config.training
+    periods = [run.config.memory.every_steps, training.checkpoint_every]
+    periods += [training.rollback_every] if training.on_spike == "rollback" else []
     due = [run.step - run.step % period + period for period in periods]
     evaluations = [step for step in run.plan.evaluations if step > run.step]
     kept = [step for step in run.plan.milestones if step > run.step]
@@ -286,7 +303,7 @@ def evaluate_run(
     it to evals.jsonl. is_extra: at no milestone; it is dropped where the run goes on, and is never the best.
     """
     from training.dead_units import watched, words
-    from training.metrics import append_evaluation
+    from training.metrics import append_records
 
     tokens = run.step * run.plan.budget.batch_tokens
     with watched(model, is_on=run.config.training.dead_units) as units:
@@ -310,7 +327,7 @@ def evaluate_run(
         for source, found in all_found
     ]
     if run.ranks.is_first:
-        append_evaluation(run.folder / "evals.jsonl", *records)
+        append_records(run.folder / "evals.jsonl", *records)
     found = all_found[-1][1]
     if is_extra:
         run.stopped_val_loss = found.loss
@@ -339,9 +356,9 @@ def _in_words(losses: Mapping[str, float]) -> str:
     return f"{mean[1]:.4f}" + (f" ({words})" if words else "")
 
 
-def check_there_is_time(run: Run) -> None:
+def check_there_is_time(run: Run, times: int = 1) -> None:
     """Before an evaluation: a run that is to stop, and would be killed before the checkpoint behind it, stops
-    here. Steps since its last checkpoint are taken again, as they were.
+    here. Steps since its last checkpoint are taken again, as they were. times: so many runs do both.
 
     Raises:
         Interrupted: there is not; as long as an evaluation and a checkpoint of this attempt took.
@@ -349,7 +366,7 @@ def check_there_is_time(run: Run) -> None:
     if run.interrupt.agree() is None:
         return
     left_s = run.interrupt.left_s()
-    needed_s = run.longest_s.get("evaluate", 0.0) + run.longest_s.get("checkpoint", 0.0)
+    needed_s = times * (run.longest_s.get("evaluate", 0.0) + run.longest_s.get("checkpoint", 0.0))
     is_late = left_s is not None and needed_s > left_s
     if is_late:
         log.warning(
@@ -362,18 +379,22 @@ def check_there_is_time(run: Run) -> None:
 
 
 def checkpoint_is_due(run: Run) -> bool:
-    """At every period and milestone, at a new best val loss, at the end, and when a stop is asked for."""
+    """At every period and milestone, at a new best val loss, at a point that may be gone back to, at the end,
+    and when a stop is asked for.
+    """
     if run.step == run.saved_step:
         return False
     at_period = run.step % run.config.training.checkpoint_every == 0
     at_best = run.best is not None and run.best["step"] == run.step
     at_end = run.step == run.plan.budget.steps
     at_milestone = run.step in run.plan.milestones
+    at_point = run.guard is not None and run.guard.point == run.step
     return (
         at_period
         or at_best
         or at_end
         or at_milestone
+        or at_point
         or run.ended_by is not None
         or run.interrupt.requested is not None
     )

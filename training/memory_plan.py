@@ -16,6 +16,8 @@ from memory.advice import Setup, advise
 from memory.estimate import Estimate, recommended_mem, told
 from memory.room import Room
 from memory.smaller import smaller_chunk, smaller_micro_batch
+from models.recomputed import recomputed_blocks
+from models.shape import resolve_shape
 from training.memory_parts import estimate_run, expected_device, step_sizes, writing_of
 from training.optimizer_state import checkpoint_bytes
 
@@ -75,6 +77,9 @@ class MemoryPlan:
         room, estimate = self.room, self.estimate
         yield "memory", self.summary()
         yield "", ", ".join(f"{name} {format_bytes(n)}" for name, n in told(estimate.at_host_peak()).items())
+        if estimate.warm_bytes < estimate.host_bytes:
+            warm = format_bytes(estimate.warm_bytes)
+            yield "", f"while torch.compile's cache is empty, as on a new node; {warm} where it is filled"
         if estimate.gpu_bytes:
             yield "", f"needs {_of(estimate.gpu_bytes, room.gpu_total_bytes, 'GPU')}"
             parts = told(estimate.at_gpu_peak())
@@ -115,7 +120,7 @@ class MemoryNeeds:
     """The needs of one resolved configuration, asked for at several micro-batches.
 
     data: facts of the plan, or None. kept: what `auto` became in the earlier attempts of the run. ranks:
-    processes of the run, ranks_here of them on one node.
+    processes of the run, ranks_here of them on one node. together: runs of this shape in one process.
     """
 
     def __init__(
@@ -128,9 +133,11 @@ class MemoryNeeds:
         kept: Mapping[str, Any] | None = None,
         ranks: int = 1,
         ranks_here: int = 1,
+        together: int = 1,
     ) -> None:
         self.config, self.room = config, room
         self._ranks, self._ranks_here = ranks, ranks_here
+        self._together = together
         self._vocab_size, self._data = vocab_size, data
         positions = config.arch.max_positions or config.training.seq_len
         state = checkpoint_bytes(config, vocab_size, positions)
@@ -142,8 +149,8 @@ class MemoryNeeds:
         """The estimate at this micro-batch, of the configuration or of a variant of it."""
         config = self.config if config is None else config
         training, dataset = config.training, config.dataset
-        key = (micro_batch, training.activation_checkpointing, training.loss_chunk, dataset.num_workers,
-               dataset.reader)  # fmt: skip
+        again = str(training.activation_checkpointing)  # to a dict true and 1 are one
+        key = (micro_batch, again, training.loss_chunk, dataset.num_workers, dataset.reader)
         if key not in self._asked:
             self._asked[key] = estimate_run(
                 config,
@@ -153,6 +160,7 @@ class MemoryNeeds:
                 kept=self._kept,
                 ranks=self._ranks,
                 ranks_here=self._ranks_here,
+                together=self._together,
             )
         return self._asked[key]
 
@@ -221,7 +229,7 @@ class MemoryNeeds:
         step = step_sizes(config, self._vocab_size, micro_batch, self._kept, self._ranks)
         chunk = smaller_chunk(min(step.loss_chunk, step.tokens))
         changes: dict[str, Config] = {}
-        if not training.activation_checkpointing:
+        if self._has_plain_blocks():
             again = dataclasses.replace(training, activation_checkpointing=True)
             changes["training.activation_checkpointing=true"] = dataclasses.replace(config, training=again)
         if chunk is not None:
@@ -241,21 +249,24 @@ class MemoryNeeds:
         return with_trace(self.at(micro_batch), found, sees_loss=step.tokens <= step.loss_chunk)
 
     def _problem(self, estimate: Estimate, micro_batch: int) -> Problem:
-        room = self.room
+        room, raised = self.room, None
         if room.free_bytes is not None and estimate.host_bytes > room.free_bytes:
             needed, limit, used = estimate.host_bytes, room.limit_bytes or 0, room.used_bytes
             where = "of this machine" if room.limit_at == "host" else f"that {room.limit_at} allows"
+            raised = room.raised and room.raised(estimate)
         else:
             needed, limit, used = estimate.gpu_bytes, room.gpu_total_bytes or 0, room.gpu_used_bytes
             where = "of the GPU"
         held = f", of which others hold {format_bytes(used)}" if used > 0.01 * limit else ""
         nearest = self.nearest(micro_batch)
-        mended = (
-            f"The nearest that fits: {nearest[0]} ({format_bytes(nearest[1])})"
-            if nearest
-            else "Not even one window at a time with every saving fits: take a smaller model=, a shorter "
-            "training.seq_len, or more memory"
-        )
+        if nearest:
+            mended = f"The nearest that fits: {nearest[0]} ({format_bytes(nearest[1])})"
+            mended += f"; as it is it fits in {raised}" if raised else ""
+        else:
+            mended = (
+                "Not even one window at a time with every saving fits: take a smaller model=, a shorter "
+                f"training.seq_len, or more memory{f': {raised}' if raised else ''}"
+            )
         return Problem(
             "training.micro_batch",
             f"{size_name(self.config.model)} with {micro_batch} at once needs {format_bytes(needed)} of the "
@@ -293,10 +304,24 @@ class MemoryNeeds:
             fewer = dataclasses.replace(config.dataset, num_workers=0)
             config, words = dataclasses.replace(config, dataset=fewer), [*words, "dataset.num_workers=0"]
             yield words, config
-        if not training.activation_checkpointing:
-            again = dataclasses.replace(config.training, activation_checkpointing=True)
-            config = dataclasses.replace(config, training=again)
-            yield [*words, "training.activation_checkpointing=true"], config
+        if self._has_plain_blocks():
+            for blocks in self._more_blocks():
+                again = dataclasses.replace(config.training, activation_checkpointing=blocks)
+                config = dataclasses.replace(config, training=again)
+                yield [*words, f"training.activation_checkpointing={str(blocks).lower()}"], config
+
+    def _has_plain_blocks(self) -> bool:
+        """Whether there are blocks that are not computed again."""
+        layers = resolve_shape(self.config.model, self.config.arch).n_layers
+        return recomputed_blocks(self.config.training.activation_checkpointing, layers) < layers
+
+    def _more_blocks(self) -> Iterator[bool | int]:
+        """Half of the blocks that are not computed again as well, then all."""
+        layers = resolve_shape(self.config.model, self.config.arch).n_layers
+        now = recomputed_blocks(self.config.training.activation_checkpointing, layers)
+        if 0 < (half := (now + layers) // 2) < layers and half > now:
+            yield half
+        yield True
 
     def _advice(self, estimate: Estimate, micro_batch: int) -> Iterator[str]:
         dataset, data = self.config.dataset, self._data or {}

@@ -106,8 +106,8 @@ class SourcesFile(RowsFile):
         super().__init__(path, step, SOURCE_COLUMNS)
 
 
-def append_evaluation(path: Path, *records: dict[str, Any]) -> None:
-    """Add evaluations (JSON objects with their `step`) to evals.jsonl, all at once."""
+def append_records(path: Path, *records: dict[str, Any]) -> None:
+    """Add JSON objects with their `step` to evals.jsonl or rollbacks.jsonl, all at once."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         _write_all(descriptor, "".join(json.dumps(record) + "\n" for record in records).encode())
@@ -115,9 +115,9 @@ def append_evaluation(path: Path, *records: dict[str, Any]) -> None:
         os.close(descriptor)
 
 
-def cut_evaluations(path: Path, step: int, evaluations: Collection[int]) -> None:
-    """Drop evaluations after `step`, and what is not whole; `evaluations` are the steps that have one."""
-    _cut(path, "", step, {wanted for wanted in evaluations if wanted <= step}, _step_of_record)
+def cut_records(path: Path, step: int, wanted: Collection[int]) -> None:
+    """Drop records after `step`, and what is not whole; `wanted` are steps that must have one."""
+    _cut(path, "", step, {one for one in wanted if one <= step}, _step_of_record)
 
 
 def _cut(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import experiment_utils
 from conf import Config, Problem, UserError
 from conf.by_model import settle
+from conf.ensembles import is_ensemble
 from conf.quantities import counted, format_count
 from conf.restore_rules import milestone_tokens
 from conf.schema import Arch, Dataset, Tokenizer
@@ -25,6 +26,7 @@ from memory.room import Room
 from memory.room import room as room_here
 from training.device import may_have_gpu
 from training.evaluation import evaluation_windows
+from training.head import SmallerVocabulary, smaller_vocabulary
 from training.memory_parts import expected_device
 from training.memory_plan import MemoryNeeds, MemoryPlan
 from training.mixture import (
@@ -38,6 +40,7 @@ from training.mixture import (
 from training.optimizer_state import checkpoint_bytes
 from training.origin import Origin, find_origin
 from training.plan_data import count_train_windows, describe, problems_with_data
+from training.plan_problems import problems_with_place, problems_with_ranks
 from training.plan_words import besides, learning_words
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ class Plan:
     needs: what must be done before it can start, as sentences; empty where nothing is in the way. memory:
     what it needs and what is free, of this moment: not a part of what makes two plans the same. restored: the
     checkpoint of another run that it begins with. milestones: steps whose checkpoints are kept for good.
+    smaller_vocabulary: what one would buy, where most of a step is the head.
     """
 
     config: Config
@@ -72,6 +76,9 @@ class Plan:
     memory: MemoryPlan = field(compare=False)
     restored: Origin | None = None
     milestones: tuple[int, ...] = ()
+    smaller_vocabulary: SmallerVocabulary | None = None
+    together: int = field(default=1, compare=False)
+    """Runs of an ensemble that are one program with it."""
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values; `state` is that of an existing run of this identity, else None."""
@@ -87,6 +94,7 @@ class Plan:
             "flops_per_token": self.flops_per_token,
             "total_flops": self.total_flops,
             "head_share": self.head_share,
+            "smaller_vocabulary": asdict(self.smaller_vocabulary) if self.smaller_vocabulary else None,
             "vocab_size": self.vocab_size,
             **asdict(self.budget),
             "evaluations": self.evaluations,
@@ -102,6 +110,13 @@ class Plan:
     @property
     def total_flops(self) -> float:
         return self.flops_per_token * self.budget.tokens
+
+    @property
+    def most_checkpoints(self) -> int:
+        """The last ones, the best, the milestones, and that which a spike would be gone back from to."""
+        training = self.config.training
+        back = 1 if training.on_spike == "rollback" else 0
+        return training.keep_checkpoints + 1 + len(self.milestones) + back
 
     @property
     def sources(self) -> list[str]:
@@ -160,6 +175,7 @@ class Plan:
                 f"{self.total_flops:.3g} FLOPs ({self.flops_per_token:.3g} a token, "
                 f"{self.head_share:.0%} of it the head)",
             ),
+            *([("", self.smaller_vocabulary.line())] if self.smaller_vocabulary else []),
             (
                 "val",
                 f"{counted(len(self.evaluations), 'evaluation')} of "
@@ -168,8 +184,7 @@ class Plan:
             ),
             (
                 "disk",
-                f"{format_bytes(self.checkpoint_bytes)} a checkpoint, "
-                f"up to {training.keep_checkpoints + 1 + len(self.milestones)} kept",
+                f"{format_bytes(self.checkpoint_bytes)} a checkpoint, up to {self.most_checkpoints} kept",
             ),
             *self.memory.rows(),
         ]
@@ -237,6 +252,7 @@ def make_plan(
     ranks: int = 1,
     ranks_here: int = 1,
     restored: Mapping[str, Any] | None = None,
+    together: int = 1,
 ) -> Plan:
     """Plan a checked configuration against its data.
 
@@ -245,7 +261,8 @@ def make_plan(
     `data_loading.prepare_run`. room: what memory is to be had; None: what this machine has now. kept:
     what `auto` became in earlier attempts, given by the run itself; after_oom: the last of them died for
     memory. ranks: processes that the run will have, ranks_here of them on one node, whose memory they share.
-    restored: of run.json, where a run that begins with another has begun.
+    restored: of run.json, where a run that begins with another has begun. together: runs of this shape that
+    are one program, whose memory it then tells.
 
     Raises:
         UserError: whatever is wrong with the data, or with the configuration in view of the data.
@@ -253,7 +270,9 @@ def make_plan(
     from data_loading import NotTokenized, prepare_run
 
     config = resolve(config)
-    problems = [*_problems_with_place(config), *_problems_with_ranks(config, ranks)]
+    problems = [*problems_with_place(config), *problems_with_ranks(config, ranks)]
+    if is_ensemble(config):  # whoever can start one asks for a plan of each of its runs
+        problems.append(Problem("ensemble", "here one run is started. Start its runs with experiments.py"))
     if problems:
         raise UserError(*problems)
     try:
@@ -261,8 +280,8 @@ def make_plan(
     except NotTokenized as missing:
         if tokenize:
             raise
-        return _plan(config, None, missing, room, kept, after_oom, (ranks, ranks_here), restored)
-    return _plan(config, data, None, room, kept, after_oom, (ranks, ranks_here), restored)
+        return _plan(config, None, missing, room, kept, after_oom, (ranks, ranks_here), restored, together)
+    return _plan(config, data, None, room, kept, after_oom, (ranks, ranks_here), restored, together)
 
 
 def open_data(dataset: Dataset, tokenizer: Tokenizer, versions: Sequence[Any] = ()) -> Data | MixedData:
@@ -286,6 +305,7 @@ def _plan(
     after_oom: bool,
     ranks: tuple[int, int],
     restored: Mapping[str, Any] | None,
+    together: int,
 ) -> Plan:
     """missing: the NotTokenized, where there is no data yet. ranks: in all, and on one node."""
     from models import counts
@@ -313,6 +333,7 @@ def _plan(
         kept=kept,
         ranks=ranks[0],
         ranks_here=ranks[1],
+        together=together,
     )
     micro = needs.micro_batch(pinned=kept.get("micro_batch"), after_oom=after_oom)
     budget = experiment_utils.resolve_budget(
@@ -358,6 +379,10 @@ def _plan(
         memory=memory,
         restored=origin,
         milestones=_milestones(config, budget),
+        together=together,
+        smaller_vocabulary=smaller_vocabulary(
+            config.model, config.arch, vocab_size, positions, training.seq_len, config.tokenizer.name
+        ),
     )
 
 
@@ -375,72 +400,3 @@ def _needs(config: Config, missing: Any, memory: MemoryPlan, *, is_here: bool) -
         yield f"It does not fit here, and would not be started: {memory.problem.what}"
     if is_here and config.training.device == "cuda" and not may_have_gpu():
         yield "Start it where a GPU is: training.device=cuda, and this machine has none"
-
-
-def _problems_with_ranks(config: Config, ranks: int) -> list[Problem]:
-    """What cannot be computed by several processes."""
-    if ranks == 1:
-        return []
-    problems = []
-    try:
-        experiment_utils.micro_batch(config.training, ranks)
-    except UserError as error:
-        problems += error.problems
-    if config.dataset.ranks == "shared":
-        problems.append(
-            Problem(
-                "dataset.ranks",
-                f"shared: {ranks} ranks would read the same windows and compute the same gradient. Use "
-                "dataset.ranks=distinct, which is another run, or one rank",
-            )
-        )
-    if config.arch.state_reset is not None:
-        problems.append(
-            Problem(
-                "arch.state_reset",
-                f"{ranks} ranks have rows of their own, and a checkpoint keeps the states of one. Use one "
-                "rank, or take it away",
-            )
-        )
-    if config.training.dead_units:
-        problems.append(
-            Problem("training.dead_units", "each rank sees a part of the tokens. Use false, or one rank")
-        )
-    if config.optimizer.grad_noise and config.training.parallel == "fsdp":
-        problems.append(
-            Problem(
-                "optimizer.grad_noise",
-                "is drawn for whole gradients, which fsdp has in parts. Use training.parallel=ddp",
-            )
-        )
-    if config.optimizer.name == "adafactor" and config.training.parallel == "fsdp":
-        problems.append(
-            Problem(
-                "optimizer.name",
-                "adafactor needs the rows and columns of whole gradients, which fsdp has in parts. Use "
-                "training.parallel=ddp",
-            )
-        )
-    if config.training.compile and config.training.parallel == "fsdp":
-        problems.append(
-            Problem(
-                "training.compile",
-                "true: the compiled model reads its parameters where fsdp has them in parts. Use "
-                "training.parallel=ddp, or training.compile=false",
-            )
-        )
-    return problems
-
-
-def _problems_with_place(config: Config) -> list[Problem]:
-    """What stands where the run's folders are to be made, and is no folder."""
-    wanted = Path(config.runs_dir) / (config.study.name or "default")
-    there = next(path for path in (wanted, *wanted.parents) if path.exists() or path == path.parent)
-    if there.is_dir():
-        return []
-    where = "study.name" if there == wanted else "runs_dir"
-    return [
-        Problem(
-            where, f"{there} is a file, but run folders are to be made in {wanted}. Choose another {where}="
-        )
-    ]

@@ -32,9 +32,12 @@ def besides(config: Config) -> Iterator[str]:
     if config.optimizer.grad_noise:
         yield f"noise in the gradient, variance {config.optimizer.grad_noise:g} / step^0.55"
     if training.on_spike != "none":
+        what = "are skipped"
+        if training.on_spike == "rollback":
+            what = f"are gone back from, to the last multiple of {training.rollback_every} or evaluation"
         yield (
             f"steps whose loss or gradient is {training.spike_threshold:g} deviations above the last "
-            f"{training.spike_window} are skipped"
+            f"{training.spike_window} {what}"
         )
     if training.patience is not None:
         yield f"ends after {training.patience} evaluations without a new best"

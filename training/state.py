@@ -67,10 +67,11 @@ def restore(
     checkpoint: Checkpoint,
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
-    loader: Loader | StreamLoader | PartOfStream,
+    loader: Loader | StreamLoader | PartOfStream | None,
     average: Average | None = None,
 ) -> None:
-    """Make model, optimizer, random numbers and data position those of the checkpoint.
+    """Make model, optimizer, random numbers and data position those of the checkpoint. loader: None: the data
+    stay where they are.
 
     Raises:
         UserError: the checkpoint has other parameters (names, shapes), or comes from other data.
@@ -92,7 +93,8 @@ def restore(
     torch.set_rng_state(checkpoint.training["rng.cpu"])
     if "rng.cuda" in checkpoint.training and torch.cuda.is_available():
         torch.cuda.set_rng_state(checkpoint.training["rng.cuda"])
-    loader.load_state_dict(checkpoint.state["data"])
+    if loader is not None:
+        loader.load_state_dict(checkpoint.state["data"])
 
 
 def trained_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:

@@ -36,6 +36,7 @@ class CalmReads(Reads):
         self._children: dict[int, list[int]] = {}
         self._before: dict[int, Process] = {}
         self._seen: dict[int, Process] = {}
+        self._statm: dict[int, bytes] = {}
         self._host: Host | None = None
         self._beside: tuple[str, int | None] = "", None
 
@@ -47,6 +48,7 @@ class CalmReads(Reads):
         if not is_calm or len(self._children) > _MOST_KEPT:
             self._children.clear()
             self._before.clear()
+            self._statm.clear()
 
     def children(self, process: Process, proc: str) -> list[int]:
         """As `children_of`; in calm the list may be some looks old."""
@@ -60,7 +62,9 @@ class CalmReads(Reads):
         """As `read_process`; in calm some facts may be some looks old."""
         known = self._before.get(pid)
         found = None if known is None or self.is_turn_of(pid, LOOKS_OF_THE_REST) else self._brief(known, proc)
-        found = found or read_process(pid, proc)
+        if found is None:
+            self._statm.pop(pid, None)
+            found = read_process(pid, proc)
         if found is not None and self._is_calm:
             self._seen[pid] = found
         return found
@@ -85,7 +89,10 @@ class CalmReads(Reads):
 
     def _brief(self, known: Process, proc: str) -> Process | None:
         """Of statm; None where that does not tell all: its shared part has changed, or it has ended."""
-        words = (read_kept(f"{proc}/{known.pid}/statm") or b"").split(None, 3)
+        told = read_kept(f"{proc}/{known.pid}/statm") or b""
+        if told == self._statm.get(known.pid):  # most do nothing most of the time
+            return known
+        words = told.split(None, 3)
         if len(words) < 4 or known.file_bytes is None or known.shmem_bytes is None:
             return None
         try:
@@ -94,6 +101,7 @@ class CalmReads(Reads):
             return None
         if rss == 0 or shared != known.file_bytes + known.shmem_bytes:
             return None
+        self._statm[known.pid] = told
         return Process(
             known.pid, known.name, known.threads, rss, rss - shared, known.file_bytes, known.shmem_bytes,
             known.swap_bytes, None if known.peak_rss_bytes is None else max(known.peak_rss_bytes, rss),

@@ -134,7 +134,7 @@ def _until_gone(child: int, inbox: Inbox | HandledInbox, watch: Any, parent: int
         wakes += 1
         if letter is None:
             continue
-        if letter.number == signal.SIGCHLD:
+        if letter.number == signal.SIGCHLD or _is_gone(child):  # what comes after its end is not for it
             wakes = 0
             continue
         _pass_on(letter, child, watch)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from conf import Config
 from conf.by_model import settle
+from memory.estimate import Estimate, recommended_mem
 from memory.room import Room
-from slurm.cluster.facts import Cluster
-from slurm.cluster.resources import device_of, ranks_per_node, room_bytes, runs_beside, share_bytes
+from slurm.cluster.facts import Cluster, Partition
+from slurm.cluster.resources import (
+    device_of,
+    margin_of,
+    node_bytes,
+    ranks_per_node,
+    room_bytes,
+    runs_beside,
+    share_bytes,
+    task_bytes,
+)
 
 
 def planned_for(cluster: Cluster) -> Callable[[Config], dict[str, Any]]:
@@ -21,13 +32,15 @@ def planned_for(cluster: Cluster) -> Callable[[Config], dict[str, Any]]:
 
     def of(config: Config) -> dict[str, Any]:
         wanted = settle(config).slurm
-        most, whose = room_bytes(wanted, cluster.partitions_of(wanted.partition))
+        partitions = cluster.partitions_of(wanted.partition)
+        most, whose = room_bytes(wanted, partitions)
         on_a_node, beside = ranks_per_node(wanted), runs_beside(wanted)
         shared = f", shared by {beside} runs (slurm.pack)," if beside > 1 else ""
         return {
             "room": Room(
                 limit_bytes=None if most is None else share_bytes(most, beside),
                 limit_at=None if whose is None else f"{whose}{shared}",
+                raised=partial(_more_mem, config, beside, partitions) if whose == "slurm.mem" else None,
             ),
             "kept": {"device": device_of(config)},
             "ranks": wanted.nodes * on_a_node,
@@ -35,3 +48,12 @@ def planned_for(cluster: Cluster) -> Callable[[Config], dict[str, Any]]:
         }
 
     return of
+
+
+def _more_mem(config: Config, beside: int, partitions: Sequence[Partition], estimate: Estimate) -> str | None:
+    """In place of a slurm.mem that is too small: what `auto` would ask for, where a node has it."""
+    wanted_bytes = task_bytes(recommended_mem(estimate, margin_of(config)), beside)
+    most_bytes = node_bytes(partitions)
+    if most_bytes is not None and wanted_bytes > most_bytes:
+        return None
+    return f"slurm.mem={-(-wanted_bytes // (1 << 20))}MB"

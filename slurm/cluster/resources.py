@@ -15,6 +15,7 @@ whole task's. A worker's time is the partition's limit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ TIME_UNIT_S = 600.0
 EVAL_SHARE = 1 / 3
 """Of a token's cost in training: an evaluation has the forward pass alone."""
 SIGNAL_SHARE = 0.25
+_MORE_THAN_A_COMMAND = re.compile(r"[;&|<>()#]")
 _MB = 1 << 20
 OF_EACH_STEP_BYTES = 48 * _MB
 """Of a task that several runs share, for itself and the srun of each (slurm.in_job.sharing)."""
@@ -180,7 +182,13 @@ def signal_s(wanted: Slurm, limit_s: float | None) -> int:
 def setup_lines(wanted: Slurm) -> tuple[str, ...]:
     """`slurm.setup`, and what keeps Hugging Face's libraries from waiting for a network that is not there."""
     offline = ["export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TRANSFORMERS_OFFLINE=1"]
-    return (*wanted.setup, *(offline if wanted.offline else []))
+    return (*map(_or_leave, wanted.setup), *(offline if wanted.offline else []))
+
+
+def _or_leave(line: str) -> str:
+    """A module that is not there ends the job: the run would go on without it, with what the node has."""
+    is_module = line.split(maxsplit=1)[:1] in (["module"], ["ml"])
+    return f"{line} || exit 1" if is_module and not _MORE_THAN_A_COMMAND.search(line) else line
 
 
 def share_bytes(task_bytes: int, beside: int) -> int:
@@ -190,14 +198,29 @@ def share_bytes(task_bytes: int, beside: int) -> int:
     return max(1, (task_bytes - OF_EACH_STEP_BYTES * (beside + 1)) // beside // _MB) * _MB
 
 
+def margin_of(config: Config) -> float:
+    """On top of the estimate, where nobody has said how much memory."""
+    return max(LEAST_MARGIN, config.memory.margin)
+
+
+def task_bytes(run_bytes: int, beside: int) -> int:
+    """What a task takes in which each of `beside` runs has so much: `share_bytes` the other way round."""
+    return beside * run_bytes + (OF_EACH_STEP_BYTES * (beside + 1) if beside > 1 else 0)
+
+
 def room_bytes(wanted: Slurm, partitions: Sequence[Partition]) -> tuple[int | None, str | None]:
     """What a run may take on a node, and whose word that is: slurm.mem, else the largest node."""
     if wanted.mem is not None and wanted.mem != AUTO:
         return int(wanted.mem), "slurm.mem"
-    most = [found.most_mem_bytes for found in partitions if found.most_mem_bytes is not None]
-    if not most:
+    most = node_bytes(partitions)
+    if most is None:
         return None, None
-    return max(most), f"the largest node of {','.join(found.name for found in partitions)}"
+    return most, f"the largest node of {','.join(found.name for found in partitions)}"
+
+
+def node_bytes(partitions: Sequence[Partition]) -> int | None:
+    """What the largest of their nodes gives a job; None: not known."""
+    return max((one.most_mem_bytes for one in partitions if one.most_mem_bytes is not None), default=None)
 
 
 def _memory(
@@ -210,13 +233,12 @@ def _memory(
     if plan is None:
         return None, "no estimate"
     estimate = plan.memory.estimate
-    margin = max(LEAST_MARGIN, config.memory.margin)
+    margin = margin_of(config)
     # A plan that was made for all ranks tells what those on one node need together.
     apart = 1 if plan.budget.ranks > 1 else ranks
     beside = runs_beside(wanted)
     needed = apart * beside * estimate.resumed_bytes
-    asked = apart * beside * recommended_mem(estimate, margin)
-    asked += OF_EACH_STEP_BYTES * (beside + 1) if beside > 1 else 0
+    asked = task_bytes(apart * recommended_mem(estimate, margin), beside)
     how = f"estimate {format_bytes(needed)} + {margin:.0%}"
     most, whose = room_bytes(wanted, partitions)
     if most is not None and needed <= most < asked:
@@ -265,7 +287,7 @@ def _longest(partitions: Sequence[Partition]) -> float | None:
 def expected_seconds(plan: Plan, speed: Speed) -> float:
     """What the run takes to train and to evaluate."""
     evaluated = len(plan.evaluations) * plan.eval_tokens * EVAL_SHARE
-    return (plan.budget.tokens + evaluated) / speed.tokens_per_s
+    return plan.together * (plan.budget.tokens + evaluated) / speed.tokens_per_s
 
 
 def _gres(wanted: Slurm) -> str | None:

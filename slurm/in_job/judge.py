@@ -48,7 +48,8 @@ def judge(
     SIGUSR1 and SIGUSR2 come ahead of a time limit or a preemption. SIGTERM may be a preemption, which Slurm
     is asked about; else somebody has cancelled the job, or Slurm puts it back by itself.
 
-    is_early: it came so long before the time limit that there is another reason for it, and time to ask.
+    is_early: it came so long before the time limit that there is another reason for it, and time to ask; or
+    nothing is known of a limit.
     """
     number, reason = stopped.signal, stopped.reason
     if stopped.exit_code == 0:
@@ -56,12 +57,16 @@ def judge(
     ended = Verdict(ENDED, stopped.exit_code, reason)
     if number is None or stopped.state not in ("timeout", "cancelled"):
         return ended
-    if number not in TIME_IS_UP and not (number == signal.SIGTERM and is_being_preempted()):
+    is_term = number == signal.SIGTERM
+    if number not in TIME_IS_UP and not is_term:
         return ended
+    is_preempted = (is_term or is_early or not may_requeue) and is_being_preempted()
+    if is_term and not is_preempted:
+        return ended
+    reason = f"{reason}; another job is to have its place" if is_preempted else reason
     if may_requeue and stopped.idle >= max_idle:
         return Verdict(GAVE_UP, 1, no_progress(stopped.idle, reason))
-    may_ask = is_early or not may_requeue
-    state = PREEMPTED if number == signal.SIGTERM or (may_ask and is_being_preempted()) else None
+    state = PREEMPTED if is_preempted else None
     if may_requeue:
         return Verdict(REQUEUED, stopped.exit_code, reason, state)
     return Verdict(ENDED, stopped.exit_code, f"{reason}; not started again: slurm.requeue=false", state)

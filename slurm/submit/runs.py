@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import Config, Problem, UserError
 from conf.compose import Composer
+from conf.ensembles import members_of
 from conf.quantities import counted
 from conf.request import SLURM_LAUNCHER, Launcher, Request
 from conf.rules import Rule
@@ -67,9 +68,16 @@ class SubmittedRuns(RequestedRuns):
             WaitInterrupted: Ctrl-C while waiting; the jobs go on.
         """
         configs = [self._config(tuple(overrides)) for overrides in job_overrides]
+        asked = [members_of(config) for config in configs]
         launcher = self.request.launcher
-        plans, cluster = check_and_plan(configs, launcher, is_open=self.request.is_open)
-        submitted = submit_plans(plans, cluster, launcher, self._command)
+        plans, cluster = check_and_plan(
+            [member for members in asked for member in members],
+            launcher,
+            is_open=self.request.is_open,
+            together={id(member): len(members) for members in asked for member in members},
+        )
+        of_job = _by_job(plans, [len(members) for members in asked])
+        submitted = submit_plans(plans, cluster, launcher, self._command, _ensembles(of_job))
         self.submitted += submitted
         folders = [plan.folder for plan in plans if plan.folder is not None]
         self.folders += [folder for folder in dict.fromkeys(folders) if folder not in self.folders]
@@ -78,8 +86,8 @@ class SubmittedRuns(RequestedRuns):
                 log.info("%s", line)
             self._wait(submitted, {plan.folder: plan for plan in plans}, cluster)
         return [
-            job_return(overrides, config, folder, self._value(folder))
-            for overrides, config, folder in zip(job_overrides, configs, folders, strict=True)
+            job_return(overrides, config, members[0], self._value(members))
+            for overrides, config, members in zip(job_overrides, configs, of_job, strict=True)
         ]
 
     def __call__(self, composed: Any) -> None:
@@ -122,17 +130,40 @@ class SubmittedRuns(RequestedRuns):
             parts.append(more)
             ours += [run for run in more.runs if run in taken]
 
-    def _value(self, folder: Path) -> float | RunFailed | None:
-        outcome = self.outcomes.get(folder)
-        if outcome is None or outcome.val_loss is not None:
-            return outcome.val_loss if outcome else None
-        return RunFailed(f"{folder}: {outcome.state}: {outcome.reason}")
+    def _value(self, folders: Sequence[Path]) -> float | RunFailed | None:
+        """Of an ensemble the mean of its runs'."""
+        losses = []
+        for folder in folders:
+            outcome = self.outcomes.get(folder)
+            if outcome is None:
+                return None
+            if outcome.val_loss is None:
+                return RunFailed(f"{folder}: {outcome.state}: {outcome.reason}")
+            losses.append(outcome.val_loss)
+        return sum(losses) / len(losses)
+
+
+def _by_job(plans: Sequence[Plan], sizes: Sequence[int]) -> list[list[Path]]:
+    """The folders of the runs that each job of the sweeper is."""
+    each = iter([plan.folder for plan in plans if plan.folder is not None])
+    return [[next(each) for _ in range(size)] for size in sizes]
+
+
+def _ensembles(of_job: Sequence[Sequence[Path]]) -> dict[str, str]:
+    """By run in one, its ensemble's name: that of its first run. One that is in two is in the first."""
+    return {run.name: runs[0].name for runs in reversed(of_job) if len(runs) > 1 for run in runs}
 
 
 def check_and_plan(
-    configs: Sequence[Config], launcher: Launcher, *, is_open: bool
+    configs: Sequence[Config],
+    launcher: Launcher,
+    *,
+    is_open: bool,
+    together: Mapping[int, int] | None = None,
 ) -> tuple[list[Plan], Cluster | None]:
     """The plans of the runs, and the cluster that they are for; what can be refused without asking it is.
+
+    together: by id of a configuration, how many runs are one program with it, itself among them.
 
     Raises:
         UserError: everything that is wrong.
@@ -141,8 +172,13 @@ def check_and_plan(
     wrong = check_request(configs, launcher, is_open=is_open) + check_clean(configs, ROOT)
     if any(problem.where == "slurm.confirm" for problem in wrong) or (wrong and not on_slurm):
         raise UserError(*wrong)  # plans of thousands of runs take long
+    sizes = together or {}
+
+    def as_one_program(config: Config) -> dict[str, Any]:
+        return {"together": sizes[id(config)]} if sizes.get(id(config), 1) > 1 else {}
+
     if not on_slurm:
-        plans = plan_all(configs, tokenize=True)
+        plans = plan_all(configs, tokenize=True, place=as_one_program)
         check_side_by_side(plans, launcher.jobs)
         return plans, None
     need_slurm()
@@ -150,8 +186,11 @@ def check_and_plan(
     if not cluster.is_here:
         raise NoAnswer(f"Slurm does not answer, so nothing was submitted: {'; '.join(cluster.notes)}")
     also = partial(refusals, cluster=cluster)
+    planned = planned_for(cluster)
     try:
-        plans = plan_all(configs, tokenize=True, place=planned_for(cluster), also=also)
+        plans = plan_all(
+            configs, tokenize=True, place=lambda config: planned(config) | as_one_program(config), also=also
+        )
     except UserError as error:
         raise UserError(*wrong, *error.problems) from error
     if wrong:
@@ -160,9 +199,13 @@ def check_and_plan(
 
 
 def submit_plans(
-    plans: Sequence[Plan], cluster: Cluster | None, launcher: Launcher, command: str
+    plans: Sequence[Plan],
+    cluster: Cluster | None,
+    launcher: Launcher,
+    command: str,
+    ensembles: Mapping[str, str] | None = None,
 ) -> list[Submitted]:
-    """Submit them, study by study. cluster: None for the local launcher.
+    """Submit them, study by study. cluster: None for the local launcher. ensembles: as of `Order`.
 
     Raises:
         UserError: the cluster takes one of them in no case; none was submitted.
@@ -188,6 +231,7 @@ def submit_plans(
                 jobs=launcher.jobs,
                 then=config.then,
                 notify=config.notify,
+                ensembles=ensembles or {},
             )
             submitted.append(submit(of_study, order))
     return submitted
@@ -211,8 +255,13 @@ def render(submitted: Sequence[Submitted], *, waiting: bool = False) -> Iterator
             words = {word: sum(state == word for state in one.left.values()) for word in one.left.values()}
             listed = ", ".join(f"{count} {word}" for word, count in words.items())
             yield f"{one.study.name}: left as they are: {listed}"
-        for why in dict.fromkeys(one.not_sent.values()):
-            runs = sum(reason == why for reason in one.not_sent.values())
+        not_sent = one.not_sent
+        if waiting and one.no_room:
+            not_sent = {run: why for run, why in not_sent.items() if run not in one.no_room}
+            waits = "1 run waits" if len(one.no_room) == 1 else f"{len(one.no_room):,} runs wait"
+            yield f"{one.study.name}: {waits} for room in the queue (MaxSubmitJobs) until others have ended"
+        for why in dict.fromkeys(not_sent.values()):
+            runs = sum(reason == why for reason in not_sent.values())
             yield f"{one.study.name}: not submitted: {counted(runs, 'run')}: {why}"
         if one.submission is not None and one.submission.follow_up is not None:
             yield f"{one.study.name}: when they have ended: job {one.submission.follow_up}"

@@ -20,6 +20,7 @@ from typing import Any, TypeGuard
 from durable import Holder
 from experiment_utils import STALLED_AFTER_S, holder_of
 from memory.ring import read_head
+from slurm.in_job.starts import ENDED
 from slurm.records import LOCAL, Array, Place, Submission, named_places, places
 from slurm.submitters import launcher_lives
 from training.checkpoints import checkpoint_steps
@@ -124,8 +125,16 @@ class Known:
 
     @property
     def is_gone(self) -> bool:
-        """Its process is known to be no more: it ran on this host, or its supervisor saw it end."""
-        return bool(self.outcome) or (self.holder is not None and self.holder.is_gone())
+        """Its process is known to be no more: it was here, or its supervisor or its job saw it end."""
+        is_seen = bool(self.outcome) or self._ended_in_its_job
+        return is_seen or (self.holder is not None and self.holder.is_gone())
+
+    @property
+    def _ended_in_its_job(self) -> bool:
+        """Where the supervisor could not say so. One that was asked to stop may still be about to."""
+        start = self.start
+        is_of_this = start.get("attempt") is not None and start.get("attempt") == self.attempt
+        return is_of_this and start.get("end") == ENDED and start.get("signal") is None
 
     @property
     def noted_oom(self) -> bool:

@@ -19,6 +19,7 @@ _TELLING = (
     re.compile(r"^(?:slurmstepd|srun|sbatch|slurm_script): error: .+"),
 )
 """The likeliest cause first; of each the last line that is of its kind."""
+_SPOOLED = re.compile(r"^\S*/slurm_script:")
 
 
 def job_files(known: Known) -> list[Path]:
@@ -51,7 +52,7 @@ def last_words(known: Known) -> str | None:
 def telling_line(text: str) -> str | None:
     """The line that tells most; the last one where none is known to tell."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return _known_to_tell([text]) or (lines[-1][:300] if lines else None)
+    return _known_to_tell([text]) or (_short(lines[-1]) if lines else None)
 
 
 def _known_to_tell(texts: list[str]) -> str | None:
@@ -60,8 +61,13 @@ def _known_to_tell(texts: list[str]) -> str | None:
     for pattern in _TELLING:
         found = next((line for line in reversed(lines) if pattern.match(line)), None)
         if found is not None:
-            return found[:300]
+            return _short(found)
     return None
+
+
+def _short(line: str) -> str:
+    """A shell names the script by its place in the folders of slurmd, which is gone with the job."""
+    return _SPOOLED.sub("slurm_script:", line)[:300]
 
 
 def tail(path: Path, size: int = _TAIL_BYTES) -> str:

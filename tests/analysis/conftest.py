@@ -17,7 +17,7 @@ import pytest
 from conf import Config
 from conf.check import to_plain
 from memory import Cgroup, Gpu, Host, Process, Snapshot
-from training.metrics import MetricsFile, Row, append_evaluation
+from training.metrics import MetricsFile, Row, append_records
 
 MB = 1 << 20
 BATCH_TOKENS = 4096
@@ -107,7 +107,7 @@ class MadeRun:
                 val_loss = val_here
                 record = {"version": 1, "step": step, "tokens": tokens, "source": "val", "loss": val_loss}
                 more = {"perplexity": math.exp(val_loss), "eval_tokens": 100096, "seconds": 1.3}
-                append_evaluation(self.path / "evals.jsonl", record | more)
+                append_records(self.path / "evals.jsonl", record | more)
         metrics.close()
         return val_loss
 

@@ -56,6 +56,18 @@ def test_what_goes_together() -> None:
     assert problems(optimizer=factor, arch={"tied_head": False}) == {}
 
 
+def test_no_more_blocks_are_computed_again_than_there_are() -> None:
+    where = "training.activation_checkpointing"
+    for given in (True, False, 1, 2):
+        assert problems(training={"activation_checkpointing": given}) == {}
+    assert (
+        "the model has 2 blocks. Use at most 2" in problems(training={"activation_checkpointing": 3})[where]
+    )
+    deep = {"d_model": 32, "n_layers": 5}
+    assert problems(training={"activation_checkpointing": 5}, model=deep) == {}
+    assert where in problems(training={"activation_checkpointing": 6}, model=deep)
+
+
 @pytest.mark.parametrize(
     ("schedule", "wrong"),
     [

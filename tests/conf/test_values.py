@@ -29,6 +29,10 @@ def key(path: str) -> Key:
         ("training.micro_batch", "auto", "auto"),
         ("training.micro_batch", "8", 8),
         ("training.micro_batch", 8, 8),
+        ("training.activation_checkpointing", "true", True),
+        ("training.activation_checkpointing", False, False),
+        ("training.activation_checkpointing", "3", 3),
+        ("training.activation_checkpointing", 1, 1),
         ("model.d_model", "128", 128),
         ("model.d_model", "1_024", 1024),
         ("arch.tied_head", "False", False),
@@ -51,6 +55,12 @@ def test_taken(path: str, given: Any, value: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "given", "words"),
     [
+        ("training.activation_checkpointing", 0, "must be at least 1, got 0"),
+        (
+            "training.activation_checkpointing",
+            "half",
+            "expected a whole number at least 1, or true or false, got `half`",
+        ),
         ("optimizer.lr", 0, "must be above 0, got 0"),
         ("optimizer.lr", -1e-3, "must be above 0, got -0.001"),
         ("optimizer.lr", "fast", "expected a number above 0, got `fast`"),

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from supervised import wait_for
 
 from memory.host import Host
@@ -130,6 +132,31 @@ def test_what_decides_is_never_old(tmp_path: Path) -> None:
         child.communicate()
     by.begin(is_calm=True)
     assert by.process(child.pid, "/proc") is None, "it is gone"
+
+
+MAPS = st.sampled_from([(900, 600), (901, 600), (900, 601), (700, 500)])
+
+
+@given(maps=st.lists(MAPS, min_size=1, max_size=4 * LOOKS_OF_THE_REST))
+def test_what_comes_and_goes_between_two_looks_of_all(
+    tmp_path_factory: pytest.TempPathFactory, maps: list[tuple[int, int]]
+) -> None:
+    """A process that is again as it was some looks ago, with another state between, is told as it is."""
+    proc = tmp_path_factory.mktemp("proc")
+    (proc / "7").mkdir()
+    by = CalmReads()
+    for rss, shared in maps:
+        kilobytes = {"VmRSS": 4 * rss, "RssAnon": 4 * (rss - shared), "RssFile": 4 * shared, "RssShmem": 0}
+        lines = "".join(f"{name}:\t{amount} kB\n" for name, amount in kilobytes.items())
+        (proc / "7" / "status").write_text(f"Name:\tjob\nState:\tS (sleeping)\n{lines}Threads:\t1\n")
+        (proc / "7" / "statm").write_text(f"5000 {rss} {shared} 1 0 900 0\n")
+        by.begin(is_calm=True)
+        found = by.process(7, str(proc))
+        assert found is not None
+        page = os.sysconf("SC_PAGE_SIZE")
+        assert (found.rss_bytes, found.anon_bytes, found.file_bytes) == (
+            page * rss, page * (rss - shared), page * shared,
+        )  # fmt: skip
 
 
 @linux

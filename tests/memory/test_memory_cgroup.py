@@ -116,6 +116,18 @@ def test_a_limit_that_is_lowered(tree, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (read(tree).limit_bytes, read(tree).limit_at) == (GB // 4, "/job/step/task")
 
 
+def test_a_first_limit(tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That there is none is looked up anew after some seconds as well."""
+    tree.membership("0::/job/step\n", V2)
+    for path in ("job", "job/step"):
+        tree.v2(f"sys/fs/cgroup/{path}", limit="max")
+    assert (read(tree).limit_bytes, read(tree).limit_at) == (None, None)
+    tree.write("sys/fs/cgroup/job/memory.max", f"{GB}\n")
+    assert (read(tree).limit_bytes, read(tree).limit_at) == (None, None), "within some seconds"
+    monkeypatch.setattr("memory.cgroup._PLACES_LAST_S", -1.0)
+    assert (read(tree).limit_bytes, read(tree).limit_at) == (GB, "/job")
+
+
 def test_the_smallest_high_on_the_way_up(tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.membership("0::/job/step/task\n", V2)
     for path, high in (("job", GB), ("job/step", GB // 2), ("job/step/task", "max")):

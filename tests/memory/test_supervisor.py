@@ -209,6 +209,21 @@ def test_stop_and_go_on(tmp_path: Path) -> None:
     assert process.wait(timeout=240) == 0
 
 
+def test_a_signal_after_the_end_of_the_command_had_no_part_in_it(tmp_path: Path) -> None:
+    ready, go = tmp_path / "ready", tmp_path / "go"
+    process = start_supervised(tmp_path, [*python(COUNTS), str(ready), str(go)])
+    child = pid_in(ready)
+    process.send_signal(signal.SIGSTOP)
+    wait_for(lambda: _state(process.pid) == "T", "it did not stop")
+    os.kill(child, signal.SIGKILL)
+    wait_for(lambda: _state(child) == "Z", "it did not end")
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(timeout=240) == -signal.SIGKILL
+    told = outcome_in(tmp_path)
+    assert (told["signal"], told["signals_passed_on"]) == ("SIGKILL", [])
+
+
 def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 

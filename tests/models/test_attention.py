@@ -39,6 +39,9 @@ def positions_of_documents() -> Tensor:
         {"bias": "qkv"},
         {"init": "mup"},
         {"rope_fraction": 0.5},
+        {"attention_softcap": 2.0},
+        {"attention_softcap": 2.0, "n_kv_heads": 2, "window": 6},
+        {"attention_softcap": 2.0, "positions": "alibi", "init": "mup"},
     ],
     ids=str,
 )
@@ -72,6 +75,8 @@ def written_out(attention: Any, model: Any, arch: Arch, x: Tensor, position_ids:
         key = model.positions.rotate(attention.key_norm(key)[:, None], position_ids)[:, 0]
         scale = math.sqrt(16) / 8 if arch.init == "mup" else 1 / math.sqrt(8)
         scores = scale * query @ key.mT
+        if arch.attention_softcap is not None:
+            scores = arch.attention_softcap * torch.tanh(scores / arch.attention_softcap)
         for t in range(SEQ):
             for s in range(SEQ):
                 distance = t - s

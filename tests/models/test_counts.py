@@ -31,6 +31,7 @@ ARCHS = st.builds(
     rope_fraction=st.sampled_from([1.0, 0.5]),
     n_kv_heads=st.sampled_from([None, 1, 2]),
     window=st.sampled_from([None, 5]),
+    attention_softcap=st.sampled_from([None, None, 20.0]),
     activation=st.sampled_from(sorted(FEED_FORWARD_MATRICES)),
     ffn_multiplier=st.sampled_from([4.0, 8 / 3]),
     n_experts=st.sampled_from([None, None, 3]),

@@ -33,6 +33,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "state_reset": {"state_reset": 0.1, **LSTM},
     "lstm_forget_bias": {"lstm_forget_bias": 2.0, "bias": "linear", **LSTM},
     "logit_softcap": {"logit_softcap": 10.0},
+    "attention_softcap": {"attention_softcap": 10.0},
     "z_loss": {"z_loss": 1e-3},
     "init_std": {"init_std": 0.1},
 }

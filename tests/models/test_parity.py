@@ -12,6 +12,7 @@ from torch import Tensor
 
 from conf.schema import Arch, Model
 from models import LanguageModel, build_model
+from models.forward_pass import begin
 
 pytestmark = pytest.mark.slow
 
@@ -199,3 +200,48 @@ def _all_pairs(
         found.append((ours.head.weight, theirs.lm_head.weight))
     assert len(found) == len(list(ours.parameters()))
     return found
+
+
+@pytest.mark.parametrize("window", [None, 8])
+@pytest.mark.parametrize("kv_heads", [HEADS, 1])
+def test_capped_attention_is_that_of_gemma_2(kv_heads: int, window: int | None) -> None:
+    from transformers import Gemma2Config
+    from transformers.models.gemma2.modeling_gemma2 import Gemma2Attention
+
+    head = WIDTH // HEADS
+    config = Gemma2Config(
+        hidden_size=WIDTH, num_attention_heads=HEADS, num_key_value_heads=kv_heads, head_dim=head,
+        num_hidden_layers=LAYERS, query_pre_attn_scalar=head, attn_logit_softcapping=0.5,
+        attn_implementation="eager",
+    )  # fmt: skip
+    theirs = Gemma2Attention(config, layer_idx=1).eval()
+    arch = Arch(attention_softcap=0.5, n_kv_heads=kv_heads, window=window)
+    model = build_model(Model(d_model=WIDTH, n_layers=1, n_heads=HEADS), arch, VOCAB, SEQ)
+    ours: Any = model.blocks[0].attention
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.normal_(0, 0.3)
+        projections = (theirs.q_proj, theirs.k_proj, theirs.v_proj)
+        parts = (WIDTH, kv_heads * head, kv_heads * head)
+        for projection, part in zip(projections, ours.qkv.weight.split(parts), strict=True):
+            projection.weight.copy_(part)
+        theirs.o_proj.weight.copy_(ours.output.weight)
+    going = begin(model.positions, SEQ, None, window, torch.device("cpu"))
+    seen = torch.ones(SEQ, SEQ, dtype=torch.bool).tril() if going.mask is None else going.mask
+    mask = torch.zeros(1, 1, SEQ, SEQ).masked_fill(~seen, float("-inf"))
+    tables = tuple(table.repeat(1, 2)[None] for table in (model.positions.cos, model.positions.sin))
+    x = torch.randn(3, SEQ, WIDTH)
+    results = []
+    for attention in (
+        lambda x: ours(x, going),
+        lambda x: theirs(x, position_embeddings=tables, attention_mask=mask)[0],
+    ):
+        given = x.clone().requires_grad_()
+        found = attention(given)
+        (found * x).sum().backward()
+        results.append((found.detach(), given.grad))
+    for mine, other in zip(*results, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours.output.weight.grad, theirs.o_proj.weight.grad, rtol=1e-5, atol=1e-5)
+    assert ours.qkv.weight.grad.abs().max() > 0

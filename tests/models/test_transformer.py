@@ -29,6 +29,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"parallel_blocks": True, "positions": "alibi", "bias": "qkv"},
     {"positions": "none", "activation": "relu2", "final_norm": "layer", "bias": "all", "head_bias": True},
     {"window": 7, "activation": "geglu", "rope_fraction": 0.5, "init": "completep", "base_width": 32},
+    {"attention_softcap": 5.0, "n_kv_heads": 1},
     {"n_experts": 3, "activation": "gelu_exact", "init": "transformer_scaled"},
     {
         "norm": "layer",
@@ -95,16 +96,20 @@ def test_attention_learns_to_look_one_place_back(positions: str, norm_position: 
 @each_variant
 def test_activation_checkpointing_changes_no_bit(options: dict[str, Any]) -> None:
     results = []
-    for checkpointing in (False, True):
+    for checkpointing, expected in ((False, [1, 1]), (True, [2, 2]), (1, [2, 1]), (2, [2, 2])):
         model = build(**options)
         model.activation_checkpointing = checkpointing
-        runs: list[int] = []
-        model.blocks[0].register_forward_pre_hook(lambda *_, runs=runs: runs.append(1))
+        runs = [0, 0]
+        for number, block in enumerate(model.blocks):
+            block.register_forward_pre_hook(
+                lambda *_, runs=runs, at=number: runs.__setitem__(at, runs[at] + 1)
+            )
         loss = LossModel(model)(ids(), ids().roll(-1, 1), None, 16)
         loss.backward()
-        assert len(runs) == (2 if checkpointing else 1)
+        assert runs == expected
         results.append([loss.detach(), *(p.grad for p in model.parameters())])
-    assert all(torch.equal(plain, checkpointed) for plain, checkpointed in zip(*results, strict=True))
+    for found in zip(*results, strict=True):
+        assert all(torch.equal(found[0], other) for other in found[1:])
 
 
 @each_variant

@@ -105,6 +105,9 @@ def test_an_array_for_each_class_of_resources(configs: list[Config]) -> None:
     found = plan_for_cluster([configs[0], other], cluster=recorded("20.11"))
     assert [count for count, _ in found.scripts] == [1, 1]
     assert "#SBATCH --mem=3072M" in found.scripts[1][1]
+    ways = [line for line in render(found).splitlines() if line.startswith(("--mem ", "time: "))]
+    assert [way.partition(" estimate")[0] for way in ways[:2]] == ["--mem 512 MB:", "--mem 3.0 GB: slurm.mem"]
+    assert ways[2].startswith("time: the partition's default")
 
 
 def test_what_would_be_refused_is_told_beside_the_table(configs: list[Config]) -> None:

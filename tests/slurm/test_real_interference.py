@@ -65,8 +65,9 @@ def test_preemption(calm: Cluster, tmp_path: Path, preempt_signal: str) -> None:
     )
     job.until(lambda: len(job.starts) > 1, "another start", meanwhile=GOES_ON)
     first, second = job.starts
-    expected = ("SIGUSR2", "timeout") if preempt_signal == "on" else ("SIGTERM", "preempted")
-    assert (first.end, first.signal, first.state) == ("requeued", *expected), job.told()
+    number = "SIGUSR2" if preempt_signal == "on" else "SIGTERM"
+    assert (first.end, first.signal, first.state) == ("requeued", number, "preempted"), job.told()
+    assert str(first.reason).endswith("; another job is to have its place"), job.told()
     assert second.step_before == first.step_after != 0
     until_second_attempt(job)
     end_well(job)

@@ -13,6 +13,7 @@ from slurm_command import refused, told, told_json, typed
 
 from memory.ring import RingWriter
 from memory.samples import Sample
+from slurm.__main__ import main
 from slurm.states import STATES
 
 HEADER = "step,tokens,train_loss,val_loss,lr,grad_norm,flops,seconds,tokens_per_s,mfu\n"
@@ -97,6 +98,8 @@ def test_all_studies(
     assert lines[-1] == "next: python -m slurm status sweep   (its runs one by one)"
     assert sorted(said.calls) == ["sacct", "squeue"]
     assert [one["study"] for one in told_json(capsys, "status")["studies"]] == ["sweep", "old"]
+    assert main([]) == 0, "without a command"
+    assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_nothing_there_yet(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

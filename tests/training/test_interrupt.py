@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from training import interrupt
 from training.distributed.ranks import Ranks
+from training.ending import ending_of
 from training.interrupt import SIGNALS, Interrupt, Interrupted
 from training.loop import check_there_is_time
 
@@ -90,3 +92,26 @@ def test_an_evaluation_that_would_take_too_long_is_left_out(monkeypatch: pytest.
         check_there_is_time(run)
         run.longest_s.clear()  # the first one: nobody knows
         check_there_is_time(run)
+
+
+@pytest.mark.parametrize(
+    ("left_s", "told"),
+    [
+        (None, ", which comes ahead of a time limit or of a preemption"),
+        (3600 * 5 + 30, ", 5 h before its time limit"),
+        (-20, ", as its time was up"),
+        (365 * 86400, "; its job has no time limit"),
+    ],
+)
+def test_a_signal_ahead_of_a_limit_is_told_by_what_is_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, left_s: float | None, told: str
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    kept = "; it has no checkpoint yet"
+    asked = Interrupted(signal.SIGUSR2)
+    assert ending_of(asked, tmp_path) == ("timeout", 1, f"stopped by SIGUSR2{kept}"), "in no job"
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    if left_s is not None:
+        monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + left_s)))
+    assert ending_of(asked, tmp_path) == ("timeout", 1, f"stopped by SIGUSR2{told}{kept}")

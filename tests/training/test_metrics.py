@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.metrics import COLUMNS, MetricsFile, Row, append_evaluation, cut_evaluations
+from training.metrics import COLUMNS, MetricsFile, Row, append_records, cut_records
 
 
 def row(step: int, **changes: float) -> Row:
@@ -81,12 +81,12 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(
 
 def test_evaluations_are_cut_the_same_way(tmp_path: Path) -> None:
     path = tmp_path / "evals.jsonl"
-    cut_evaluations(path, 5, [])
+    cut_records(path, 5, [])
     for step in (2, 4, 6):
-        append_evaluation(path, {"step": step, "loss": 1 / step})
+        append_records(path, {"step": step, "loss": 1 / step})
     with open(path, "a") as file:
         file.write('{"step": 8, "lo')
-    cut_evaluations(path, 4, [2, 4, 6])
+    cut_records(path, 4, [2, 4, 6])
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [2, 4]
 
 
@@ -101,12 +101,12 @@ def test_lines_that_were_lost_are_told(tmp_path: Path, caplog: pytest.LogCapture
     )
     caplog.clear()
     (tmp_path / "evals.jsonl").write_text('{"step": 2}\n[]\n{"step": 4')
-    cut_evaluations(tmp_path / "evals.jsonl", 9, [2, 4, 6, 10])
+    cut_records(tmp_path / "evals.jsonl", 9, [2, 4, 6, 10])
     assert "evals.jsonl lacks the lines of steps 4 and 6" in caplog.text
     caplog.clear()
     MetricsFile(tmp_path / "none.csv", 0).close()
     MetricsFile(tmp_path / "gone.csv", 350).close()
-    cut_evaluations(tmp_path / "gone.jsonl", 0, [2, 4])
+    cut_records(tmp_path / "gone.jsonl", 0, [2, 4])
     assert "none.csv" not in caplog.text
     assert "gone.csv lacks the lines of steps 1-350" in caplog.text
     assert "gone.jsonl" not in caplog.text

@@ -131,6 +131,36 @@ def test_auto_on_a_cpu_is_fp32_and_what_was_chosen_is_kept() -> None:
             resolve_device(Training(device="cuda"), {})
 
 
+def test_a_cpu_computes_products_in_fp32_whatever_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    from conf.schema import Training
+
+    asked = Training(device="cpu", matmul_precision="medium")
+    found = resolve_device(asked, {})
+    assert found.matmul_precision == "highest"
+    assert "training.matmul_precision=medium is of GPUs" in caplog.text
+    caplog.clear()
+    assert resolve_device(asked, {"device": "cpu", "matmul_precision": "highest"}) == found
+    assert not caplog.text, "it was told before"
+    before = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    try:
+        Device("cuda", "fp32", 1, "high").take()
+        assert (torch.get_float32_matmul_precision(), torch.get_num_threads()) == ("high", 1)
+        found.take()
+        assert torch.get_float32_matmul_precision() == "highest"
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.set_num_threads(before[1])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_computes_products_as_asked() -> None:
+    from conf.schema import Training
+
+    found = resolve_device(Training(matmul_precision="high"), {})
+    assert (found.kind, found.matmul_precision) == ("cuda", "high")
+    assert "(products: high)" in found.describe()
+
+
 def test_a_peak_is_told_of_a_gpu_alone() -> None:
     assert measure_peak_flops(CPU) is None
     if torch.cuda.is_available():

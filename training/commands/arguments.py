@@ -40,12 +40,16 @@ def opened(options: argparse.Namespace) -> tuple[SavedRun, Device]:
         raise UserError(f"--threads {options.threads}: expected 1 or more")
     run = open_run(options.given, options.checkpoint)
 
-    import torch
-
     from training.device import resolve_device
 
     threads = options.threads or "auto"
-    training = replace(run.config.training, device=options.device, precision="fp32", threads=threads)
+    training = replace(
+        run.config.training,
+        device=options.device,
+        precision="fp32",
+        matmul_precision="highest",
+        threads=threads,
+    )
     device = resolve_device(training, {})
-    torch.set_num_threads(device.threads)
+    device.take()
     return run, device

@@ -28,6 +28,7 @@ examples:
   python -m training eval 1a2b3c4d --dataset wikitext103        another text, in its vocabulary
   python -m training eval 1a2b3c4d --dataset Datasets/code.txt --split train --tokens 1M
   python -m training eval 1a2b3c4d --by-position --json
+  python -m training eval 1a2b3c4d --harness lm-eval --tasks lambada_openai,arc_easy --limit 100
 
 Bits a byte compare models of different tokenizers; loss and perplexity do not."""
 
@@ -55,6 +56,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--batch-size", type=int, metavar="N", help="windows at once; changes no result")
     parser.add_argument("--by-position", action="store_true", help="also by the position in the window")
     parser.add_argument("--json", action="store_true", help="one JSON object")
+    harness = parser.add_argument_group("tasks of another harness, on the model exported for transformers")
+    harness.add_argument("--harness", choices=("lm-eval",), help="EleutherAI's, where it is installed")
+    harness.add_argument("--tasks", metavar="A,B", help="of the harness")
+    harness.add_argument("--num-fewshot", type=int, metavar="N", help="examples in front of each")
+    harness.add_argument("--limit", type=float, metavar="N", help="of each task; below 1: a share")
     parser.set_defaults(run=run)
 
 
@@ -64,6 +70,11 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UserError: no such run, checkpoint, data or split.
     """
+    if options.harness is not None:
+        return _by_harness(options)
+    for name in ("tasks", "num_fewshot", "limit"):
+        if getattr(options, name) is not None:
+            raise UserError(f"--{name.replace('_', '-')} goes with --harness lm-eval")
     for name in ("seq_len", "batch_size"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)}: expected 1 or more")
@@ -107,6 +118,30 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(_as_json(saved, data, options.split, seq_len, sets, found, mean), indent=2))
     else:
         print("\n".join(_page(saved, data, options.split, seq_len, sets, found, mean)))
+    return 0
+
+
+def _by_harness(options: argparse.Namespace) -> int:
+    """Tasks of lm-eval, whose results stand in the folder of the run then."""
+    from training.harness import Asked, measure, words
+    from training.saved_run import open_run
+
+    if not options.tasks:
+        raise UserError("--harness lm-eval needs --tasks A,B: python -m lm_eval --tasks list tells them")
+    for name in ("dataset", "tokens", "seq_len", "threads", "by_position"):
+        if getattr(options, name):
+            raise UserError(
+                f"--{name.replace('_', '-')} does not go with --harness, whose tasks say what is read"
+            )
+    saved = open_run(options.given, options.checkpoint)
+    device = None if options.device == "auto" else options.device
+    asked = Asked(options.tasks, options.num_fewshot, options.limit, options.batch_size, device)
+    path, results = measure(saved, asked)
+    if options.json:
+        facts = {"run": str(saved.folder), "identity": saved.facts.get("identity"), "step": saved.step}
+        print(json.dumps({**facts, "file": str(path), "results": results}, indent=2))
+    else:
+        print("\n".join([saved.words(), *words(results), f"kept in {path}"]))
     return 0
 
 

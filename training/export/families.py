@@ -69,6 +69,7 @@ def _lacks_everywhere(arch: Arch) -> list[str]:
             "arch.parallel_blocks": arch.parallel_blocks,
             "arch.head_bias": arch.head_bias,
             "arch.logit_softcap": arch.logit_softcap is not None,
+            "arch.attention_softcap": arch.attention_softcap is not None,
             "arch.n_experts": arch.n_experts is not None,
         }
     )

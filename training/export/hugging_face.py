@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from data_loading import Tokenizer
     from training.saved_run import SavedRun
 
+FACTS = "highwater.json"
+"""In the folder: which run and step it is of."""
 COMPARED_TOKENS = 64
 LARGEST_DIFFERENCE = 1e-3
 """Of a logit, between the model and its export in fp32: sums in another order, and no more."""
@@ -56,7 +58,7 @@ def export(saved: SavedRun, output: Path) -> dict[str, Any]:
         if tokenizer is not None:
             _save_tokenizer(tokenizer, temporary, source.max_positions)
         facts = _facts(saved, family.name)
-        durable.write_json(temporary / "highwater.json", facts)
+        durable.write_json(temporary / FACTS, facts)
         difference = _difference(model, temporary, source)
         for path in temporary.iterdir():
             durable.fsync_file(path)
@@ -67,6 +69,18 @@ def export(saved: SavedRun, output: Path) -> dict[str, Any]:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return {**facts, **difference}
+
+
+def exported_from(folder: Path, saved: SavedRun) -> bool:
+    """Whether it is an export of this step of this run."""
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(facts, dict) and (facts.get("identity"), facts.get("step")) == (
+        saved.facts.get("identity"),
+        saved.step,
+    )
 
 
 def _tokenizer(saved: SavedRun) -> Tokenizer | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import re
+import subprocess
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,10 @@ from recorded_slurm import planned, recorded, with_slurm
 from tiny_run import tiny_config
 
 from conf import UserError
+from conf.schema import Slurm
 from memory.estimate import recommended_mem
 from slurm.cluster import Ask, Cluster, Speeds, ask, resources
+from slurm.cluster.resources import setup_lines
 from slurm.in_job.sharing import step_command
 from training.plan import Plan
 
@@ -67,7 +71,7 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
         "signal": "USR2@60", "exclusive": True, "exclude": "n1", "comment": "a b",
     }  # fmt: skip
     assert (found.tasks, found.cpus, found.gpus) == (2, 10, 2)
-    assert found.setup[0] == "module load x"
+    assert found.setup[0] == "module load x || exit 1"
     assert "HF_HUB_OFFLINE=1" in found.setup[1]
 
 
@@ -125,6 +129,24 @@ def test_a_share_that_is_too_small_is_refused_before_it_is_submitted(tmp_path: P
     assert planned(with_slurm(tiny_config(tmp_path), mem=needed + MB)).memory.problem is None
     with pytest.raises(UserError, match=r"that slurm\.mem, shared by 3 runs \(slurm\.pack\), allows"):
         planned(with_slurm(tiny_config(tmp_path), pack=3, mem=3 * (needed + MB)))
+
+
+def test_a_share_that_is_too_small_names_the_memory_that_does(tmp_path: Path) -> None:
+    """Unless no node has it."""
+
+    def refused(cluster: Cluster | None = None, **slurm: Any) -> str:
+        with pytest.raises(UserError) as told:
+            planned(with_slurm(tiny_config(tmp_path), **slurm), *([cluster] if cluster else []))
+        return str(told.value)
+
+    for pack in (1, 3):
+        said = refused(pack=pack, mem=pack * 40 * MB)
+        typed = re.search(r"(?:in|memory:) slurm\.mem=(\d+)MB\. To start it all the same", said)
+        assert typed, said
+        mem = int(typed[1]) * MB
+        assert planned(with_slurm(tiny_config(tmp_path), pack=pack, mem=mem)).memory.problem is None
+        assert asked(tmp_path, pack=pack, mem="auto").mem_bytes == mem, "and what auto asks for"
+    assert "slurm.mem=" not in refused(recorded("20.11"), partition="batch", pack=1000, mem=40 * MB)
 
 
 def test_a_worker_has_the_partition_s_time(tmp_path: Path) -> None:
@@ -235,3 +257,16 @@ def test_a_run_that_gets_a_gpu_is_planned_for_one(tmp_path: Path) -> None:
     assert planned(config).memory.estimate.gpu_bytes == 0
     assert planned(with_slurm(config, gpus_per_node=1)).memory.estimate.gpu_bytes > 0
     assert planned(with_slurm(config, options=["--gpus=1"])).memory.estimate.gpu_bytes > 0
+
+
+@pytest.mark.parametrize("line", ["module load cuda/99", "ml cuda"])
+def test_a_module_that_is_not_there_ends_the_job(line: str) -> None:
+    """What comes after it would run without it."""
+
+    def said(*setup: str) -> str:
+        script = "\n".join([*setup_lines(Slurm(setup=list(setup))), "echo goes on"])
+        return subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout
+
+    assert said("false", line) == ""
+    assert said(f"{line} || echo without") == "without\ngoes on\n"
+    assert said("export A=1", f"{line.split()[0]}() {{ true; }}", line) == "goes on\n"

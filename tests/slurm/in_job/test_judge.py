@@ -13,13 +13,14 @@ USR1, USR2, TERM, INT = signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.S
 
 def verdict(
     state: str, code: int, number: int | None = None, *, idle: int = 0, preempted: bool | None = None,
-    may_requeue: bool = True,
+    may_requeue: bool = True, is_early: bool = False,
 ) -> Verdict:  # fmt: skip
     return judge(
         Stopped(state, code, "because", number, idle),
         may_requeue=may_requeue,
         max_idle=3,
         is_being_preempted=lambda: preempted,
+        is_early=is_early,
     )
 
 
@@ -79,8 +80,6 @@ def test_slurm_is_asked_only_after_sigterm() -> None:
 
 def test_a_signal_long_before_the_time_limit_is_a_preemption() -> None:
     for asked, state in ((True, "preempted"), (False, None), (None, None)):
-        verdict = judge(
-            Stopped("timeout", 1, "stopped by SIGUSR2", USR2, 0), may_requeue=True, max_idle=3,
-            is_being_preempted=lambda asked=asked: asked, is_early=True,
-        )  # fmt: skip
-        assert (verdict.end, verdict.state) == ("requeued", state)
+        found = verdict("timeout", 1, USR2, preempted=asked, is_early=True)
+        assert (found.end, found.state) == ("requeued", state)
+        assert found.reason == ("because; another job is to have its place" if asked else "because")

@@ -191,6 +191,25 @@ def test_what_was_composed_is_what_runs(calm: Cluster, home: Path, own_code: Pat
     assert max(column(folder, "lr")) < 1
 
 
+def test_a_queue_that_is_fed_as_others_end(calm: Cluster, home: Path, type_: Type) -> None:
+    """Slurm keeps MaxSubmitJobs, and takes no third one."""
+    calm.script("submit-limit", "2")
+    try:
+        with pytest.raises(RuntimeError, match="MaxSubmitJob"):
+            calm.say("sbatch", "--hold", "--array=0-2", "--output=/dev/null", "--wrap=true")
+        done = type_("seed=0,1,2", "wait=true", "--json")
+    finally:
+        calm.script("submit-limit", "off")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 run waits for room in the queue (MaxSubmitJobs)" in done.stderr
+    answer = json.loads(done.stdout)
+    assert [one["state"] for one in answer["outcomes"]] == ["done"] * 3
+    assert [len(one["submitted"]) for one in answer["submitted"]] == [2, 1]
+    assert queued(calm) == []
+    runs = [home / "runs" / "default" / run for run in runs_in(home)]
+    assert [len(experiment_utils.read_run(run)["attempts"]) for run in runs] == [1, 1, 1]
+
+
 def test_two_shells_that_submit_the_same_at_once(calm: Cluster, home: Path) -> None:
     shells = [
         subprocess.Popen(

@@ -19,6 +19,8 @@ import slurm.submit.asking
 import slurm.submit.checks
 import slurm.submit.waiting
 from slurm.records import places, submissions
+from slurm.submit.batch import Submitted
+from slurm.submit.runs import render
 from tests.slurm.submit.conftest import Type
 
 FOREIGN = """
@@ -288,6 +290,14 @@ def test_waiting_submits_the_rest_as_others_end(
     assert sum(len(one["submitted"]) for one in answer["submitted"]) == 5
     assert max(most) == 2
     assert len(cluster.jobs) > 1
+
+
+def test_what_waits_for_room_is_told_as_what_becomes_of_it(tmp_path: Path) -> None:
+    """Nobody has to type anything while the command waits."""
+    one = Submitted(tmp_path / "s", ["a", "b"], left={"a": "queued"}, not_sent={"b": "why"}, no_room=("b",))
+    waits = "s: 1 run waits for room in the queue (MaxSubmitJobs) until others have ended"
+    assert list(render([one], waiting=True)) == ["s: left as they are: 1 queued", waits]
+    assert "s: not submitted: 1 run: why" in render([one])
 
 
 def test_ctrl_c_ends_the_waiting_and_no_job(

@@ -265,6 +265,14 @@ def test_never_started(study: MadeStudy, slurm: FakeSlurm) -> None:
     )
 
 
+def test_a_command_of_its_script_that_is_not_there(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """By bash, which knows the script by its place on the node."""
+    words = "slurm_script: line 18: module: command not found"
+    study.wrote("a", f"/var/spool/slurmd/job04242/{words}\n")
+    slurm.row("4242_0", "FAILED", "1:0")
+    assert str(truth_of(study, slurm).reason).endswith(f"before the run said a word: {words}")
+
+
 def test_refused_by_sbatch(tmp_path: Path, slurm: FakeSlurm) -> None:
     error = "sbatch: error: invalid partition specified: gpux"
     study = MadeStudy(tmp_path / "sweep", ["a"], array={"job_id": None, "error": error})
@@ -305,6 +313,20 @@ def test_while_its_job_is_put_back(study: MadeStudy, slurm: FakeSlurm) -> None:
     slurm.wait("4242_0", "COMPLETING", "None", start=str(int(NOW_S - 500)), nodes="n1")
     found = truth_of(study, slurm)
     assert (found.state, found.reason) == ("queued", "its job is being put back into the queue")
+
+
+@pytest.mark.parametrize("word", ["COMPLETING", "FAILED"])
+def test_an_end_that_its_job_alone_saw(study: MadeStudy, slurm: FakeSlurm, word: str) -> None:
+    """The run says that it runs, a moment ago: its supervisor was killed, and cannot say otherwise."""
+    study.status("a", "running", age_s=3)
+    reason = "its supervisor was killed by SIGKILL (on n1)"
+    start = {
+        "job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "state": "failed", "reason": reason,
+    }  # fmt: skip
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.wait("4242_0", word, "None", start=str(int(NOW_S - 500)), nodes="n1")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason, found.source) == ("failed", reason, "starts.json")
 
 
 def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm) -> None:

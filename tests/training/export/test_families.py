@@ -81,6 +81,7 @@ def test_the_same_logits(family: str, options: dict[str, Any]) -> None:
         {"parallel_blocks": True},
         {"head_bias": True},
         {"logit_softcap": 30.0},
+        {"attention_softcap": 50.0},
         {"n_experts": 4},
         {"family": "lstm"},
         {"family": "mingru"},

@@ -1,0 +1,143 @@
+"""What a case shows: the questions about a run and its job that more than one rule asks."""
+
+from __future__ import annotations
+
+from memory.sacct import Row
+from slurm.in_job.starts import ENDED, PREEMPTED
+from slurm.states import FROM_SLURM
+from slurm.truth.answers import moment
+from slurm.truth.case import CLOCKS_APART_S, Case
+
+_BEFORE_THE_JOB_S = 180.0
+"""A run that had failed so long before its job was ended, longer than KillWait and any grace time, failed."""
+_BEGINS_S = 15.0
+"""A supervisor looks at a run that begins more often."""
+_JUDGED_S = 60.0
+"""After so long the job of a run that was stopped has asked for another start, or never will."""
+
+
+def is_waiting(case: Case) -> bool:
+    return case.stands == "queued" and not case.known.is_here and not still_beats(case)
+
+
+def waits_again_here(case: Case) -> bool:
+    """In the background of a machine: what it has said is of before its newest submission."""
+    known = case.known
+    if not case.launcher_lives or known.is_here or known.submission is None:
+        return False
+    beat = known.heartbeat_s
+    return beat is not None and beat < known.submission.created_s
+
+
+def begins_here(case: Case) -> bool:
+    """Of a run of a machine: its supervisor looks at it, and it has not come to its first word."""
+    known = case.known
+    if known.looked_s is None or known.submission is None or case.launcher_lives in (None, False):
+        return False
+    is_new = known.looked_s >= known.submission.created_s and case.now_s - known.looked_s < _BEGINS_S
+    return is_new and ((known.state is None and not known.outcome) or waits_again_here(case))
+
+
+def still_beats(case: Case) -> bool:
+    """The run was heard of just now, whatever its job's row says: a job can run twice (a lost slurmd)."""
+    known = case.known
+    if known.state != "running" or known.is_gone or known.silent_s is None:
+        return False
+    return max(known.silent_s, known.unheard_s or 0.0) < 15.0  # what a dead node left stands still
+
+
+def is_stopping(case: Case) -> bool:
+    """It stopped because it was asked to, a moment ago, and its job, which still runs, has yet to judge."""
+    known = case.known
+    if case.stands != "running" or not case.spoke_now or known.noted_oom:
+        return False
+    is_judged = known.start.get("end") not in (None, ENDED) or not known.start
+    silent = known.silent_s
+    return (
+        known.state in ("timeout", "cancelled")
+        and not is_judged
+        and silent is not None
+        and silent < _JUDGED_S
+    )
+
+
+def ran_in_its_job(case: Case) -> bool:
+    """In a start of it before this one."""
+    known = case.known
+    own = known.own_job is not None and known.own_job == known.job and known.own_restarts is not None
+    return own or len(case.starts) > 1 or bool(case.row and case.row.restarts)
+
+
+def began_again(case: Case) -> bool:
+    """Of a job that was put back into the queue: whether it has been started since."""
+    restarts = (case.row.restarts if case.row else None) or len(case.starts) - 1
+    if case.known.own_restarts is not None and restarts > case.known.own_restarts:
+        return True
+    ended_s = case.known.start.get("ended_s")
+    return isinstance(ended_s, int | float) and case.start_s is not None and case.start_s > ended_s
+
+
+def its_turn_s(case: Case) -> float | None:
+    """Of a job that runs share: when it began to start this one, if it has, and this has not ended since.
+
+    Side by side all begin with their job, workers take one run after the other.
+    """
+    begun, array = case.known.start, case.known.array
+    side_by_side_s = case.start_s if array is not None and array.how in ("pack", "ensemble") else None
+    started_s = begun.get("started_s")
+    if begun.get("end") is not None or not isinstance(started_s, int | float):
+        return side_by_side_s
+    is_of_this = case.start_s is None or started_s >= case.start_s - CLOCKS_APART_S
+    return float(started_s) if is_of_this else side_by_side_s
+
+
+def was_asked_of(case: Case) -> bool:
+    """Whether the job's end is this run's: it had its turn, or has its job to itself."""
+    array = case.known.array
+    return array is None or array.how == "each" or case.known.state is not None
+
+
+def own_rows(case: Case) -> list[Row]:
+    """Of the job's last start; of a job that runs share, those of the run's own step."""
+    if case.start is None:
+        return []
+    array = case.known.array
+    if array is None or array.how in ("each", "ensemble"):
+        return list(case.start.rows)
+    told = case.known.outcome.get("environment")
+    step = str(told.get("SLURM_STEP_ID", "")) if isinstance(told, dict) else ""
+    return [row for row in case.start.steps if row.step == step]
+
+
+def failed_before(case: Case) -> bool:
+    """It had ended by itself well before its job was ended for another reason: its job went on without it."""
+    known = case.known
+    if known.state not in ("failed", "timeout", "cancelled") or not case.spoke_now:
+        return False
+    ended = moment(case.row.end) if case.row is not None else None
+    beat = known.heartbeat_s
+    return ended is not None and beat is not None and ended - beat > _BEFORE_THE_JOB_S
+
+
+def lost_its_node(case: Case) -> bool:
+    """Slurm took the start that it was in for lost: whatever ended it after that was no scancel of it."""
+    row, state = case.own_row, case.known.state
+    was_ended = state in ("cancelled", "running") and "Ctrl-C" not in (case.known.reason or "")
+    return was_ended and row is not None and FROM_SLURM.get(row.state) == "node_failed"
+
+
+def was_preempted(case: Case) -> bool:
+    """The start before: by the word of its job, or by Slurm's row of it."""
+    known = case.known
+    if known.start.get("attempt") == known.attempt and known.start.get("state") == PREEMPTED:
+        return True
+    ended = [
+        start.row.state
+        for start in case.starts
+        if FROM_SLURM.get(start.row.state) not in ("queued", "running")
+    ]
+    return bool(ended) and ended[-1] == "PREEMPTED" and known.state in ("timeout", "cancelled", "running")
+
+
+def reason_word(case: Case) -> str:
+    return case.queue.reason if case.queue is not None else case.row.reason if case.row is not None else ""

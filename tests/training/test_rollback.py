@@ -1,0 +1,200 @@
+"""A run that goes back from spikes is the one that left out all that it undid, also where it was killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_run import copy_of, make_run, metrics_without_clock, outcome, run_here, tiny_config
+
+import experiment_utils
+from conf import Config
+from conf.check import check
+from conf.schema import Training
+from tests.forked import killed_at
+from tests.training.test_exact_resume import CASES, config_of
+from training.plan import make_plan
+from training.spikes import BACK_IN_A_ROW, Diverged, RollbackGuard, SpikeGuard
+
+BAD = {2: float("nan"), 18: 1e6, 20: float("inf"), 24: 1e6}
+"""Losses as the guard is told them, by step. Before the first point a step is skipped."""
+POINTS = [7, 10, 14, 21, 28, 30, 35, 40]
+LEFT_OUT = [2, 15, 16, 17, 18, 19, 20, 22, 23, 24]
+OPTIONS = {"spike_window": 4, "spike_threshold": 1000.0, "checkpoint_every": 9, "keep_checkpoints": 1}
+ROLLBACK = OPTIONS | {"on_spike": "rollback", "rollback_every": 7}
+
+
+@pytest.fixture
+def bad(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
+    """The guard sees these losses in the place of those of their steps, in any attempt."""
+    return told_to_the_guard(monkeypatch, dict(BAD))
+
+
+def told_to_the_guard(monkeypatch: pytest.MonkeyPatch, losses: dict[int, float]) -> dict[int, float]:
+    refuses = SpikeGuard.refuses
+
+    def told(self: SpikeGuard, loss: torch.Tensor, norm: torch.Tensor, step: int) -> bool:
+        seen = torch.tensor(losses[step]) if step in losses else loss
+        return refuses(self, seen, norm, step)
+
+    monkeypatch.setattr(SpikeGuard, "refuses", told)
+    return losses
+
+
+def longer(case: dict[str, Any], folder: Path, **options: Any) -> Config:
+    config = config_of(case, folder)
+    training = dataclasses.replace(config.training, max_steps=40, evals=4, **options)
+    return dataclasses.replace(config, training=training)
+
+
+def rollbacks(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "rollbacks.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def weights_and_moments(folder: Path) -> dict[str, str]:
+    newest = max((folder / "checkpoints").glob("step-*"))
+    found: dict[str, str] = json.loads((newest / "state.json").read_text())["sha256"]
+    return found
+
+
+@pytest.mark.parametrize("name", ["adamw", "ema", "dropout", "schedule_free", "states of rows"])
+def test_it_is_the_run_that_left_out_what_was_undone(
+    name: str, bad: dict[int, float], tmp_path: Path
+) -> None:
+    going_back = make_run(longer(CASES[name], tmp_path, **ROLLBACK))
+    assert run_here(going_back, "--quiet").returncode == 0
+    found = rollbacks(going_back)
+    assert [(each["step"], each["to_step"], each["undone"]) for each in found] == [
+        (18, 14, [15, 18]),
+        (20, 14, [15, 20]),
+        (24, 21, [22, 24]),
+    ]
+    assert "its loss 1e+06 is" in found[0]["why"]
+    results = experiment_utils.read_run(going_back)["results"]
+    assert (results["skipped_steps"], results["rollbacks"]) == (len(LEFT_OUT), 3)
+
+    bad.clear()
+    bad.update(dict.fromkeys(LEFT_OUT, float("nan")))
+    leaving_out = make_run(longer(CASES[name], tmp_path, on_spike="skip", **OPTIONS))
+    assert leaving_out != going_back
+    assert run_here(leaving_out, "--quiet").returncode == 0
+    weights = [weights_and_moments(folder) for folder in (going_back, leaving_out)]
+    assert weights[0]["model.safetensors"] == weights[1]["model.safetensors"]
+    losses = [
+        [row["val_loss"] for row in metrics_without_clock(folder) if row["val_loss"]]
+        for folder in (going_back, leaving_out)
+    ]
+    assert losses[0] == losses[1]
+    assert len(metrics_without_clock(going_back)) == 40, "every step has its row, undone or not"
+
+
+@pytest.mark.parametrize(
+    ("point", "count"),
+    [("rollback:restored", 1), ("rollback:restored", 2), ("checkpoint:after_rename", 4),
+     ("checkpoint:before_rename", 4), ("checkpoint:after_rename", 6)],
+)  # fmt: skip
+def test_a_kill_in_the_middle_changes_nothing(
+    point: str, count: int, bad: dict[int, float], tmp_path: Path
+) -> None:
+    config = tiny_config(tmp_path, **ROLLBACK)
+    whole, killed = make_run(config), copy_of(config, tmp_path / "killed")
+    assert run_here(whole, "--quiet").returncode == 0
+    assert killed_at(point, lambda: run_here(killed, "--quiet"), count=count)
+    assert run_here(killed, "--quiet").returncode == 0
+    assert outcome(killed) == outcome(whole)
+    assert rollbacks(killed) == rollbacks(whole)
+    assert len(rollbacks(whole)) == 3
+
+
+def test_it_ends_where_going_back_does_not_help(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told_to_the_guard(monkeypatch, dict.fromkeys(range(23, 41), float("nan")))
+    folder = make_run(tiny_config(tmp_path, **ROLLBACK))
+    assert run_here(folder, "--quiet").returncode == 1
+    status = experiment_utils.read_status(folder)
+    assert status["state"] == "failed"
+    assert "5 times the run went back to step 21 (training.on_spike=rollback)" in status["reason"]
+    assert "step 28: its loss is nan" in status["reason"]
+    assert len(rollbacks(folder)) == BACK_IN_A_ROW
+    assert (folder / "checkpoints" / "step-00000021").is_dir(), "kept, though one more recent is not"
+
+
+def test_a_checkpoint_that_is_gone_is_named(
+    bad: dict[int, float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from training.checkpoints import Checkpoints, CorruptError
+
+    def gone(self: Checkpoints, step: int) -> None:
+        raise CorruptError(f"step-{step:08d}: No such file")
+
+    monkeypatch.setattr(Checkpoints, "of_step", gone)
+    folder = make_run(tiny_config(tmp_path, **ROLLBACK))
+    assert run_here(folder, "--quiet").returncode == 1
+    reason = experiment_utils.read_status(folder)["reason"]
+    assert "step 18: its loss 1e+06" in reason
+    assert "There is nothing to go back to: step-00000014: No such file" in reason
+
+
+def guard() -> RollbackGuard:
+    return RollbackGuard(Training(on_spike="rollback"))
+
+
+def refuses(of: SpikeGuard, loss: float, step: int) -> bool:
+    return of.refuses(torch.tensor(loss), torch.tensor(1.0), step)
+
+
+def test_before_the_first_point_a_step_is_skipped() -> None:
+    found = guard()
+    assert refuses(found, float("nan"), 3)
+    assert (found.asked, found.skipped) == (None, 1)
+    found.reach(4)
+    at_point = found.state()
+    assert refuses(found, float("nan"), 9)
+    assert found.asked == "its loss is nan"
+    found.go_back(at_point, 9)
+    assert (found.asked, found.skipped, found.rollbacks) == (None, 1 + 5, 1)
+
+
+def test_a_later_point_is_progress() -> None:
+    found = guard()
+    for point in (10, 20):
+        found.reach(point)
+        at_point = found.state()
+        for number in range(BACK_IN_A_ROW):
+            assert refuses(found, float("nan"), point + 1 + number)
+            found.go_back(at_point, point + 1 + number)
+    again = guard()
+    again.load(found.state())
+    for one in (found, again):
+        with pytest.raises(Diverged, match="went back to step 20"):
+            refuses(one, float("nan"), 28)
+
+
+def test_the_plan_tells_it_and_knows_its_memory_and_disk(tmp_path: Path) -> None:
+    plain = make_plan(tiny_config(tmp_path), tokenize=True)
+    back = make_plan(tiny_config(tmp_path, on_spike="rollback", rollback_every=7), tokenize=True)
+    assert "gone back from, to the last multiple of 7 or evaluation" in back.render()
+    assert back.most_checkpoints == plain.most_checkpoints + 1
+    at_checkpoint = [plan.memory.estimate.host_at("checkpoint") for plan in (plain, back)]
+    assert at_checkpoint[0] < at_checkpoint[1]
+    assert plain.identity != back.identity
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"training": {"on_spike": "rollback", "rollback_every": 5, "spike_window": 9}}, []),
+        ({"training": {"on_spike": "skip", "rollback_every": 5}}, ["training.rollback_every"]),
+        ({"training": {"rollback_every": 5}}, ["training.rollback_every"]),
+        (
+            {"training": {"on_spike": "rollback"}, "restore": {"from": "runs/a", "what": "run"}},
+            ["training.on_spike"],
+        ),
+    ],
+)
+def test_rules(given: dict[str, Any], wrong: list[str]) -> None:
+    assert [problem.where for problem in check(given)[1]] == wrong
