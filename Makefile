@@ -40,4 +40,4 @@ benchmarks: install
 	$(BIN)/python benchmarks/figures.py
 
 clean:
-	rm -rf $(VENV) benchmarks/.peers-venv benchmarks/.loading-peers-venv benchmarks/.loading .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) benchmarks/.peers-venv benchmarks/.loading-peers-venv benchmarks/.loading benchmarks/.training-peers-venv benchmarks/.training .pytest_cache .mypy_cache .ruff_cache .hypothesis

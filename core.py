@@ -1,6 +1,6 @@
 """train(): one run, stage by stage, from its folder to its last checkpoint.
 
-Read `train` from top to bottom: it is the story of a run. `python core.py RUN_FOLDER` is the
+Read `begin` and `train` from top to bottom: they are the story of a run. `python core.py RUN_FOLDER` is the
 process that an entry or a job starts; it exits 0 when the run is done, 1 when it failed, 2 when the
 user's input cannot be used, 130 when it was interrupted.
 """
@@ -28,6 +28,7 @@ from training.distributed.place import place_of
 from training.distributed.ranks import AgreedInterrupt, Ranks
 from training.distributed.watch import Failure
 from training.ending import ending_of
+from training.ensemble.company import ALONE, Company
 from training.finish import finish
 from training.interrupt import SIGNALS, Interrupt, stop_with_parent
 from training.log import log_to
@@ -45,6 +46,7 @@ from training.loop import (
 )
 from training.progress import Progress
 from training.rollback import goes_back, note_point, roll_back
+from training.started import Started
 from training.stopping import MAX_TIME, ended_by, tell_time_is_over
 
 if TYPE_CHECKING:
@@ -54,24 +56,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("core")
 
 
-def train(
-    folder: Path, status: experiment_utils.Status, interrupt: Interrupt, ranks: Ranks | None = None
-) -> None:
-    """Run the config of `folder` until its budget is met, going on from its newest checkpoint.
-
-    ranks: the processes of this run, where it has several: each calls this.
+def begin(
+    folder: Path,
+    status: experiment_utils.Status,
+    interrupt: Interrupt,
+    ranks: Ranks | None = None,
+    company: Company = ALONE,
+) -> Started:
+    """All that is done before the first step of an attempt. company: the runs that it is trained with.
 
     Raises:
-        UserError: the config, the data or the device do not serve.
-        OSError: the disk is full or read-only; checkpoints are as they were.
-        NonFinite, Diverged: the loss diverged; checkpoints before it are kept.
-        TimeIsOver: training.max_time was spent; the step it stopped at is checkpointed.
-        Interrupted: a signal asked to stop; the step it stopped at is checkpointed.
-        RankFailed: another rank ended, and this one cannot go on without it.
-        RanksMissing: not all of them came.
+        UserError, Interrupted, RankFailed, RanksMissing: as `train`.
     """
     with stage("start"):
-        run = _start(folder, status, interrupt, ranks or Ranks())
+        run = _start(folder, status, interrupt, ranks or Ranks(), company)
     config, plan, device = run.config, run.plan, run.device
 
     with run.stage("load_tokenizer"):
@@ -119,7 +117,6 @@ def train(
         run.row_states = row_states_of(config, plan.budget.effective_batch, device)
 
     with run.stage("restore"):
-        from training.background import BackgroundCheckpoints
         from training.checkpoints import Checkpoints
         from training.distributed.loader import loader_of
         from training.metrics import MetricsFile, SourcesFile
@@ -133,7 +130,9 @@ def train(
             repeat=repeats(config),
             pin_memory=device.kind == "cuda",
         )
-        checkpoints = Checkpoints(folder / "checkpoints", config.training.keep_checkpoints, plan.milestones)
+        # Runs that are killed between two writes go on from the one before, which all of them have.
+        keep = max(config.training.keep_checkpoints, 2 if company.members else 1)
+        checkpoints = Checkpoints(folder / "checkpoints", keep, plan.milestones)
         restore_newest(run, checkpoints, model, optimizer, loader)
         # Of rank 0 the run's own; others make theirs of what all of them computed, and drop them.
         rows = folder if run.ranks.is_first else None
@@ -158,6 +157,35 @@ def train(
             parameters=[name for name, _ in model.named_parameters()],
         )
 
+    return Started(
+        run, data, val_sets, model, optimizer, loader, checkpoints, metrics, sources, batches, progress
+    )
+
+
+def train(
+    folder: Path, status: experiment_utils.Status, interrupt: Interrupt, ranks: Ranks | None = None
+) -> None:
+    """Run the config of `folder` until its budget is met, going on from its newest checkpoint.
+
+    ranks: the processes of this run, where it has several: each calls this.
+
+    Raises:
+        UserError: the config, the data or the device do not serve.
+        OSError: the disk is full or read-only; checkpoints are as they were.
+        NonFinite, Diverged: the loss diverged; checkpoints before it are kept.
+        TimeIsOver: training.max_time was spent; the step it stopped at is checkpointed.
+        Interrupted: a signal asked to stop; the step it stopped at is checkpointed.
+        RankFailed: another rank ended, and this one cannot go on without it.
+        RanksMissing: not all of them came.
+    """
+    from training.background import BackgroundCheckpoints
+
+    started = begin(folder, status, interrupt, ranks)
+    run, plan, progress = started.run, started.run.plan, started.progress
+    data, val_sets, model = started.data, started.val_sets, started.model
+    optimizer, loader, batches = started.optimizer, started.loader, started.batches
+    checkpoints, metrics, sources = started.checkpoints, started.metrics, started.sources
+
     run.attributions.begin()
     name, until = "first_step", run.step + 1
     with BackgroundCheckpoints(checkpoints, is_on=run.writes_in_background) as saving:
@@ -178,6 +206,8 @@ def train(
                 with run.last_stage("evaluate"):
                     val_loss = evaluate_run(run, model, val_sets)
             progress.flush(val_loss)
+            if run.step < plan.budget.steps:
+                progress.tell(run.config.logging.every_s)
             run.ended_by = ended_by(run)
             if checkpoint_is_due(run):
                 with run.last_stage("checkpoint"):
@@ -201,7 +231,13 @@ def train(
         finish(run, data, model)
 
 
-def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt, ranks: Ranks) -> Run:
+def _start(
+    folder: Path,
+    status: experiment_utils.Status,
+    interrupt: Interrupt,
+    ranks: Ranks,
+    company: Company,
+) -> Run:
     """Meet the other ranks; read the config, plan it again on this machine, settle every `auto`, note the
     attempt. Rank 0 does that for all.
     """
@@ -221,7 +257,7 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt, 
         status.update(stage="start")  # the others may be minutes away
         kind = take_gpu(config.training, before.get("auto", {}), ranks.place.local_rank)
         ranks.join(device=kind, check=interrupt.check, on_stuck=partial(_told_at_its_end, status))
-    settled = ranks.share(lambda: settle(folder, config, before, ranks.place), interrupt.check)
+    settled = ranks.share(lambda: settle(folder, config, before, ranks.place, company), interrupt.check)
     plan = settled.plan
     if not ranks.is_alone:
         interrupt = AgreedInterrupt(interrupt, ranks)
@@ -239,13 +275,20 @@ def _start(folder: Path, status: experiment_utils.Status, interrupt: Interrupt, 
         interrupt,
         is_pinned=settled.is_pinned,
         ranks=ranks,
+        company=company,
         writes_in_background=settled.auto["checkpoint_writing"] == "background",
     )
 
 
 def _compiled(function: Callable[..., Any], device: Device) -> Callable[..., Any]:
     import torch
+    from torch._inductor import config as inductor
 
+    from training.memory_parts import compilers_at_once
+
+    if device.kind == "cpu":
+        # one a core would take more memory on a large node than many a run, which its estimate does not know
+        inductor.compile_threads = min(inductor.compile_threads or 1, compilers_at_once())
     if device.kind == "cpu" and device.threads > 1:
         log.warning(
             "training.compile=true on a CPU with %s threads: losses will not be reproducible bit for bit",
@@ -322,7 +365,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="core.py", description="Run, or go on with, the run of a folder that `experiments.py` made."
     )
-    parser.add_argument("folder", type=Path, help="the run folder, with its config.yaml")
+    parser.add_argument(
+        "folder",
+        type=Path,
+        nargs="+",
+        help="the run folder, with its config.yaml; several: the runs of an ensemble, trained together",
+    )
     parser.add_argument("--quiet", action="store_true", help="write to log.txt only")
     parser.add_argument(
         "--parent", type=int, help="checkpoint and stop when this process, its parent, is gone"
@@ -330,11 +378,16 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.parent is not None:
         stop_with_parent(options.parent)
-    folder: Path = options.folder
-    if not (folder / "config.yaml").is_file():
-        print(f"error: {folder} is no run folder: it has no config.yaml", file=sys.stderr)
-        return 2
+    for folder in options.folder:
+        if not (folder / "config.yaml").is_file():
+            print(f"error: {folder} is no run folder: it has no config.yaml", file=sys.stderr)
+            return 2
     try:
+        if len(options.folder) > 1:
+            from training.ensemble.attempt import run_members
+
+            alone = partial(run_attempt, terminal=not options.quiet)
+            return run_members(options.folder, begin, alone, terminal=not options.quiet)
         status = experiment_utils.read_status(folder)
         # a run.json that was lost is written again from the last checkpoint
         if status.get("state") == "done" and experiment_utils.read_run(folder).get("results"):

@@ -30,7 +30,7 @@ STALLED_AFTER_S = 300.0
 
 WHERE_IT_RUNS = (
     "hydra", "plan", "wait", "then", "notify", "study", "runs_dir", "tags", "notes", "slurm", "memory",
-    "logging",
+    "logging", "ensemble",
 )  # fmt: skip
 """Keys that do not change what a run computes: not in its identity."""
 
@@ -392,8 +392,12 @@ def record_attempt(
     provenance: dict[str, Any],
     *,
     ranks: int = 1,
+    ensemble: dict[str, Any] | None = None,
 ) -> None:
-    """Note in run.json that an attempt begins: what it computes, with which choices, code and versions."""
+    """Note in run.json that an attempt begins: what it computes, with which choices, code and versions.
+
+    ensemble: the runs that it is trained together with.
+    """
     run = read_run(folder)
     training = plan["config"]["training"]
     attempts = run.get("attempts", [])
@@ -410,6 +414,7 @@ def record_attempt(
                 },
                 "ranks": ranks,
                 **auto,
+                **({"together": ensemble["together"]} if ensemble else {}),
             },
         }
     )
@@ -423,6 +428,7 @@ def record_attempt(
             "auto": auto,
             "implementation": implementation,
             "results": run.get("results"),
+            **({"ensemble": ensemble} if ensemble else {}),
             "attempts": attempts,
         },
     )

@@ -15,6 +15,7 @@ from conf.errors import UserError
 from conf.exit_status import DONE, FAILED, INTERRUPTED, USER_ERROR, exit_status
 
 if TYPE_CHECKING:
+    from conf import Config
     from conf.arguments import Arguments
     from conf.request import Request
     from conf.rules import Rule
@@ -40,6 +41,7 @@ def _main(argv: list[str]) -> int:
     if arguments.to_hydra:
         return _ask_hydra()
     from conf.compose import Composer
+    from conf.ensembles import is_ensemble
     from conf.request import read_request
 
     searchpath = [override for override in arguments.overrides if override.startswith("hydra.searchpath=")]
@@ -62,7 +64,7 @@ def _main(argv: list[str]) -> int:
     from slurm.submit.checks import check_waited_for
 
     check_waited_for([run.config for run in request.runs])
-    if request.multirun:
+    if request.multirun or is_ensemble(request.runs[0].config):
         return _sweep(request, composer, rules, arguments)
     return _run(request, arguments)
 
@@ -104,6 +106,7 @@ def _run(request: Request, arguments: Arguments) -> int:
 
 
 def _plan(request: Request, arguments: Arguments) -> int:
+    from conf.ensembles import is_ensemble
     from conf.request import SLURM_LAUNCHER
     from slurm.plans import plan_all, render_plans
 
@@ -112,6 +115,8 @@ def _plan(request: Request, arguments: Arguments) -> int:
     rest = [override for override in arguments.overrides if not override.lstrip("+").startswith("plan=")]
     command = arguments.command(rest, multirun=request.multirun)
     configs = [run.config for run in request.runs]
+    if any(map(is_ensemble, configs)) and request.launcher.target != SLURM_LAUNCHER:
+        return _plan_ensembles(configs, arguments.json, command)
     if request.launcher.target == SLURM_LAUNCHER:
         from slurm.planning import plan_for_cluster, render
 
@@ -123,6 +128,17 @@ def _plan(request: Request, arguments: Arguments) -> int:
         return _print([plan.to_json() for plan in plans])
     needs = dict.fromkeys(need for plan in plans for need in plan.needs)
     return _print("\n".join([render_plans(plans), "", *needs, f"Start it: {command}"]))
+
+
+def _plan_ensembles(configs: list[Config], as_json: bool, command: str) -> int:
+    """The runs of each, and how many of them go together here."""
+    from slurm.plans import plan_ensembles
+
+    found = plan_ensembles(configs)
+    if as_json:
+        return _print([plan for one in found for plan in one.to_json()])
+    needs = dict.fromkeys(need for one in found for plan in one.plans for need in plan.needs)
+    return _print("\n".join([*(one.render() for one in found), "", *needs, f"Start it: {command}"]))
 
 
 def _sweep(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:

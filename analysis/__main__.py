@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 from conf.exit_status import exit_status
 
-COMMANDS: tuple[str, ...] = ("page", "table", "fit", "best-lr", "report", "live")
+COMMANDS: tuple[str, ...] = (
+    "page", "table", "fit", "best-lr", "compare", "curves", "report", "live",
+)  # fmt: skip
 """Each is a module of analysis/commands with `add_parser(subparsers)`, which sets `run(options) -> int`."""
 
 EPILOG = """\

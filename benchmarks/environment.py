@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import durable
 from training.provenance import versions
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -27,8 +28,8 @@ def machine() -> dict[str, Any]:
     return {"cpu": model, "cores": os.cpu_count(), "system": platform.platform()}
 
 
-def save(name: str, result: dict[str, Any]) -> None:
-    """Write benchmarks/results/NAME.json and print it."""
+def save(name: str, result: dict[str, Any], *, tell: bool = True) -> None:
+    """Write benchmarks/results/NAME.json and print it. tell: False: do not print."""
     RESULTS.mkdir(exist_ok=True)
     record = {
         "benchmark": name,
@@ -38,8 +39,9 @@ def save(name: str, result: dict[str, Any]) -> None:
         **result,
     }
     text = json.dumps(record, indent=2)
-    (RESULTS / f"{name}.json").write_text(text + "\n")
-    print(text)
+    durable.write_text(RESULTS / f"{name}.json", text + "\n")
+    if tell:
+        print(text)
 
 
 def summary(values: list[float]) -> dict[str, float]:

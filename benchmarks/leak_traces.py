@@ -254,8 +254,8 @@ FRESH: dict[str, Callable[[random.Random, int], Trace]] = {
     "recycled_workers": recycled_workers,
     "least_recently_used": least_recently_used,
 }
-"""Written before anyone saw what the detector makes of them, and before it was taught about `distinct`:
-looked at once, when that was done."""
+"""Written before anyone saw what the detector makes of them, and before it was taught about `distinct`. What
+growth is left alone was changed after a first look at them."""
 
 
 def clean(kind: str, seed: int, steps: int) -> Trace:

@@ -1,10 +1,10 @@
 """The leak detector against a straight-line fit and against one on RSS: false alarms, and how soon it finds.
 
 Clean traces: 25 of each of 8 kinds of noise (benchmarks/leak_traces.py), of 12 more that were seen while the
-detector was made, and of 2 that were written before its last change and looked at once after it; and real ones, anon and RSS by step
-of small training runs in processes of their own, with evaluations, checkpoints and a memory-mapped set that
-is read. Upon each a leak of 1 MB a step is put, from the first step on and from the middle on. A method
-looks every 20 steps, as a run that is watched does; an alarm at any look counts.
+detector was made, and of 2 that were written before its last changes; and real ones, anon
+and RSS by step of small training runs in processes of their own, with evaluations, checkpoints and a
+memory-mapped set that is read. Upon each a leak of 1 MB a step is put, from the first step on and from the
+middle on. A method looks every 20 steps, as a run that is watched does; an alarm at any look counts.
 
     python benchmarks/memory_leaks.py [--traces 25] [--real 8] [--steps 600]
 """

@@ -7,16 +7,18 @@ mapped files counts where it is more.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from conf import Config
 from conf.schema import Dataset, Model, Tokenizer, Training
-from memory.process import read_process
+from memory.process import Process, read_descendants, read_process
 
 CORE = Path(__file__).resolve().parent.parent / "core.py"
 EVERY_S = 0.003
@@ -25,11 +27,15 @@ VOCAB = 50_257
 
 @dataclass(frozen=True)
 class Measured:
-    """In bytes. sampled: the most that was seen of RssAnon + RssShmem; by_hwm: VmHWM less RssFile."""
+    """In bytes. sampled: the most that was seen of RssAnon + RssShmem; by_hwm: VmHWM less RssFile.
+
+    job: sampled together with its children, but for copies of it that are about to become a program.
+    """
 
     sampled_bytes: int
     by_hwm_bytes: int
     exit_code: int
+    job_bytes: int
 
     @property
     def peak_bytes(self) -> int:
@@ -65,28 +71,35 @@ def with_arch(config: Config, **arch: Any) -> Config:
     return replace(config, arch=replace(config.arch, **arch))
 
 
-def measure(config: Config) -> Measured:
-    """Run it in a fresh process; raises CalledProcessError when it fails."""
+def measure(config: Config, compiler_cache: Path | None = None) -> Measured:
+    """Run it in a fresh process; raises CalledProcessError when it fails. compiler_cache: torch.compile's."""
     import experiment_utils
     from training.plan import make_plan
 
     plan = make_plan(config, tokenize=True)
     assert plan.identity is not None
     folder = experiment_utils.create_run(plan.config, plan.identity)
-    return watch([sys.executable, str(CORE), str(folder), "--quiet"])
+    environment = {"TORCHINDUCTOR_CACHE_DIR": str(compiler_cache)} if compiler_cache else {}
+    return watch([sys.executable, str(CORE), str(folder), "--quiet"], os.environ | environment)
 
 
-def watch(command: list[str]) -> Measured:
-    """Run a command and sample its own process."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    sampled, by_hwm, files = 0, 0, 0
+def watch(command: list[str], environment: Mapping[str, str] | None = None) -> Measured:
+    """Run a command and sample its own process, and with it those that it started."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
+    sampled, by_hwm, files, job = 0, 0, 0, 0
     while process.poll() is None:
         found = read_process(process.pid)
         if found is not None and found.anon_bytes is not None:
             files = max(files, found.file_bytes or 0)
-            sampled = max(sampled, found.anon_bytes + (found.shmem_bytes or 0))
+            sampled = max(sampled, _held(found))
+            programs = [child for child in read_descendants(found) if child.name != found.name]
+            job = max(job, _held(found) + sum(map(_held, programs)))
             by_hwm = max(by_hwm, (found.peak_rss_bytes or 0) - files)
         time.sleep(EVERY_S)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return Measured(sampled, by_hwm, process.returncode)
+    return Measured(sampled, by_hwm, process.returncode, max(job, sampled))
+
+
+def _held(process: Process) -> int:
+    return (process.anon_bytes or 0) + (process.shmem_bytes or 0)

@@ -1,12 +1,14 @@
-"""Harness overhead: time outside the step, as a share of the step, 64d with a vocabulary of GPT-2's size.
+"""Harness overhead: time outside the step, as a share of the step; and how long a step waits for its batch.
 
-Two measurements in one run, interleaved:
-- timers inside the loop of an ordinary run (`run.json`, attempts[].seconds): all time of the train
-  stages, stage records and rows of metrics.csv on, less the time inside `train_step`;
-- an A/B against a bare loop of the same model, optimizer, loss and data, with the interval of the
-  ratio over the rounds.
+Two cases, a step that is long and one that is short: 64d with a vocabulary of GPT-2's size, 32d with bytes.
+Of each, two measurements in one run, interleaved:
+- timers inside the loop of an ordinary run (`run.json`, attempts[].seconds): all time of the train stages,
+  stage records and rows of metrics.csv on, less the time inside `train_step`; of that, the time until the
+  loader gave a batch;
+- an A/B against a bare loop of the same model, optimizer, loss and data, with the interval of the ratio over
+  the rounds.
 
-    python benchmarks/overhead.py [--rounds 5] [--steps 40]
+    python benchmarks/overhead.py [--rounds 5]
 """
 
 from __future__ import annotations
@@ -19,22 +21,37 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import numpy as np
-
 import experiment_utils
 from benchmarks.environment import save, summary
-from conf import Config
-from conf.schema import Dataset, Memory, Model, Tokenizer, Training
+from benchmarks.training_parts.planned_run import planned_run, write_ids, write_tokenizer
 from training.device import available_threads
 
-VOCABULARY = 50_257
 SEQ_LEN = 128
 BATCH = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """goal: share of a step that lies outside of it, at most."""
+
+    width: int
+    vocabulary: int
+    steps: int
+    goal: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.width}d, {'bytes' if self.vocabulary == 257 else 'GPT-2 vocabulary'}"
+
+
+CASES = (Case(64, 50_257, 40, 0.005), Case(32, 257, 800, 0.03))
 
 BARE = """
 import sys, time
@@ -42,11 +59,11 @@ import numpy as np, torch
 from conf.schema import Arch, Model, Optimizer
 from models import build_model, lm_loss, resolve_loss_chunk
 from training.optimizers import build_optimizer
-path, steps, seq_len, batch, vocabulary, threads = sys.argv[1], *map(int, sys.argv[2:])
+path, width, steps, seq_len, batch, vocabulary, threads = sys.argv[1], *map(int, sys.argv[2:])
 torch.set_num_threads(threads)
 torch.manual_seed(0)
 tokens = torch.from_numpy(np.load(path).astype(np.int64))
-model = build_model(Model(name="64d", d_model=64), Arch(), vocabulary, seq_len)
+model = build_model(Model(name=f"{width}d", d_model=width), Arch(), vocabulary, seq_len)
 optimizer = build_optimizer(model, Optimizer(), "cpu")
 chunk = resolve_loss_chunk("auto", vocabulary)
 seconds = []
@@ -65,59 +82,81 @@ print(sum(seconds[1:]) / (steps - 1))
 """
 
 
-def write_data(folder: Path, tokens: int) -> tuple[Path, Path]:
-    """Random ids and a tokenizer of GPT-2's size, so that the benchmark needs no download."""
-    from tokenizers import Tokenizer as HuggingFaceTokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-
-    words = {f"w{i}": i for i in range(VOCABULARY - 1)} | {"<|endoftext|>": VOCABULARY - 1}
-    tokenizer = HuggingFaceTokenizer(WordLevel(words, unk_token="w0"))
-    tokenizer.pre_tokenizer = Whitespace()
-    tokenizer.add_special_tokens(["<|endoftext|>"])
-    (folder / "tokenizer").mkdir()
-    tokenizer.save(str(folder / "tokenizer" / "tokenizer.json"))
-    ids = np.random.default_rng(0).integers(0, VOCABULARY, tokens, dtype=np.uint16)
-    np.save(folder / "random.npy", ids)
-    return folder / "random.npy", folder / "tokenizer"
-
-
-def harness(
-    folder: Path, path: Path, tokenizer: Path, steps: int, threads: int, round_: int
-) -> dict[str, float]:
+def harness(case: Case, folder: Path, path: Path, threads: int) -> dict[str, float]:
     """Seconds of one run by its own timers."""
-    from training.plan import make_plan
-
-    config = Config(
-        model=Model(name="64d", d_model=64),
-        dataset=Dataset(name="text", path=str(path)),
-        tokenizer=Tokenizer(name="words", path=str(tokenizer)),
-        training=Training(
-            max_steps=steps, seq_len=SEQ_LEN, effective_batch=BATCH, evals=1, eval_tokens=SEQ_LEN,
-            checkpoint_every=10**6, device="cpu", precision="fp32", threads=threads,
-        ),
-        memory=Memory(every_steps=10),
-        runs_dir=str(folder / f"runs{round_}"),
+    run = planned_run(
+        f"model={case.width}d", "dataset=text", f"dataset.path={path}", *_tokenizer(case, folder),
+        f"training.max_steps={case.steps}", f"training.seq_len={SEQ_LEN}",
+        f"training.effective_batch={BATCH}", "training.evals=1", f"training.eval_tokens={SEQ_LEN}",
+        "training.checkpoint_every=1000000",
+        "training.device=cpu", "training.precision=fp32", f"training.threads={threads}",
+        "memory.every_steps=10", f"runs_dir={tempfile.mkdtemp(dir=folder)}",
     )  # fmt: skip
-    plan = make_plan(config, tokenize=True)
-    run = experiment_utils.create_run(plan.config, str(plan.identity))
     subprocess.run([sys.executable, str(ROOT / "core.py"), str(run), "--quiet"], check=True)
     seconds = experiment_utils.read_run(run)["attempts"][0]["seconds"]
     in_stages = seconds["train"] + seconds["first_step"]
     return {
-        "step": seconds["step"],
-        "outside": in_stages - seconds["step"],
-        "per_step": (seconds["train"]) / (steps - 1),
+        "outside": (in_stages - seconds["step"]) / seconds["step"],
+        "waiting": seconds["batch"] / seconds["step"],
+        "per_step": seconds["train"] / (case.steps - 1),
     }
 
 
-def bare(path: Path, steps: int, threads: int) -> float:
+def _tokenizer(case: Case, folder: Path) -> list[str]:
+    if case.vocabulary == 257:
+        return ["tokenizer=bytes"]
+    words = folder / "words"
+    if not words.exists():
+        write_tokenizer(words, case.vocabulary)
+    return ["tokenizer=custom", f"tokenizer.path={words}"]
+
+
+def bare(case: Case, path: Path, threads: int) -> float:
+    """Seconds a step of the bare loop."""
     environment = os.environ | {"GOMP_SPINCOUNT": "1000"}  # as a run has it
+    sizes = (case.width, case.steps, SEQ_LEN, BATCH, case.vocabulary, threads)
     done = subprocess.run(
-        [sys.executable, "-c", BARE, *map(str, (path, steps, SEQ_LEN, BATCH, VOCABULARY, threads))],
+        [sys.executable, "-c", BARE, str(path), *map(str, sizes)],
         cwd=ROOT, env=environment, check=True, capture_output=True, text=True,
     )  # fmt: skip
     return float(done.stdout)
+
+
+def measure(case: Case, rounds: int, threads: int) -> dict[str, Any]:
+    """The row of a case."""
+    outside, waiting, ratios = [], [], []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = write_ids(folder / "random.npy", 4 * case.steps * BATCH * SEQ_LEN, case.vocabulary)
+        for round_ in range(rounds):
+            order = ["harness", "bare"]
+            random.Random(round_).shuffle(order)
+            found: dict[str, float] = {}
+            for which in order:
+                if which == "harness":
+                    timers = harness(case, folder, path, threads)
+                    outside.append(timers["outside"])
+                    waiting.append(timers["waiting"])
+                    found[which] = timers["per_step"]
+                else:
+                    found[which] = bare(case, path, threads)
+            ratios.append(found["harness"] / found["bare"])
+            time.sleep(0.5)
+    mean, deviation = statistics.mean(ratios), statistics.stdev(ratios) if len(ratios) > 1 else 0.0
+    half_width = 2.776 * deviation / len(ratios) ** 0.5  # Student's t for 5 rounds, 95%
+    return {
+        "case": case.name,
+        "steps": case.steps,
+        "outside_the_step_share": summary(outside),
+        "goal": case.goal,
+        "met": statistics.median(outside) <= case.goal,
+        "waiting_for_batches_share": summary(waiting),
+        "harness_over_bare_loop": summary(ratios)
+        | {
+            "mean": round(mean, 4),
+            "interval_95": [round(mean - half_width, 4), round(mean + half_width, 4)],
+        },
+    }
 
 
 def main() -> None:
@@ -125,41 +164,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=40)
     options = parser.parse_args()
     threads = available_threads()
-    shares, ratios = [], []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        path, tokenizer = write_data(folder, tokens=4 * options.steps * BATCH * SEQ_LEN)
-        for round_ in range(options.rounds):
-            order = ["harness", "bare"]
-            random.Random(round_).shuffle(order)
-            found: dict[str, float] = {}
-            for which in order:
-                if which == "harness":
-                    timers = harness(folder, path, tokenizer, options.steps, threads, round_)
-                    shares.append(timers["outside"] / timers["step"])
-                    found[which] = timers["per_step"]
-                else:
-                    found[which] = bare(path, options.steps, threads)
-            ratios.append(found["harness"] / found["bare"])
-            time.sleep(0.5)
-    mean, deviation = statistics.mean(ratios), statistics.stdev(ratios) if len(ratios) > 1 else 0.0
-    half_width = 2.776 * deviation / len(ratios) ** 0.5  # Student's t for 5 rounds, 95%
-    save(
-        "overhead",
-        {
-            "what": f"64d, {VOCABULARY} ids, batch {BATCH} x {SEQ_LEN}, {threads} threads, stage records on",
-            "outside_the_step_share": summary(shares),
-            "goal": "at most 0.01",
-            "harness_over_bare_loop": summary(ratios)
-            | {
-                "mean": round(mean, 4),
-                "interval_95": [round(mean - half_width, 4), round(mean + half_width, 4)],
-            },
-        },
-    )
+    what = f"batch {BATCH} x {SEQ_LEN}, {threads} threads, stage records on"
+    save("overhead", {"what": what, "cases": [measure(case, options.rounds, threads) for case in CASES]})
 
 
 if __name__ == "__main__":

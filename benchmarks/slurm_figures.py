@@ -68,7 +68,7 @@ def soak() -> str:
     found = read("soak_slurm")
     text = (
         f"{found['what'][0].upper()}{found['what'][1:]}. {found['rounds']} rounds on {found['clusters']} "
-        f"clusters side by side, {found['minutes']:.0f} minutes."
+        f"clusters side by side, {found['minutes']:.0f} minutes in {len(found['sittings'])} sitting(s)."
     )
     rows = [(case, f"{counts['right']} of {found['rounds']}") for case, counts in found["cases"].items()]
     body = table(("case", "right"), rows)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from conf.by_model import convert_by_model, is_mapping
+from conf.ensembles import not_a_number_of_members
 from conf.errors import Problem, UserError
 from conf.keys import groups, keys
 from conf.names import nearest_keys
@@ -67,6 +68,8 @@ def to_plain(config: Config) -> dict[str, Any]:
 
 def unknown_key(path: str) -> Problem:
     """The problem of a config path that the schema lacks."""
+    if path.startswith("ensemble."):
+        return not_a_number_of_members(path)
     meant = nearest_keys(path)
     return Problem(path, "no such key" + (f"; nearest: {', '.join(meant)}" if meant else ""))
 

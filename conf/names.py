@@ -73,7 +73,9 @@ def nearest_keys(path: str, count: int = 3) -> list[str]:
         return [last]
     if last in SAME_THING_ELSEWHERE:
         return [SAME_THING_ELSEWHERE[last]]
-    known_paths = list(keys()) if "." in path else [*keys(), *groups()]
+    # those of an ensemble are named as the keys whose values they list, which are meant
+    settable = [known for known in keys() if not known.startswith("ensemble.")]
+    known_paths = settable if "." in path else [*settable, *groups()]
     scores = {known: _likeness(path, known) for known in known_paths}
     best = sorted(scores, key=lambda known: -scores[known])
     return [known for known in best[:count] if scores[known] >= max(0.6, scores[best[0]] - 0.12)]

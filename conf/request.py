@@ -13,6 +13,7 @@ from conf.by_model import is_mapping, merged, unknown_sizes, without
 from conf.check import check
 from conf.compose import Composer, Composition
 from conf.defaults_errors import shown_path
+from conf.ensembles import said_twice
 from conf.errors import Problem, UserError
 from conf.interpolation import resolve
 from conf.keys import groups, keys
@@ -106,6 +107,7 @@ def read_request(
         raise UserError(*problems, Problem("", f"a sweep of more than {MOST_RUNS:,} runs; give fewer values"))
     if count > 1 and not sweep.multirun:
         problems += _needs_multirun(command, settings, of_study, count)
+    problems += said_twice(settings)
     combined = _one_at_a_time(settings) if sweep.is_open else _every_combination(settings)
     assignments = list(combined)
     bad = {problem.where for problem in problems}

@@ -6,7 +6,6 @@ They need no data and no torch. A room adds a rule of its own by handing it to t
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +17,19 @@ from conf.arch_rules import (
     rows_that_go_on,
     scan_is_not_compiled,
 )
+from conf.dataset_rules import (
+    OF_THE_HUB,
+    bound_of_a_map,
+    files_of_computed_tokens,
+    known_encoding,
+    one_held_out_share,
+    one_line_separator,
+    only_of_stores,
+    only_of_the_hub,
+    options_of_an_order,
+    windows_of_one_kind,
+)
+from conf.ensembles import ensemble_problems, is_ensemble, members_of
 from conf.errors import Problem
 from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.optimizer_rules import (
@@ -36,12 +48,10 @@ from conf.restore_rules import (
     units_can_be_looked_at,
 )
 from conf.schedule_rules import one_warmup, only_what_its_shape_has
-from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config, Dataset
+from conf.schema import AUTO, DEFAULT_EFFECTIVE_BATCH, Config
 from conf.step_range import parse_steps
 
 BUDGETS = ("max_tokens", "max_steps", "tokens_per_param")
-_OF_THE_HUB = ("hub_split", "text_field", "materialize", "materialize_tokens", "buffer_windows")
-STORES = ("s3://", "r2://", "https://", "http://")
 
 
 @dataclass(frozen=True)
@@ -169,183 +179,6 @@ def findable_tokenizer(config: Config) -> list[Problem]:
     ]
 
 
-def known_encoding(config: Config) -> list[Problem]:
-    """Python knows the encoding, and it is one of text."""
-    name = config.dataset.encoding
-    try:
-        is_text = codecs.lookup(name)._is_text_encoding
-    except (LookupError, ValueError):
-        is_text = False
-    if is_text:
-        return []
-    return [
-        Problem(
-            "dataset.encoding",
-            f"Python knows no text encoding `{name}`; usual: utf-8, latin-1, cp1252, utf-16",
-        )
-    ]
-
-
-def one_held_out_share(config: Config) -> list[Problem]:
-    """Each split is given once: by its own files, in tokens, or as a share."""
-    dataset, problems = config.dataset, []
-    if dataset.val_path is not None and dataset.val_tokens is not None:
-        problems.append(
-            Problem(
-                "dataset.val_tokens",
-                f"val is all of dataset.val_path={dataset.val_path}. Take one of the two away (=null)",
-            )
-        )
-    if dataset.val_tokens is not None and dataset.val_fraction != Dataset().val_fraction:
-        problems.append(
-            Problem(
-                "dataset.val_tokens",
-                f"dataset.val_fraction={dataset.val_fraction} is given too: each says how much is held out. "
-                "Take one away",
-            )
-        )
-    if dataset.test_tokens is not None and dataset.test_fraction:
-        problems.append(
-            Problem(
-                "dataset.test_tokens",
-                f"dataset.test_fraction={dataset.test_fraction} is given too: each says how much is held "
-                "out. Take one away (test_tokens=null or test_fraction=0)",
-            )
-        )
-    return problems
-
-
-def only_of_stores(config: Config) -> list[Problem]:
-    """What is said of fetching goes with something that is fetched."""
-    dataset, plain = config.dataset, Dataset()
-    paths = [dataset.path, dataset.val_path, *dataset.sources]
-    if any(path is not None and path.startswith(STORES) for path in paths):
-        return []
-    return [
-        Problem(f"dataset.{name}", f"it is of token sets in stores ({', '.join(STORES)}). Take it away")
-        for name in ("disk_budget", "download_workers", "part_size")
-        if getattr(dataset, name) != getattr(plain, name)
-    ]
-
-
-def options_of_an_order(config: Config) -> list[Problem]:
-    """What an order needs to be told, and that packed rows have no files."""
-    dataset, problems, plain = config.dataset, [], Dataset()
-    for name, order in (("block_windows", "shuffled_blocks"), ("shard_windows", "shuffled_shards")):
-        if getattr(dataset, name) != getattr(plain, name) and dataset.order != order:
-            problems.append(
-                Problem(
-                    f"dataset.{name}",
-                    f"it is of dataset.order={order}, and the order is {dataset.order}. Take one away",
-                )
-            )
-    if dataset.documents == "separate" and dataset.order == "shuffled_shards":
-        problems.append(
-            Problem(
-                "dataset.order",
-                "documents=separate are packed over the whole split, so that no file is read by itself. Take "
-                "dataset.order=shuffled, or dataset.documents=masked",
-            )
-        )
-    return problems
-
-
-def bound_of_a_map(config: Config) -> list[Problem]:
-    """max_resident bounds what mmap maps, and other readers map nothing."""
-    dataset = config.dataset
-    if dataset.max_resident is None or dataset.reader in (AUTO, "mmap"):
-        return []
-    return [
-        Problem(
-            "dataset.max_resident",
-            f"it bounds what dataset.reader=mmap maps; {dataset.reader} maps nothing. Take one of them away",
-        )
-    ]
-
-
-def files_of_computed_tokens(config: Config) -> list[Problem]:
-    """Nothing is asked of tokens that are computed which is done with files, or with documents they lack."""
-    dataset = config.dataset
-    if dataset.path is None or not dataset.path.startswith("synthetic:"):
-        return []
-    problems = [
-        Problem(
-            f"dataset.{name}",
-            f"the tokens of dataset.path={dataset.path} are computed, there is no file to read. Take it away",
-        )
-        for name, default in (("reader", AUTO), ("max_resident", None), ("verify", "set"))
-        if getattr(dataset, name) != default
-    ]
-    if dataset.documents != "across" and not dataset.path.startswith("synthetic:copy"):
-        problems.append(
-            Problem(
-                "dataset.documents",
-                f"of computed tokens only synthetic:copy has documents, not {dataset.path}",
-            )
-        )
-    return problems
-
-
-def windows_of_one_kind(config: Config) -> list[Problem]:
-    """Shifted windows and streams have stride, shift and order of their own; whole documents no stride."""
-    dataset, problems = config.dataset, []
-    if dataset.windows == "plain" and dataset.documents == "separate" and dataset.stride is not None:
-        problems.append(
-            Problem("dataset.stride", "dataset.documents=separate are cut where they end. Take it away")
-        )
-    if dataset.windows == "plain":
-        return problems
-    if dataset.documents != "across":
-        problems.append(
-            Problem(
-                "dataset.documents",
-                f"{dataset.documents} goes with dataset.windows=plain, not {dataset.windows}. Take one away",
-            )
-        )
-    for name, default in (("stride", None), ("shift", 1)):
-        if getattr(dataset, name) != default:
-            problems.append(
-                Problem(f"dataset.{name}", f"dataset.windows={dataset.windows} has its own. Take it away")
-            )
-    if dataset.windows == "streams" and dataset.order in ("shuffled_blocks", "shuffled_shards"):
-        problems.append(Problem("dataset.order", "dataset.windows=streams is read in rows. Take it away"))
-    return problems
-
-
-def only_of_the_hub(config: Config) -> list[Problem]:
-    """What says something of hf:// is given with it."""
-    dataset, plain = config.dataset, Dataset()
-    is_hub = dataset.source == "hf" or (dataset.path or "").startswith("hf://")
-    problems = [
-        Problem(
-            f"dataset.{name}",
-            "it is of datasets of the hub, and this is none (dataset.path=hf://ORG/NAME). Take it away",
-        )
-        for name in _OF_THE_HUB
-        if not is_hub and getattr(dataset, name) != getattr(plain, name)
-    ]
-    if is_hub and dataset.materialize_tokens is not None and not dataset.materialize:
-        problems.append(
-            Problem(
-                "dataset.materialize_tokens",
-                "a stream is read as far as the budget needs. Take it away, or add dataset.materialize=true",
-            )
-        )
-    return problems
-
-
-def one_line_separator(config: Config) -> list[Problem]:
-    """The document separator is one line that is not empty."""
-    separator = config.dataset.document_separator
-    if separator is None or (separator and "\n" not in separator and "\r" not in separator):
-        return []
-    return [
-        Problem(
-            "dataset.document_separator", "expected the one line that stands between two documents, or null"
-        )
-    ]
-
-
 def nearest_divisors(number: int, wanted: int, count: int = 3) -> list[int]:
     """The divisors of `number` nearest to `wanted`, ascending."""
     small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
@@ -353,7 +186,7 @@ def nearest_divisors(number: int, wanted: int, count: int = 3) -> list[int]:
     return sorted(sorted(divisors, key=lambda n: (abs(n - wanted), n))[:count])
 
 
-RULES = (
+OF_ONE = (
     Rule(tuple(f"training.{name}" for name in BUDGETS), one_budget),
     Rule(("training.effective_batch", "training.batch_tokens"), one_batch),
     Rule(("training.batch_tokens", "training.seq_len"), whole_windows),
@@ -392,7 +225,7 @@ RULES = (
     ),
     Rule(("dataset.max_resident", "dataset.reader"), bound_of_a_map),
     Rule(
-        tuple(f"dataset.{name}" for name in ("source", "path", *_OF_THE_HUB)),
+        tuple(f"dataset.{name}" for name in ("source", "path", *OF_THE_HUB)),
         only_of_the_hub,
     ),
     Rule(
@@ -433,3 +266,20 @@ RULES = (
     Rule(("arch.family", "training.compile"), scan_is_not_compiled),
     Rule(("arch.state_reset", "dataset.windows"), rows_that_go_on),
 )
+
+OF_ENSEMBLES = ("ensemble", "arch", "optimizer", "schedule", "training", "memory", "dataset", "slurm")
+
+
+def sound_members(config: Config) -> list[Problem]:
+    """What an ensemble cannot be of; and each of its runs could run by itself."""
+    problems = ensemble_problems(config)
+    if problems or not is_ensemble(config):
+        return problems
+    of_all = {problem for rule in OF_ONE for problem in rule.find(config)}
+    of_members = [
+        problem for member in members_of(config) for rule in OF_ONE for problem in rule.find(member)
+    ]
+    return [problem for problem in dict.fromkeys(of_members) if problem not in of_all]
+
+
+RULES = (*OF_ONE, Rule(OF_ENSEMBLES, sound_members))

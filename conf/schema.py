@@ -15,6 +15,7 @@ from keyword import iskeyword
 from typing import Any
 
 from conf.schema_arch import Arch
+from conf.schema_ensemble import Ensemble
 from conf.schema_key import AUTO, key
 from conf.schema_training import Optimizer, Restore, Schedule, Training
 
@@ -24,6 +25,7 @@ __all__ = [
     "Arch",
     "Config",
     "Dataset",
+    "Ensemble",
     "Logging",
     "Memory",
     "Model",
@@ -293,6 +295,7 @@ class Config:
     schedule: Schedule = field(default_factory=Schedule)
     training: Training = field(default_factory=Training)
     restore: Restore = field(default_factory=Restore)
+    ensemble: Ensemble = field(default_factory=Ensemble)
     memory: Memory = field(default_factory=Memory)
     logging: Logging = field(default_factory=Logging)
     slurm: Slurm = field(default_factory=Slurm)

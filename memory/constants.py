@@ -25,6 +25,7 @@ class Constant:
 
 
 _HERE = "benchmarks/memory_constants.py"
+_COLD = "benchmarks/memory_estimate.py --compiled"
 
 FRAMEWORK_BASE = Constant(
     229 * _MB, "anon of a whole run of a model of 1 MB: Python, torch, what the room imports", _HERE
@@ -50,7 +51,10 @@ HEAP_FIXED_AGAIN = Constant(
 HEAP_SHARE_AGAIN = Constant(0.15, "the same, of tensors under 32 MB", _HERE)
 HEAP_PIECE = Constant(32 * _MB, "a larger one is mapped by itself, and given back whole", "mallopt(3)")
 COMPILER_BASE = Constant(75 * _MB, "anon that torch.compile adds to the run's own process", _HERE)
-COMPILER_WORKERS = Constant(150 * _MB, "anon of its other processes while it compiles", _HERE)
+COMPILER_HEADER = Constant(250 * _MB, "anon of a C++ compiler that reads all of torch's headers, once", _COLD)
+COMPILER_KERNEL = Constant(100 * _MB, "anon of one that compiles a kernel, with those headers ready", _COLD)
+COMPILERS_AT_ONCE = 2
+"""On a CPU core.py lets no more run, unless TORCHINDUCTOR_COMPILE_THREADS says so: each takes memory."""
 ENTRY = Constant(70 * _MB, "anon of experiments.py and the supervisor, which wait for the run", _HERE)
 FORKED_WORKER = Constant(14 * _MB, "anon of a forked loader worker that is its own", "one by one on 2 cores")
 PAGE_TABLES = Constant(1 / 512, "of a mapped byte, in each process that reads it: 8 bytes a page", "proc(5)")

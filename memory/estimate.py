@@ -12,16 +12,20 @@ from dataclasses import dataclass
 from typing import Any
 
 RESTORE = "restore"
+COMPILE_FORWARD, COMPILE_BACKWARD, COMPILE_EVALUATION = COMPILES = (
+    "compile_forward", "compile_backward", "compile_evaluation",
+)  # fmt: skip
 PHASES = (
-    "build", "forward", "loss", "backward", "backward_end", "optimizer_step", "checkpoint",
-    "evaluate", RESTORE,
+    "build", COMPILE_FORWARD, COMPILE_BACKWARD, "forward", "loss", "backward", "backward_end",
+    "optimizer_step", "checkpoint", "evaluate", COMPILE_EVALUATION, RESTORE,
 )  # fmt: skip
 """Moments of a run at which a different set of parts is there; the worst one is its peak.
 
-build: the model and nothing else. forward: its end, before the loss. loss: the worst moment from the
-logits to the gradient of the last hidden states. backward: in the last block, with all that was saved still
-there. backward_end: at the embedding, with all gradients there. restore: a checkpoint is read back; only a
-run that goes on has it.
+build: the model and nothing else. compile_*: a compiled model waits for its compiler, whose cache is empty,
+before the first forward pass, the first backward pass and the first evaluation. forward: its end, before the
+loss. loss: the worst moment from the logits to the gradient of the last hidden states. backward: in the last
+block, with all that was saved still there. backward_end: at the embedding, with all gradients there. restore:
+a checkpoint is read back; only a run that goes on has it.
 """
 ALWAYS = PHASES
 STEP = ("forward", "loss", "backward", "backward_end", "optimizer_step")
@@ -108,6 +112,11 @@ class Estimate:
         return max(self.host_at(phase, own=True) for phase in PHASES if phase != RESTORE)
 
     @property
+    def warm_bytes(self) -> int:
+        """Peak on the host where the compiler finds all in its cache, and its phases pass."""
+        return max(self.host_at(phase) for phase in PHASES if phase not in (RESTORE, *COMPILES))
+
+    @property
     def resumed_bytes(self) -> int:
         """Peak on the host when the run goes on from a checkpoint, which is read back first."""
         return max(self.host_bytes, self.host_at(RESTORE))
@@ -133,6 +142,7 @@ class Estimate:
             "host_bytes": self.host_bytes,
             "host_phase": self.host_phase,
             "own_bytes": self.own_bytes,
+            "warm_bytes": self.warm_bytes,
             "resumed_bytes": self.resumed_bytes,
             "gpu_bytes": self.gpu_bytes,
             "host_parts": self.at_host_peak(),

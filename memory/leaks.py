@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import median, median_low
+from statistics import fmean, median, median_low
 from typing import Any
 
 from memory.student_t import critical, upper_tail
@@ -27,8 +27,8 @@ ALPHA = 0.025
 BLOCKS = 10
 FLOORS = 5
 """Wider blocks, whose lowest sample counts."""
-LEAST_GROWTH_BYTES = 1 << 20
-"""Over what was looked at. Growth by less is left alone, however regular."""
+LEAST_GROWTH_BYTES = 8 << 20
+"""Over what was looked at. Growth by less is left alone, however regular: things used seldom add as much."""
 _WARM_UP = 0.25
 _LEAST_SAMPLES = 15
 _SLOWING = 0.6
@@ -116,13 +116,14 @@ def find_leak(
     rest = points[int(len(points) * _WARM_UP) :]
     if len(rest) < _LEAST_SAMPLES:
         return Leak(samples=len(points))
-    whole, leaks = _Growth(rest), []
+    first_step = points[0][0]
+    whole, leaks = _Growth(rest, first_step), []
     parts = () if _fills(points) else ((1, 0.5), (2, 0.25), (4, 0.25))
     for part, share in parts:
         stretch = rest[len(rest) - len(rest) // part :]
         if part > 1 and len(stretch) < 4 * _LEAST_SAMPLES:
             break
-        found = _steepest(stretch, rest[: -len(stretch)], share * alpha, least_growth_bytes)
+        found = _steepest(stretch, rest[: -len(stretch)], first_step, share * alpha, least_growth_bytes)
         leaks += [found] if found else []
     chosen = max(leaks, key=lambda growth: growth.t, default=whole)
     is_slowing = not leaks and whole.slows_down and whole.is_significant(alpha)
@@ -190,21 +191,26 @@ class LeakWatch:
         if not found.is_significant and self.samples >= 2 * self._RECENT:
             stretch = list(self._recent)
             before = [point for point in points[int(len(points) * _WARM_UP) :] if point[0] < stretch[0][0]]
-            recent = _steepest(stretch, before, alpha, self._least_bytes)
+            recent = _steepest(stretch, before, self._first_step, alpha, self._least_bytes)
             if recent:
                 found = _told(recent, True, False, 0, found.blocks, limit_bytes, at_bytes, step_s)
         return replace(found, samples=self.samples, is_known=found.is_known and not is_early)
 
 
 def _steepest(
-    stretch: list[Point], before: list[Point], alpha: float, least_growth_bytes: float
+    stretch: list[Point], before: list[Point], first_step: float, alpha: float, least_growth_bytes: float
 ) -> _Growth | None:
-    """The leak in this stretch, if there is one; with and without its two steepest growths, which may be
-    jumps that hide it.
+    """The leak in this stretch of a trace that begins at first_step, if there is one.
+
+    With and without its two steepest growths, which may be jumps that hide it.
     """
     found = [
         growth
-        for growth in (_Growth(stretch), _Growth(stretch, jumps=2), _Growth(stretch, of_floor=True))
+        for growth in (
+            _Growth(stretch, first_step),
+            _Growth(stretch, first_step, jumps=2),
+            _Growth(stretch, first_step, of_floor=True),
+        )
         if growth.bytes >= least_growth_bytes
         and growth.is_significant(alpha)
         and not growth.slows_down
@@ -216,11 +222,14 @@ def _steepest(
 class _Growth:
     """Growth over a stretch: from block to block, its mean, and how sure that is.
 
-    jumps: so many of the steepest are left out, as what was used for the first time there. of_floor: of wide
-    blocks the lowest sample counts, in place of the median.
+    first_step: where the whole trace begins. jumps: so many of the steepest are left out, as what was used
+    for the first time there. of_floor: of wide blocks the lowest sample counts, in place of the median.
     """
 
-    def __init__(self, points: list[Point], jumps: int = 0, *, of_floor: bool = False) -> None:
+    def __init__(
+        self, points: list[Point], first_step: float, jumps: int = 0, *, of_floor: bool = False
+    ) -> None:
+        self._first_step = first_step
         count = max(2, min(FLOORS if of_floor else BLOCKS, len(points) // 3))
         edges = [len(points) * number // count for number in range(count + 1)]
         of_block = _floor if of_floor else _middle
@@ -236,14 +245,14 @@ class _Growth:
             if usual > 0 and steepest < _JUMPS_OUT * usual:
                 break  # the beginning of growth that slows down, without which it would seem to be steady
             grown.remove(max(grown, key=_slope))
-        self._grown = grown
         steps = sum(wide for wide, _ in grown)
         self.bytes = sum(high for _, high in grown)
         self.slope = self.bytes / steps if steps else 0.0
-        self._rests = [high - self.slope * wide for wide, high in grown]
+        self._grown = grown
+        rests = [high - self.slope * wide for wide, high in grown]
         self.freedom = len(grown) - 1
-        squares = sum(rest * rest for rest in self._rests)
-        scatter = math.sqrt(_together(self._rests) * squares / max(1, self.freedom) * len(grown))
+        squares = sum(rest * rest for rest in rests)
+        scatter = math.sqrt(_together(rests) * squares / max(1, self.freedom) * len(grown))
         # what rounding leaves of a trace without noise is no scatter
         scatter = max(scatter, 1e-9 * self.ends_bytes)
         self.error = scatter / steps if steps else math.inf
@@ -254,22 +263,21 @@ class _Growth:
 
     @property
     def slows_down(self) -> bool:
-        """Is the later half's growth much less than the earlier's, or less and less from block to block?"""
+        """Does the later half grow much less than the earlier, or all as a logarithm rather than a line?"""
         middle = len(self._grown) // 2
         earlier, later = _rate(self._grown[:middle]), _rate(self._grown[middle:])
-        return later < _SLOWING * earlier or (later < 0.9 * earlier and self._bends())
+        return later < _SLOWING * earlier or self._is_logarithmic()
 
-    def _bends(self) -> bool:
-        """Do the growths fall along the stretch, by a t-test of their slope?"""
-        count = len(self._rests)
-        if count < 4:
+    def _is_logarithmic(self) -> bool:
+        """Do the blocks, jumps and all, lie closer to a logarithm of the step than to a line?
+
+        So a cache of ever rarer things grows, or slower. A leak does not, one that begins late still less.
+        """
+        steps = [step - self._first_step for step, _ in self.blocks]
+        amounts = [amount for _, amount in self.blocks]
+        if steps[0] <= 0:
             return False
-        places = [number - (count - 1) / 2 for number in range(count)]
-        spread = sum(place * place for place in places)
-        bend = sum(place * rest for place, rest in zip(places, self._rests, strict=True)) / spread
-        left = [rest - bend * place for place, rest in zip(places, self._rests, strict=True)]
-        error = math.sqrt(sum(rest * rest for rest in left) / (count - 2) / spread)
-        return -bend > critical(0.05, count - 2) * error
+        return _rest_of_line([math.log(step) for step in steps], amounts) < _rest_of_line(steps, amounts)
 
     def is_new_after(self, before: list[Point]) -> bool:
         """Does it rise above all that was before, and no slower than that rose?"""
@@ -350,6 +358,16 @@ def _floor(points: Sequence[Point]) -> Point:
 def _slope(growth: tuple[float, float]) -> float:
     """growth: (steps, bytes)."""
     return growth[1] / growth[0]
+
+
+def _rest_of_line(places: Sequence[float], amounts: Sequence[float]) -> float:
+    """Sum of squares that a least-squares line leaves of the amounts."""
+    place, amount = fmean(places), fmean(amounts)
+    along = [one - place for one in places]
+    beside = [one - amount for one in amounts]
+    spread = sum(one * one for one in along)
+    product = sum(one * other for one, other in zip(along, beside, strict=True))
+    return sum(one * one for one in beside) - (product * product / spread if spread else 0.0)
 
 
 def _rate(grown: Sequence[tuple[float, float]]) -> float:

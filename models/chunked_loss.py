@@ -7,11 +7,13 @@ so is their gradient, and only its products with the weight and with the hidden 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import once_differentiable
 
 
@@ -61,32 +63,30 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             states = hidden[part].to(how.dtype)
             counts = labels[part] != how.ignored
             targets = labels[part].where(counts, 0).unsqueeze(1)
-            logits = logits_of_chunk[: len(states)]
-            if how.dtype == torch.float32:
-                torch.mm(states, weight.T, out=logits)
-            else:
-                logits.copy_(states @ weight.T)
-            if bias is not None:
-                logits.add_(bias)
+            logits = _products(states, weight, bias, out=logits_of_chunk[: len(states)])
             slopes = None if how.softcap is None else _cap(logits, how.softcap)
-
-            largest = logits.amax(dim=1, keepdim=True)
-            logits.sub_(largest)
             of_target = logits.gather(1, targets).squeeze(1)
-            sums = logits.exp_().sum(dim=1)
-            losses = (sums.log() - of_target).where(counts, 0.0)
-            total += losses.sum()
+            if logits.is_cpu:
+                losses = _softmax(logits, targets)
+                if _holds(losses.isinf().any()):
+                    _mend(losses, states, weight, bias, targets, how.softcap)
+                scales = counts.float()
+                is_scaled = bool(how.z_loss) or not _holds(counts.all())
+            else:
+                sums, losses = _exponents(logits, targets)
+                scales, is_scaled = counts / sums, True
+            total += losses.where(counts, 0.0).sum()
             if of_tokens is not None:
-                of_tokens[part] = losses
+                of_tokens[part] = losses.where(counts, 0.0)
             if not (for_hidden or for_weight or for_bias):
                 continue
 
             # Gradient of the logits: softmax - one-hot, in place; 0 where the label is ignored. That of
             # log(Z)^2 is 2 log(Z) softmax.
-            scales = counts / sums
             if how.z_loss:
-                scales *= 1 + 2 * how.z_loss * (largest.squeeze(1) + sums.log())
-            logits.mul_(scales.unsqueeze(1))
+                scales *= 1 + 2 * how.z_loss * (of_target + losses)
+            if is_scaled:
+                logits.mul_(scales.unsqueeze(1))
             logits.scatter_(1, targets, logits.gather(1, targets) - counts.unsqueeze(1).float())
             if slopes is not None:
                 logits.mul_(slopes)
@@ -110,6 +110,60 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         # the same loss is refused by autograd, which sees that a saved tensor was changed.
         grads = [None if saved is None else saved.mul_(grad_total) for saved in ctx.saved_tensors]
         return (*grads, None, None, None)
+
+
+def _products(states: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+    """Logits in fp32, in `out`; states and weight are of the type in which they are multiplied."""
+    if states.dtype == torch.float32:
+        torch.mm(states, weight.T, out=out)
+    else:
+        out.copy_(states @ weight.T)
+    return out if bias is None else out.add_(bias)
+
+
+def _softmax(logits: Tensor, targets: Tensor) -> Tensor:
+    """Softmax in place; returns the losses, infinite where the probability of a target is no number of fp32.
+
+    On a CPU torch's kernel takes row by row, which stays in its cache, where one operation after the other
+    reads and writes the whole chunk (benchmarks/loss.py).
+    """
+    torch.softmax(logits, 1, out=logits)
+    chosen = logits.gather(1, targets).squeeze(1)
+    return chosen.log().neg_().masked_fill_(chosen < _LEAST, math.inf)
+
+
+def _holds(flag: Tensor) -> bool:
+    """Whether it is true; of tensors that are shapes alone (memory.trace) nobody knows: no."""
+    return not isinstance(flag, FakeTensor) and bool(flag)
+
+
+_LEAST = 1e-30
+"""Probabilities below it have no full precision, or are 0."""
+
+
+def _mend(
+    losses: Tensor,
+    states: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    softcap: float | None,
+) -> None:
+    """Take the losses that are infinite from the logits, which are computed once more."""
+    rows = losses.isinf().nonzero().squeeze(1)
+    out = states.new_empty((len(rows), len(weight)), dtype=torch.float32)
+    logits = _products(states[rows], weight, bias, out)
+    if softcap is not None:
+        _cap(logits, softcap)
+    losses[rows] = logits.logsumexp(1) - logits.gather(1, targets[rows]).squeeze(1)
+
+
+def _exponents(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax in place but for a division by the first result, of each row; and the losses."""
+    logits.sub_(logits.amax(dim=1, keepdim=True))
+    of_target = logits.gather(1, targets).squeeze(1)
+    sums = logits.exp_().sum(dim=1)
+    return sums, sums.log() - of_target
 
 
 def _cap(logits: Tensor, softcap: float) -> Tensor:

@@ -1,11 +1,11 @@
 """The loss of a language model, without the logits of all tokens ever being in memory.
 
-One face, three ways below it, chosen by rule and never by a silent fallback:
+One face, two ways below it, chosen by rule:
 
 - as many tokens as a chunk or fewer: ordinary cross-entropy; its logits are one chunk;
-- fp32 on a CPU, where tests hold its loss, gradients and memory: torch's `linear_cross_entropy`;
-- else (autocast, 16-bit inputs, a GPU, a soft-cap, a z-loss, a torch without it): `models.chunked_loss`.
-  torch's gives a loss in the dtype of its inputs, in bf16 with steps of 0.06, and knows no autocast.
+- more: `models.chunked_loss`. torch's own `linear_cross_entropy` takes longer on a CPU
+  (benchmarks/loss.py), gives a loss in the dtype of its inputs, in bf16 with steps of 0.06, and knows no
+  autocast, soft-cap or z-loss.
 
 The value is the cross-entropy always, so that losses can be compared; what else is minimized (z-loss) is in
 the gradients alone.
@@ -13,31 +13,21 @@ the gradients alone.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from conf.schema import Arch
 from models.chunked_loss import ChunkedCrossEntropy, Chunks
-from models.loss_chunk import has_plain_loss
 
 IGNORED = -100
 """The label of a position that has no target."""
 
 REDUCTIONS = ("mean", "sum")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-TORCH_HAS_IT = hasattr(F, "linear_cross_entropy") and hasattr(nn, "LinearCrossEntropyOptions")
-
-
-def loss_implementation(device: str = "cpu", precision: str = "fp32", arch: Arch | None = None) -> str:
-    """What computes the loss where tokens are more than a chunk, for the record of a run."""
-    dtype = torch.float32 if precision == "fp32" else torch.bfloat16
-    is_plain = arch is None or has_plain_loss(arch)
-    serves = is_plain and _torch_serves(device, dtype)
-    return "torch.nn.functional.linear_cross_entropy" if serves else "models.chunked_loss"
+LOSS_IMPLEMENTATION = "models.chunked_loss"
+"""What computes the loss where tokens are more than a chunk, for the record of a run."""
 
 
 def capped(logits: Tensor, softcap: float | None) -> Tensor:
@@ -70,8 +60,7 @@ def lm_loss(
         autocast the products are in its type, as those of `F.linear` would be.
     labels: int64 (...); -100 is ignored.
     reduction: mean over the labels not ignored (nan where there is none), or sum.
-    of_tokens: fp32, of the shape of labels: gets the loss of each, 0 where it is ignored. Without it the loss
-        is summed in another order, so its last bits are others.
+    of_tokens: fp32, of the shape of labels: gets the loss of each, 0 where it is ignored.
     bias: (vocab,), added to the logits. softcap: see `capped`.
     z_loss: gradients are those of the loss and of so many times the mean (or sum) of log(Z)^2, Z the sum of
         the exponents (PaLM, arXiv:2204.02311).
@@ -94,8 +83,6 @@ def lm_loss(
     each = None if of_tokens is None else of_tokens.view(-1)
     if len(labels) <= chunk:
         return _whole(hidden, head, labels, reduction, each)
-    if each is None and head.is_plain and _torch_serves(hidden.device.type, dtype):
-        return _torchs(hidden, head, labels, chunk, reduction)
     return _ours(hidden, head, labels, chunk, reduction, dtype, each)
 
 
@@ -108,11 +95,6 @@ class Head:
     softcap: float | None
     z_loss: float
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether torch's own loss knows it."""
-        return self.softcap is None and not self.z_loss
-
 
 def _product_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
     device = hidden.device.type
@@ -123,10 +105,6 @@ def _product_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
     if dtype not in DTYPES:
         raise TypeError(f"a loss in {dtype}, expected one of {', '.join(map(str, DTYPES))}")
     return dtype
-
-
-def _torch_serves(device: str, dtype: torch.dtype) -> bool:
-    return TORCH_HAS_IT and device == "cpu" and dtype == torch.float32
 
 
 def _whole(hidden: Tensor, head: Head, labels: Tensor, reduction: str, of_tokens: Tensor | None) -> Tensor:
@@ -141,22 +119,6 @@ def _whole(hidden: Tensor, head: Head, labels: Tensor, reduction: str, of_tokens
         return loss
     squares = logits.logsumexp(1).square().where(labels != IGNORED, 0.0).sum()
     return with_gradient_of(loss, head.z_loss * _reduced(squares, labels, reduction))
-
-
-def _torchs(hidden: Tensor, head: Head, labels: Tensor, chunk: int, reduction: str) -> Tensor:
-    options = nn.LinearCrossEntropyOptions(batch_chunk_size=chunk, chunking_method=None)
-    with warnings.catch_warnings():
-        # What it cannot do in chunks it does with whole logits and a warning.
-        warnings.filterwarnings("error", message="linear_cross_entropy", category=UserWarning)
-        return F.linear_cross_entropy(
-            hidden,
-            head.weight,
-            labels,
-            linear_bias=head.bias,
-            reduction=reduction,
-            ignore_index=IGNORED,
-            options=options,
-        )
 
 
 def _ours(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conf.schema import Arch
-from models.loss_chunk import WHOLE_COPIES, has_plain_loss
+from models.loss_chunk import WHOLE_COPIES
 from models.memory_sizes import FP32, StepSizes
 from models.shape import Shape
 
@@ -24,9 +24,6 @@ def loss_peak(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int
         return copies * FP32 * step.tokens * vocab_size + casts
     logits = FP32 * step.loss_chunk * vocab_size * (2 if arch.logit_softcap else 1)
     kept = FP32 * (d * (vocab_size + step.tokens) + (vocab_size if arch.head_bias else 0))
-    if is_fp32 and has_plain_loss(arch):
-        # torch's makes zeros for the gradients of its own results as the way back begins.
-        return kept + max(logits, 0 if step.on_gpu else kept)
     if is_fp32:
         return kept + logits
     # On a CPU a product of 16 bits takes its operands and its result in fp32 besides.

@@ -13,6 +13,7 @@ import durable
 import experiment_utils
 from conf import Config
 from conf.compose import Composer
+from conf.ensembles import members_of
 from conf.quantities import format_duration
 from conf.request import Request
 from conf.rules import Rule
@@ -92,21 +93,30 @@ class LocalRuns(RequestedRuns):
             Interrupted: a signal came; running ones have stopped, the rest was not started.
         """
         configs = [self._config(tuple(overrides)) for overrides in job_overrides]
-        plans = plan_all(configs, tokenize=True)
+        asked = [members_of(config) for config in configs]
+        plans = plan_all([member for members in asked for member in members], tokenize=True)
         check_side_by_side(plans, jobs)
         folders = [self._folder(plan) for plan in plans]
         for folder, times in Counter(folders).items():
             if times > 1:
                 log.info("%s is asked for %s times: it runs once", folder.name, times)
         self.folders += [folder for folder in dict.fromkeys(folders) if folder not in self.folders]
-        waiting = [folder for folder in dict.fromkeys(folders) if folder not in self.outcomes]
-        if len(waiting) > 1:
+        each, units, seen = iter(folders), list[list[Path]](), set(self.outcomes)
+        of_job = [[next(each) for _ in members] for members in asked]
+        for members in of_job:
+            missing = [folder for folder in dict.fromkeys(members) if folder not in seen]
+            seen |= set(missing)
+            if missing:
+                units.append(missing)
+        if sum(map(len, units)) > 1:
             how = f"{jobs} side by side" if jobs > 1 else "one after another"
-            log.info("%s runs in %s, %s", len(waiting), folders[0].parent, how)
-        self._run_all(waiting, jobs)
+            if any(len(unit) > 1 for unit in units):
+                how = "as one program" if len(units) == 1 else f"as {len(units)} programs, {how}"
+            log.info("%s runs in %s, %s", sum(map(len, units)), folders[0].parent, how)
+        self._run_all(units, jobs)
         return [
-            job_return(overrides, config, folder, _value(self.outcomes[folder]))
-            for overrides, config, folder in zip(job_overrides, configs, folders, strict=True)
+            job_return(overrides, config, members[0], self._value(members))
+            for overrides, config, members in zip(job_overrides, configs, of_job, strict=True)
         ]
 
     def __call__(self, composed: Any) -> float:
@@ -134,10 +144,16 @@ class LocalRuns(RequestedRuns):
             self._note(Outcome(folder, 2, "failed", None, str(held), 0.0))
             return folder
 
-    def _run_all(self, folders: list[Path], jobs: int) -> None:
-        with noted(folders, jobs, self._typed):
-            stopped = run_folders(
-                folders, jobs, quiet=self._quiet or jobs > 1, command=self._command, note=self._note
+    def _value(self, folders: Sequence[Path]) -> float | RunFailed:
+        """The validation loss of a run, the mean of an ensemble's; the first of these that failed."""
+        values = [_value(self.outcomes[folder]) for folder in folders]
+        failed = [value for value in values if isinstance(value, RunFailed)]
+        return failed[0] if failed else sum(float(str(value)) for value in values) / len(values)
+
+    def _run_all(self, units: list[list[Path]], jobs: int) -> None:
+        with noted([folder for unit in units for folder in unit], jobs, self._typed):
+            stopped = run_units(
+                units, jobs, quiet=self._quiet or jobs > 1, command=self._command, note=self._note
             )
         if stopped is not None:
             raise Interrupted(stopped)
@@ -177,18 +193,34 @@ def run_folders(
     note: called with each outcome, as it comes. Returns the signal that asked to stop, if one did: running
     ones have stopped then, the rest was not started.
     """
-    waiting = list(folders)
-    running: dict[int, tuple[Path, dict[str, Any]]] = {}
-    with Children(slots=min(jobs, max(1, len(folders)))) as children:
+    units = [[folder] for folder in folders]
+    return run_units(units, jobs, quiet=quiet, note=note, command=command)
+
+
+def run_units(
+    units: Sequence[Sequence[Path]],
+    jobs: int,
+    *,
+    quiet: bool,
+    note: Callable[[Outcome], None],
+    command: Command = run_command,
+) -> int | None:
+    """As `run_folders`; the runs of a unit, where they are several, as one program: an ensemble."""
+    waiting = list(units)
+    running: dict[int, tuple[list[Path], list[dict[str, Any]]]] = {}
+    with Children(slots=min(jobs, max(1, len(units)))) as children:
         while True:
             while waiting and children.free:
-                folder = waiting.pop(0)
-                before = experiment_utils.read_status(folder)
-                child = children.start(command(folder, quiet=quiet), quiet=quiet)
-                running[child.process.pid] = folder, before
+                unit = [*waiting.pop(0)]
+                unit.sort(key=lambda folder: experiment_utils.read_status(folder).get("state") == "done")
+                before = [experiment_utils.read_status(folder) for folder in unit]
+                members = {"members": unit} if len(unit) > 1 else {}
+                child = children.start(command(unit[0], quiet=quiet, **members), quiet=quiet)
+                running[child.process.pid] = unit, before
             if not running:
                 break
             child = children.wait()
-            folder, before = running.pop(child.process.pid)
-            note(outcome_of(folder, child, before))
+            unit, before = running.pop(child.process.pid)
+            for folder, was in zip(unit, before, strict=True):
+                note(outcome_of(folder, child, was, unit[0] if len(unit) > 1 else None))
         return children.requested

@@ -43,18 +43,20 @@ class Outcome:
         return {**asdict(self), "folder": str(self.folder)}
 
 
-def outcome_of(folder: Path, child: Child, before: dict[str, Any]) -> Outcome:
+def outcome_of(folder: Path, child: Child, before: dict[str, Any], sampled: Path | None = None) -> Outcome:
     """How the run ended: the child's exit, with what it left in its folder, judged as `slurm.truth` does.
 
-    before: status.json as it was when the child was started; what it says is of an earlier attempt.
+    before: status.json as it was when the child was started; what it says is of an earlier attempt. sampled:
+    of a run of an ensemble, whose child ran others too: the folder in which its supervisor wrote.
     """
-    if child.exit_code == 0:
+    is_done = sampled is not None and experiment_utils.read_status(folder).get("state") == "done"
+    if child.exit_code == 0 or is_done:
         results = experiment_utils.read_run(folder).get("results") or {}
         val_loss = results.get("val_loss")
         known = val_loss if isinstance(val_loss, int | float) else None
         return Outcome(folder, 0, "done", known, None, child.seconds)
     status = experiment_utils.read_status(folder)
-    told = Evidence(folder).outcome
+    told = Evidence(sampled or folder).outcome
     is_told = told.get("supervisor_pid") == child.process.pid
     if not is_told:  # of an earlier attempt, or nobody was there to tell
         told = {}
@@ -66,7 +68,7 @@ def outcome_of(folder: Path, child: Child, before: dict[str, Any]) -> Outcome:
         Case(
             Known(folder, said, told),
             time.time(),
-            explain=lambda: explain(Evidence(folder)) if is_told else None,
+            explain=lambda: explain(Evidence(sampled or folder)) if is_told else None,
             last_words=child.last_error,
         )
     )
@@ -76,5 +78,5 @@ def outcome_of(folder: Path, child: Child, before: dict[str, Any]) -> Outcome:
     if verdict.rule == "was_killed":
         reason += _WHY.get(str(child.killed_by), "")
     if oom_kills(told):
-        reason = f"{reason}. Why: python -m memory explain {shlex.quote(str(folder))}"
+        reason = f"{reason}. Why: python -m memory explain {shlex.quote(str(sampled or folder))}"
     return Outcome(folder, child.exit_code, verdict.state, None, reason, child.seconds)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import glob
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import experiment_utils
-from conf import Config, Problem, UserError
+from conf import AUTO, Config, Problem, UserError
+from conf.ensembles import members_of
 from conf.quantities import counted, format_count
 from memory import format_bytes
 
@@ -59,6 +61,47 @@ def plan_all(
     if problems:
         raise UserError(*(problems | dict.fromkeys(also(plans))))
     return [plan for _, plan in plans if plan is not None]
+
+
+@dataclass(frozen=True)
+class EnsemblePlan:
+    """plans: of its runs. words, together: how many go at a time here. memory: of so many."""
+
+    plans: list[Plan]
+    words: str
+    together: int
+    memory: str
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Of each run, which says whose part it is."""
+        names = [plan.folder.name if plan.folder else None for plan in self.plans]
+        ensemble = {"members": names, "together": self.together}
+        return [{**plan.to_json(), "ensemble": ensemble} for plan in self.plans]
+
+    def render(self) -> str:
+        return f"{render_plans(self.plans)}\n{self.words}\nmemory {self.memory}"
+
+
+def plan_ensembles(configs: Iterable[Config]) -> list[EnsemblePlan]:
+    """The plan of each ensemble; how many go together is measured here, in a few steps.
+
+    Raises:
+        UserError: as `plan_all`.
+    """
+    from training.ensemble.probe import Choice, probe
+    from training.plan import make_plan
+
+    found = []
+    for config in configs:
+        members = members_of(config)
+        plans = plan_all(members, tokenize=False)
+        asked = config.ensemble.together
+        choice = (
+            probe(members[0], len(members)) if asked == AUTO else Choice(min(int(asked), len(members)), {})
+        )
+        memory = make_plan(members[0], tokenize=False, together=choice.together).memory.summary()
+        found.append(EnsemblePlan(plans, choice.words(len(members)), choice.together, memory))
+    return found
 
 
 def check_side_by_side(plans: Sequence[Plan], jobs: int) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -24,20 +25,22 @@ CORE = Path(__file__).resolve().parent.parent / "core.py"
 POLL_S = 0.05
 
 
-def run_command(folder: Path, *, quiet: bool) -> list[str]:
+def run_command(folder: Path, *, quiet: bool, members: Sequence[Path] = ()) -> list[str]:
     """What runs a run folder: one process, which exits 0 done, 1 failed, 2 user's input, 130 interrupted.
 
     It checkpoints and stops when this process is gone. Between the two stands the supervisor, which exits as
     the run does; not with `memory.supervise=false`, nor where the run is done and will only say so. Of a run
-    with several ranks (`training.distributed.place`) this is one of them.
+    with several ranks (`training.distributed.place`) this is one of them. members: of an ensemble, of
+    which `folder` is the first that is not done: one process runs them all, and what is sampled lies there.
     """
     flags = ["--quiet"] if quiet else []
+    folders = [str(member) for member in members] or [str(folder)]
     if is_supervised(folder):
-        run = [sys.executable, str(CORE), str(folder), *flags]
+        run = [sys.executable, str(CORE), *folders, *flags]
         own = place_of(folder.name).folder(folder)
         own.mkdir(exist_ok=True)
         return supervised(run, own, attempt=_attempt(folder), parent=os.getpid())
-    return [sys.executable, str(CORE), str(folder), "--parent", str(os.getpid()), *flags]
+    return [sys.executable, str(CORE), *folders, "--parent", str(os.getpid()), *flags]
 
 
 def _attempt(folder: Path) -> int:

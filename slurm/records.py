@@ -41,8 +41,8 @@ class Array:
     tasks: list[list[str]]
     options: dict[str, Any] = field(default_factory=dict)
     how: str = "each"
-    """`each`: one run; `pack`: its runs side by side; `workers`: any missing run of the array, whose tasks
-    have their shares only on paper."""
+    """`each`: one run; `pack`: its runs side by side; `ensemble`: its runs as one program; `workers`: any
+    missing run of the array, whose tasks have their shares only on paper."""
     parallel: int | None = None
     job_id: str | None = None
     submitted_s: float | None = None

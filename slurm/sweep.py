@@ -26,7 +26,10 @@ def run_sweep(
     """
     runs = LocalRuns(request, composer, rules, quiet=quiet, typed=command)
     try:
-        _hand_over(runs, request, composer)
+        if request.multirun:
+            _hand_over(runs, request, composer)
+        else:
+            runs.launch(runs.job_overrides())
     except Interrupted as stopped:
         runs.interrupted = stopped
     return runs

@@ -63,6 +63,8 @@ def test_the_run_folder_keeps_its_contract(finished: Path) -> None:
         "checkpoint_writing",
     }  # fmt: skip
     assert run["attempts"][0]["resumed_from_step"] == 0
+    seconds = run["attempts"][0]["seconds"]
+    assert 0 < seconds["batch"] < seconds["step"] < seconds["first_step"] + seconds["train"]
     assert run["attempts"][0]["code"].keys() == {"commit", "dirty"}
     assert run["data"]["train_tokens"] + run["data"]["val_tokens"] == run["data"]["tokens"]
     assert sorted(path.name for path in (finished / "checkpoints").iterdir())[0] == "best"

@@ -106,6 +106,21 @@ def test_other_optimizers(ranks: RankProcesses, tmp_path: Path, name: str, paral
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_ranks_go_back_from_a_spike_together(ranks: RankProcesses, tmp_path: Path, parallel: str) -> None:
+    """The noise of a batch is one, to a guard that knows four steps."""
+    guard = {"on_spike": "rollback", "rollback_every": 5, "spike_window": 4, "spike_threshold": 4.0}
+    config = config_in(tmp_path, parallel=parallel, **(guard | {"max_steps": 24}))
+    folders = [copy_of(config, tmp_path / count) for count in ("one", "two")]
+    assert run_here(folders[0], "--quiet").returncode == 0
+    assert ranks.run(folders[1], 2) == [0, 0]
+    assert_same_numbers(folders[1], folders[0])
+    lines = [(folder / "rollbacks.jsonl").read_text().splitlines() for folder in folders]
+    undone = [[json.loads(line)["undone"] for line in of_one] for of_one in lines]
+    assert undone[1] == undone[0] == [[11, 14]]
+    assert state_of_checkpoint(folders[1])["data"] == state_of_checkpoint(folders[0])["data"]
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_a_run_goes_on_with_another_number_of_ranks(
     ranks: RankProcesses, alone: Path, tmp_path: Path, parallel: str
 ) -> None:

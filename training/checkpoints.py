@@ -109,9 +109,24 @@ class Checkpoints:
         self._prune({*self._milestones, *([best["step"]] if best else []), point})
         return final
 
-    def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; a corrupt one is named in the log and skipped."""
+    def whole_steps(self) -> list[int]:
+        """Steps whose checkpoints are whole, ascending."""
+        return [step for step in checkpoint_steps(self._folder) if _is_whole(self._path(step))]
+
+    def drop_after(self, step: int) -> None:
+        """Remove those of later steps: a run that goes on from this one makes them again."""
+        for later in checkpoint_steps(self._folder):
+            if later > step:
+                self._remove(self._path(later))
+
+    def newest(self, at_most: int | None = None) -> Checkpoint | None:
+        """The newest checkpoint that is whole; a corrupt one is named in the log and skipped.
+
+        at_most: of no later step.
+        """
         for step in reversed(checkpoint_steps(self._folder)):
+            if at_most is not None and step > at_most:
+                continue
             try:
                 return load(self._path(step))
             except CorruptError as error:
@@ -181,6 +196,14 @@ def checkpoint_steps(folder: Path) -> list[int]:
         return []
     matches = (_NAME.match(path.name) for path in folder.iterdir())
     return sorted(int(match[1]) for match in matches if match)
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        load(folder)
+    except CorruptError:
+        return False
+    return True
 
 
 def load(folder: Path) -> Checkpoint:

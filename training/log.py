@@ -7,21 +7,31 @@ import logging
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
 from memory import fitted
+from training.moving_line import MOVING, AboveMovingLine, MovingLine, can_move
+
+Filter = Callable[[logging.LogRecord], bool]
 
 STAGE_LINE_EVERY_S = 30.0
 """The terminal gets each stage's first line, then one at most this often; the file gets them all."""
 
 
 @contextmanager
-def log_to(path: Path, *, terminal: bool) -> Iterator[None]:
+def log_to(
+    path: Path,
+    *,
+    terminal: bool,
+    in_file_if: Filter | None = None,
+    on_terminal_if: Filter | None = None,
+) -> Iterator[None]:
     """Within the block all logging goes to the file `path` (appended, each line at once) and, with
-    `terminal`, to stdout; errors to stderr.
+    `terminal`, to stdout; errors to stderr. Where stdout is a terminal, progress is one line that moves. Of
+    several runs in a process lines that a filter lets through.
 
     A crash of the interpreter (segmentation fault) leaves its Python stacks in the file too.
     """
@@ -30,13 +40,20 @@ def log_to(path: Path, *, terminal: bool) -> Iterator[None]:
     with _opened(path) as file:
         in_file = logging.StreamHandler(file)
         in_file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+        if in_file_if is not None:
+            in_file.addFilter(in_file_if)
         handlers: list[logging.Handler] = [in_file]
+        line = MovingLine(sys.stdout) if terminal and can_move(sys.stdout) else None
         if terminal:
             for stream, is_wanted in ((sys.stdout, _is_no_error), (sys.stderr, _is_error)):
-                on_terminal = terminal_handler(stream)
+                on_terminal = terminal_handler(stream, line)
                 on_terminal.addFilter(is_wanted)
                 on_terminal.addFilter(_SeldomStages())
+                if on_terminal_if is not None:
+                    on_terminal.addFilter(on_terminal_if)
                 handlers.append(on_terminal)
+        if line is not None:
+            MOVING.addHandler(handlers[1])
         for handler in handlers:
             root.addHandler(handler)
         root.setLevel(logging.INFO)
@@ -49,6 +66,10 @@ def log_to(path: Path, *, terminal: bool) -> Iterator[None]:
             logging.captureWarnings(False)
             for handler in handlers:
                 root.removeHandler(handler)
+                MOVING.removeHandler(handler)
+            if line is not None:
+                with suppress(OSError):
+                    line.leave()
 
 
 @contextmanager
@@ -62,9 +83,11 @@ def _opened(path: Path) -> Iterator[TextIO]:
             file.close()
 
 
-def terminal_handler(stream: TextIO) -> logging.Handler:
-    """Messages alone; stage lines are shortened to the terminal's width, where the stream is one."""
-    handler = logging.StreamHandler(stream)
+def terminal_handler(stream: TextIO, line: MovingLine | None = None) -> logging.Handler:
+    """Messages alone; stage lines are shortened to the terminal's width, where the stream is one. line: that
+    they are written above.
+    """
+    handler = logging.StreamHandler(stream) if line is None else AboveMovingLine(stream, line)
     handler.setFormatter(_MessageOnly(stream))
     return handler
 

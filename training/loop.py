@@ -17,6 +17,7 @@ from conf.quantities import format_count
 from memory import LeakMonitor, Stage, stage
 from training.attribution import Attributions
 from training.distributed.ranks import Ranks
+from training.ensemble.company import ALONE, Company
 from training.interrupt import Interrupt
 from training.plan import Plan
 from training.profiling import Profiler
@@ -49,12 +50,12 @@ class Run:
     """One attempt at a run: what it is, what `auto` became, and how far it is.
 
     step: optimizer steps done. best: `{"step", "val_loss"}` of the best evaluation so far.
-    seconds: spent in each stage by this attempt, and in the steps themselves (`step`); longest_s: at most at
-    once.
+    seconds: spent in each stage by this attempt, in the steps themselves (`step`), and of these until the
+    loader gave their batches (`batch`); longest_s: at most at once.
     train_seconds: spent in train stages by all attempts. leaks: memory by step, of this attempt. is_pinned:
     the micro-batch is that of an earlier attempt. ranks: of all its processes, of which the first alone
     writes what is not named by its rank. parallel: the model as they train it, from build_optimizer on.
-    writes_in_background: checkpoints.
+    writes_in_background: checkpoints. company: the runs that it is trained with.
     row_states: what rows of a recurrent model go on with.
     average: of the weights, that is evaluated in their place. ended_by: what ends it
     before its budget is met, and stopped_val_loss, what was measured then. guard: says which steps to skip.
@@ -77,6 +78,7 @@ class Run:
     longest_s: dict[str, float] = field(default_factory=dict)
     leaks: LeakMonitor = field(default_factory=LeakMonitor)
     ranks: Ranks = field(default_factory=Ranks)
+    company: Company = ALONE
     parallel: Parallel | None = None
     writes_in_background: bool = True
     average: Average | None = None
@@ -121,6 +123,15 @@ class Run:
         self.seconds[name] = self.seconds.get(name, 0.0) + lasted_s
         self.longest_s[name] = max(self.longest_s.get(name, 0.0), lasted_s)
 
+    def timing(self, name: str, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The same batches; the time until each is there is added to `seconds[name]`."""
+        while True:
+            with self.timed(name):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
 
 def restore_newest(
     run: Run,
@@ -134,7 +145,7 @@ def restore_newest(
     from training.state import restore
 
     # Which one is newest is looked up once: a shared file system may show it to others later.
-    checkpoint = checkpoints.newest() if run.ranks.is_first else None
+    checkpoint = checkpoints.newest(run.company.from_step) if run.ranks.is_first else None
     step = run.ranks.share(lambda: checkpoint.state["step"] if checkpoint is not None else None)
     if step is not None and not run.ranks.is_first:
         checkpoint = checkpoints.of_step(step)
@@ -174,6 +185,7 @@ def train_until(
 
     config, budget = run.config, run.plan.budget
     course, noise, guard = course_of(config, budget), None, run.guard
+    batches = run.timing("batch", batches)
     seed_init, seed_data = experiment_utils.seeds(config)
     seconds_before, entered = run.train_seconds, time.monotonic()
     while run.step < until:
@@ -344,9 +356,9 @@ def _in_words(losses: Mapping[str, float]) -> str:
     return f"{mean[1]:.4f}" + (f" ({words})" if words else "")
 
 
-def check_there_is_time(run: Run) -> None:
+def check_there_is_time(run: Run, times: int = 1) -> None:
     """Before an evaluation: a run that is to stop, and would be killed before the checkpoint behind it, stops
-    here. Steps since its last checkpoint are taken again, as they were.
+    here. Steps since its last checkpoint are taken again, as they were. times: so many runs do both.
 
     Raises:
         Interrupted: there is not; as long as an evaluation and a checkpoint of this attempt took.
@@ -354,7 +366,7 @@ def check_there_is_time(run: Run) -> None:
     if run.interrupt.agree() is None:
         return
     left_s = run.interrupt.left_s()
-    needed_s = run.longest_s.get("evaluate", 0.0) + run.longest_s.get("checkpoint", 0.0)
+    needed_s = times * (run.longest_s.get("evaluate", 0.0) + run.longest_s.get("checkpoint", 0.0))
     is_late = left_s is not None and needed_s > left_s
     if is_late:
         log.warning(

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import experiment_utils
 from conf import AUTO, Config
 from conf.schema import Training
 from memory import constants
-from memory.estimate import PHASES, RESTORE, STEP, Estimate, Part
+from memory.estimate import (
+    COMPILE_BACKWARD,
+    COMPILE_EVALUATION,
+    COMPILE_FORWARD,
+    COMPILES,
+    PHASES,
+    RESTORE,
+    STEP,
+    Estimate,
+    Part,
+)
 from models.counts import count_parameters
 from models.loss_chunk import resolve_loss_chunk
 from models.memory_parts import StepSizes, model_parts
 from models.shape import resolve_shape
 from training.device import may_have_gpu
 from training.distributed.memory_parts import of_ranks
+from training.ensemble.memory_parts import of_members
 from training.optimizer_state import averages, checkpoint_bytes, state_bytes, working_bytes
 from training.row_states import row_state_bytes
 
@@ -39,12 +52,13 @@ def estimate_run(
     kept: Mapping[str, Any] | None = None,
     ranks: int = 1,
     ranks_here: int = 1,
+    together: int = 1,
 ) -> Estimate:
     """What a resolved configuration needs at this micro-batch, by part and phase.
 
     data: facts of the plan; None where the text is not tokenized yet. kept: what `auto` became in an
     earlier attempt. ranks: processes of the run, ranks_here of them on one node: what is told of the host is
-    of all of these, of the GPU of one.
+    of all of these, of the GPU of one. together: runs of this shape that are one process.
 
     Raises:
         UserError: as `models.shape.resolve_shape`.
@@ -54,6 +68,8 @@ def estimate_run(
     step = step_sizes(config, vocab_size, micro_batch, kept or {}, ranks)
     positions = config.arch.max_positions or training.seq_len
     of_model = list(model_parts(config.model, config.arch, vocab_size, positions, step))
+    if step.compiled:
+        of_model = [_while_compiling(part) for part in of_model]
     count = count_parameters(config.model, config.arch, vocab_size, positions)
     parameters = 4 * count.total
     moments = state_bytes(config.optimizer, config.model, config.arch, vocab_size, positions)
@@ -76,7 +92,7 @@ def estimate_run(
         parts = list(
             of_ranks(parts, training.parallel, ranks, ranks_here, parameters, layers, block, moments, step)
         )
-    return Estimate.of(parts)
+    return Estimate.of(parts if together == 1 else of_members(parts, together))
 
 
 def step_sizes(
@@ -92,7 +108,7 @@ def step_sizes(
         micro_batch=micro_batch,
         seq_len=training.seq_len,
         precision=precision,
-        loss_chunk=resolve_loss_chunk(chunk, vocab_size),
+        loss_chunk=resolve_loss_chunk(chunk, vocab_size, on_gpu=device == "cuda"),
         activation_checkpointing=training.activation_checkpointing,
         compiled=training.compile,
         accumulates=experiment_utils.effective_batch(training) > micro_batch * ranks,
@@ -124,13 +140,13 @@ def _of_optimizer(config: Config, parameters: int, moments: int, step: StepSizes
     def part(name: str, amount: int, *when: str) -> Part:
         return Part(name, *((0, amount) if step.on_gpu else (amount, 0)), when=when)
 
-    yield part("optimizer state", moments, *_AFTER_FIRST_STEP)
+    yield part("optimizer state", moments, *_AFTER_FIRST_STEP, COMPILE_EVALUATION)
     if config.arch.state_reset is not None:
         yield part("states of rows", 2 * row_state_bytes(config), *_AFTER_FIRST_STEP)
     if config.training.ema is not None:
-        yield part("averaged weights", parameters, *_AFTER_FIRST_STEP)
+        yield part("averaged weights", parameters, *_AFTER_FIRST_STEP, COMPILE_EVALUATION)
     if averages(config):
-        yield part("weights set aside", parameters, "checkpoint", "evaluate")
+        yield part("weights set aside", parameters, "checkpoint", "evaluate", COMPILE_EVALUATION)
         yield Part("averaged weights read back", 2 * parameters, when=(RESTORE,))
     yield part("optimizer's step", working_bytes(config.optimizer, parameters), "optimizer_step")
 
@@ -151,7 +167,7 @@ def _of_checkpoints(
 ) -> Iterator[Part]:
     """What saving a state of so many bytes and reading it back takes besides."""
     if writing == BACKGROUND:
-        yield Part("checkpoint copy", state, when=_AFTER_FIRST_STEP)
+        yield Part("checkpoint copy", state, when=(*_AFTER_FIRST_STEP, COMPILE_EVALUATION))
     elif step.on_gpu:
         yield Part("checkpoint on its way to disk", state, when=("checkpoint",))
     # One file's content while it is checked, and all tensors of both.
@@ -178,13 +194,28 @@ def _of_data(config: Config, data: Mapping[str, Any] | None, step: StepSizes, ba
         yield Part("page tables", tables, when=_AFTER_FIRST_STEP, is_kernel=True)
 
 
+def _while_compiling(part: Part) -> Part:
+    """Also there while the first backward pass waits for its compiler, where it is saved for that pass."""
+    waits = "backward" in part.when and part.name not in ("gradients", "backward pass", "parameters")
+    return replace(part, when=(*part.when, COMPILE_BACKWARD)) if waits else part
+
+
+def compilers_at_once() -> int:
+    """How many C++ compilers torch.compile runs side by side on a CPU."""
+    wanted = os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) else constants.COMPILERS_AT_ONCE
+
+
 def _of_process(of_model: list[Part], step: StepSizes) -> Iterator[Part]:
     """What Python, torch and the allocator take besides."""
     yield Part("python and torch", constants.FRAMEWORK_BASE.in_bytes)
     yield Part("experiments.py", constants.ENTRY.in_bytes, beside=True)
     if step.compiled:
-        yield Part("compiler", constants.COMPILER_BASE.in_bytes, when=_AFTER_FIRST_STEP)
-        yield Part("compiler's workers", constants.COMPILER_WORKERS.in_bytes, when=("forward",), beside=True)
+        yield Part("compiler", constants.COMPILER_BASE.in_bytes, when=(*COMPILES, *_AFTER_FIRST_STEP))
+        kernels = compilers_at_once() * constants.COMPILER_KERNEL.in_bytes
+        header = max(kernels, constants.COMPILER_HEADER.in_bytes)
+        yield Part("C++ compilers", header, when=(COMPILE_FORWARD,), beside=True)
+        yield Part("C++ compilers", kernels, when=(COMPILE_BACKWARD, COMPILE_EVALUATION), beside=True)
     if step.on_gpu:
         yield Part("CUDA", constants.CUDA_HOST.in_bytes, constants.CUDA_CONTEXT.in_bytes)
         for phase in PHASES:
@@ -203,4 +234,4 @@ def _of_process(of_model: list[Part], step: StepSizes) -> Iterator[Part]:
     holes += int(share * sum(part.heap_bytes for part in forward))
     holes += int(constants.HEAP_DISPLACED.value * sum(part.displaced_bytes for part in forward))
     holes += int(constants.HEAP_CHURN.value * sum(part.churned_bytes for part in forward))
-    yield Part("allocator", holes, when=_AFTER_FIRST_STEP)
+    yield Part("allocator", holes, when=(*_AFTER_FIRST_STEP, COMPILE_EVALUATION))

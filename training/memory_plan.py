@@ -77,6 +77,9 @@ class MemoryPlan:
         room, estimate = self.room, self.estimate
         yield "memory", self.summary()
         yield "", ", ".join(f"{name} {format_bytes(n)}" for name, n in told(estimate.at_host_peak()).items())
+        if estimate.warm_bytes < estimate.host_bytes:
+            warm = format_bytes(estimate.warm_bytes)
+            yield "", f"while torch.compile's cache is empty, as on a new node; {warm} where it is filled"
         if estimate.gpu_bytes:
             yield "", f"needs {_of(estimate.gpu_bytes, room.gpu_total_bytes, 'GPU')}"
             parts = told(estimate.at_gpu_peak())
@@ -117,7 +120,7 @@ class MemoryNeeds:
     """The needs of one resolved configuration, asked for at several micro-batches.
 
     data: facts of the plan, or None. kept: what `auto` became in the earlier attempts of the run. ranks:
-    processes of the run, ranks_here of them on one node.
+    processes of the run, ranks_here of them on one node. together: runs of this shape in one process.
     """
 
     def __init__(
@@ -130,9 +133,11 @@ class MemoryNeeds:
         kept: Mapping[str, Any] | None = None,
         ranks: int = 1,
         ranks_here: int = 1,
+        together: int = 1,
     ) -> None:
         self.config, self.room = config, room
         self._ranks, self._ranks_here = ranks, ranks_here
+        self._together = together
         self._vocab_size, self._data = vocab_size, data
         positions = config.arch.max_positions or config.training.seq_len
         state = checkpoint_bytes(config, vocab_size, positions)
@@ -155,6 +160,7 @@ class MemoryNeeds:
                 kept=self._kept,
                 ranks=self._ranks,
                 ranks_here=self._ranks_here,
+                together=self._together,
             )
         return self._asked[key]
 

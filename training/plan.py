@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import experiment_utils
-from conf import Config, UserError
+from conf import Config, Problem, UserError
 from conf.by_model import settle
+from conf.ensembles import is_ensemble
 from conf.quantities import counted, format_count
 from conf.restore_rules import milestone_tokens
 from conf.schema import Arch, Dataset, Tokenizer
@@ -76,6 +77,8 @@ class Plan:
     restored: Origin | None = None
     milestones: tuple[int, ...] = ()
     smaller_vocabulary: SmallerVocabulary | None = None
+    together: int = field(default=1, compare=False)
+    """Runs of an ensemble that are one program with it."""
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values; `state` is that of an existing run of this identity, else None."""
@@ -249,6 +252,7 @@ def make_plan(
     ranks: int = 1,
     ranks_here: int = 1,
     restored: Mapping[str, Any] | None = None,
+    together: int = 1,
 ) -> Plan:
     """Plan a checked configuration against its data.
 
@@ -257,7 +261,8 @@ def make_plan(
     `data_loading.prepare_run`. room: what memory is to be had; None: what this machine has now. kept:
     what `auto` became in earlier attempts, given by the run itself; after_oom: the last of them died for
     memory. ranks: processes that the run will have, ranks_here of them on one node, whose memory they share.
-    restored: of run.json, where a run that begins with another has begun.
+    restored: of run.json, where a run that begins with another has begun. together: runs of this shape that
+    are one program, whose memory it then tells.
 
     Raises:
         UserError: whatever is wrong with the data, or with the configuration in view of the data.
@@ -266,6 +271,8 @@ def make_plan(
 
     config = resolve(config)
     problems = [*problems_with_place(config), *problems_with_ranks(config, ranks)]
+    if is_ensemble(config):  # whoever can start one asks for a plan of each of its runs
+        problems.append(Problem("ensemble", "here one run is started. Start its runs with experiments.py"))
     if problems:
         raise UserError(*problems)
     try:
@@ -273,8 +280,8 @@ def make_plan(
     except NotTokenized as missing:
         if tokenize:
             raise
-        return _plan(config, None, missing, room, kept, after_oom, (ranks, ranks_here), restored)
-    return _plan(config, data, None, room, kept, after_oom, (ranks, ranks_here), restored)
+        return _plan(config, None, missing, room, kept, after_oom, (ranks, ranks_here), restored, together)
+    return _plan(config, data, None, room, kept, after_oom, (ranks, ranks_here), restored, together)
 
 
 def open_data(dataset: Dataset, tokenizer: Tokenizer, versions: Sequence[Any] = ()) -> Data | MixedData:
@@ -298,6 +305,7 @@ def _plan(
     after_oom: bool,
     ranks: tuple[int, int],
     restored: Mapping[str, Any] | None,
+    together: int,
 ) -> Plan:
     """missing: the NotTokenized, where there is no data yet. ranks: in all, and on one node."""
     from models import counts
@@ -325,6 +333,7 @@ def _plan(
         kept=kept,
         ranks=ranks[0],
         ranks_here=ranks[1],
+        together=together,
     )
     micro = needs.micro_batch(pinned=kept.get("micro_batch"), after_oom=after_oom)
     budget = experiment_utils.resolve_budget(
@@ -370,6 +379,7 @@ def _plan(
         memory=memory,
         restored=origin,
         milestones=_milestones(config, budget),
+        together=together,
         smaller_vocabulary=smaller_vocabulary(
             config.model, config.arch, vocab_size, positions, training.seq_len, config.tokenizer.name
         ),

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from conf.quantities import format_count, format_duration
+from memory import format_bytes
+from memory.gpu import read_gpu
+from memory.process import read_process
 from training.gradients import where_not_finite
 from training.metrics import MetricsFile, Row, SourceRow, SourcesFile
+from training.moving_line import MOVES, MOVING, is_moving
 from training.plan import Plan
 from training.step import StepResult
 
 log = logging.getLogger("training")
+
+
+MOVES_EVERY_S = 1.0
+"""Between two lines on a terminal, whatever is logged."""
 
 
 class NonFinite(Exception):
@@ -63,7 +72,8 @@ class Progress:
         self._pending: list[_Pending] = []
         self._first_step: int | None = None
         self._first_seconds = self._last_seconds = seconds
-        self._told_at = 0.0
+        self._told_at = self._moved_at = -math.inf
+        self._warm: Row | None = None
         self.last: Row | None = None
 
     def add(self, step: int, result: StepResult, lr: float, seconds: float) -> None:
@@ -95,6 +105,7 @@ class Progress:
         if self._sources is not None:
             self._sources.append(of_sources)
         self.last = row = rows[-1]
+        self._warm = self._warm or rows[0]
         if broken is not None:
             what = "gradient" if math.isfinite(row.train_loss) else "loss"
             raise NonFinite(
@@ -114,25 +125,33 @@ class Progress:
             self.flush()
 
     def tell(self, every_s: float) -> None:
-        """Print a progress line when the last one is older than `every_s`."""
+        """Log a progress line when the last is older than `every_s`; on a terminal it moves in between."""
         now = time.monotonic()
-        if now - self._told_at >= every_s:
+        is_due = now - self._told_at >= every_s
+        if not is_due and not (is_moving() and now - self._moved_at >= MOVES_EVERY_S):
+            return
+        self.flush()
+        self._moved_at = now
+        if is_due:
             self._told_at = now
-            self.flush()
-            log.info("%s", self.line())
+        (log if is_due else MOVING).info("%s", self.line(), extra=MOVES)
 
     def line(self) -> str:
-        """Where the run is: step, loss, lr, speed, time to go."""
+        """Where the run is: step, loss, lr, speed, memory, time to go."""
         row, budget = self.last, self._plan.budget
-        if row is None or self._first_step is None:
+        if row is None or self._first_step is None or self._warm is None:
             return "no step yet"
-        seconds = row.seconds - self._first_seconds
-        per_step = seconds / max(1, row.step - self._first_step)
+        step, seconds = self._first_step, self._first_seconds
+        if row.step > self._warm.step:  # the first step of an attempt takes longer than all others
+            step, seconds = self._warm.step, self._warm.seconds
+        per_step = (row.seconds - seconds) / max(1, row.step - step)
         speed = budget.batch_tokens / per_step if per_step > 0 else 0.0
-        left = format_duration(per_step * (budget.steps - row.step))
+        flops = speed * self._plan.flops_per_token
+        share = f"MFU {flops / self._peak_flops:.1%} | " if self._peak_flops else ""
         return (
             f"step {row.step:>6,}/{budget.steps:,} | loss {row.train_loss:.4f} | lr {row.lr:.2e} | "
-            f"grad {row.grad_norm:.2f} | {format_count(round(speed))} tok/s | {left} to go"
+            f"grad {row.grad_norm:.2f} | {format_count(round(speed))} tok/s | {share}{memory_words()}"
+            f"{format_duration(per_step * (budget.steps - row.step))} to go"
         )
 
     def _source_rows(self, pending: _Pending) -> Iterator[SourceRow]:
@@ -159,3 +178,11 @@ class Progress:
             tokens_per_s=round(speed, 1),
             mfu=round(speed * self._plan.flops_per_token / self._peak_flops, 4) if self._peak_flops else None,
         )
+
+
+def memory_words() -> str:
+    """`mem 345 MB | `: what this process holds and cannot give back, and of a GPU what torch has of it."""
+    process, gpu, words = read_process(os.getpid()), read_gpu(), ""
+    if process is not None and process.anon_bytes is not None:
+        words = f"mem {format_bytes(process.anon_bytes + (process.shmem_bytes or 0))} | "
+    return words + ("" if gpu is None else f"GPU {format_bytes(gpu.reserved_bytes)} | ")

@@ -12,6 +12,7 @@ import experiment_utils
 from conf import AUTO, Config
 from conf.quantities import counted
 from training.distributed.place import Place
+from training.ensemble.company import ALONE, Company
 from training.plan import Plan
 
 log = logging.getLogger("training")
@@ -26,14 +27,17 @@ class Settled:
     is_pinned: bool
 
 
-def settle(folder: Path, config: Config, before: dict[str, Any], place: Place) -> Settled:
+def settle(
+    folder: Path, config: Config, before: dict[str, Any], place: Place, company: Company = ALONE
+) -> Settled:
     """Plan a run once more and note that an attempt of it begins. before: run.json as the last one left it.
+    company: the runs that it is trained with.
 
     Raises:
         UserError: it cannot run here, or is not what its earlier attempts were.
     """
     from data_loading import prepare_run
-    from models import loss_implementation, resolve_loss_chunk
+    from models import LOSS_IMPLEMENTATION, resolve_loss_chunk
     from training.device import resolve_device
     from training.memory_parts import FOREGROUND
     from training.micro_batch import died_for_memory, tell_micro_batch
@@ -59,6 +63,7 @@ def settle(folder: Path, config: Config, before: dict[str, Any], place: Place) -
         ranks=ranks,
         ranks_here=place.local_world_size,
         restored=before.get("restored"),
+        together=company.together,
     )
     check_same_run(folder, before, plan)
     tell_micro_batch(plan, kept, after_oom=after_oom)
@@ -70,15 +75,19 @@ def settle(folder: Path, config: Config, before: dict[str, Any], place: Place) -
         loss_chunk = kept.get("loss_chunk", AUTO)
     auto = {
         "micro_batch": plan.budget.micro_batch,
-        "loss_chunk": resolve_loss_chunk(loss_chunk, plan.vocab_size),
+        "loss_chunk": resolve_loss_chunk(loss_chunk, plan.vocab_size, on_gpu=device.kind == "cuda"),
         "threads": device.threads,
         "device": device.kind,
         "precision": device.precision,
         "matmul_precision": device.matmul_precision,
         "checkpoint_writing": plan.memory.checkpoint_writing,
     }
-    implementation = {"loss": loss_implementation(device.kind, device.precision, config.arch)}
-    experiment_utils.record_attempt(folder, plan.to_json(), auto, implementation, provenance(), ranks=ranks)
+    implementation = {"loss": LOSS_IMPLEMENTATION}
+    if company.together > 1:
+        implementation["loss"] = "models.stacked_loss"
+    experiment_utils.record_attempt(
+        folder, plan.to_json(), auto, implementation, provenance(), ranks=ranks, ensemble=company.to_json()
+    )
     return Settled(plan, auto, is_pinned="micro_batch" in kept and not after_oom)
 
 

@@ -77,7 +77,7 @@ def train_step(
     by_source = (
         torch.zeros((2, sources), dtype=torch.float64, device=device.torch_device) if sources else None
     )
-    for number, (batch, divisor) in enumerate(_with_divisors(batches, accumulation, ranks)):
+    for number, (batch, divisor) in enumerate(with_divisors(batches, accumulation, ranks)):
         # Shifted windows come as (micro_batch, seq_len // shift, shift); these models read them flat.
         input_ids, labels = (device.put(batch[name].flatten(1)) for name in ("input_ids", "labels"))
         of_tokens = None if by_source is None else torch.empty(labels.shape, device=labels.device)
@@ -92,7 +92,7 @@ def train_step(
             loss.backward()
         total += loss.detach()
         if by_source is not None and of_tokens is not None:
-            by_source += _sums_by_source(of_tokens, labels, device.put(batch["source"]), sources)
+            by_source += sums_by_source(of_tokens, labels, device.put(batch["source"]), sources)
     model.memory = None
     if not ranks.is_alone:
         ranks.sum_(total, *([] if by_source is None else [by_source]))
@@ -117,7 +117,7 @@ def positions_of(batch: Batch, device: Device) -> torch.Tensor | None:
     return None if found is None else device.put(found)
 
 
-def _sums_by_source(
+def sums_by_source(
     of_tokens: torch.Tensor, labels: torch.Tensor, source: torch.Tensor, sources: int
 ) -> torch.Tensor:
     """Losses (batch, seq) and labels that count, summed for each source: fp64 (2, sources).
@@ -130,9 +130,7 @@ def _sums_by_source(
     return rows @ torch.nn.functional.one_hot(source, sources).double()
 
 
-def _with_divisors(
-    batches: Iterator[Batch], accumulation: int, ranks: Ranks
-) -> Iterator[tuple[Batch, float]]:
+def with_divisors(batches: Iterator[Batch], accumulation: int, ranks: Ranks) -> Iterator[tuple[Batch, float]]:
     """Micro-batches of a step, and by what the mean of each is divided to be its part of the step's mean.
 
     Where labels are left out, across the borders of documents, their number is known when all are read. Of

@@ -6,7 +6,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING, Any
 
-from analysis.commands.shared import new_parser, notes_and_failures, say_json, study_of, write
+from analysis.commands.shared import new_parser, notes_and_failures, say_json, study_of, tokens_asked, write
 from conf import UserError
 from conf.exit_status import DONE
 from conf.quantities import counted
@@ -113,7 +113,9 @@ def _runs(study: Study, lr: str, y: str, options: argparse.Namespace) -> tuple[l
             raise UserError(
                 "--at-tokens: of runs of ours alone; CSVs of other programs count by their last rows"
             )
-        found, limit = at_tokens([one for one in runs if not one.has_diverged], _tokens(options.at_tokens))
+        found, limit = at_tokens(
+            [one for one in runs if not one.has_diverged], tokens_asked(options.at_tokens)
+        )
         names = {one.folder for one in found}
         left_out += [
             f"{one.name}: no evaluation within {limit:,.0f} tokens"
@@ -127,17 +129,6 @@ def _runs(study: Study, lr: str, y: str, options: argparse.Namespace) -> tuple[l
     if not options.any_data:
         check_losses_compare([one for one in runs if not one.has_diverged], y)
     return runs, left_out
-
-
-def _tokens(text: str) -> float | None:
-    from conf.quantities import parse_count
-
-    if text == "common":
-        return None
-    try:
-        return float(parse_count(text))
-    except ValueError as error:
-        raise UserError(f"--at-tokens: {error}, or common") from error
 
 
 def _json(

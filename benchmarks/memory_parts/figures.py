@@ -79,6 +79,10 @@ def _kind(run: dict[str, object]) -> str:
         "activation_checkpointing": "checkpointed",
         "effective_batch": "accumulated",
     }
+    if run.get("compiler_cache"):
+        more["compile"] = f"compiled, cache {run['compiler_cache']}"
+    if run.get("least_measured_mb"):
+        more["least_measured_mb"] = f"least of several {run['least_measured_mb']:,} MB"
     small = [f"vocabulary of {run['vocabulary']}"] if run.get("vocabulary") else []
     return ", ".join([f"{run['loss']} loss", *small, *(words for key, words in more.items() if run.get(key))])
 
@@ -89,7 +93,7 @@ def _fresh_kinds(found: dict[str, Any]) -> str:
         f"{kind.replace('_', ' ')} {next(iter(of_methods.values()))['false_alarms']:.0%}"
         for kind, of_methods in found.get("fresh_by_kind", {}).items()
     ]
-    return f" Written when LeakWatch was done and looked at once: {', '.join(alarms)}." if alarms else ""
+    return f" Written before LeakWatch's last changes: {', '.join(alarms)}." if alarms else ""
 
 
 def leaks() -> str:

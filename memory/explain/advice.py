@@ -241,6 +241,12 @@ def _has_workers(facts: Facts) -> bool:
     )
 
 
+def is_other_program(facts: Facts) -> bool:
+    """Was it seen, and is none of its processes one of Python?"""
+    names = [process.name for sample in facts.samples for process in sample.tree]
+    return bool(names) and not any(name.startswith(_PYTHONS) for name in names)
+
+
 def _is_worker(process: ProcessSample) -> bool:
     held = (process.anon_bytes or 0) + (process.shmem_bytes or 0)
     return process.name.startswith(_PYTHONS) and (held > _BARE_PYTHON_BYTES or "worker" in process.name)

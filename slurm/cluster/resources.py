@@ -287,7 +287,7 @@ def _longest(partitions: Sequence[Partition]) -> float | None:
 def expected_seconds(plan: Plan, speed: Speed) -> float:
     """What the run takes to train and to evaluate."""
     evaluated = len(plan.evaluations) * plan.eval_tokens * EVAL_SHARE
-    return (plan.budget.tokens + evaluated) / speed.tokens_per_s
+    return plan.together * (plan.budget.tokens + evaluated) / speed.tokens_per_s
 
 
 def _gres(wanted: Slurm) -> str | None:

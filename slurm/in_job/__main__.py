@@ -16,7 +16,7 @@ if __name__ == "__main__":  # until the run has a process that they are for
 
 from conf import UserError
 from slurm.in_job.job import Job
-from slurm.in_job.running import TO_BE_REQUEUED, look_again, run_in_job
+from slurm.in_job.running import TO_BE_REQUEUED, look_again, run_in_job, run_together_in_job
 from slurm.in_job.sharing import run_missing, run_side_by_side
 from slurm.in_job.starts import LEFT
 from slurm.records import Submission, read_submission
@@ -47,7 +47,10 @@ def main(word: str, run: str | None = None) -> int:
         names = dict.fromkeys(name for names in zip_longest(*shared.tasks) for name in names if name)
         first_own = sorted(names, key=lambda name: name not in shared.tasks[task])
         return run_missing([submission.study / name for name in first_own], submission.folder / "claims", job)
-    verdict = run_in_job(runs[0], job)
+    if shared.how == "ensemble" and len(runs) > 1:
+        verdict = run_together_in_job(runs, job)
+    else:
+        verdict = run_in_job(runs[0], job)
     if verdict.end == LEFT and verdict.exit_code == TO_BE_REQUEUED:
         return look_again(runs[:1], job)
     return verdict.exit_code

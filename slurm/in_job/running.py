@@ -30,13 +30,37 @@ from slurm.in_job.starts import (
     read_starts,
 )
 from slurm.outcome import Outcome, outcome_of
-from slurm.processes import Children, run_command
+from slurm.processes import Child, Children, run_command
 from training.checkpoints import checkpoint_steps
 from training.interrupt import TIME_IS_UP, job_left_s
 
 
-def run_in_job(folder: Path, job: Job) -> Verdict:
-    """Run `folder` until it has ended or is to stop.
+def run_together_in_job(folders: Sequence[Path], job: Job) -> Verdict:
+    """Run those of an ensemble that are not over as one program: what becomes of the job is told by the one
+    that got least far.
+
+    Raises:
+        UserError: the folders' files cannot be used.
+    """
+    waiting = [folder for folder in folders if not _is_over(folder, job)]
+    if not waiting:
+        say(folders[0], "the runs of this ensemble have ended; nothing to do")
+        return Verdict(DONE, 0, None)
+    waiting.sort(key=_newest_step)
+    return run_in_job(waiting[0], job, members=waiting)
+
+
+def _is_over(folder: Path, job: Job) -> bool:
+    """Done, or ended by itself in an earlier start of this job: what made it diverge would come again."""
+    state = experiment_utils.read_status(folder).get("state")
+    if state == "done":
+        return True
+    starts = read_starts(folder)
+    return state == "failed" and bool(starts) and starts[-1].raw_job_id == job.raw_id
+
+
+def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
+    """Run `folder` until it has ended or is to stop. members: runs of an ensemble, itself the first of them.
 
     Where another copy of it is alive that Slurm takes for dead, the exit code is TO_BE_REQUEUED: the caller
     has the job look again later (`look_again`).
@@ -80,13 +104,20 @@ def run_in_job(folder: Path, job: Job) -> Verdict:
         reason = no_progress(idle, next((one.reason for one in reversed(starts) if one.reason), None))
         return _end(folder, job, start, Verdict(GAVE_UP, 1, reason), "failed")
     _note(note_start, folder, start)
+    others = [member for member in members if member != folder]
+    for member in others:
+        own_attempt = experiment_utils.next_attempt(member)
+        _note(note_start, member, replace(start, attempt=own_attempt, step_before=_newest_step(member)))
     before = experiment_utils.read_status(folder)
     with Children() as children:
         late = _Late(folder, job, start, children, may_requeue=bool(settings["requeue"]))
-        children.start(run_command(folder, quiet=False), quiet=False)
-        with Heartbeat(lock, also=late.look):
+        children.start(run_command(folder, quiet=False, members=members), quiet=False)
+        with Heartbeat(lock, *(member / LOCK for member in others), also=late.look):
             child = children.wait()
-        outcome = outcome_of(folder, child, before)
+        for member in others:
+            _note_other(member, folder, start, child, children.requested)
+        sampled = folder if members else None
+        outcome = outcome_of(_least_far(folder, others), child, before, sampled)
         if late.has_requeued:
             return Verdict(REQUEUED, outcome.exit_code, outcome.reason)
         stopped = _stopped(outcome, children.requested, idle, step)
@@ -101,6 +132,25 @@ def run_in_job(folder: Path, job: Job) -> Verdict:
             is_early=_is_early(job_left_s(), float(settings["signal_s"])),
         )
         return _end(folder, job, start, verdict, verdict.state or stopped.state, children.requested)
+
+
+def _least_far(folder: Path, others: Sequence[Path]) -> Path:
+    """The run by which the end of an ensemble's process is judged: one that it was to go on with."""
+    stopped = [
+        one
+        for one in (folder, *others)
+        if experiment_utils.read_status(one).get("state") not in ("done", "failed")
+    ]
+    return stopped[0] if stopped else folder
+
+
+def _note_other(member: Path, lead: Path, start: Start, child: Child, number: int | None) -> None:
+    """How a run of an ensemble ended that is not the one by which its job is judged."""
+    outcome = outcome_of(member, child, {}, lead)
+    end = DONE if outcome.state == "done" else ENDED
+    verdict = Verdict(end, outcome.exit_code, outcome.reason)
+    began = replace(start, attempt=len(experiment_utils.read_run(member).get("attempts", [])))
+    _note(note_end, member, _as_ended(member, began, verdict, outcome.state, number))
 
 
 def look_again(runs: Sequence[Path], job: Job) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ _NOT_IN_A_JOB_NAME = re.compile(r"[^\w.-]+")
 class Asked:
     """What one run asks for. options: of sbatch, without dashes. setup: lines of shell before it.
 
-    parallel, pack, workers: as in `slurm=`. Runs that ask for the same share an array.
+    parallel, pack, workers: as in `slurm=`. ensemble: a name of the one that it is trained in; its runs are a
+    task. Runs that ask for the same share an array.
     """
 
     run: str
@@ -27,11 +28,12 @@ class Asked:
     parallel: int | None = None
     pack: int = 1
     workers: int | None = None
+    ensemble: str | None = None
 
     @property
     def resource_class(self) -> str:
         """Equal for runs that may share an array."""
-        same = [self.options, self.setup, self.parallel, self.pack, self.workers]
+        same = [self.options, self.setup, self.parallel, self.pack, self.workers, self.ensemble is not None]
         return json.dumps(same, sort_keys=True, default=str)
 
 
@@ -59,7 +61,10 @@ def arrays_of(asked: Sequence[Asked], study: Path, submission_id: str, most_task
     found: list[ToSend] = []
     for members in classes.values():
         first = members[0]
-        how, tasks = _tasks([member.run for member in members], first.pack, first.workers)
+        if first.ensemble is not None:
+            how, tasks = "ensemble", together_of({one.run: one.ensemble for one in members})
+        else:
+            how, tasks = _tasks([member.run for member in members], first.pack, first.workers)
         for start in range(0, len(tasks), most_tasks):
             number = len(found)
             part = tasks[start : start + most_tasks]
@@ -68,6 +73,14 @@ def arrays_of(asked: Sequence[Asked], study: Path, submission_id: str, most_task
             array = Array(number, name, part, dict(first.options), how, parallel)
             found.append(ToSend(array, first.setup))
     return found
+
+
+def together_of(ensembles: Mapping[str, str | None]) -> list[list[str]]:
+    """The runs of each ensemble; one that is in none is by itself. ensembles: by run."""
+    found: dict[str, list[str]] = {}
+    for run, ensemble in ensembles.items():
+        found.setdefault(ensemble or run, []).append(run)
+    return list(found.values())
 
 
 def first_runs(asked: Sequence[Asked], room: int) -> list[Asked]:

@@ -25,7 +25,7 @@ from conf.quantities import counted
 from slurm.in_job.job import has_ended
 from slurm.in_job.lock import LOCK, STILL_S, is_touched, was_touched_lately
 from slurm.records import LOCAL, SLURM, Array, Submission
-from slurm.submit.arrays import Asked, ToSend, array_name, arrays_of, first_runs
+from slurm.submit.arrays import Asked, ToSend, array_name, arrays_of, first_runs, together_of
 from slurm.submit.asking import Limits
 from slurm.submit.follow_up import send_follow_up
 from slurm.submit.in_flight import in_flight
@@ -44,7 +44,7 @@ log = logging.getLogger("slurm")
 class Order:
     """How runs are to be submitted. launcher: SLURM or LOCAL. jobs: side by side, of LOCAL. command: as it
     was typed. asked: what each run asks of the cluster, by its name. limits: of the cluster. snapshot: of the
-    code.
+    code. ensembles: of each run in one, its name.
     """
 
     launcher: str
@@ -55,6 +55,7 @@ class Order:
     jobs: int = 1
     then: str | None = None
     notify: str | None = None
+    ensembles: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def submit(plans: Sequence[Plan], order: Order) -> Submitted:
         left = _left_alone(study, runs)
         durable.point("submit:before_folders")
         made = _make_folders([by_run[run] for run in runs if run not in left], left)
-        missing, not_sent = _those_that_fit([order.asked.get(run, Asked(run)) for run in made], order)
+        missing, not_sent = _those_that_fit([_asked(run, order) for run in made], order)
         if not missing:
             return Submitted(study, runs, None, left, not_sent, tuple(not_sent))
         submission, to_send = _intend(study, missing, order)
@@ -175,6 +176,10 @@ def _make_folders(plans: Sequence[Plan], left: dict[str, str]) -> list[str]:
     return [name for name, is_made in made.items() if is_made]
 
 
+def _asked(run: str, order: Order) -> Asked:
+    return dataclasses.replace(order.asked.get(run, Asked(run)), ensemble=order.ensembles.get(run))
+
+
 def _those_that_fit(asked: Sequence[Asked], order: Order) -> tuple[list[Asked], dict[str, str]]:
     if order.limits.room is None:
         return list(asked), {}
@@ -196,8 +201,10 @@ def _intend(study: Path, asked: Sequence[Asked], order: Order) -> tuple[Submissi
     if order.launcher == SLURM:
         to_send = arrays_of(asked, study, name, order.limits.most_tasks)
     else:
-        tasks = [[one.run] for one in asked]
-        to_send = [ToSend(Array(0, array_name(study, name, 0), tasks, parallel=order.jobs), ())]
+        tasks = together_of({one.run: one.ensemble for one in asked})
+        how = "ensemble" if any(one.ensemble for one in asked) else "each"
+        array = Array(0, array_name(study, name, 0), tasks, how=how, parallel=order.jobs)
+        to_send = [ToSend(array, ())]
     submission = intend(
         name,
         study,

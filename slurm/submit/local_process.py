@@ -71,7 +71,7 @@ def start_process(submission: Submission, array: Array, lock: int) -> Array:
 
 def main(study: Path, submission_id: str, lock: int | None) -> int:
     """What the process does; returns its exit status: 1 where a run did not end as done."""
-    from slurm.local import run_folders
+    from slurm.local import run_units
     from slurm.submit.follow_up import follow_up
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -90,10 +90,10 @@ def main(study: Path, submission_id: str, lock: int | None) -> int:
         if outcome.state != "done":
             failed.append(outcome)
 
-    folders = [study / run for task in array.tasks for run in task]
+    units = [[study / run for run in task] for task in array.tasks]
     beat(submission)
     with Heartbeat(beat_s=BEAT_S, also=lambda: beat(submission)):
-        stopped = run_folders(folders, array.parallel or 1, quiet=True, note=note)
+        stopped = run_units(units, array.parallel or 1, quiet=True, note=note)
     if stopped is not None:
         log.info("stopped by %s", signal.Signals(stopped).name)
     follow_up(submission)

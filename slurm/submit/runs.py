@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from conf.request import SLURM_LAUNCHER, Launcher, Request
 from conf.rules import Rule
 from slurm.cluster import Cluster, planned_for, read_cluster
 from slurm.cluster.reach import of_this_machine_alone
+from slurm.ensembles import Programs
 from slurm.outcome import Outcome
 from slurm.plans import check_side_by_side, plan_all
 from slurm.records import LOCAL, SLURM
@@ -67,9 +68,13 @@ class SubmittedRuns(RequestedRuns):
             WaitInterrupted: Ctrl-C while waiting; the jobs go on.
         """
         configs = [self._config(tuple(overrides)) for overrides in job_overrides]
-        launcher = self.request.launcher
-        plans, cluster = check_and_plan(configs, launcher, is_open=self.request.is_open)
-        submitted = submit_plans(plans, cluster, launcher, self._command)
+        programs, launcher = Programs(configs), self.request.launcher
+        plans, cluster = check_and_plan(
+            programs.runs, launcher, is_open=self.request.is_open, programs=programs
+        )
+        of_job = programs.folders(plans)
+        ensembles = programs.names([folder.name for folders in of_job for folder in folders])
+        submitted = submit_plans(plans, cluster, launcher, self._command, ensembles)
         self.submitted += submitted
         folders = [plan.folder for plan in plans if plan.folder is not None]
         self.folders += [folder for folder in dict.fromkeys(folders) if folder not in self.folders]
@@ -78,8 +83,8 @@ class SubmittedRuns(RequestedRuns):
                 log.info("%s", line)
             self._wait(submitted, {plan.folder: plan for plan in plans}, cluster)
         return [
-            job_return(overrides, config, folder, self._value(folder))
-            for overrides, config, folder in zip(job_overrides, configs, folders, strict=True)
+            job_return(overrides, config, members[0], self._value(members))
+            for overrides, config, members in zip(job_overrides, configs, of_job, strict=True)
         ]
 
     def __call__(self, composed: Any) -> None:
@@ -122,27 +127,39 @@ class SubmittedRuns(RequestedRuns):
             parts.append(more)
             ours += [run for run in more.runs if run in taken]
 
-    def _value(self, folder: Path) -> float | RunFailed | None:
-        outcome = self.outcomes.get(folder)
-        if outcome is None or outcome.val_loss is not None:
-            return outcome.val_loss if outcome else None
-        return RunFailed(f"{folder}: {outcome.state}: {outcome.reason}")
+    def _value(self, folders: Sequence[Path]) -> float | RunFailed | None:
+        """Of an ensemble the mean of its runs'."""
+        losses = []
+        for folder in folders:
+            outcome = self.outcomes.get(folder)
+            if outcome is None:
+                return None
+            if outcome.val_loss is None:
+                return RunFailed(f"{folder}: {outcome.state}: {outcome.reason}")
+            losses.append(outcome.val_loss)
+        return sum(losses) / len(losses)
 
 
 def check_and_plan(
-    configs: Sequence[Config], launcher: Launcher, *, is_open: bool
+    configs: Sequence[Config],
+    launcher: Launcher,
+    *,
+    is_open: bool,
+    programs: Programs | None = None,
 ) -> tuple[list[Plan], Cluster | None]:
     """The plans of the runs, and the cluster that they are for; what can be refused without asking it is.
+
+    programs: that they are the runs of, where some of them are one.
 
     Raises:
         UserError: everything that is wrong.
     """
-    on_slurm = launcher.target == SLURM_LAUNCHER
+    on_slurm, programs = launcher.target == SLURM_LAUNCHER, programs or Programs(configs)
     wrong = check_request(configs, launcher, is_open=is_open) + check_clean(configs, ROOT)
     if any(problem.where == "slurm.confirm" for problem in wrong) or (wrong and not on_slurm):
         raise UserError(*wrong)  # plans of thousands of runs take long
     if not on_slurm:
-        plans = plan_all(configs, tokenize=True)
+        plans = plan_all(configs, tokenize=True, place=programs.place())
         check_side_by_side(plans, launcher.jobs)
         return plans, None
     need_slurm()
@@ -150,8 +167,9 @@ def check_and_plan(
     if not cluster.is_here:
         raise NoAnswer(f"Slurm does not answer, so nothing was submitted: {'; '.join(cluster.notes)}")
     also = partial(refusals, cluster=cluster)
+    place = programs.place(planned_for(cluster))
     try:
-        plans = plan_all(configs, tokenize=True, place=planned_for(cluster), also=also)
+        plans = plan_all(configs, tokenize=True, place=place, also=also)
     except UserError as error:
         raise UserError(*wrong, *error.problems) from error
     if wrong:
@@ -160,9 +178,13 @@ def check_and_plan(
 
 
 def submit_plans(
-    plans: Sequence[Plan], cluster: Cluster | None, launcher: Launcher, command: str
+    plans: Sequence[Plan],
+    cluster: Cluster | None,
+    launcher: Launcher,
+    command: str,
+    ensembles: Mapping[str, str] | None = None,
 ) -> list[Submitted]:
-    """Submit them, study by study. cluster: None for the local launcher.
+    """Submit them, study by study. cluster: None for the local launcher. ensembles: as of `Order`.
 
     Raises:
         UserError: the cluster takes one of them in no case; none was submitted.
@@ -188,6 +210,7 @@ def submit_plans(
                 jobs=launcher.jobs,
                 then=config.then,
                 notify=config.notify,
+                ensembles=ensembles or {},
             )
             submitted.append(submit(of_study, order))
     return submitted

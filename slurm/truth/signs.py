@@ -83,7 +83,7 @@ def its_turn_s(case: Case) -> float | None:
     Side by side all begin with their job, workers take one run after the other.
     """
     begun, array = case.known.start, case.known.array
-    side_by_side_s = case.start_s if array is not None and array.how == "pack" else None
+    side_by_side_s = case.start_s if array is not None and array.how in ("pack", "ensemble") else None
     started_s = begun.get("started_s")
     if begun.get("end") is not None or not isinstance(started_s, int | float):
         return side_by_side_s
@@ -102,7 +102,7 @@ def own_rows(case: Case) -> list[Row]:
     if case.start is None:
         return []
     array = case.known.array
-    if array is None or array.how == "each":
+    if array is None or array.how in ("each", "ensemble"):
         return list(case.start.rows)
     told = case.known.outcome.get("environment")
     step = str(told.get("SLURM_STEP_ID", "")) if isinstance(told, dict) else ""

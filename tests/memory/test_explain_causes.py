@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -342,6 +343,19 @@ def test_a_leak_by_step(tmp_path: Path) -> None:
 def test_a_leak_by_time_that_died(tmp_path: Path) -> None:
     found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(50, 1020, 60))
     assert (found.verdict, found.cause) == ("oom_cgroup", "leak")
+
+
+@pytest.mark.parametrize(("name", "advised"), [("perl", "heaptrack COMMAND"), ("python3.12", None)])
+def test_a_leak_of_another_language_is_not_looked_for_in_python(
+    tmp_path: Path, name: str, advised: str | None
+) -> None:
+    samples = [
+        replace(one, tree=(replace(one.tree[0], name=name),)) for one in ramp(50, 1020, 60) if one.tree
+    ]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert found.cause == "leak"
+    assert overrides(found)[0] == (advised or "tracemalloc.take_snapshot()")
+    assert any("loss.item()" in advice.text for advice in found.advice) == (advised is None)
 
 
 def test_thrash(tmp_path: Path) -> None:

@@ -81,6 +81,25 @@ def test_clean_traces_of_other_kinds(kind: str) -> None:
     assert len(alarms) <= 3
 
 
+def watched(amounts: list[float]) -> bool:
+    """Does a run that looks every 20 steps ever call it a leak?"""
+    watch, alarms = LeakWatch(), False
+    for step, amount in enumerate(amounts):
+        watch.add(step, amount)
+        alarms |= step % 20 == 19 and watch.look().is_significant
+    return alarms
+
+
+@pytest.mark.parametrize("kind", ["distinct", "hyperbolic"])
+def test_a_cache_of_ever_rarer_things_is_no_leak(kind: str) -> None:
+    """As a logarithm or slower: halves of equal growth do not make a line of it."""
+    assert sum(watched(clean(kind, seed, 300)) for seed in range(5000, 5060)) <= 3
+
+
+def test_a_leak_beside_such_a_cache_is_found() -> None:
+    assert sum(watched(leaking("distinct", seed, 240, MB)) for seed in range(5000, 5020)) >= 16
+
+
 @pytest.mark.parametrize(("kind", "least"), [("sawtooth", 17), ("waves", 11), ("uneven_teeth", 17)])
 def test_a_leak_lifts_the_floor_of_what_is_collected(kind: str, least: int) -> None:
     """Of 20, at 1 MB a step, by step 200; medians of blocks alone find fewer."""

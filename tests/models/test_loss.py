@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,19 +14,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from models import lm_loss, loss, loss_implementation, resolve_loss_chunk
+from models import lm_loss, resolve_loss_chunk
 from tests.searched import examples
 
 TOKENS, VOCAB, WIDTH = 50, 300, 24
-ways = pytest.mark.parametrize("has_torchs", [True, False], ids=["torch", "ours"])
-
-
-@pytest.fixture(autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Choose what is behind the face, where a test is parametrized over `ways`."""
-    callspec = getattr(request.node, "callspec", None)
-    if callspec and "has_torchs" in callspec.params:
-        monkeypatch.setattr(loss, "TORCH_HAS_IT", callspec.params["has_torchs"])
 
 
 def make(tokens: int = TOKENS, vocab: int = VOCAB, dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -51,41 +43,33 @@ def ours(hidden: Tensor, weight: Tensor, labels: Tensor, chunk: int, reduction: 
     return [value.detach(), *torch.autograd.grad(value, (hidden, weight))]
 
 
-@ways
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("chunk", [1, 7, 16, 49, 50, 1000])
-def test_loss_and_gradients_are_those_of_ordinary_cross_entropy(
-    has_torchs: bool, chunk: int, reduction: str
-) -> None:
+def test_loss_and_gradients_are_those_of_ordinary_cross_entropy(chunk: int, reduction: str) -> None:
     for got, expected in zip(
         ours(*make(), chunk, reduction), reference(*make(), reduction=reduction), strict=True
     ):
         torch.testing.assert_close(got, expected, rtol=2e-5, atol=2e-6, check_dtype=False)
 
 
-@given(
-    st.integers(1, 40), st.integers(2, 90), st.integers(1, 45), st.floats(0.01, 60), st.sampled_from([0, 1])
-)
+@given(st.integers(1, 40), st.integers(2, 90), st.integers(1, 45), st.floats(0.01, 300))
 @settings(max_examples=examples(60))
-def test_both_ways_agree_on_any_size_and_scale(
-    tokens: int, vocab: int, chunk: int, scale: float, way: int
+def test_it_is_ordinary_cross_entropy_at_any_size_and_scale(
+    tokens: int, vocab: int, chunk: int, scale: float
 ) -> None:
     hidden, weight, labels = make(tokens, vocab)
     labels[0] = 0
     with torch.no_grad():
         hidden.mul_(scale)
     expected = reference(hidden, weight, labels)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loss, "TORCH_HAS_IT", bool(way))
-        found = ours(hidden, weight, labels, chunk)
+    found = ours(hidden, weight, labels, chunk)
     for got, want in zip(found, expected, strict=True):
         assert got.isfinite().all()
         limit = 1e-5 * (1 + want.abs().max()) * (1 + scale)
         assert (got - want).abs().max() <= limit
 
 
-@ways
-def test_labels_ignored_count_for_nothing(has_torchs: bool) -> None:
+def test_labels_ignored_count_for_nothing() -> None:
     hidden, weight, labels = make()
     kept = labels != -100
     full = ours(hidden, weight, labels, 8)
@@ -97,23 +81,20 @@ def test_labels_ignored_count_for_nothing(has_torchs: bool) -> None:
     assert lm_loss(hidden, weight, nothing, chunk=8, reduction="sum") == 0
 
 
-@ways
-def test_a_batch_of_sequences_is_a_list_of_tokens(has_torchs: bool) -> None:
+def test_a_batch_of_sequences_is_a_list_of_tokens() -> None:
     hidden, weight, labels = make()
     shaped = lm_loss(hidden.view(5, 10, WIDTH), weight, labels.view(5, 10), chunk=16)
     assert torch.equal(shaped, lm_loss(hidden, weight, labels, chunk=16))
 
 
-@ways
-def test_the_gradient_is_scaled_by_what_comes_after_the_loss(has_torchs: bool) -> None:
+def test_the_gradient_is_scaled_by_what_comes_after_the_loss() -> None:
     hidden, weight, labels = make()
     (lm_loss(hidden, weight, labels, chunk=16) / 4).backward()
     for got, expected in zip((hidden.grad, weight.grad), ours(*make(), 16)[1:], strict=True):
         torch.testing.assert_close(got, expected / 4)
 
 
-@ways
-def test_a_second_backward_pass_is_refused_rather_than_wrong(has_torchs: bool) -> None:
+def test_a_second_backward_pass_is_refused_rather_than_wrong() -> None:
     value = lm_loss(*make(), chunk=16)
     (value / 2).backward(retain_graph=True)
     with pytest.raises(RuntimeError):
@@ -168,13 +149,6 @@ def test_evaluation_is_the_same_loss_without_gradients() -> None:
         torch.testing.assert_close(lm_loss(*make(), chunk=16), trained, rtol=1e-6, atol=0)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
-def test_a_fallback_of_torch_to_whole_logits_is_an_error() -> None:
-    hidden, weight, labels = (tensor.detach() for tensor in make())
-    with pytest.raises(UserWarning, match=r"options.* ignored"):
-        torch.jit.trace(lambda states: lm_loss(states, weight, labels, chunk=16), hidden)
-
-
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -202,30 +176,45 @@ def test_arguments_that_no_way_serves_are_refused(
         lm_loss(**arguments)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("options", [{}, {"softcap": 300.0}, {"z_loss": 0.01}], ids=["", "cap", "z"])
+def test_a_target_of_no_probability_has_the_loss_of_its_logits(options: dict[str, Any]) -> None:
+    """Losses whose probability is 0 in fp32, beside ordinary ones."""
+    hidden, weight, labels = make()
+    with torch.no_grad():
+        hidden[3::9] *= 40
+    logits = hidden.double() @ weight.double().T
+    if "softcap" in options:
+        logits = 300 * torch.tanh(logits / 300)
+    losses = F.cross_entropy(logits, labels, reduction="none")
+    assert losses.max() > 110
+    assert losses.min() < 10
+    penalty = options.get("z_loss", 0.0) * logits.logsumexp(1).square()
+    expected = torch.autograd.grad((losses + penalty)[labels != -100].mean(), (hidden, weight))
+    of_tokens = torch.empty(TOKENS)
+    value = lm_loss(hidden, weight, labels, 16, of_tokens=of_tokens, **options)
+    torch.testing.assert_close(of_tokens.double(), losses.detach(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(value.double(), losses[labels != -100].mean(), rtol=1e-5, atol=0)
+    for got, want in zip(torch.autograd.grad(value, (hidden, weight)), expected, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5 * (1 + want.abs().max().item()))
+
+
 def test_auto_chunk_holds_no_more_than_a_chunk_of_a_50k_vocabulary() -> None:
-    assert resolve_loss_chunk("auto", 50_257) == 256
-    assert resolve_loss_chunk("auto", 257) == 16_384
-    assert resolve_loss_chunk("auto", 128_256) == 256
-    assert resolve_loss_chunk("auto", 10**9) == 256
+    assert resolve_loss_chunk("auto", 50_257) == 128
+    assert resolve_loss_chunk("auto", 50_257, on_gpu=True) == 256
+    assert resolve_loss_chunk("auto", 257) == resolve_loss_chunk("auto", 257, on_gpu=True) == 16_384
+    assert resolve_loss_chunk("auto", 10**9) == 128
     assert resolve_loss_chunk(100, 257) == 100
     for vocab_size in (2, 100, 1_000, 8_192, 16_000, 32_000):
         chunk = resolve_loss_chunk("auto", vocab_size)
-        assert chunk >= 256
-        assert chunk == 256 or chunk * vocab_size * 4 * 3 <= 256 * 50_257 * 4
-
-
-def test_the_record_of_a_run_names_what_computes_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert loss_implementation() == "torch.nn.functional.linear_cross_entropy"
-    assert loss_implementation("cpu", "bf16") == loss_implementation("cuda") == "models.chunked_loss"
-    monkeypatch.setattr(loss, "TORCH_HAS_IT", False)
-    assert loss_implementation() == "models.chunked_loss"
+        assert chunk >= 128
+        assert chunk == 128 or chunk * vocab_size * 4 * 3 <= 256 * 50_257 * 4
 
 
 LIMITED = """
 import hashlib, json, resource, sys
 import torch
 from torch.nn.functional import cross_entropy, linear
-from models import lm_loss, loss
+from models import lm_loss
 
 torch.set_num_threads(2)
 torch.manual_seed(0)
@@ -244,9 +233,7 @@ def digest(hidden, weight, labels):
 in_use = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData:"))
 limit = in_use * 1024 + LIMIT_MB * 2**20
 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-found = {"torch": [digest(hidden, weight, labels) for _ in range(TIMES)]}
-loss.TORCH_HAS_IT = False
-found["ours"] = [digest(hidden, weight, labels) for _ in range(TIMES)]
+found = {"fp32": [digest(hidden, weight, labels) for _ in range(TIMES)]}
 half = [tensor.detach().bfloat16().requires_grad_() for tensor in (hidden, weight)]
 found["bf16"] = [digest(*half, labels) for _ in range(TIMES)]
 try:
@@ -259,7 +246,7 @@ print(json.dumps(found))
 
 
 def run_limited(root: Path, *, times: int, limit_mb: int) -> dict[str, list[str]]:
-    """Loss and gradients of each way, hashed, so many times; for whole logits the error.
+    """Loss and gradients in each type, hashed, so many times; for whole logits the error.
 
     limit_mb: more than it has before. Whole logits of 1,024 tokens are 206 MB, a chunk 51.
     """
@@ -272,23 +259,20 @@ def run_limited(root: Path, *, times: int, limit_mb: int) -> dict[str, list[str]
 def test_whole_logits_never_exist(root: Path) -> None:
     found = run_limited(root, times=1, limit_mb=192)
     assert "can't allocate memory" in found.pop("whole")
-    assert set(found) == {"torch", "ours", "bf16"}
+    assert set(found) == {"fp32", "bf16"}
 
 
 @pytest.mark.slow
 def test_every_bit_is_the_same_run_to_run_on_two_threads(root: Path) -> None:
     first, second = (run_limited(root, times=2, limit_mb=600) for _ in range(2))
-    for way in ("torch", "ours", "bf16"):
-        assert len({*first[way], *second[way]}) == 1, way
-    assert len({first[way][0] for way in ("torch", "ours", "bf16")}) == 3
+    for dtype in ("fp32", "bf16"):
+        assert len({*first[dtype], *second[dtype]}) == 1, dtype
+    assert first["fp32"][0] != first["bf16"][0]
 
 
-@ways
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("chunk", [1, 7, 50])
-def test_the_losses_of_tokens_beside_the_same_loss_and_gradients(
-    has_torchs: bool, chunk: int, reduction: str
-) -> None:
+def test_the_losses_of_tokens_beside_the_same_loss_and_gradients(chunk: int, reduction: str) -> None:
     hidden, weight, labels = make()
     of_tokens = torch.full((5, 10), torch.nan)
     shaped = hidden.view(5, 10, WIDTH), weight, labels.view(5, 10)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conf.schema import Arch, Model
-from models import LossModel, build_model, lm_loss, loss, loss_implementation
+from models import LossModel, build_model, lm_loss
 
 TOKENS, VOCAB, WIDTH = 50, 300, 24
 HEADS: dict[str, dict[str, Any]] = {
@@ -52,16 +52,12 @@ def plain(head: dict[str, Any], reduction: str) -> tuple[Tensor, list[Tensor], T
 @pytest.mark.parametrize("with_losses", [False, True])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("chunk", [7, 16, 50])
-@pytest.mark.parametrize("has_torchs", [True, False], ids=["torch", "ours"])
 def test_every_head_is_that_of_whole_logits(
     head: dict[str, Any],
     with_losses: bool,
     reduction: str,
     chunk: int,
-    has_torchs: bool,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loss, "TORCH_HAS_IT", has_torchs)
     hidden, weight, bias, labels = make(torch.float32)
     of_tokens = torch.full((TOKENS,), torch.nan) if with_losses else None
     options = {**head, "bias": bias if head.get("bias") else None}
@@ -120,9 +116,3 @@ def test_a_model_hands_its_head_to_the_loss_and_logits_are_of_the_same_head() ->
         minimized = usual + 0.1 * logits.logsumexp(-1).square().mean()
         (expected,) = torch.autograd.grad(minimized, model.head_bias, retain_graph=True)
         torch.testing.assert_close(model.head_bias.grad, expected, rtol=1e-5, atol=1e-7)
-
-
-def test_the_record_of_a_run_knows_the_head() -> None:
-    assert loss_implementation(arch=Arch(head_bias=True)) == "torch.nn.functional.linear_cross_entropy"
-    assert loss_implementation(arch=Arch(z_loss=1e-4)) == "models.chunked_loss"
-    assert loss_implementation(arch=Arch(logit_softcap=30.0)) == "models.chunked_loss"

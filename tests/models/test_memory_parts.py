@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_leaves
 from conf.schema import Arch, Model
 from memory.estimate import STEP, Estimate
 from models import LossModel, build_model
-from models.loss_chunk import has_plain_loss
 from models.memory_parts import StepSizes, model_parts, saved_bytes
 from models.memory_saved import masks_alive
 from models.shape import resolve_shape, shape_problems
@@ -188,9 +187,7 @@ def test_the_peak_of_a_step(arch: Arch, step: StepSizes) -> None:
             loss.backward()
             del loss
     estimate = Estimate.of(model_parts(SIZE, arch, VOCAB, step.seq_len, step))
-    # What torch's chunked loss allocates inside is one operation to the measurement: logits of a chunk.
-    is_torchs = step.precision == "fp32" and step.loss_chunk == 64 and has_plain_loss(arch)
-    inside = 4 * step.loss_chunk * VOCAB if is_torchs else 0
+    inside = 0
     if step.precision == "bf16" and step.loss_chunk == 64:
         inside = 4 * VOCAB * (step.loss_chunk + SIZE.d_model)  # and inside a product of 16 bits
     told = max(estimate.host_at(phase) - (inside if phase == "loss" else 0) for phase in STEP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,18 +13,23 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.environment import save
+from benchmarks.environment import RESULTS, save
 from tests.local_slurm import LENT, Cluster, NoCluster, cluster
 from tests.memory.deaths.cgroups import version_here
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS, SIDE_BY_SIDE = "SOAK_SLURM_ROUNDS", "SOAK_SLURM_CLUSTERS"
+GOES_ON = "SOAK_SLURM_GO_ON"
+"""Set: the rounds of the saved result count, right and wrong ones, where a sitting of hours was cut short."""
+NAME = "soak_slurm"
+RESULT = RESULTS / f"{NAME}.json"
 ROUND_S = 3600.0
 HERE = "tests/slurm"
 CASES = {
@@ -108,7 +114,9 @@ def read_report(path: Path) -> tuple[set[str], dict[str, str]]:
 @pytest.mark.timeout(0)
 def test_each_case_ends_as_it_should(clusters: list[Cluster], tmp_path: Path) -> None:
     """Writes its counts to benchmarks/results/soak_slurm.json, after each round."""
-    rounds, started_s = int(os.environ.get(ROUNDS, "20")), time.monotonic()
+    earlier = json.loads(RESULT.read_text()) if os.environ.get(GOES_ON) and RESULT.exists() else None
+    wanted, started_s = int(os.environ.get(ROUNDS, "20")), time.monotonic()
+    rounds = max(0, wanted - (earlier["rounds"] if earlier else 0))
     numbers = iter(range(rounds))
     ended: list[list[Wrong]] = []
     saving, is_over = threading.Lock(), threading.Event()
@@ -120,7 +128,8 @@ def test_each_case_ends_as_it_should(clusters: list[Cluster], tmp_path: Path) ->
             found = one_round(where, number, tmp_path)
             with saving:
                 ended.append(found)
-                save("soak_slurm", result_of(ended, len(clusters), (time.monotonic() - started_s) / 60))
+                minutes = (time.monotonic() - started_s) / 60
+                save(NAME, added(earlier, result_of(ended, len(clusters), minutes)))
 
     with ThreadPoolExecutor(len(clusters)) as pool:
         try:
@@ -148,6 +157,35 @@ def result_of(ended: list[list[Wrong]], side_by_side: int, minutes: float) -> di
             for one in wrong
         ],
     }
+
+
+def added(earlier: dict[str, Any] | None, result: dict[str, Any]) -> dict[str, Any]:
+    """With the rounds of an earlier sitting; each sitting with its day, rounds and minutes."""
+    before = [] if earlier is None else earlier["sittings"]
+    now = {"date": f"{date.today()}", "rounds": result["rounds"], "minutes": result["minutes"]}
+    if earlier is None:
+        return result | {"sittings": [now]}
+    none = {"right": 0, "wrong": 0}
+    return result | {
+        "rounds": earlier["rounds"] + result["rounds"],
+        "minutes": round(earlier["minutes"] + result["minutes"], 1),
+        "cases": {
+            case: {word: count + earlier["cases"].get(case, none)[word] for word, count in counts.items()}
+            for case, counts in result["cases"].items()
+        },
+        "wrong": earlier["wrong"] + result["wrong"],
+        "sittings": [*before, now],
+    }
+
+
+def test_an_earlier_sitting_counts() -> None:
+    case, other, *_ = CASES
+    first = added(None, result_of([[], [Wrong(case, 1, "why")]], 2, 30.0))
+    both = added(first, result_of([[Wrong(other, 0, "else")]], 2, 10.0))
+    assert (both["rounds"], both["minutes"], len(both["sittings"])) == (3, 40.0, 2)
+    assert both["cases"][case] == {"right": 2, "wrong": 1}
+    assert both["cases"][other] == {"right": 2, "wrong": 1}
+    assert [one["told"] for one in both["wrong"]] == ["why", "else"]
 
 
 def test_what_a_round_reports(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from training.log import log_to
+from training.moving_line import MOVES, MOVING, is_moving
 
 
 def test_file_and_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,6 +64,52 @@ def test_a_narrow_terminal_gets_short_stage_lines_and_the_file_whole_ones(
         "a" * 60,
     ]
     assert line in (tmp_path / "log.txt").read_text()
+
+
+def lines_of_a_run() -> None:
+    log, line = (
+        logging.getLogger("training"),
+        "step 1 | loss 2 | lr 1 | grad 3 | 5 tok/s | mem 7 MB | 3 s to go",
+    )
+    log.info(line, extra=MOVES)
+    MOVING.info(line.replace("step 1", "step 2"), extra=MOVES)
+    log.info("val loss 3")
+    MOVING.info(line.replace("step 1", "step 3"), extra=MOVES)
+
+
+def test_on_a_terminal_progress_is_one_line_that_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setattr("sys.stderr", Screen())
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setenv("TERM", "xterm")
+    with log_to(tmp_path / "log.txt", terminal=True):
+        lines_of_a_run()
+        logging.getLogger("training").error("error: no room")
+        assert screen.getvalue().endswith("to go\r\x1b[K"), "an error has the row for itself"
+        MOVING.info("step 4 | 1 s to go", extra=MOVES)
+    assert not is_moving()
+    *shown, last = screen.getvalue().split("\r\x1b[K")
+    short = "loss 2 | 5 tok/s | mem 7 MB | 3 s to go"
+    assert shown == ["", f"step 1 | {short}", f"step 2 | {short}", "val loss 3\n", f"step 3 | {short}", ""]
+    assert last == "step 4 | 1 s to go\n", "the last one stays"
+    text = (tmp_path / "log.txt").read_text()
+    assert "\x1b" not in text
+    assert "step 1 | loss 2 | lr 1 | grad 3 |" in text
+    assert "step 2" not in text
+
+
+@pytest.mark.parametrize("where", ["a pipe", "a dumb terminal"])
+def test_elsewhere_nothing_moves(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO() if where == "a pipe" else Screen()
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setenv("TERM", "xterm" if where == "a pipe" else "dumb")
+    with log_to(tmp_path / "log.txt", terminal=True):
+        lines_of_a_run()
+    assert [line.partition(" |")[0] for line in stream.getvalue().splitlines()] == ["step 1", "val loss 3"]
+    assert "\r" not in stream.getvalue()
 
 
 def test_attempts_are_appended_and_quiet_is_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

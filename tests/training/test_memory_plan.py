@@ -19,9 +19,11 @@ from tiny_run import ROOT, make_run, run_here, tiny_config
 import experiment_utils
 from conf import UserError
 from conf.schema import Config, Dataset, Model, Tokenizer, Training
+from memory import constants
 from memory.estimate import Estimate, Part
+from memory.format import format_bytes
 from memory.room import Room
-from training.memory_parts import estimate_run
+from training.memory_parts import compilers_at_once, estimate_run
 from training.memory_plan import MemoryNeeds, divisors
 from training.micro_batch import died_for_memory
 from training.plan import make_plan, resolve
@@ -63,6 +65,39 @@ def test_a_plan_tells_what_it_needs_and_the_parts_make_it_up(tmp_path: Path) -> 
     mem_mb = told["recommended_mem_bytes"] >> 20
     assert f"--mem={mem_mb // 1024}G:" in page or f"--mem={mem_mb}M:" in page
     assert max(map(len, page.splitlines())) < 200
+
+
+def test_the_compilers_of_an_empty_cache_count_when_they_run(tmp_path: Path) -> None:
+    """They are gone by the steps that follow: the peak is that of the worst moment, no sum of all."""
+    config = config_of(tmp_path, 64, compile=True, micro_batch=1, seq_len=16)
+    told = make_plan(config, tokenize=False, room=limited(32 * GB)).to_json()["memory"]
+    at, others = told["host_by_phase"], constants.COMPILER_KERNEL.in_bytes * constants.COMPILERS_AT_ONCE
+    assert told["host_phase"].startswith("compile_")
+    assert told["host_bytes"] > told["warm_bytes"]
+    assert told["host_parts"]["C++ compilers"] == others
+    assert at["compile_forward"] - at["build"] >= constants.COMPILER_HEADER.in_bytes
+    assert told["recommended_mem_bytes"] > told["host_bytes"]  # a new node is cold
+    page = make_plan(config, tokenize=False, room=limited(32 * GB)).render()
+    assert f"as on a new node; {format_bytes(told['warm_bytes'])} where it is filled" in page
+
+
+def test_of_a_large_step_the_compilers_are_not_the_peak(tmp_path: Path) -> None:
+    config = config_of(tmp_path, compile=True, micro_batch=64, effective_batch=64, seq_len=512)
+    told = make_plan(config, tokenize=False, room=limited(32 * GB)).to_json()["memory"]
+    assert told["host_bytes"] == told["warm_bytes"]
+    assert "C++ compilers" not in told["host_parts"]
+
+
+def test_without_a_compiler_nothing_is_told_of_it(tmp_path: Path) -> None:
+    plan = make_plan(config_of(tmp_path), tokenize=False, room=limited(32 * GB))
+    assert plan.to_json()["memory"]["warm_bytes"] == plan.to_json()["memory"]["host_bytes"]
+    assert "torch.compile" not in plan.render()
+
+
+@pytest.mark.parametrize(("set_to", "run"), [("", 2), ("4", 4), ("0", 2), ("many", 2)])
+def test_how_many_compilers_run_at_once(set_to: str, run: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", set_to)
+    assert compilers_at_once() == run
 
 
 def test_what_each_override_would_save_is_what_its_own_plan_tells(tmp_path: Path) -> None:

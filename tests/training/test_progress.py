@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import logging
+import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -11,6 +14,7 @@ import pytest
 import torch
 
 from training.metrics import MetricsFile
+from training.moving_line import MOVING, AboveMovingLine, MovingLine
 from training.plan import Plan
 from training.progress import NonFinite, Progress
 from training.step import StepResult
@@ -45,7 +49,7 @@ def test_rows_carry_totals_and_rates(tmp_path: Path) -> None:
     assert (last["step"], last["val_loss"], last["lr"], last["flops"]) == ("4", "2.25", "0.2", "2400.0")
     assert (last["tokens_per_s"], last["mfu"]) == ("200.0", "0.2")
     assert "step      4/10 | loss 2.0000 | lr 2.00e-01" in progress.line()
-    assert "200 tok/s | 3.0 s to go" in progress.line()
+    assert re.search(r" \| 200 tok/s \| MFU 20\.0% \| mem \d+ MB \| 3\.0 s to go$", progress.line())
 
 
 def test_without_a_known_peak_its_share_stays_empty(tmp_path: Path) -> None:
@@ -74,3 +78,42 @@ def test_a_check_finds_it_before_an_evaluation(tmp_path: Path) -> None:
     progress.add(2, result(float("nan")), lr=0.1, seconds=2.0)
     with pytest.raises(NonFinite, match="step 2"):
         progress.check()
+
+
+def test_the_first_step_tells_the_time_to_go_and_the_others_without_it(tmp_path: Path) -> None:
+    """It takes longer: memory is new, kernels are looked for."""
+    progress = start(tmp_path / "metrics.csv")
+    progress.add(1, result(2.0), lr=0.1, seconds=9.0)
+    progress.flush()
+    assert progress.line().endswith("| 1 min 21 s to go")
+    progress.add(2, result(2.0), lr=0.1, seconds=10.0)
+    progress.flush()
+    assert progress.line().endswith("| 8.0 s to go")
+
+
+def test_lines_are_logged_seldom_and_move_on_a_terminal_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("training.progress.time.monotonic", lambda: now[0])
+    moved: list[str] = []
+
+    class Terminal(AboveMovingLine):
+        def emit(self, record: logging.LogRecord) -> None:
+            moved.append(record.getMessage())
+
+    caplog.set_level(logging.INFO)
+    progress = start(tmp_path / "metrics.csv")
+    terminal = Terminal(sys.stdout, MovingLine(sys.stdout))
+    for step, (seconds, has_terminal) in enumerate(
+        [(0.0, False), (3.0, False), (3.0, True), (3.5, True), (4.2, True), (5.0, True)], start=1
+    ):
+        now[0] = 100.0 + seconds
+        (MOVING.addHandler if has_terminal else MOVING.removeHandler)(terminal)
+        progress.add(step, result(2.0), lr=0.1, seconds=float(step))
+        progress.tell(5.0)
+    MOVING.removeHandler(terminal)
+    assert [line.split()[1] for line in moved] == ["3/10", "5/10"]
+    logged = [record for record in caplog.records if record.name == "training"]
+    assert [record.getMessage().split()[1] for record in logged] == ["1/10", "6/10"]
+    assert all(record.__dict__["moves"] for record in logged)

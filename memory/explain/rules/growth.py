@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memory.explain.advice import cheapest_first, more_memory, smaller_steps
+from memory.explain.advice import cheapest_first, is_other_program, more_memory, smaller_steps
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
 from memory.explain.leaking import leak_by_step, leak_by_time
@@ -29,14 +29,20 @@ def leak(facts: Facts) -> Iterator[Finding]:
         confidence=found.confidence,
         cause="leak",
         evidence=all_of(found.line, stage_line(facts)),
-        advice=(
-            Advice("find who holds it: run a few hundred steps with", "memory.attribute=true")
-            if facts.is_ours
-            else Advice("find who holds it: take a snapshot early and late", "tracemalloc.take_snapshot()"),
-            Advice("lists of losses that keep their graph are the usual cause: append loss.item(), not loss"),
-            *(more_memory(facts) if facts.signal else ()),
-        ),
+        advice=(*_who_holds_it(facts), *(more_memory(facts) if facts.signal else ())),
     )
+
+
+def _who_holds_it(facts: Facts) -> tuple[Advice, ...]:
+    if is_other_program(facts):
+        return (Advice("find who holds it: run it under a heap profiler", "heaptrack COMMAND"),)
+    tool = (
+        Advice("find who holds it: run a few hundred steps with", "memory.attribute=true")
+        if facts.is_ours
+        else Advice("find who holds it: take a snapshot early and late", "tracemalloc.take_snapshot()")
+    )
+    losses = "lists of losses that keep their graph are the usual cause: append loss.item(), not loss"
+    return tool, Advice(losses)
 
 
 def page_tables(facts: Facts) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from tiny_run import copy_of, make_run, outcome, run_core, run_here, tiny_config
 
 import experiment_utils
 from conf import Config, UserError
-from conf.rules import only_of_the_hub
+from conf.dataset_rules import only_of_the_hub
 from conf.schema import Dataset, Tokenizer
 from data_loading import (
     NotTokenized,

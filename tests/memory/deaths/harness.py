@@ -81,7 +81,7 @@ def environment(folder: Path, run: Path) -> dict[str, str]:
     }
 
 
-def run_case(case: Case, folder: Path, observer: Observer | None = None) -> Ran:
+def run_case(case: Case, folder: Path, observer: Observer | None = None, timeout_s: float = TIMEOUT_S) -> Ran:
     """Let it live and die. observer: entered with the supervisor's pid, left when that has ended.
 
     Raises:
@@ -98,7 +98,7 @@ def run_case(case: Case, folder: Path, observer: Observer | None = None) -> Ran:
             high_mb=case.high_mb,
             oom_group=case.oom_group,
         ) as around:
-            returncode, seconds = _live_and_die(case, around, scratch, run, observer)
+            returncode, seconds = _live_and_die(case, around, scratch, run, observer, timeout_s)
             ran = Ran(case, run, returncode, seconds, around.oom_kills())
         judge(ran)
     return ran
@@ -145,7 +145,7 @@ def _kind_of_victim(victim: Any) -> str:
 
 
 def _live_and_die(
-    case: Case, around: Cgroups, scratch: Path, run: Path, observer: Observer | None
+    case: Case, around: Cgroups, scratch: Path, run: Path, observer: Observer | None, timeout_s: float
 ) -> tuple[int, float]:
     """Exit status of the supervisor, seconds."""
     variables, lines = environment(scratch, run), []
@@ -167,7 +167,7 @@ def _live_and_die(
         begin = time.monotonic()
         started = subprocess.Popen(shell, env=variables, stdout=out, stderr=err, start_new_session=True)
         with observer(started.pid) if observer else nullcontext():
-            returncode = started.wait(TIMEOUT_S)
+            returncode = started.wait(timeout_s)
         return returncode, time.monotonic() - begin
 
 

@@ -1,0 +1,188 @@
+"""Runs as an ensemble against the same runs one after another: 32d, at several batches and vocabularies.
+
+Two processes take turns in every round, each with the runs of one case: one steps them together
+(`training.ensemble`), the other one after another, with the ordinary step of `core.train`. A round is so many
+steps of every run; the ratio is of the two times of the same round. What the probe chooses for the case
+stands beside it: where that is one after another, an ensemble costs what the runs do.
+
+    python benchmarks/ensembles.py [--members 8] [--steps 10] [--rounds 9] [--cases 4x128 8x128]
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.environment import save, summary
+
+CASES = {
+    "bytes, 1 x 128": (1, 257),
+    "bytes, 4 x 128": (4, 257),
+    "bytes, 8 x 128": (8, 257),
+    "bytes, 32 x 128": (32, 257),
+    "GPT-2 vocabulary, 4 x 128": (4, 50_257),
+}
+GOALS = {"bytes, 4 x 128": 1.5, "bytes, 8 x 128": 1.25}
+TOGETHER, ONE_BY_ONE = "together", "one after another"
+
+
+def folders_of(place: Path, batch: int, vocab: int, members: int) -> list[Path]:
+    """The folders of the runs: 32d, of seeds and learning rates of their own."""
+    import experiment_utils
+    from conf.ensembles import members_of
+    from conf.schema import Config, Dataset, Ensemble, Model, Tokenizer, Training
+    from training.plan import make_plan
+
+    tokens = 4_000_000
+    config = Config(
+        model=Model(),
+        dataset=Dataset(name="uniform", path=f"synthetic:uniform:{vocab}:{tokens}:0"),
+        tokenizer=Tokenizer(name="ids"),
+        training=Training(
+            effective_batch=batch, max_steps=1500, eval_tokens=1, evals=1, checkpoint_every=10**9
+        ),
+        ensemble=Ensemble(seed=[str(seed) for seed in range(members)], together=members),
+        runs_dir=str(place),
+    )
+    found = []
+    for member in members_of(config):
+        plan = make_plan(member, tokenize=True)
+        assert plan.identity is not None
+        found.append(experiment_utils.create_run(plan.config, plan.identity))
+    return found
+
+
+def begun(folders: list[Path], together: int) -> list[Any]:
+    import core
+    import experiment_utils
+    from training.ensemble.company import Company
+    from training.interrupt import Interrupt
+
+    company = Company(tuple(folder.name for folder in folders), together, 0)
+    return [
+        core.begin(folder, experiment_utils.Status(folder, 1), Interrupt(), None, company)
+        for folder in folders
+    ]
+
+
+def steps_together(folders: list[Path]) -> Callable[[int], None]:
+    from training.ensemble.allocator import keep_freed_memory
+    from training.ensemble.together import EnsembleLoop
+
+    keep_freed_memory()
+    loop = EnsembleLoop(begun(folders, len(folders)), lambda member, error: None)
+
+    def take(count: int) -> None:
+        for _ in range(count):
+            loop._step()
+
+    return take
+
+
+def steps_one_by_one(folders: list[Path]) -> Callable[[int], None]:
+    from training.loop import train_until
+
+    started = begun(folders, 1)
+
+    def take(count: int) -> None:
+        for one in started:
+            until = one.run.step + count
+            train_until(one.run, until, one.model, one.optimizer, one.batches, one.progress)
+
+    return take
+
+
+def child(how: str, folders: list[Path], line: Connection) -> None:
+    """A process that takes as many steps of each run as it is told, and answers with the seconds."""
+    logging.disable(logging.CRITICAL)
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as core.train
+    take = {TOGETHER: steps_together, ONE_BY_ONE: steps_one_by_one}[how](folders)
+    take(3)
+    line.send(0.0)
+    while count := line.recv():
+        started = time.perf_counter()
+        take(count)
+        line.send(time.perf_counter() - started)
+
+
+def measure(batch: int, vocab: int, members: int, steps: int, rounds: int) -> dict[str, Any]:
+    """Seconds a step of all runs of either way, the ratio by round, and what the probe says."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as place:
+        lines: dict[str, Connection] = {}
+        processes = []
+        for how in (TOGETHER, ONE_BY_ONE):
+            folders = folders_of(Path(place) / how.split()[0], batch, vocab, members)
+            lines[how], theirs = context.Pipe()
+            processes.append(context.Process(target=child, args=(how, folders, theirs), daemon=True))
+            processes[-1].start()
+            lines[how].recv()
+        found: dict[str, list[float]] = {how: [] for how in lines}
+        for number in range(rounds):
+            for how in list(lines)[:: 1 if number % 2 else -1]:
+                lines[how].send(steps)
+                found[how].append(lines[how].recv() / steps)
+        for how, process in zip(lines, processes, strict=True):
+            lines[how].send(0)
+            process.join()
+        ours, theirs = context.Pipe()
+        chosen = context.Process(target=_probe, args=(folders[0], members, theirs))
+        chosen.start()
+        choice = ours.recv()
+        chosen.join()
+    ratios = [alone / own for alone, own in zip(found[ONE_BY_ONE], found[TOGETHER], strict=True)]
+    return {
+        "batch": batch,
+        "vocab": vocab,
+        "seconds_a_step": {how: summary(seconds) for how, seconds in found.items()},
+        "speedup": summary(ratios),
+        "probe": choice,
+    }
+
+
+def _probe(folder: Path, members: int, line: Connection) -> None:
+    import experiment_utils
+    from conf.check import to_config
+    from training.ensemble.probe import probe
+
+    choice = probe(to_config(experiment_utils.read_config(folder)), members)
+    speedups = {str(size): round(ratio, 3) for size, ratio in choice.speedups.items()}
+    line.send({"together": choice.together, "speedups": speedups, "words": choice.words(members)})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--members", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--cases", nargs="*", default=[], help="part of a case's name: 4x128")
+    parser.add_argument("--dry", action="store_true", help="save nothing")
+    options = parser.parse_args()
+    wanted = {
+        name: case
+        for name, case in CASES.items()
+        if not options.cases or any(part in name.replace(" ", "") for part in options.cases)
+    }
+    cases = {}
+    for name, (batch, vocab) in wanted.items():
+        fewer = 1 if vocab > 1000 else 2 if batch > 8 else options.steps
+        cases[name] = measure(batch, vocab, options.members, fewer, options.rounds)
+        print(name, cases[name]["speedup"], cases[name]["probe"]["words"], flush=True)
+    if not options.dry:
+        save("ensembles", {"members": options.members, "goals": GOALS, "cases": cases})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""`ensemble=`: which runs it is, and what it cannot be of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import experiment_utils
+from conf import Config, UserError
+from conf.check import check
+from conf.compose import Composer
+from conf.ensembles import VARIED, is_ensemble, members_of
+from conf.keys import keys
+from conf.request import read_request
+
+
+def problems(**plain: Any) -> list[str]:
+    return [str(problem) for problem in check(plain)[1]]
+
+
+def test_the_runs_are_all_combinations_and_each_is_a_run_like_any_other() -> None:
+    config, wrong = check({"ensemble": {"lr": ["1e-3", 0.002], "seed": [0, "7"], "grad_clip": ["null"]}})
+    assert wrong == []
+    assert is_ensemble(config)
+    members = members_of(config)
+    found = [(run.optimizer.lr, run.seed, run.optimizer.grad_clip) for run in members]
+    assert found == [(1e-3, 0, None), (1e-3, 7, None), (2e-3, 0, None), (2e-3, 7, None)]
+    by_itself, _ = check({"optimizer": {"lr": 2e-3, "grad_clip": None}, "seed": 7})
+    assert members[3] == by_itself
+    assert members_of(by_itself) == [by_itself]
+
+
+def test_it_is_no_part_of_a_runs_identity() -> None:
+    config, _ = check({"ensemble": {"lr": ["1e-3", "2e-3"], "together": 2}})
+    assert experiment_utils.identity(config, "data") == experiment_utils.identity(Config(), "data")
+
+
+def test_every_list_is_of_a_number_that_a_run_has() -> None:
+    for path in VARIED.values():
+        assert {int, float} & set(keys()[path].types), path
+
+
+@pytest.mark.parametrize(
+    ("ensemble", "said"),
+    [
+        ({"lr": ["0", "1e-3"]}, "ensemble.lr: 0: must be above 0"),
+        ({"lr": ["fast"]}, "ensemble.lr: fast: expected a number"),
+        ({"lr": ["1e-3", "0.001"]}, "two runs would be the same"),
+        ({"lr": 1e-3}, "ensemble.lr: expected a list"),
+        ({"d_model": [32, 64]}, "they share shapes, data and all else"),
+        ({"colour": [1]}, "ensemble.colour: no such key"),
+        ({"together": 3}, "it is of an ensemble"),
+        ({"momentum": ["0.5"]}, "optimizer.momentum"),  # of adamw, which has none
+        ({"seed": ["1"], "seed_init": ["2"], "seed_data": ["3"]}, "it says nothing"),
+    ],
+)
+def test_values_that_are_none_are_refused(ensemble: dict[str, Any], said: str) -> None:
+    told = problems(ensemble=ensemble)
+    assert any(said in problem for problem in told), told
+
+
+@pytest.mark.parametrize(
+    ("where", "values"),
+    [
+        ("arch.family", {"family": "lstm"}),
+        ("arch.n_experts", {"n_experts": 4}),
+        ("arch.dropout_attention", {"dropout_attention": 0.1}),
+        ("training.compile", {"compile": True}),
+        ("training.profile", {"profile": "3:4"}),
+        ("memory.attribute", {"attribute": True}),
+        ("memory.trace", {"trace": True}),
+        ("dataset.num_workers", {"num_workers": 2}),
+        ("slurm.nodes", {"nodes": 2}),
+        ("slurm.tasks_per_node", {"tasks_per_node": 2}),
+        ("slurm.gpus_per_node", {"gpus_per_node": 2}),
+        ("slurm.pack", {"pack": 2}),
+        ("slurm.workers", {"workers": 2}),
+    ],
+)
+def test_what_cannot_be_one_program_is_refused(where: str, values: dict[str, Any]) -> None:
+    plain = {where.partition(".")[0]: values}
+    assert not any("(ensemble)" in problem for problem in problems(**plain))
+    told = problems(ensemble={"seed": ["0", "1"]}, **plain)
+    assert any(problem.startswith(f"{where}:") and "(ensemble)" in problem for problem in told), told
+
+
+def test_a_key_is_not_given_beside_the_list_of_its_values() -> None:
+    given = ["ensemble.lr=[1e-3,2e-3]", "optimizer.lr=1e-3,3e-3"]
+    with pytest.raises(UserError, match=r"optimizer\.lr: ensemble\.lr says what it is of each run"):
+        read_request(given, Composer(), multirun=True)

@@ -1,0 +1,261 @@
+"""Runs trained together: each is the run that it is by itself, whatever befalls the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from forked import killed_at
+from tiny_run import (
+    column,
+    copy_of,
+    evaluations_without_clock,
+    make_run,
+    metrics_without_clock,
+    mixed_config,
+    outcome,
+    run_here,
+    tiny_config,
+)
+
+import core
+import experiment_utils
+from conf import Config
+from conf.ensembles import members_of
+from conf.schema import Arch, Ensemble, Optimizer
+from training.checkpoints import checkpoint_steps
+from training.ensemble.company import Group, groups
+
+ARCHES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "gpt2": {
+        "norm": "layer",
+        "bias": "all",
+        "positions": "learned",
+        "activation": "gelu",
+        "tied_head": False,
+    },
+    "capped": {"qk_norm": True, "logit_softcap": 10.0, "z_loss": 1e-3, "norm_position": "sandwich"},
+    "drops": {"dropout_embedding": 0.1, "dropout_residual": 0.1},
+}
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    name: {"name": name, "lr": 1e-3} for name in ("adam", "sgd", "lion", "muon", "adafactor", "schedule_free")
+}
+OPTIMIZERS["noisy"] = {"grad_noise": 0.01, "grad_clip": None}
+
+
+def ensemble(base: Config, **lists: list[str]) -> list[Config]:
+    """The runs of one, none of which the probe looks at."""
+    asked = Ensemble(**(lists or {"lr": ["1e-3", "3e-3"], "seed": ["0", "1"]}), together=64)  # type: ignore[arg-type]
+    return members_of(dataclasses.replace(base, ensemble=asked))
+
+
+def run_together(folders: list[Path]) -> int:
+    return core.main([*map(str, folders), "--quiet"])
+
+
+def alone(config: Config, runs_dir: Path) -> Path:
+    folder = copy_of(dataclasses.replace(config, ensemble=Ensemble()), runs_dir)
+    assert run_here(folder, "--quiet").returncode == 0
+    return folder
+
+
+def assert_same_run(folder: Path, other: Path, tolerance: float = 1e-4) -> None:
+    for name in ("step", "tokens", "lr", "flops"):
+        assert column(folder, name) == column(other, name)
+    for name in ("train_loss", "val_loss"):
+        assert column(folder, name) == pytest.approx(column(other, name), abs=tolerance), name
+    assert column(folder, "grad_norm") == pytest.approx(column(other, "grad_norm"), rel=1e-3)
+    evaluations = [evaluations_without_clock(each) for each in (folder, other)]
+    assert [one["step"] for one in evaluations[0]] == [one["step"] for one in evaluations[1]]
+    own, of_other = (experiment_utils.read_run(each) for each in (folder, other))
+    assert own["identity"] == of_other["identity"]
+    assert own["results"]["val_loss"] == pytest.approx(of_other["results"]["val_loss"], abs=tolerance)
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> list[Path]:
+    return [make_run(config) for config in ensemble(tiny_config(tmp_path))]
+
+
+def test_each_is_the_run_it_is_by_itself(tmp_path: Path, four: list[Path]) -> None:
+    assert run_together(four) == 0
+    names = [folder.name for folder in four]
+    assert len(set(names)) == 4
+    for folder, config in zip(four, ensemble(tiny_config(tmp_path)), strict=True):
+        assert experiment_utils.read_status(folder)["state"] == "done"
+        other = alone(config, tmp_path / "alone")
+        assert other.name == folder.name, "its identity is that of the run by itself"
+        assert_same_run(folder, other)
+        run = experiment_utils.read_run(folder)
+        assert run["ensemble"] == {"members": names, "together": 4}
+        assert set(experiment_utils.read_run(other)) == set(run) - {"ensemble"}
+        assert checkpoint_steps(folder / "checkpoints")[-1] == 40
+        assert (folder / "log.txt").read_text().count("val loss") == 4, "its own evaluations, not the others'"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHES)
+def test_so_it_is_over_200_steps_with_other_options(arch: str, tmp_path: Path) -> None:
+    base = dataclasses.replace(tiny_config(tmp_path, max_steps=200), arch=Arch(**ARCHES[arch]))
+    configs = ensemble(base, lr=["1e-3", "4e-3"], weight_decay=["0.0", "0.3"], seed_data=["3"])
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 0
+    for folder, config in zip(folders, configs, strict=True):
+        assert_same_run(folder, alone(config, tmp_path / "alone"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_so_it_is_with_other_optimizers(name: str, tmp_path: Path) -> None:
+    base = dataclasses.replace(tiny_config(tmp_path), optimizer=Optimizer(**OPTIMIZERS[name]))
+    if name == "schedule_free":
+        base = dataclasses.replace(base, schedule=dataclasses.replace(base.schedule, name="constant"))
+    configs = ensemble(base, seed=["0", "1"])
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 0
+    for folder, config in zip(folders, configs, strict=True):
+        # noise of sign(gradient): a last bit may turn a step around
+        assert_same_run(folder, alone(config, tmp_path / "alone"), 2e-3 if name == "lion" else 1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["masked", "mixture", "average", "skips"])
+def test_so_it_is_with_other_data_and_what_a_step_does_besides(kind: str, tmp_path: Path) -> None:
+    base = mixed_config(tmp_path) if kind == "mixture" else tiny_config(tmp_path)
+    if kind == "masked":
+        separated = dataclasses.replace(base.dataset, documents="masked", document_separator="")
+        text = Path(str(base.dataset.path))
+        text.write_text(text.read_text().replace("\n", "\n<end>\n"))
+        base = dataclasses.replace(base, dataset=dataclasses.replace(separated, document_separator="<end>"))
+    if kind == "average":
+        base = dataclasses.replace(base, training=dataclasses.replace(base.training, ema=0.9))
+    if kind == "skips":
+        guarded = dataclasses.replace(base.training, on_spike="skip", spike_window=5, spike_threshold=3.0)
+        base = dataclasses.replace(base, training=guarded)
+    configs = ensemble(base, seed=["0", "1"])
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 0
+    for folder, config in zip(folders, configs, strict=True):
+        other = alone(config, tmp_path / "alone")
+        assert_same_run(folder, other)
+        if kind == "mixture":
+            rows, of_other = ((each / "sources.csv").read_text().splitlines() for each in (folder, other))
+            assert [row.split(",")[:3] for row in rows] == [row.split(",")[:3] for row in of_other]
+
+
+POINTS = {
+    "checkpoint:before_rename": 6,
+    "checkpoint:after_rename": 9,
+    "status.json:after_rename": 20,
+    "run.json:after_rename": 8,
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_anywhere_they_go_on_as_if_nothing_had_been(point: str, tmp_path: Path) -> None:
+    configs = ensemble(tiny_config(tmp_path), lr=["1e-3", "2e-3", "3e-3"])
+    undisturbed = [copy_of(config, tmp_path / "undisturbed") for config in configs]
+    assert run_together(undisturbed) == 0
+    folders = [make_run(config) for config in configs]
+    torch.set_num_threads(1)
+    assert killed_at(point, lambda: run_together(folders), POINTS[point])
+    assert "running" in {experiment_utils.read_status(folder).get("state") for folder in folders}
+    assert run_together(folders) == 0
+    for folder, other in zip(folders, undisturbed, strict=True):
+        assert outcome(folder) == outcome(other)
+
+
+def test_at_unequal_steps_they_go_on_from_the_last_that_all_have(tmp_path: Path) -> None:
+    configs = ensemble(tiny_config(tmp_path, checkpoint_every=10, evals=1), seed=["0", "1"])
+    folders = [make_run(config) for config in configs]
+    assert killed_at("checkpoint:after_rename", lambda: run_together(folders), 5)  # of 3 writes of both
+    newest = [checkpoint_steps(folder / "checkpoints")[-1] for folder in folders]
+    assert sorted(newest) == [20, 30]
+    assert run_together(folders) == 0
+    resumed = [experiment_utils.read_run(folder)["attempts"][-1]["resumed_from_step"] for folder in folders]
+    assert resumed == [20, 20]
+
+
+def test_one_that_diverges_is_left_and_the_others_are_as_before(tmp_path: Path) -> None:
+    base = dataclasses.replace(tiny_config(tmp_path), optimizer=Optimizer(grad_clip=None))
+    configs = ensemble(base, lr=["1e-3", "1e30", "3e-3"])
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 1
+    states = [experiment_utils.read_status(folder) for folder in folders]
+    assert [status["state"] for status in states] == ["done", "failed", "done"]
+    assert "no longer finite" in states[1]["reason"]
+    assert len(metrics_without_clock(folders[1])) < 40
+    for number in (0, 2):
+        assert_same_run(folders[number], alone(configs[number], tmp_path / "alone"))
+    # by itself it says the same, at the same step
+    by_itself = copy_of(dataclasses.replace(configs[1], ensemble=Ensemble()), tmp_path / "alone")
+    assert run_here(by_itself, "--quiet").returncode == 1
+    assert column(by_itself, "step") == column(folders[1], "step")
+    # typed again: the others are done, and it is not trained with them
+    before = (folders[0] / "metrics.csv").read_bytes()
+    assert run_together(folders) == 1
+    assert (folders[0] / "metrics.csv").read_bytes() == before
+
+
+def test_one_that_was_finished_by_itself_is_not_trained_again(tmp_path: Path, four: list[Path]) -> None:
+    assert run_here(four[2], "--quiet").returncode == 0
+    before = outcome(four[2])
+    assert run_together(four) == 0
+    assert outcome(four[2]) == before
+    assert len(experiment_utils.read_run(four[2])["attempts"]) == 1
+    assert all(experiment_utils.read_status(folder)["state"] == "done" for folder in four)
+
+
+def test_one_goes_on_by_itself(tmp_path: Path, four: list[Path]) -> None:
+    assert killed_at("checkpoint:after_rename", lambda: run_together(four), 14)
+    step = checkpoint_steps(four[1] / "checkpoints")[-1]
+    assert run_here(four[1], "--quiet").returncode == 0
+    assert experiment_utils.read_run(four[1])["attempts"][-1]["resumed_from_step"] == step > 0
+    assert "ensemble" not in experiment_utils.read_run(four[1]), "this attempt had no company"
+    assert_same_run(four[1], alone(ensemble(tiny_config(tmp_path))[1], tmp_path / "alone"))
+
+
+@pytest.mark.slow
+def test_one_that_gets_no_better_ends_before_the_others(tmp_path: Path) -> None:
+    base = tiny_config(tmp_path, patience=1, evals=8)
+    configs = ensemble(base, lr=["1e-8", "5e-2", "3e-3"])
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 0
+    for folder, config in zip(folders, configs, strict=True):
+        assert_same_run(folder, alone(config, tmp_path / "alone"))
+    steps = {len(metrics_without_clock(folder)) for folder in folders}
+    assert len(steps) > 1, "none ended early: nothing was tried here"
+
+
+def test_groups_are_of_those_that_can_go_on_together() -> None:
+    steps = {"a": [10, 20], "b": [10, 20], "c": [20, 30], "d": [900, 1000]}
+    assert groups(steps, 8) == [Group(["a", "b", "c"], 20), Group(["d"], 1000)]
+    assert groups({"a": [], "b": [10], "c": []}, 2) == [Group(["a", "b"], 0), Group(["c"], 0)]
+    assert groups({"a": [], "b": [500, 600]}, 2) == [Group(["a"], 0), Group(["b"], 600)]
+    assert groups({"a": [5], "b": [5, 800, 900]}, 2) == [Group(["a"], 5), Group(["b"], 900)], "its best one"
+    assert groups({"a": [5], "b": [5, 6], "c": [6]}, 2) == [Group(["a", "b"], 5), Group(["c"], 6)]
+
+
+def test_small_groups_come_one_after_another(tmp_path: Path) -> None:
+    asked = Ensemble(seed=["0", "1", "2"], together=2)
+    configs = members_of(dataclasses.replace(tiny_config(tmp_path, max_steps=10), ensemble=asked))
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 0
+    assert [experiment_utils.read_status(folder)["state"] for folder in folders] == ["done"] * 3
+    shutil.rmtree(folders[0])
+    again = make_run(configs[0])
+    assert run_together([again, *folders[1:]]) == 0
+
+
+def test_one_at_a_time_is_each_by_itself(tmp_path: Path) -> None:
+    asked = Ensemble(seed=["0", "1"], together=1)
+    configs = members_of(dataclasses.replace(tiny_config(tmp_path, max_steps=10), ensemble=asked))
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 0
+    for folder, config in zip(folders, configs, strict=True):
+        assert outcome(folder) == outcome(alone(config, tmp_path / "alone"))

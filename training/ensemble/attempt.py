@@ -1,0 +1,182 @@
+"""One attempt of several runs as one program: their folders locked, begun, trained, each with its own end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import experiment_utils
+from conf import UserError
+from conf.quantities import counted
+from data_loading.waiting import checked_while_waiting
+from memory import black_box, record_to
+from memory.attribute.attribution import largest
+from training.checkpoints import Checkpoints
+from training.distributed.place import place_of
+from training.ending import ending_of
+from training.ensemble.allocator import keep_freed_memory
+from training.ensemble.company import Company, Group, groups
+from training.ensemble.log import ON_TERMINAL, about, log_to_each
+from training.ensemble.probe import settle_together
+from training.ensemble.together import EnsembleLoop
+from training.interrupt import Interrupt, Interrupted
+
+if TYPE_CHECKING:
+    from training.started import Started
+
+log = logging.getLogger("training")
+
+Begin = Callable[..., "Started"]
+"""`core.begin`."""
+
+
+def run_members(
+    folders: Sequence[Path], begin: Begin, alone: Callable[[Path], int], *, terminal: bool
+) -> int:
+    """Run these folders under their locks; returns the exit code and leaves each outcome in its status.json.
+
+    alone: runs one of them by itself, for where several at a time do not pay. The exit code is that of the
+    first that did not end as done.
+
+    Raises:
+        LockHeld: another process runs in one of them; nothing is touched.
+        UserError: the folders' own files cannot be used.
+    """
+    if not place_of(folders[0].name).is_alone:
+        raise UserError("an ensemble is one process on one device: start it on one rank")
+    waiting = [folder for folder in folders if not _is_over(folder)]
+    names = tuple(folder.name for folder in folders)
+    if not waiting:
+        return 0
+    with ExitStack() as locks:
+        for folder in waiting:
+            locks.enter_context(experiment_utils.run_lock(folder))
+        attempt = _Attempt({folder.name: folder for folder in waiting}, names, begin)
+        with log_to_each(waiting, terminal=terminal):
+            code = attempt.run()
+    if attempt.together > 1:
+        return code
+    for folder in waiting:
+        code = alone(folder) or code
+        if code in (130, 2) or _was_stopped(folder):
+            return code
+    return code
+
+
+def _is_over(folder: Path) -> bool:
+    """Done; or it diverged among the others, and would do so again."""
+    status = experiment_utils.read_status(folder)
+    return status.get("state") == "done" and bool(experiment_utils.read_run(folder).get("results"))
+
+
+def _was_stopped(folder: Path) -> bool:
+    return experiment_utils.read_status(folder).get("state") in ("cancelled", "timeout")
+
+
+class _Attempt:
+    """folders: not over yet, by name. names: of all runs of the ensemble. together: as it was settled."""
+
+    def __init__(self, folders: dict[str, Path], names: tuple[str, ...], begin: Begin) -> None:
+        self.together = 1
+        self._folders, self._names, self._begin = folders, names, begin
+        self._statuses: dict[str, experiment_utils.Status] = {}
+        self._codes: dict[str, int] = {}
+
+    def run(self) -> int:
+        first = next(iter(self._folders.values()))
+        with Interrupt() as interrupt, checked_while_waiting(interrupt.check):
+            try:
+                self.together = settle_together(list(self._folders.values()), len(self._names))
+            except UserError as error:
+                self._open_statuses()
+                self._fail(list(self._folders), error)
+                return 2
+            if self.together == 1:
+                return 0
+            keep_freed_memory()
+            self._open_statuses()
+            attempt = self._statuses[first.name].attempt
+            with (
+                black_box.installed(first, attempt=attempt, largest=largest),
+                record_to(first, attempt=attempt, echo=logging.getLogger("memory").info),
+            ):
+                self._run_groups(interrupt)
+        return next((code for code in self._codes.values() if code), 0)
+
+    def _open_statuses(self) -> None:
+        for name, folder in self._folders.items():
+            before = experiment_utils.read_status(folder)
+            with about(name):
+                if before.get("state") == "running":
+                    log.warning(
+                        "attempt %s ended without a word in stage %s: killed, or the machine went down",
+                        before.get("attempt"),
+                        before.get("stage"),
+                    )
+                attempt = experiment_utils.next_attempt(folder)
+                self._statuses[name] = experiment_utils.Status(folder, attempt)
+
+    def _run_groups(self, interrupt: Interrupt) -> None:
+        steps = {}
+        for name, folder in self._folders.items():
+            with about(name):
+                steps[name] = Checkpoints(folder / "checkpoints", 1).whole_steps()
+        found = groups(steps, self.together)
+        for group in found:
+            waiting = [name for later in found[found.index(group) :] for name in later.members]
+            try:
+                if len(found) > 1:
+                    log.info("%s of %s now: %s", len(group.members), len(waiting), ", ".join(group.members))
+                self._run_group(group, interrupt)
+            except (Interrupted, KeyboardInterrupt) as error:
+                self._fail([name for name in waiting if name not in self._codes], error)
+                return
+            except BaseException as error:
+                self._fail([name for name in group.members if name not in self._codes], error)
+
+    def _run_group(self, group: Group, interrupt: Interrupt) -> None:
+        company = Company(self._names, self.together, group.step)
+        started = []
+        for name in group.members:
+            with about(name):
+                try:
+                    Checkpoints(self._folders[name] / "checkpoints", 1).drop_after(group.step)
+                    started.append(
+                        self._begin(self._folders[name], self._statuses[name], interrupt, None, company)
+                    )
+                except (Interrupted, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self._fail([name], error)
+        if started:
+            log.info("%s together, from step %s on", counted(len(started), "run"), f"{started[0].run.step:,}")
+            EnsembleLoop(started, self._ended).run()
+
+    def _ended(self, member: Started, error: BaseException | None) -> None:
+        name = member.run.folder.name
+        if error is None:
+            self._codes[name] = 0
+            with about(ON_TERMINAL):
+                log.info("%s is done: val loss %s", name, _loss(member.run.val_loss))
+        else:
+            self._fail([name], error)
+
+    def _fail(self, names: Sequence[str], error: BaseException) -> None:
+        """Write down how they ended; all get the same reason, each in its own log."""
+        reason = ""
+        for name in names:
+            with about(name):
+                state, code, reason = ending_of(error, self._folders[name])
+                self._codes[name] = code
+                with suppress(OSError):
+                    self._statuses[name].update(state=state, reason=reason)
+        if names:
+            with about(ON_TERMINAL):
+                log.error("%s: %s", names[0] if len(names) == 1 else counted(len(names), "run"), reason)
+
+
+def _loss(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

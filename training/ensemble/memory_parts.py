@@ -1,0 +1,29 @@
+"""What several runs of one shape in one process change in the memory of a run. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from memory.estimate import RESTORE, Part
+
+_OF_THE_PROCESS = ("python and torch", "experiments.py", "page tables", "compiler", "CUDA")
+_ONE_BY_ONE = {"evaluate", "checkpoint", RESTORE}
+"""Phases that the runs go through one after another."""
+
+
+def of_members(parts: Iterable[Part], members: int) -> list[Part]:
+    """The parts of one run as those of so many: all that it holds is there of each, the process once."""
+    return [
+        part
+        if part.name in _OF_THE_PROCESS or set(part.when) <= _ONE_BY_ONE
+        else replace(
+            part,
+            host_bytes=members * part.host_bytes,
+            gpu_bytes=members * part.gpu_bytes,
+            heap_bytes=members * part.heap_bytes,
+            churned_bytes=members * part.churned_bytes,
+            displaced_bytes=members * part.displaced_bytes,
+        )
+        for part in parts
+    ]

@@ -1,0 +1,174 @@
+"""How many runs go together: as many as a few steps tell that it pays for, which may be none.
+
+It pays where a step of one run is many small operations: few tokens, a small vocabulary, a GPU. Where it is
+few large ones, several runs one after another take the same time or less, since their numbers stay in caches.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import experiment_utils
+from conf import AUTO, Config
+from conf.check import to_config
+from training.ensemble.allocator import keep_freed_memory
+from training.plan import make_plan, max_positions
+
+if TYPE_CHECKING:
+    from training.device import Device
+    from training.plan import Plan
+
+log = logging.getLogger("training")
+
+PAYS = 1.05
+"""Times as fast as one after another, below which it is left."""
+ROUNDS = 5
+LONGEST_S = 20.0
+"""That a probe takes, but for its first steps: of slow ones there are fewer rounds."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """together: so many at a time, 1: one after another. speedups: of each size that was tried, over that."""
+
+    together: int
+    speedups: Mapping[int, float]
+
+    def words(self, members: int) -> str:
+        """In one line, for log and plan."""
+        tried = ", ".join(f"{size} at a time {ratio:.2f}x" for size, ratio in self.speedups.items())
+        if self.together == 1:
+            return f"ensemble of {members} does not pay here: one after another" + (
+                f" ({tried} as fast)" if tried else ""
+            )
+        how = "all at a time" if self.together >= members else f"{self.together} at a time"
+        return f"ensemble of {members}, {how}" + (f" ({tried} as fast as one after another)" if tried else "")
+
+
+def settle_together(folders: Sequence[Path], members: int) -> int:
+    """How many at a time; 1: one after another. What was asked for; else what an earlier attempt settled,
+    since losses are the same bit for bit only in the same company; else what a probe tells.
+
+    Raises:
+        UserError: the runs cannot be planned here.
+    """
+    config = to_config(experiment_utils.read_config(folders[0]))
+    if config.ensemble.together != AUTO:
+        return min(int(config.ensemble.together), members)
+    for folder in folders:
+        kept = (experiment_utils.read_run(folder).get("ensemble") or {}).get("together")
+        if isinstance(kept, int):
+            return kept
+    choice = probe(config, len(folders))
+    log.info("%s", choice.words(len(folders)))
+    return choice.together
+
+
+def probe(config: Config, members: int) -> Choice:
+    """Take a few steps of one run and of several together, on random tokens, and tell what is fastest.
+
+    Raises:
+        UserError: as `make_plan`.
+    """
+    import torch
+
+    from training.device import resolve_device
+
+    plan = make_plan(config, tokenize=False)
+    device = resolve_device(config.training, {})
+    threads = torch.get_num_threads()
+    torch.set_num_threads(device.threads)
+    rng = torch.get_rng_state()
+    keep_freed_memory()
+    try:
+        sizes = [size for size in _sizes(members) if _fits(config, size)]
+        steps = {size: _step_of(plan, device, size) for size in (1, *sizes)}
+        return choose(_measured(steps, device), members)
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_rng_state(rng)
+
+
+def choose(seconds: Mapping[int, float], members: int) -> Choice:
+    """seconds: of a step of so many together. A last group that is smaller counts too."""
+    alone = seconds[1]
+    speedups = {}
+    for size, lasted_s in seconds.items():
+        if size > 1:
+            whole, rest = divmod(members, size)
+            speedups[size] = members * alone / (whole * lasted_s + rest * min(alone, lasted_s))
+    best = max(speedups, key=lambda size: speedups[size], default=1)
+    return Choice(best if speedups.get(best, 1.0) >= PAYS else 1, speedups)
+
+
+def _sizes(members: int) -> list[int]:
+    """Powers of two, and all of them."""
+    return sorted({size for size in (2, 4, 8, 16, 32, 64) if size < members} | {members})
+
+
+def _fits(config: Config, size: int) -> bool:
+    return make_plan(config, tokenize=False, together=size).memory.fits
+
+
+def _step_of(plan: Plan, device: Device, size: int) -> Callable[[], None]:
+    """A step of so many runs together; of one as it is by itself."""
+    import torch
+
+    from models import LossModel, build_model, resolve_loss_chunk
+    from models.stacked import StackedModel
+    from training.gradients import clipped
+    from training.optimizers import build_optimizer
+
+    config, training = plan.config, plan.config.training
+    models = []
+    for _ in range(size):
+        positions = max_positions(config.arch, training.seq_len)
+        model = build_model(config.model, config.arch, plan.vocab_size, positions)
+        models.append(model.to(device.torch_device))
+        models[-1].activation_checkpointing = training.activation_checkpointing
+    optimizers = [build_optimizer(model, config.optimizer, device.kind) for model in models]
+    rows = size * plan.budget.micro_batch
+    ids = torch.randint(plan.vocab_size, (rows, training.seq_len), device=device.torch_device)
+    chunk = resolve_loss_chunk(training.loss_chunk, plan.vocab_size)
+    loss_of = LossModel(models[0]) if size == 1 else StackedModel(models)
+
+    def step() -> None:
+        if isinstance(loss_of, StackedModel):
+            loss_of.begin_step([0] * size)
+        with device.autocast():
+            loss = loss_of(ids, ids, None, chunk)
+        loss.sum().backward()
+        for model, optimizer in zip(models, optimizers, strict=True):
+            clipped(model.parameters(), 1.0)
+            optimizer.step()
+            if size == 1:
+                optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def _measured(steps: Mapping[int, Callable[[], None]], device: Device) -> dict[int, float]:
+    """Seconds of a step of each, in turns, the median; the first two of each are not counted."""
+    seconds: dict[int, list[float]] = {size: [] for size in steps}
+    lasts_s = 0.0
+    for step in steps.values():
+        step()
+        lasts_s += _timed(step, device)
+    for _ in range(max(1, min(ROUNDS, int(LONGEST_S / max(lasts_s, 1e-9))))):
+        for size, step in steps.items():
+            seconds[size].append(_timed(step, device))
+    return {size: statistics.median(values) for size, values in seconds.items()}
+
+
+def _timed(step: Callable[[], None], device: Device) -> float:
+    device.synchronize()
+    started = time.perf_counter()
+    step()
+    device.synchronize()
+    return time.perf_counter() - started

@@ -1,0 +1,164 @@
+"""One step of several runs: a batch of each, one forward and one backward pass, a move of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import experiment_utils
+from data_loading.spans import IGNORED_LABEL
+from training.dropout_seed import drops, step_seed
+from training.noise import add_noise
+from training.schedules import course_of
+from training.spikes import Diverged
+from training.step import StepResult, sums_by_source
+
+if TYPE_CHECKING:
+    import torch
+
+    from training.started import Started
+    from training.step import Batch
+
+
+class Together:
+    """Runs at the same step, whose models are one stack until `release`.
+
+    is_finite: whether the last step was, of all: a scalar on the device.
+    """
+
+    def __init__(self, members: Sequence[Started]) -> None:
+        import torch
+
+        from models.stacked import StackedModel
+
+        self.members = list(members)
+        self.is_finite = torch.ones((), dtype=torch.bool)
+        self._lead = self.members[0].run
+        self._stack = StackedModel([member.model for member in members])
+        self._courses = [course_of(member.run.config, member.run.plan.budget) for member in members]
+        self._seeds = [experiment_utils.seeds(member.run.config) for member in members]
+        limits = [member.run.config.optimizer.grad_clip for member in members]
+        self._limits = torch.tensor(
+            [float("inf") if limit is None else limit for limit in limits],
+            device=self._lead.device.torch_device,
+        )
+
+    def lrs(self) -> list[float]:
+        """The learning rate of each in the next step."""
+        return [course.lr_at(self._lead.step) for course in self._courses]
+
+    def release(self) -> None:
+        """Each has its model for itself again."""
+        self._stack.release()
+
+    def step(self) -> list[StepResult | Diverged]:
+        """Take the next step of each; what came of it, or why there is none to go on from."""
+        step = self._lead.step
+        seeds = (
+            [step_seed(init, step, 0) for init, _ in self._seeds] if drops(self._lead.config.arch) else None
+        )
+        self._stack.begin_step(seeds)
+        losses, by_source = self._backward()
+        norms, of_each = self._clipped()
+        self.is_finite = (losses.isfinite() & norms.isfinite()).all()
+        return [
+            self._moved(number, step, StepResult(loss, norm, source, own_norms))
+            for number, (loss, norm, source, own_norms) in enumerate(
+                zip(losses, norms, by_source, of_each, strict=True)
+            )
+        ]
+
+    def _backward(self) -> tuple[torch.Tensor, Sequence[torch.Tensor | None]]:
+        """The mean loss of each over its step, fp32 (members,), and the sums by source, of a mixture."""
+        import torch
+
+        device, sources = self._lead.device, len(self._lead.plan.sources)
+        size = len(self.members)
+        total = torch.zeros(size, device=device.torch_device)
+        by_source = torch.zeros((size, 2, sources), dtype=torch.float64, device=device.torch_device)
+        for batch, divisors in self._batches():
+            input_ids, labels = device.put(batch["input_ids"]), device.put(batch["labels"])
+            positions = device.put(batch["position_ids"]) if "position_ids" in batch else None
+            of_tokens = torch.empty(labels.shape, device=labels.device) if sources else None
+            reduction = "mean" if positions is None else "sum"
+            with device.autocast():
+                losses = self._stack(
+                    input_ids, labels, positions, self._lead.loss_chunk, reduction, of_tokens
+                )
+            losses = losses / divisors
+            losses.sum().backward()
+            total += losses.detach()
+            if of_tokens is not None:
+                source = device.put(batch["source"])
+                for own, losses_of, labels_of, source_of in zip(
+                    by_source, of_tokens.chunk(size), labels.chunk(size), source.chunk(size), strict=True
+                ):
+                    own += sums_by_source(losses_of, labels_of, source_of, sources)
+        return total, list(by_source) if sources else [None] * size
+
+    def _batches(self) -> Iterator[tuple[Batch, float | torch.Tensor]]:
+        """Micro-batches of the step, each of all members one behind another, and by what losses are divided:
+        means by how many there are; where labels are left out sums, by the labels of the whole step.
+        """
+        import torch
+
+        accumulation, device = self._lead.plan.budget.accumulation, self._lead.device
+
+        def following() -> Batch:
+            each = [next(member.batches) for member in self.members]
+            # Shifted windows come as (micro_batch, seq_len // shift, shift); these models read them flat.
+            flat = {"input_ids", "labels"}
+            return {
+                name: torch.cat([batch[name].flatten(1) if name in flat else batch[name] for batch in each])
+                for name in each[0]
+            }
+
+        first = following()
+        if "position_ids" not in first:
+            yield first, float(accumulation)
+            for _ in range(accumulation - 1):
+                yield following(), float(accumulation)
+            return
+        step = [first, *(following() for _ in range(accumulation - 1))]
+        counts = sum((batch["labels"] != IGNORED_LABEL).view(len(self.members), -1).sum(1) for batch in step)
+        assert isinstance(counts, torch.Tensor)
+        for batch in step:
+            yield batch, device.put(counts.clamp(min=1))
+
+    def _clipped(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Clip the gradients of each to its own norm; the norm before (members,), and of each parameter."""
+        import torch
+
+        gradients = self._stack.gradients
+        with torch.no_grad():
+            of_each = torch.stack(
+                [torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in gradients], dim=1
+            )
+            norms = torch.linalg.vector_norm(of_each, dim=1)
+            factors = (self._limits / (norms + 1e-6)).clamp(max=1.0)
+            torch._foreach_mul_(
+                gradients, [factors.view(-1, *[1] * (gradient.ndim - 1)) for gradient in gradients]
+            )
+        return norms, of_each
+
+    def _moved(self, number: int, step: int, result: StepResult) -> StepResult | Diverged:
+        from training.optimizers.groups import set_lr
+
+        member = self.members[number]
+        run, optimizer = member.run, member.optimizer
+        if run.guard is not None:
+            try:
+                if run.guard.refuses(result.loss, result.grad_norm, step=step + 1):
+                    return StepResult(
+                        result.loss, result.grad_norm, result.by_source, result.norms, is_skipped=True
+                    )
+            except Diverged as error:
+                return error
+        eta = run.config.optimizer.grad_noise
+        if eta:
+            noise = partial(add_noise, eta=eta, step=step, seed=self._seeds[number][1])
+            noise(member.model.parameters())
+        set_lr(optimizer.param_groups, self._courses[number].lr_at(step))
+        optimizer.step()
+        return result

@@ -1,0 +1,237 @@
+"""The loop of runs that are trained together: as that of `core.train`, with one step for all of them.
+
+What a run writes it writes as it would by itself. One that ends before the others, because it diverged or no
+longer gets better, leaves the stack: its weights stop, and the others go on without it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from conf.quantities import format_count, format_duration
+from memory import Stage, stage
+from training.background import BackgroundCheckpoints
+from training.ensemble.log import ON_TERMINAL, about
+from training.ensemble.step import Together
+from training.finish import finish
+from training.loop import (
+    check_there_is_time,
+    checkpoint_is_due,
+    evaluate_run,
+    next_boundary,
+    save_checkpoint,
+    tell_leak,
+)
+from training.progress import NonFinite
+from training.spikes import Diverged
+from training.stopping import MAX_TIME, ended_by, is_over, tell_time_is_over
+
+if TYPE_CHECKING:
+    from training.started import Started
+
+log = logging.getLogger("training")
+
+Ended = Callable[["Started", BaseException | None], None]
+"""Told of a run that has ended, and by what; None: it is done."""
+
+
+class EnsembleLoop:
+    """Runs that stand at the same step, trained until each has ended.
+
+    ended: called for each, at its end.
+    """
+
+    def __init__(self, members: Sequence[Started], ended: Ended) -> None:
+        self.going = list(members)
+        self._ended = ended
+        self._savings: dict[int, BackgroundCheckpoints] = {}
+        self._told_at = self._began = time.monotonic()
+        self._first_step = members[0].run.step
+        self._together: Together | None = None
+
+    def run(self) -> None:
+        """Raises Interrupted: a signal asked to stop; those that had not ended stand at the step they are
+        checkpointed at.
+        """
+        with ExitStack() as saving:
+            for member in self.going:
+                background = BackgroundCheckpoints(member.checkpoints, is_on=member.run.writes_in_background)
+                self._savings[id(member)] = saving.enter_context(background)
+                member.run.ended_by = ended_by(member.run)
+            self._end_those_that_are_through()
+            name = "first_step"
+            while self.going:
+                self._train(name)
+                self._check()
+                self._evaluate()
+                self._save()
+                self._end_those_that_are_through()
+                name = "train"
+
+    def _train(self, name: str) -> None:
+        """Steps up to the next boundary."""
+        lead = self.going[0].run
+        until = lead.step + 1 if name == "first_step" else min(next_boundary(m.run) for m in self.going)
+        with self._stage(name, may_stop=True) as measured:
+            while lead.step < until and self.going:
+                self._step()
+                self._tell()
+                if lead.interrupt.agree() is not None or any(is_over(member.run) for member in self.going):
+                    break
+            if self.going:
+                tell_leak(self.going[0].run, measured)
+
+    def _step(self) -> None:
+        if self._together is None:
+            self._together = Together(self.going)
+        started = time.monotonic()
+        lrs = self._together.lrs()
+        results = self._together.step()
+        lasted_s = time.monotonic() - started
+        lost: list[tuple[Started, BaseException]] = []
+        for member, lr, result in zip(self.going, lrs, results, strict=True):
+            run = member.run
+            run.step += 1
+            run.seconds["step"] = run.seconds.get("step", 0.0) + lasted_s
+            run.train_seconds += lasted_s
+            if isinstance(result, Diverged):
+                lost.append((member, result))
+                continue
+            if run.average is not None and not result.is_skipped:
+                run.average.after_step(run.step)
+            member.progress.add(run.step, result, lr, run.train_seconds)
+            run.status.beat(step=run.step, stage="train")
+        self.going[0].run.leaks.sample(self.going[0].run.step)
+        # A GPU would have to be waited for in every step: there it is looked at where something else is due.
+        is_finite = self.going[0].run.device.kind != "cpu" or bool(self._together.is_finite)
+        for member, error in lost:
+            self._end(member, error)
+        if not is_finite:
+            self._check()
+
+    def _check(self) -> None:
+        """Those whose loss or gradient is no longer finite leave; the others know nothing of it."""
+        for member in list(self.going):
+            try:
+                with about(member.run.folder.name):
+                    member.progress.check()
+            except NonFinite as error:
+                self._end(member, error)
+
+    def _evaluate(self) -> None:
+        due = [member for member in self.going if member.run.step in member.run.plan.evaluations]
+        if due:
+            check_there_is_time(due[0].run, times=len(due))
+        losses: dict[int, float] = {}
+        if due:
+            with self._stage("evaluate"):
+                for member in due:
+                    with about(member.run.folder.name), member.run.timed("evaluate"):
+                        losses[id(member)] = evaluate_run(member.run, member.model, member.val_sets)
+            lead = due[0].run
+            tokens = format_count(lead.step * lead.plan.budget.batch_tokens)
+            with about(ON_TERMINAL):
+                log.info("after %s tokens %s", tokens, _in_words("val loss", list(losses.values())))
+        for member in self.going:
+            with about(member.run.folder.name):
+                member.progress.flush(losses.get(id(member)))
+            member.run.ended_by = ended_by(member.run)
+
+    def _save(self) -> None:
+        """All, where it is due for one of them: a step of which all have a checkpoint is there always, since
+        none is begun before all have written the last.
+        """
+        if not any(checkpoint_is_due(member.run) for member in self.going):
+            return
+        with self._stage("checkpoint"):
+            for member in self.going:
+                self._savings[id(member)].wait()
+            for member in self.going:
+                for file in (member.metrics, member.sources):
+                    if file is not None:
+                        file.sync()
+                with member.run.timed("checkpoint"):
+                    save_checkpoint(
+                        member.run, self._savings[id(member)], member.model, member.optimizer, member.loader
+                    )
+
+    def _end_those_that_are_through(self) -> None:
+        for member in list(self.going):
+            run = member.run
+            if run.ended_by == MAX_TIME:
+                with about(run.folder.name):
+                    evaluate_run(run, member.model, member.val_sets, is_extra=True)
+                    error = tell_time_is_over(run)
+                self._end(member, error)
+            elif run.step >= run.plan.budget.steps or run.ended_by is not None:
+                self._savings[id(member)].wait()
+                with about(run.folder.name), run.timed("finish"):
+                    self._leave(member)
+                    finish(run, member.data, member.model)
+                self._ended(member, None)
+
+    def _end(self, member: Started, error: BaseException) -> None:
+        with about(member.run.folder.name):
+            self._savings[id(member)].wait()
+            self._leave(member)
+            self._ended(member, error)
+
+    def _leave(self, member: Started) -> None:
+        """It is no part of the stack any more, which is made anew of the others."""
+        self.going.remove(member)
+        if self._together is not None:
+            self._together.release()
+            self._together = None
+        member.metrics.close()
+        if member.sources is not None:
+            member.sources.close()
+
+    @contextmanager
+    def _stage(self, name: str, *, may_stop: bool = False) -> Iterator[Stage]:
+        """A stage of all of them, measured once; `Run.stage` of one."""
+        lead = self.going[0].run
+        if may_stop:
+            lead.interrupt.check()
+        for member in self.going:
+            tell = member.run.status.beat if name == "train" else member.run.status.update
+            tell(stage=name, step=member.run.step)
+        with stage(name, step=lead.step) as measured:
+            yield measured
+
+    def _tell(self) -> None:
+        """Now and then a line of each into its log, and one of all on the terminal."""
+        if not self.going:
+            return
+        lead = self.going[0].run
+        every_s, now = lead.config.logging.every_s, time.monotonic()
+        if now - self._told_at < every_s:
+            return
+        self._told_at = now
+        for member in self.going:
+            with about(member.run.folder.name):
+                member.progress.tell(0.0)
+        losses = [member.progress.last.train_loss for member in self.going if member.progress.last]
+        seconds_a_step = (now - self._began) / max(1, lead.step - self._first_step)
+        budget = lead.plan.budget
+        with about(ON_TERMINAL):
+            log.info(
+                "step %6s/%s | %s runs, %s | %s tok/s | %s to go",
+                f"{lead.step:,}",
+                f"{budget.steps:,}",
+                len(self.going),
+                _in_words("loss", losses),
+                format_count(round(len(self.going) * budget.batch_tokens / seconds_a_step)),
+                format_duration(seconds_a_step * (budget.steps - lead.step)),
+            )
+
+
+def _in_words(what: str, values: Sequence[float]) -> str:
+    """`loss 2.0101 to 2.2203`"""
+    if not values:
+        return what
+    low, high = min(values), max(values)
+    return f"{what} {low:.4f}" + (f" to {high:.4f}" if high > low else "")

@@ -1,0 +1,87 @@
+"""A line at the end of a terminal that is written over itself, while other lines go past above it.
+
+Only where the stream is a terminal that knows its codes: a file, a pipe and `TERM=dumb` get lines alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from typing import TextIO
+
+MOVES = {"moves": True}
+"""`extra` of a record whose line takes the place of the one before it."""
+
+MOVING = logging.getLogger("training.moving")
+"""Lines between two that are logged; they go to a terminal alone."""
+MOVING.propagate = False
+MOVING.setLevel(logging.INFO)
+
+_CLEAR = "\r\x1b[K"
+_LEAST_NEEDED = ("grad ", "lr ", "mem ")
+
+
+def can_move(stream: TextIO) -> bool:
+    """Whether lines of this stream can be written over."""
+    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def is_moving() -> bool:
+    """Whether there is a terminal whose line moves."""
+    return any(isinstance(handler, AboveMovingLine) for handler in MOVING.handlers)
+
+
+class MovingLine:
+    """The last line of a terminal; the handlers of its streams share it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_shown = False
+
+    def show(self, text: str) -> None:
+        self._stream.write(_CLEAR + narrowed(text, shutil.get_terminal_size().columns - 1))
+        self._stream.flush()
+        self._is_shown = True
+
+    def clear(self) -> None:
+        """Make room for a line that stays."""
+        if self._is_shown:
+            self._stream.write(_CLEAR)
+            self._stream.flush()
+        self._is_shown = False
+
+    def leave(self) -> None:
+        """Let the last one stand."""
+        if self._is_shown:
+            self._stream.write("\n")
+            self._stream.flush()
+        self._is_shown = False
+
+
+class AboveMovingLine(logging.StreamHandler[TextIO]):
+    """Writes records that move as the moving line, and others above it."""
+
+    def __init__(self, stream: TextIO, line: MovingLine) -> None:
+        super().__init__(stream)
+        self._line = line
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not getattr(record, "moves", False):
+            self._line.clear()
+            super().emit(record)
+            return
+        try:
+            self._line.show(self.format(record))
+        except Exception:  # a closed terminal must not stop the run
+            self.handleError(record)
+
+
+def narrowed(text: str, columns: int) -> str:
+    """A progress line in so many columns: what is needed least goes first."""
+    parts = text.split(" | ")
+    for beginning in _LEAST_NEEDED:
+        if len(" | ".join(parts)) <= columns:
+            break
+        parts = [part for part in parts if not part.startswith(beginning)]
+    return " | ".join(parts)[:columns]
