@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from conf.exit_status import exit_status
 
 COMMANDS: tuple[str, ...] = (
-    "page", "table", "fit", "best-lr", "compare", "curves", "report", "live",
+    "page", "table", "fit", "best-lr", "compare", "curves", "memory", "report", "live",
 )  # fmt: skip
 """Each is a module of analysis/commands with `add_parser(subparsers)`, which sets `run(options) -> int`."""
 
