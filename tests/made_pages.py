@@ -16,7 +16,7 @@ def page_with(words: str) -> str:
     page.items([words])
     page.facts([Fact(words, words, words, 0.5)])
     page.definitions([(words, [words, words])])
-    rows = [[words, Cell(words, words), words]]
+    rows: list[list[str | Cell]] = [[words, Cell(words, words), words]]
     columns = [Column(words), Column(words, True), Column(words, is_long=True)]
     page.table(columns, rows, caption=words, filter_hint=words)
     chart = Chart(

@@ -124,7 +124,8 @@ def _advice(found: Found) -> list[tuple[str, str]]:
     bests = [family.best for family in each if family.best is not None]
     if not bests or found.families is None:
         return []
-    told = advice(found.study, bests, found.families.noise, found.families.law)
+    # without the noise: Trust tells whether seeds are too few, and a command for each size takes seconds
+    told = advice(found.study, bests, None, found.families.law)
     return [
         (one.command, f"{one.size}: {one.what}" if one.size else one.what)
         for one in told
