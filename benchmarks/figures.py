@@ -59,7 +59,7 @@ def analysis_table() -> str:
         for name, value in seconds.items()
     ]  # fmt: skip
     told = (
-        f"`python -m analysis table` of {found['runs']:,} run folders of {found['rows']:,} rows, whole processes. "
+        f"`python -m analysis table` of {found['runs']:,} run folders of {found['rows']:,} rows each. "
         f"Goals: {goals['cold']:g} s without its index, {goals['warm']:g} s with it."
     )
     return section(
