@@ -3,7 +3,7 @@ a browser shows it.
 
 Folders as those of analysis_table.py. Cold: no index of the study. Warm: with the index of the call before.
 Each round is a process of its own, timed from outside, page cache warm. Loading: from the start of the
-navigation to the end of the load event in headless Chromium, which includes drawing; without one it is left out.
+navigation to the end of the load event in headless Chromium, which includes drawing; without one left out.
 
     python benchmarks/analysis_report.py [--rounds 5] [--runs 1000] [--rows 1000] [--no-save]
 """

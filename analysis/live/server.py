@@ -51,7 +51,7 @@ class Server(ThreadingHTTPServer):
 
 class _Asked(BaseHTTPRequestHandler):
     server: Server
-    protocol_version = "HTTP/1.1"
+    protocol_version = "HTTP/1.0"  # a connection an answer: a page that is left open holds no thread
     timeout = _SLOW_S
 
     def do_GET(self) -> None:

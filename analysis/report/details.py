@@ -1,4 +1,4 @@
-"""What a page tells of a run beside its row in the table: estimate of memory, code, versions, data, cost."""
+"""What a page tells of a run beside its row in the table: code, versions, data, cost."""
 
 from __future__ import annotations
 
@@ -12,12 +12,8 @@ from analysis.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Details:
-    """commits: (hash, whether the tree was dirty) of its attempts. mem_bytes: what was told to ask Slurm for.
-    wall_s: of all attempts.
-    """
+    """commits: (hash, whether the tree was dirty) of its attempts. wall_s: of all attempts."""
 
-    estimate_bytes: float | None
-    mem_bytes: float | None
     commits: frozenset[tuple[str, bool]]
     versions: dict[str, str]
     hosts: frozenset[str]
@@ -31,8 +27,6 @@ def details_of(run: Run) -> Details:
     attempts = list(_attempts(folder))
     path = folder.fact("data.path")
     return Details(
-        estimate_bytes=_number(folder.fact("memory.host_bytes")),
-        mem_bytes=_number(folder.fact("memory.recommended_mem_bytes")),
         commits=frozenset(_commits(attempts)),
         versions=_versions(attempts),
         hosts=frozenset(str(one["host"]) for one in attempts if one.get("host")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -82,8 +83,8 @@ def best_of_each(found: Sequence[Family]) -> list[Run]:
     return [run for _, runs in lowest.values() for run in runs]
 
 
-def add_law(page: Page, law: Law | None) -> None:
-    """Nothing without one."""
+def add_law(page: Page, law: Law | None, given: str) -> None:
+    """Nothing without one. given: the study, as it is typed."""
     if law is None:
         return
     page.heading("Scaling", f"the best rate of each size; 95% band of {DRAWS} draws")
@@ -91,7 +92,7 @@ def add_law(page: Page, law: Law | None) -> None:
         page.text(line)
     page.drawings("plotted", [("The law, to ten times the data", _curve(law).to_json()),
                               ("What it leaves", _residuals(law).to_json())])  # fmt: skip
-    page.code(f"python -m analysis fit STUDY --x {law.points.x_name}")
+    page.code(f"python -m analysis fit {given} --x {shlex.quote(law.points.x_name)}")
 
 
 def _curve(law: Law) -> Plot:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.reading import Run, Study
-from analysis.report.details import Details
 from analysis.report.plot import Axis, Line, Plot, Series
 from memory.format import format_bytes
 from memory.report.page import Cell, Column, Page
@@ -31,20 +31,19 @@ class Use:
         return self.peak / self.limit if self.limit else None
 
 
-def uses(study: Study, details: Mapping[int, Details]) -> list[Use]:
-    """Of the runs whose supervisor told it."""
+def uses(study: Study) -> list[Use]:
+    """Of the runs whose supervisor told it. What only the host limits has no limit here."""
     found = []
-    for row, run in enumerate(study.runs):
+    for run in study.runs:
         peak = run.number("peak_bytes")
         if peak:
-            told = details.get(row)
-            estimate = told.estimate_bytes if told is not None else None
-            found.append(Use(run, peak, run.number("limit_bytes"), estimate))
+            limit = None if run.value("limit_at") == "host" else run.number("limit_bytes")
+            found.append(Use(run, peak, limit, run.number("estimate_bytes")))
     return found
 
 
-def add_memory(page: Page, found: Sequence[Use]) -> None:
-    """Nothing where no supervisor told it."""
+def add_memory(page: Page, found: Sequence[Use], given: str) -> None:
+    """Nothing where no supervisor told it. given: the study, as it is typed."""
     if not found:
         return
     page.heading(
@@ -60,7 +59,8 @@ def add_memory(page: Page, found: Sequence[Use]) -> None:
          Column("run")],
         [_row(size, group) for size, group in by_size.items()],
     )  # fmt: skip
-    page.code(f"python -m memory report {highest(found).run.folder} --html")
+    folder = shlex.quote(str(highest(found).run.folder))
+    page.code(f"python -m analysis memory {given}\npython -m memory report {folder} --html")
 
 
 def highest(found: Sequence[Use]) -> Use:

@@ -49,7 +49,7 @@ def report_of(study: Study, *, command: str, x: str | None = None, y: str = "val
     each = families(study, y)
     law = law_of(study, each, x, y) if no_best is None else None
     found = Found(
-        study, y, best, no_best, each, failures(study), uses(study, details),
+        study, y, best, no_best, each, failures(study), uses(study),
         law.words if law is not None else (),
         wall_s=sum(one.wall_s for one in details.values()),
     )  # fmt: skip
@@ -64,8 +64,8 @@ def report_of(study: Study, *, command: str, x: str | None = None, y: str = "val
     add_runs(page, study, best)
     notes = add_curves(page, study, x=x, y=y)
     add_learning_rates(page, each, y)
-    add_law(page, law)
-    add_memory(page, found.uses)
+    add_law(page, law, study.path)
+    add_memory(page, found.uses, study.path)
     add_failures(page, found.failures)
     add_configs(page, study)
     add_origins(page, study, details, again)

@@ -67,7 +67,9 @@ def click(page: Browser, selector: str) -> None:
 def test_nothing_is_loaded_and_nothing_fails(page: Browser, report: Path) -> None:
     assert page.requests == [report.resolve().as_uri()]
     assert page.messages == []
-    assert page.eval("[...document.querySelectorAll('figure')].every((one) => one.querySelector('svg path'))")
+    assert page.eval(
+        "[...document.querySelectorAll('figure')].every((one) => one.querySelector('svg .axes'))"
+    )
     assert page.eval(CURVES) == 28
     assert page.eval("document.querySelectorAll('img, iframe, [onerror]').length") == 0
 

@@ -65,7 +65,12 @@ def test_a_torn_row_amid_others_is_left_to_the_patient_reader(
     run.curve_file.write_text("".join(lines))
     asked: list[str] = []
     patient = thin.curve
-    monkeypatch.setattr(thin, "curve", lambda run, names: asked.append(run.name) or patient(run, names))
+
+    def asking(run: Run, names: list[str]) -> dict[str, np.ndarray]:
+        asked.append(run.name)
+        return patient(run, names)
+
+    monkeypatch.setattr(thin, "curve", asking)
     assert len(thin_curves(run, 200)[TRAIN].y) == 99
     assert asked == [run.name]
 
