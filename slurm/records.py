@@ -93,10 +93,11 @@ class Submission:
 
     @property
     def wants_follow_up(self) -> bool:
-        """Whether its end is still to be submitted, once its arrays are."""
+        """Whether its end is still to be submitted, once its arrays are: it waits for all of them."""
         given_up = self.follow_up is not None or self.follow_up_error is not None
         wanted = self.launcher == SLURM and (self.then is not None or self.notify is not None)
-        return wanted and not given_up and any(array.is_sent for array in self.arrays)
+        told = [array.is_sent for array in self.arrays]
+        return wanted and not given_up and any(told) and None not in told
 
     def write(self) -> None:
         """Whole or not at all; safe to call again."""
