@@ -77,6 +77,17 @@ def test_the_best_rate_of_each_size_is_the_one_that_was_put_there(tmp_path: Path
     assert float(exponent[1]) == pytest.approx(-0.9, abs=0.1)
 
 
+def test_the_loss_that_a_killed_run_had_so_far_bends_no_curve(tmp_path: Path, capsys: Captured) -> None:
+    folders = make_sweep(tmp_path / "sweep", widths=(32,))
+    killed_for_memory(folders[4])  # at the very rate that is the best
+    told = json.dumps({"version": 1, "step": 5, "tokens": 20480, "source": "val", "loss": 5.0})
+    (folders[4] / "evals.jsonl").write_text(told + "\n")
+    lines = about(summary_of(capsys, str(tmp_path / "sweep")), "Learning rate")
+    found = re.search(r"32d: (\S+) \(.*of 6 rates tried", lines)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(best_rate(32), rel=0.1)
+
+
 def test_a_best_rate_at_the_edge_is_told_with_the_command_that_goes_beyond(
     tmp_path: Path, capsys: Captured
 ) -> None:
