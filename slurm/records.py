@@ -10,8 +10,9 @@ from the answer. Where the submitter died in between, the name of the array find
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,18 @@ def add_place(run: Path, place: Place) -> None:
     """Note that a run is about to be submitted."""
     known = dict.fromkeys((*places(run), place))
     durable.write_json(run / JOBS, {"version": VERSION, "places": [asdict(one) for one in known]})
+
+
+def note_cancelled(submission: Submission, array: Array) -> None:
+    """Write down that all of an array was asked to end just now."""
+    submission = read_submission(submission.study, submission.id)
+    arrays = [
+        replace(one, cancelled_s=one.cancelled_s or round(time.time(), 3))
+        if one.number == array.number
+        else one
+        for one in submission.arrays
+    ]
+    replace(submission, arrays=arrays).write()
 
 
 def _known(kind: Any, plain: dict[str, Any]) -> Any:
