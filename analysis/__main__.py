@@ -10,8 +10,16 @@ from collections.abc import Sequence
 from conf.exit_status import exit_status
 
 COMMANDS: tuple[str, ...] = (
-    "page", "table", "fit", "best-lr", "compare", "curves", "memory", "report", "live",
-)  # fmt: skip
+    "page",
+    "table",
+    "fit",
+    "best-lr",
+    "compare",
+    "curves",
+    "memory",
+    "report",
+    "live",
+)
 """Each is a module of analysis/commands with `add_parser(subparsers)`, which sets `run(options) -> int`."""
 
 EPILOG = """\

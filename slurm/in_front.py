@@ -10,14 +10,15 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import experiment_utils
+from conf import UserError
 from memory.supervision.census import started_at
 from slurm.in_job.lock import Heartbeat
-from slurm.records import LOCAL, Array, Submission
+from slurm.records import LOCAL, Array, Submission, note_cancelled
 from slurm.submit.arrays import ToSend, array_name
 from slurm.submit.phases import intend, submission_id
 from slurm.submitters import BEAT_S, beat
@@ -26,8 +27,11 @@ log = logging.getLogger("slurm")
 
 
 @contextmanager
-def noted(folders: Sequence[Path], jobs: int, command: str) -> Iterator[None]:
-    """Within the block this process works through these runs, `jobs` side by side. command: as typed."""
+def noted(folders: Sequence[Path], jobs: int, command: str) -> Iterator[Callable[[], None]]:
+    """Within the block this process works through these runs, `jobs` side by side. command: as typed.
+
+    Yields what writes down that it was asked to stop, and its runs with it.
+    """
     studies: dict[Path, list[str]] = {}
     for folder in folders:
         if experiment_utils.state_of(folder) != "done":
@@ -42,9 +46,14 @@ def noted(folders: Sequence[Path], jobs: int, command: str) -> Iterator[None]:
         for submission in made:
             beat(submission)
 
+    def was_stopped() -> None:
+        for submission in made:
+            with suppress(OSError, UserError):
+                note_cancelled(submission, submission.arrays[0])
+
     live()
     with Heartbeat(beat_s=BEAT_S, also=live):
-        yield
+        yield was_stopped
 
 
 def _intend(study: Path, runs: Sequence[str], jobs: int, command: str) -> Submission:

@@ -56,7 +56,8 @@ def run_one(config: Config, *, quiet: bool = False, command: Command = run_comma
     before = experiment_utils.read_status(folder)
     with Children() as children:
         children.start(command(folder, quiet=quiet), quiet=quiet)
-        return outcome_of(folder, children.wait(), before)
+        child = children.wait()
+        return outcome_of(folder, child, before, asked_to_stop=children.requested is not None)
 
 
 class LocalRuns(RequestedRuns):
@@ -151,10 +152,12 @@ class LocalRuns(RequestedRuns):
         return failed[0] if failed else sum(float(str(value)) for value in values) / len(values)
 
     def _run_all(self, units: list[list[Path]], jobs: int) -> None:
-        with noted([folder for unit in units for folder in unit], jobs, self._typed):
+        with noted([folder for unit in units for folder in unit], jobs, self._typed) as was_stopped:
             stopped = run_units(
                 units, jobs, quiet=self._quiet or jobs > 1, command=self._command, note=self._note
             )
+            if stopped is not None:
+                was_stopped()
         if stopped is not None:
             raise Interrupted(stopped)
 
@@ -222,5 +225,6 @@ def run_units(
             child = children.wait()
             unit, before = running.pop(child.process.pid)
             for folder, was in zip(unit, before, strict=True):
-                note(outcome_of(folder, child, was, unit[0] if len(unit) > 1 else None))
+                sampled, asked = unit[0] if len(unit) > 1 else None, children.requested is not None
+                note(outcome_of(folder, child, was, sampled, asked_to_stop=asked))
         return children.requested

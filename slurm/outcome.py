@@ -43,11 +43,19 @@ class Outcome:
         return {**asdict(self), "folder": str(self.folder)}
 
 
-def outcome_of(folder: Path, child: Child, before: dict[str, Any], sampled: Path | None = None) -> Outcome:
+def outcome_of(
+    folder: Path,
+    child: Child,
+    before: dict[str, Any],
+    sampled: Path | None = None,
+    *,
+    asked_to_stop: bool = False,
+) -> Outcome:
     """How the run ended: the child's exit, with what it left in its folder, judged as `slurm.truth` does.
 
     before: status.json as it was when the child was started; what it says is of an earlier attempt. sampled:
     of a run of an ensemble, whose child ran others too: the folder in which its supervisor wrote.
+    asked_to_stop: the signal that ended it came from this process, which got it too.
     """
     is_done = sampled is not None and experiment_utils.read_status(folder).get("state") == "done"
     if child.exit_code == 0 or is_done:
@@ -70,6 +78,7 @@ def outcome_of(folder: Path, child: Child, before: dict[str, Any], sampled: Path
             time.time(),
             explain=lambda: explain(Evidence(sampled or folder)) if is_told else None,
             last_words=child.last_error,
+            asked_to_stop=asked_to_stop,
         )
     )
     reason = verdict.reason or _SEE_LOG

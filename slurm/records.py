@@ -10,8 +10,9 @@ from the answer. Where the submitter died in between, the name of the array find
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +94,11 @@ class Submission:
 
     @property
     def wants_follow_up(self) -> bool:
-        """Whether its end is still to be submitted, once its arrays are."""
+        """Whether its end is still to be submitted, once its arrays are: it waits for all of them."""
         given_up = self.follow_up is not None or self.follow_up_error is not None
         wanted = self.launcher == SLURM and (self.then is not None or self.notify is not None)
-        return wanted and not given_up and any(array.is_sent for array in self.arrays)
+        told = [array.is_sent for array in self.arrays]
+        return wanted and not given_up and any(told) and None not in told
 
     def write(self) -> None:
         """Whole or not at all; safe to call again."""
@@ -178,6 +180,18 @@ def add_place(run: Path, place: Place) -> None:
     """Note that a run is about to be submitted."""
     known = dict.fromkeys((*places(run), place))
     durable.write_json(run / JOBS, {"version": VERSION, "places": [asdict(one) for one in known]})
+
+
+def note_cancelled(submission: Submission, array: Array) -> None:
+    """Write down that all of an array was asked to end just now."""
+    submission = read_submission(submission.study, submission.id)
+    arrays = [
+        replace(one, cancelled_s=one.cancelled_s or round(time.time(), 3))
+        if one.number == array.number
+        else one
+        for one in submission.arrays
+    ]
+    replace(submission, arrays=arrays).write()
 
 
 def _known(kind: Any, plain: dict[str, Any]) -> Any:

@@ -30,7 +30,8 @@ FROM_VERDICT = {
     "unknown": "failed", "failed": "failed", "timeout": "timeout", "healthy": "done",
 }  # fmt: skip
 """Memory's word for how a run ended. Where Slurm's row says preempted, timeout, cancelled or node_failed,
-that goes before `failed`; an OOM kill goes before all of them. Ctrl-C is `cancelled`.
+that goes before `failed`; an OOM kill goes before all of them. Ctrl-C is `cancelled`, and so is a SIGTERM
+that `slurm cancel`, or the launcher when it was asked to stop itself, has passed on.
 """
 
 
@@ -103,18 +104,25 @@ PRECEDENCE: tuple[Step, ...] = (
         "lost its node, and a later one left the run alone",
     ),
     Step(
+        "ended_before_it",
+        ("failed",),
+        "sacct, the job's stderr",
+        "the job was started again, and ended as FAILED before the run said a word",
+    ),
+    Step(
         "said_itself",
         ("failed", "timeout", "cancelled", "oom", "preempted"),
         "status.json, starts.json, memory explain",
         "the run said why it ended: the last line of its traceback; `preempted` where it stopped in time and "
-        "its job is not to be started again",
+        "its job is not to be started again; SIGTERM is `failed`; `cancelled` where `slurm cancel` or its "
+        "own launcher has sent it, or Slurm's row of its step says by whom that was cancelled",
     ),
     Step(
         "was_killed",
         ("failed", "oom", "timeout", "cancelled"),
         "outcome.json, memory explain, starts.json, sacct",
         "its process ended without a word: memory's verdict, by FROM_VERDICT; `cancelled` where Slurm's row "
-        "of its step alone says CANCELLED",
+        "of its step alone says CANCELLED, and by whom",
     ),
     Step(
         "unreadable",

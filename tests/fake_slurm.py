@@ -35,6 +35,8 @@ def all_jobs():
 
 if told(f"no_{{name}}"):
     sys.exit(f"{{name}}: error: {{told(f'no_{{name}}')}}")
+if name == "squeue" and told("no_squeue_after_sbatch") and any(jobs.iterdir()):
+    sys.exit(f"squeue: error: {{told('no_squeue_after_sbatch')}}")
 with open(home / "calls.txt", "a") as file:
     file.write(json.dumps([name, *given]) + "\\n")
 if name == "sbatch":
@@ -46,7 +48,9 @@ if name == "sbatch":
     if "dependency" in options and told("refuse_dependency"):
         sys.exit("sbatch: error: Job dependency problem")
     if "--test-only" in given:
-        sys.exit(0)
+        sys.exit(told("test_only"))
+    if told("lost_without_job"):
+        sys.exit("sbatch: error: Batch job submission failed: " + told("lost_without_job"))
     if told("slow_before"):
         time.sleep(float(told("slow_before")))
     with open(home / "next", "a+") as file:
@@ -63,6 +67,10 @@ if name == "sbatch":
     temporary.rename(jobs / f"{{number}}.json")
     if told("slow_after"):
         time.sleep(float(told("slow_after")))
+    if told("lost"):
+        if told("lost") == "SIGKILL":
+            os.kill(os.getpid(), 9)
+        sys.exit("sbatch: error: Batch job submission failed: " + told("lost"))
     print(f"Submitted batch job {{number}}")
 elif name == "squeue":
     for job in all_jobs():
@@ -97,7 +105,8 @@ esac
 
 
 class FakeSlurm:
-    """folder: where it keeps its jobs. A test tells it things by files: refuse, no_squeue, slow_after."""
+    """folder: where it keeps its jobs. A test tells it things by files: refuse, no_squeue, slow_after; lost:
+    sbatch makes the job and ends with these words all the same."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

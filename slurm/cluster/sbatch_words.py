@@ -1,4 +1,5 @@
-"""What `sbatch --test-only` says, as the problem of the key that it is about.
+"""What sbatch says when it ends with an error: the problem of the key that it is about; or that slurmctld was
+asked and its answer did not arrive, so that it may make the job all the same.
 
 Sources of the messages: slurm_errno.c of 20.11 to 25.11, and what 22.05.8 says (`slurm/local_cluster.sh`).
 """
@@ -11,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from conf import Problem
+
+_UNREACHED = r"unable to contact|connection refused|communication connection failure"
 
 MEANINGS = (
     (r"invalid partition", "slurm.partition", "there is no such partition, or it is not open to you: sinfo"),
@@ -34,10 +37,30 @@ MEANINGS = (
     (r"invalid license", "slurm.options", "the cluster has no such license: scontrol show licenses"),
     (r"unrecognized option|invalid option|unknown option", "slurm.options", "sbatch has no such option"),
     (r"access/permission denied|user.*not permitted", "slurm.partition", "it is not open to you"),
-    (r"unable to contact|connection refused|communication connection failure", "slurm",
+    (_UNREACHED, "slurm",
      "the cluster's controller does not answer: try again in a minute; scontrol ping"),
 )  # fmt: skip
 """What sbatch says, as a pattern; the key it is about; what it means."""
+
+_UNANSWERED = re.compile(
+    r"timed out|zero bytes were transmitted|\((send|receive|shutdown) failure\)"
+    r"|message (send|receive) failure"
+    r"|communication shutdown failure|connection reset|broken pipe|header lengths are longer|insane message"
+    r"|unexpected message received|protocol authentication error|unable to contact slurm controller(?! \()",
+    re.IGNORECASE,
+)
+"""Of errors on the way, those after the request may have left (slurm_errno.c). A connection that was not made
+at all (`connect failure`, `Connection refused`) carried none."""
+
+
+def is_unanswered(told: str, exit_code: int) -> bool:
+    """Whether nobody can tell from how sbatch ended if there is a job. exit_code: negative: of a signal."""
+    return exit_code < 0 or _UNANSWERED.search(words(told)) is not None
+
+
+def is_unreached(told: str) -> bool:
+    """Whether there was no connection to slurmctld, and so there is no job."""
+    return re.search(_UNREACHED, words(told), re.IGNORECASE) is not None
 
 
 def directives(options: Mapping[str, Any]) -> str:
@@ -59,7 +82,7 @@ def meaning(told: str, options: Mapping[str, Any]) -> Problem:
             )
             typed = "" if given is None else f"{given}: "
             return Problem(where, f"{typed}{what}. sbatch says: {said}")
-    return Problem("slurm", f"sbatch would refuse it: {said}")
+    return Problem("slurm", f"sbatch says: {said}")
 
 
 def words(told: str) -> str:

@@ -117,7 +117,8 @@ def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
         for member in others:
             _note_other(member, folder, start, child, children.requested)
         sampled = folder if members else None
-        outcome = outcome_of(_least_far(folder, others), child, before, sampled)
+        asked = children.requested is not None
+        outcome = outcome_of(_least_far(folder, others), child, before, sampled, asked_to_stop=asked)
         if late.has_requeued:
             return Verdict(REQUEUED, outcome.exit_code, outcome.reason)
         stopped = _stopped(outcome, children.requested, idle, step)
@@ -146,7 +147,7 @@ def _least_far(folder: Path, others: Sequence[Path]) -> Path:
 
 def _note_other(member: Path, lead: Path, start: Start, child: Child, number: int | None) -> None:
     """How a run of an ensemble ended that is not the one by which its job is judged."""
-    outcome = outcome_of(member, child, {}, lead)
+    outcome = outcome_of(member, child, {}, lead, asked_to_stop=number is not None)
     end = DONE if outcome.state == "done" else ENDED
     verdict = Verdict(end, outcome.exit_code, outcome.reason)
     began = replace(start, attempt=len(experiment_utils.read_run(member).get("attempts", [])))

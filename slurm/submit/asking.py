@@ -16,7 +16,7 @@ from conf.schema import Slurm
 from slurm.cluster import Cluster, Speeds, ask
 from slurm.cluster.reach import unreachable
 from slurm.cluster.refuse import problems
-from slurm.cluster.sbatch_words import directives, meaning
+from slurm.cluster.sbatch_words import directives, is_unanswered, is_unreached, meaning, words
 from slurm.submit.arrays import Asked
 from slurm.submit.ask import TIMEOUT_S, NoAnswer
 from slurm.submit.ask import ask as run_client
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 MAX_ARRAY_SIZE = 1001
 """Slurm's default of MaxArraySize (slurm.conf(5))."""
-_PASSES_BY = ("down, drained or reserved", "nodes are busy", "inactive or drain", "Unable to contact")
+_PASSES_BY = ("down, drained or reserved", "nodes are busy", "inactive or drain")
 """What `sbatch --test-only` says of a cluster that cannot start the job now: it may wait all the same."""
+
+_LATER = "Type the same command again in a minute; scontrol ping tells whether it is up"
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def try_out(every: Sequence[Asked]) -> None:
 
     Raises:
         UserError: every refusal, with what asked for it.
+        NoAnswer: slurmctld says nothing; nothing was submitted.
     """
     classes: dict[str, list[Asked]] = {}
     for one in every:
@@ -107,18 +110,24 @@ def try_out(every: Sequence[Asked]) -> None:
 
 
 def _test_only(one: Asked) -> Problem | None:
-    """What sbatch says against it; None where it would be taken."""
-    done = subprocess.run(
-        ["sbatch", "--test-only"],
-        input=f"#!/bin/bash\n{directives(one.options)}true\n",
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        env=environment(os.environ, one.options),
-    )
+    """What sbatch says against it; None where it would be taken. Raises NoAnswer."""
+    nothing = "slurmctld did not answer, so nothing was submitted: sbatch --test-only"
+    try:
+        done = subprocess.run(
+            ["sbatch", "--test-only"],
+            input=f"#!/bin/bash\n{directives(one.options)}true\n",
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            env=environment(os.environ, one.options),
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NoAnswer(f"{nothing} took longer than {TIMEOUT_S:.0f} s. {_LATER}") from error
     said = " ".join(done.stderr.split())
-    if done.returncode == 0 or any(words in said for words in _PASSES_BY):
+    if done.returncode == 0 or any(passing in said for passing in _PASSES_BY):
         return None
+    if is_unanswered(done.stderr, done.returncode) or is_unreached(done.stderr):
+        raise NoAnswer(f"{nothing}: {words(done.stderr)}. {_LATER}")
     return meaning(done.stderr, one.options)
 
 

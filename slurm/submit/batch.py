@@ -78,6 +78,12 @@ class Submitted:
         """Runs that this command submitted."""
         return [run for run in self.runs if run not in self.left and run not in self.not_sent]
 
+    @property
+    def unheard(self) -> list[str]:
+        """Runs of which nobody knows yet whether sbatch has made their job."""
+        arrays = self.submission.arrays if self.submission else []
+        return [run for array in arrays if array.is_sent is None for task in array.tasks for run in task]
+
     def without(self, runs: Sequence[str]) -> Submitted:
         """Less these, which were submitted by another."""
         left = {run: word for run, word in self.left.items() if run not in runs}
@@ -100,6 +106,7 @@ class Submitted:
             "submitted": self.sent,
             "left": self.left,
             "not_submitted": self.not_sent,
+            "not_known": self.unheard,
         }
 
 

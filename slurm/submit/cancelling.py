@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import socket
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from conf import UserError
-from slurm.records import LOCAL, SLURM, Array, Submission, submissions
+from slurm.records import LOCAL, SLURM, Array, Submission, note_cancelled, submissions
 from slurm.submit.ask import ask
 from slurm.submit.in_flight import is_alive, process_of, task_states
 from slurm.submit.phases import study_lock
@@ -96,8 +94,8 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
         if jobs:
             ask(["scancel", *jobs])
         for target, tasks in zip(found, tasks_of, strict=True):
-            if tasks is None:
-                _note(target)
+            if tasks is None or target.submission.launcher == LOCAL:
+                note_cancelled(target.submission, target.array)
     return found
 
 
@@ -126,13 +124,3 @@ def _end_process(array: Array) -> None:
     if host != socket.gethostname():
         raise UserError(f"the process {pid} is on {host}: type this there")
     os.kill(pid, signal.SIGTERM)
-
-
-def _note(target: Target) -> None:
-    now = round(time.time(), 3)
-    submission = next(one for one in submissions(target.submission.study) if one.id == target.submission.id)
-    arrays = [
-        dataclasses.replace(array, cancelled_s=now) if array.number == target.array.number else array
-        for array in submission.arrays
-    ]
-    dataclasses.replace(submission, arrays=arrays).write()

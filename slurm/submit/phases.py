@@ -24,6 +24,7 @@ import durable
 from slurm.records import SUBMISSIONS, Array, Place, Submission, add_place
 from slurm.submit.arrays import ToSend
 from slurm.submit.ask import NoAnswer
+from slurm.submit.reconciling import after_no_answer
 from slurm.submit.send import Refused, sending
 
 LOCK, LOCK_WAIT_S = "lock", 300.0
@@ -100,25 +101,29 @@ def send_all(
 
     afterwards: what else is sent under the same lock.
     """
-    error: str | None = None
+    why: dict[int, str] = {}
+    error, before = None, ""
     with sending(submission) as lock:
         for one in to_send:
             if error is None:
                 try:
                     array = send_one(submission, one, lock)
-                except (Refused, NoAnswer) as raised:
-                    error = str(raised)
-                    # After no answer it may be in the queue: `reconcile` finds out.
-                    array = one.array if isinstance(raised, NoAnswer) else _with_error(one.array, error)
+                except Refused as raised:
+                    array, error, before = _with_error(one.array, str(raised)), str(raised), "was refused"
+                except NoAnswer as raised:  # it may be in the queue
+                    array, error = after_no_answer(submission, one.array, str(raised))
+                    before = "had no answer"
+                if error is not None:
+                    why[array.number] = error
             else:
-                array = _with_error(one.array, f"not submitted after another array was refused: {error}")
+                array = _with_error(one.array, f"not tried after another array {before}: {error}")
             arrays = [array if array.number == other.number else other for other in submission.arrays]
             submission = dataclasses.replace(submission, arrays=arrays)
             submission.write()
             durable.point("submit:after_job_id")
         submission = afterwards(submission, lock)
     refused = {
-        run: array.error or error or ""
+        run: why.get(array.number) or array.error or ""
         for array in submission.arrays
         if not array.is_sent
         for task in array.tasks

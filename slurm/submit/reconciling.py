@@ -1,7 +1,7 @@
 """What became of submissions whose submitter died: jobs that it did not hear of get their numbers, and what
 is to come after them is submitted.
 
-Everything here is done under the study's lock (`slurm.submit.lock`).
+Everything here is done under the study's lock (`slurm.submit.phases.study_lock`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from slurm.submitters import NEVER_SENT, has_ended, sent_last_s
 log = logging.getLogger("slurm")
 
 SETTLE_S = 10.0
-"""So long after an sbatch was called slurmctld may still be making its job (MessageTimeout of slurm.conf)."""
+"""So long after it answers again slurmctld may still be making the job of an sbatch that it was handed."""
 WAIT_S = 330.0
 """For an sbatch that its submitter left behind: longer than one is given."""
 _POLL_S = 0.5
@@ -68,6 +68,23 @@ def _reconciled(submission: Submission) -> Submission:
     return submission
 
 
+def after_no_answer(submission: Submission, array: Array, why: str) -> tuple[Array, str | None]:
+    """Ask Slurm at once for the job of an sbatch that had no answer: the array as it stands then, and why it
+    is not known to be submitted, None where it is. why: what sbatch said.
+    """
+    try:
+        jobs = _find([array.name], submission)
+    except NoAnswer as error:
+        return array, (
+            f"{why}; squeue cannot be asked now ({error}), so that nobody knows yet whether there is a job. "
+            "Type the same command again later: it asks Slurm first, and submits nothing twice"
+        )
+    told = _told(array, jobs)
+    if told.is_sent:
+        return told, None
+    return told, f"{why}. Slurm answers again, and has no job of it: type the same command again"
+
+
 def _with_follow_up(submission: Submission) -> Submission:
     """Find the job that comes after the arrays, or submit it now."""
     name = follow_up_name(submission)
@@ -85,15 +102,21 @@ def _told(array: Array, jobs: dict[str, str]) -> Array:
     if job is None:
         log.info("%s %s", array.name, NEVER_SENT)
         return dataclasses.replace(array, error=NEVER_SENT)
-    log.info("%s is job %s: what submitted it died before it heard that", array.name, job)
+    log.info("%s is job %s: its sbatch was not heard to have made it", array.name, job)
     return dataclasses.replace(array, job_id=job, submitted_s=round(time.time(), 3))
 
 
 def _find(names: list[str], submission: Submission) -> dict[str, str]:
-    """Name to job id. Looks until what may still be under way has come to light."""
+    """Name to job id. Looks until what may still be under way has come to light: a slurmctld that stood still
+    finds the request when it goes on, however long ago sbatch gave it up.
+    """
+    was_called = sent_last_s(submission) > 0
+    answered = None
     while True:
         found = jobs_named(names, since_s=submission.created_s)
-        if len(found) == len(names) or time.time() - sent_last_s(submission) > SETTLE_S:
+        answered = time.monotonic() if answered is None else answered
+        settled = not was_called or time.monotonic() - answered >= SETTLE_S
+        if len(found) == len(names) or settled:
             return found
         time.sleep(_POLL_S)
 

@@ -240,8 +240,9 @@ def render(submitted: Sequence[Submitted], *, waiting: bool = False) -> Iterator
             waits = "1 run waits" if len(one.no_room) == 1 else f"{len(one.no_room):,} runs wait"
             yield f"{one.study.name}: {waits} for room in the queue (MaxSubmitJobs) until others have ended"
         for why in dict.fromkeys(not_sent.values()):
-            runs = sum(reason == why for reason in not_sent.values())
-            yield f"{one.study.name}: not submitted: {counted(runs, 'run')}: {why}"
+            runs = [run for run, reason in not_sent.items() if reason == why]
+            how = "not known to be submitted" if set(runs) & set(one.unheard) else "not submitted"
+            yield f"{one.study.name}: {how}: {counted(len(runs), 'run')}: {why}"
         if one.submission is not None and one.submission.follow_up is not None:
             yield f"{one.study.name}: when they have ended: job {one.submission.follow_up}"
         if not waiting:

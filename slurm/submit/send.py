@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import durable
-from slurm.cluster.sbatch_words import meaning
+from slurm.cluster.sbatch_words import is_unanswered, meaning, words
 from slurm.records import Array, Submission
 from slurm.submit.ask import NoAnswer
 from slurm.submit.environment import environment
@@ -53,7 +53,7 @@ def send(submission: Submission, path: Path, options: dict[str, Any], lock: int,
 
     Raises:
         Refused: sbatch says no.
-        NoAnswer: nobody can tell yet whether there is a job; `reconcile` will.
+        NoAnswer: nobody can tell yet whether there is a job; `reconciling` will.
     """
     from submitit.core.utils import FailedSubmissionError
     from submitit.slurm.slurm import SlurmExecutor
@@ -79,8 +79,13 @@ def send(submission: Submission, path: Path, options: dict[str, Any], lock: int,
         except subprocess.TimeoutExpired:
             called.kill()
             called.communicate()
+            os.utime(submission.folder / SENDING)
             raise NoAnswer(f"sbatch has not answered for {TIMEOUT_S:.0f} s: Slurm is down, or busy") from None
     durable.point("submit:after_sbatch")
+    if called.returncode != 0 and is_unanswered(error, called.returncode):
+        os.utime(submission.folder / SENDING)  # what is still under way is so from now on
+        how = f"sbatch was ended by signal {-called.returncode}" if called.returncode < 0 else words(error)
+        raise NoAnswer(f"slurmctld did not answer sbatch: {how}")
     if called.returncode != 0:
         raise Refused(str(meaning(error, options)))
     try:

@@ -15,6 +15,7 @@ from slurm.in_job.starts import ENDED, PREEMPTED
 from slurm.states import FROM_VERDICT, PRECEDENCE
 from slurm.truth.answers import WITHOUT_END_S
 from slurm.truth.case import Case
+from slurm.truth.last_words import last_line
 from slurm.truth.reasons import reason_of
 from slurm.truth.signs import (
     began_again,
@@ -30,6 +31,7 @@ from slurm.truth.signs import (
     still_beats,
     waits_again_here,
     was_asked_of,
+    was_ended_by_us,
 )
 from slurm.truth.unstarted import never_ran, unheard, unreadable
 from slurm.truth.verdict import Verdict, error_of, host_of_launcher, one_line
@@ -205,6 +207,23 @@ def ended_by_slurm(case: Case) -> Verdict | None:
     return Verdict(state, how_slurm_ended(case, state), "squeue" if case.queue else case.source)
 
 
+def ended_before_it(case: Case) -> Verdict | None:
+    """A later start of its job, in which the run came to no word: what an earlier one said is of the past."""
+    known, array = case.known, case.known.array
+    if case.stands not in ("failed", "never_started") or case.row is None or case.spoke_now:
+        return None
+    if known.state is None or known.job is None or (array is not None and array.how != "each"):
+        return None
+    if known.own_restarts is None:  # clocks alone would have to tell which start the run was in
+        return None
+    again = "was started again and" if known.own_job == known.job else "was submitted again and"
+    told = f"its job {known.job} {again} ended as {case.word} before the run said a word"
+    begun = known.start.get("attempt")
+    reason = known.start.get("reason") if isinstance(begun, int) and begun > (known.attempt or 0) else None
+    words = reason if isinstance(reason, str) else last_line(known)
+    return Verdict("failed", f"{told}: {one_line(words)}" if words else told, case.source)
+
+
 def said_itself(case: Case) -> Verdict | None:
     known = case.known
     if known.state not in ("failed", "timeout", "cancelled", "oom"):
@@ -218,7 +237,13 @@ def said_itself(case: Case) -> Verdict | None:
         if told is not None and FROM_VERDICT.get(told.verdict) == "oom":
             return Verdict("oom", with_host(case, told.sentence), "memory explain")
     reason = one_line(reason or "") or "it did not say why: see its log.txt"
-    return Verdict(known.state, reason + and_refused(case), "status.json")
+    state = known.state
+    if state == "cancelled" and not was_ended_by_us(case):
+        step = _step_was_cancelled(case)
+        if step is not None:
+            return step
+        state = FROM_VERDICT["terminated"]
+    return Verdict(state, reason + and_refused(case), "status.json")
 
 
 def was_killed(case: Case) -> Verdict | None:
@@ -232,7 +257,7 @@ def was_killed(case: Case) -> Verdict | None:
     last = None if known.outcome.get("signal") else error_of(case)
     if told is not None and told.verdict not in ("unknown", "healthy", "failed"):
         return Verdict(state, with_host(case, told.sentence), "memory explain")
-    found = None if known.outcome else _noted_by_job(case) or _step_was_cancelled(case)
+    found = None if known.outcome else _noted_by_job(case) or _step_was_cancelled(case) or _with_its_job(case)
     if found is not None:
         return found
     stage = known.status.get("stage")
@@ -248,7 +273,7 @@ RULES: dict[str, Callable[[Case], Verdict | None]] = {
     rule.__name__: rule
     for rule in (
         said_done, depends, waits, lives, starts, killed_for_memory, row_out_of_memory, gpu_out_of_memory,
-        interrupted, ended_by_slurm, said_itself, was_killed, unreadable, never_ran, unheard,
+        interrupted, ended_by_slurm, ended_before_it, said_itself, was_killed, unreadable, never_ran, unheard,
     )
 }  # fmt: skip
 
@@ -263,11 +288,25 @@ def _noted_by_job(case: Case) -> Verdict | None:
 
 
 def _step_was_cancelled(case: Case) -> Verdict | None:
-    """By scancel JOB.STEP: the job's own row says FAILED, or COMPLETED where its script went on."""
-    step = next((row for row in own_rows(case) if row.step is not None and row.state == "CANCELLED"), None)
-    if step is None or case.row is None or case.stands in ("queued", "running"):
+    """By scancel JOB.STEP: the job's own row says FAILED, or COMPLETED where its script went on. Without a
+    name it was srun that ended the step, since a process of it had died (--kill-on-bad-exit).
+    """
+    cancelled = (row for row in own_rows(case) if row.step is not None and row.state == "CANCELLED")
+    step = next((row for row in cancelled if row.cancelled_by), None)
+    if step is None or step.cancelled_by is None or case.row is None or case.stands in ("queued", "running"):
         return None
     at = case.known.status.get("step")
-    by = f" by {user_name(step.cancelled_by)}" if step.cancelled_by else ""
-    told = f"its step {step.id} was cancelled{by}"
+    told = f"its step {step.id} was cancelled by {user_name(step.cancelled_by)}"
     return Verdict("cancelled", told + (f", at step {at:,}" if isinstance(at, int) else ""), case.source)
+
+
+def _with_its_job(case: Case) -> Verdict | None:
+    """Its process ended with the small one beside it, which nobody but Slurm saw end."""
+    known = case.known
+    if case.row is None or case.stands in ("queued", "running") or known.own_job not in (None, known.job):
+        return None
+    is_shared = known.array is not None and known.array.how == "workers"
+    rows = case.start.steps if is_shared and case.start else own_rows(case)
+    if not any(row.step not in (None, "batch", "extern") and row.exit_signal == 9 for row in rows):
+        return None
+    return Verdict("failed", with_host(case, "its process was killed by SIGKILL"), case.source)

@@ -19,6 +19,7 @@ _TELLING = (
     re.compile(r"^(?:slurmstepd|srun|sbatch|slurm_script): error: .+"),
 )
 """The likeliest cause first; of each the last line that is of its kind."""
+_BY_SLURM = re.compile(r"^(?:slurmstepd|srun): ")
 _SPOOLED = re.compile(r"^\S*/slurm_script:")
 
 
@@ -47,6 +48,19 @@ def last_words(known: Known) -> str | None:
     if known.state is None:
         return telling_line("\n".join(texts[::-1]))
     return _known_to_tell([tail(known.folder / "log.txt"), *texts])
+
+
+def last_line(known: Known) -> str | None:
+    """The last of what its job wrote, stderr first, without what Slurm says of an end: of a start that ended
+    before the run, whose words follow on those of starts before it.
+    """
+    for path in job_files(known):
+        lines = [line.strip() for line in tail(path).splitlines() if line.strip()]
+        while lines and _BY_SLURM.match(lines[-1]) and "CANCELLED AT" not in lines[-1]:
+            lines.pop()
+        if lines and not _BY_SLURM.match(lines[-1]):  # else the start before it wrote last
+            return _short(lines[-1])
+    return None
 
 
 def telling_line(text: str) -> str | None:

@@ -10,6 +10,8 @@ from slurm.truth.case import CLOCKS_APART_S, Case
 
 _BEFORE_THE_JOB_S = 180.0
 """A run that had failed so long before its job was ended, longer than KillWait and any grace time, failed."""
+_STOPS_S = 120.0
+"""So long a run may take to stop before its launcher has written down that it was asked to."""
 _BEGINS_S = 15.0
 """A supervisor looks at a run that begins more often."""
 _JUDGED_S = 60.0
@@ -95,6 +97,20 @@ def was_asked_of(case: Case) -> bool:
     """Whether the job's end is this run's: it had its turn, or has its job to itself."""
     array = case.known.array
     return array is None or array.how == "each" or case.known.state is not None
+
+
+def was_ended_by_us(case: Case) -> bool:
+    """Of a run that SIGTERM stopped: `slurm cancel` or its launcher passed it on; or its job was sent it too,
+    of whose end Slurm tells nothing. Where there is a row that says CANCELLED, that has told before.
+    """
+    known = case.known
+    cancelled_s = known.array.cancelled_s if known.array is not None else None
+    if case.asked_to_stop:
+        return True
+    if cancelled_s is not None:
+        return known.heartbeat_s is None or known.heartbeat_s > cancelled_s - _STOPS_S
+    is_of_job = known.start.get("attempt") == known.attempt and known.start.get("signal") == "SIGTERM"
+    return is_of_job and case.stands is None
 
 
 def own_rows(case: Case) -> list[Row]:

@@ -129,8 +129,11 @@ def test_seeds_that_differ_more_widen_the_interval() -> None:
         runs = [run for _ in range(3) for run in made(y + deviation * generator.normal(size=len(y)))]
         sizes = sizes_of(runs, "lr", "val_loss")
         found = best_of(sizes[0], noise_of(sizes))
-        widths.append(math.log10((found.high or 0) / (found.low or 1)))
+        lone = best_of(sizes[0], None)
+        width, without = (math.log10((one.high or 0) / (one.low or 1)) for one in (found, lone))
+        widths.append(width)
     assert widths[1] > 2 * widths[0]
+    assert width > 1.3 * without  # the seeds are in it besides the choice of points
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from memory.sacct import Answer
 from slurm.cluster import Cluster, ask
 from slurm.cluster.reach import of_this_machine_alone, unreachable
 from slurm.cluster.refuse import problems
-from slurm.cluster.sbatch_words import directives, meaning
+from slurm.cluster.sbatch_words import directives, is_unanswered, meaning
 
 GB = 1 << 30
 
@@ -204,6 +204,24 @@ def test_words_of_sbatch_become_the_key_they_are_about(said: str, where: str) ->
     assert said.splitlines()[0].rpartition(": ")[2] in problem.what
     if where == "slurm.qos":
         assert problem.what.startswith("fast: ")
+
+
+def test_no_answer_is_no_refusal() -> None:
+    """Texts of slurm_errno.c: after which of them may slurmctld have the request all the same?"""
+    for said in (
+        "Socket timed out on send/recv operation", "Zero Bytes were transmitted or received",
+        "Unable to contact slurm controller (send failure)", "Message receive failure",
+        "Unable to contact slurm controller (shutdown failure)", "Connection reset by peer",
+        "Header lengths are longer than data received",
+    ):  # fmt: skip
+        assert is_unanswered(f"sbatch: error: Batch job submission failed: {said}\n", 1), said
+    for said in (
+        "Unable to contact slurm controller (connect failure)", "Connection refused",
+        "Invalid qos specification", "Unspecified error",
+        "Requested time limit is invalid (missing or exceeds some limit)",
+    ):  # fmt: skip
+        assert not is_unanswered(f"sbatch: error: Batch job submission failed: {said}\n", 1), said
+    assert is_unanswered("", -9)
 
 
 def test_lines_of_a_script() -> None:

@@ -24,6 +24,7 @@ from slurm.records import SLURM, places, runs_of, submissions
 from slurm.submit.arrays import Asked
 from slurm.submit.asking import Limits
 from slurm.submit.batch import Order, Submitted, submit
+from slurm.submit.runs import render
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -151,6 +152,76 @@ def test_nothing_is_submitted_while_nobody_can_tell_what_is_queued(
     with pytest.raises(UserError, match="Unable to contact slurm controller"):
         submit_all(plans)
     assert len(cluster.jobs) == 3
+
+
+LOST = "Socket timed out on send/recv operation"
+
+
+@pytest.mark.parametrize(
+    "words", [LOST, "Unable to contact slurm controller (receive failure)", "Connection reset by peer",
+              "Zero Bytes were transmitted or received", "SIGKILL"],
+)  # fmt: skip
+def test_a_job_that_sbatch_did_not_hear_of_is_found_by_its_name_and_not_made_twice(
+    cluster: FakeSlurm, plans: list[Planned], words: str
+) -> None:
+    cluster.tell("lost", words)
+    done = submit_all(plans[:2])
+    study, names = plans[0].folder.parent, [plan.folder.name for plan in plans[:2]]
+    assert done.sent == names
+    assert not done.not_sent
+    (cluster.folder / "lost").unlink()
+    assert submit_all(plans[:2]).left == dict.fromkeys(names, "queued")
+    assert in_queue(cluster, study) == names
+    assert len([job for job in cluster.jobs if job["name"].endswith("-then")]) == 1
+
+
+def test_while_slurm_does_not_tell_whether_there_is_a_job_that_is_said_and_nothing_sent(
+    cluster: FakeSlurm, plans: list[Planned]
+) -> None:
+    cluster.tell("lost", LOST)
+    cluster.tell("no_squeue_after_sbatch", LOST)
+    done = submit_all(plans)  # two arrays: the second is not tried
+    names = [plan.folder.name for plan in plans]
+    assert done.unheard == names[:2]
+    told = list(render([done]))
+    assert f"{done.study.name}: not known to be submitted: 2 runs: " in told[0]
+    assert LOST in told[0]
+    assert "the same command again" in told[0]
+    assert "not submitted: 2 runs: not tried after another array had no answer" in told[1]
+    with pytest.raises(UserError, match="Socket timed out"):
+        submit_all(plans)
+    (cluster.folder / "no_squeue_after_sbatch").unlink()
+    (cluster.folder / "lost").unlink()
+    again = submit_all(plans)
+    assert again.left == dict.fromkeys(names[:2], "queued")
+    assert again.sent == names[2:]
+    assert sorted(in_queue(cluster, done.study)) == names
+    # the end waits for all arrays: also for that which was found later
+    ends = [job["options"]["dependency"] for job in cluster.jobs if job["name"].endswith("-then")]
+    assert sorted(ends) == ["afterany:101", "afterany:103"]
+
+
+def test_what_was_lost_on_its_way_is_submitted_by_the_same_command_again(
+    cluster: FakeSlurm, plans: list[Planned]
+) -> None:
+    cluster.tell("lost_without_job", LOST)
+    done = submit_all(plans[:2])
+    assert done.sent == []
+    (why,) = set(done.not_sent.values())
+    assert LOST in why
+    assert "has no job of it" in why
+    assert done.unheard == []
+    (cluster.folder / "lost_without_job").unlink()
+    assert submit_all(plans[:2]).sent == [plan.folder.name for plan in plans[:2]]
+
+
+def test_a_controller_that_was_never_reached_has_no_job_and_is_not_asked_for_one(
+    cluster: FakeSlurm, plans: list[Planned]
+) -> None:
+    cluster.tell("lost_without_job", "Unable to contact slurm controller (connect failure)")
+    done = submit_all(plans[:1])
+    assert "does not answer" in done.not_sent[plans[0].folder.name]
+    assert cluster.calls("squeue") == []
 
 
 def points_of(plans: list[Planned]) -> list[str]:

@@ -20,6 +20,7 @@ import slurm.submit.runs
 from experiments import main
 from slurm.records import LOCAL, Submission, submissions
 from slurm.submit.in_flight import is_alive, process_of
+from slurm.truth import study_truth
 from tests.slurm.submit.conftest import ASKED, ROOT
 from tests.slurm.submit.test_again import command
 from tests.slurm.submit.test_batch import fork_and_die
@@ -109,6 +110,7 @@ def test_one_that_works_is_left_and_cancel_ends_it(home: Path, capsys: pytest.Ca
     (submission,) = all_submissions(home)
     ended(submission)
     assert [line[0] for line in order(home)] == ["3"]
+    assert [one.state for one in study_truth(submission.study)] == ["cancelled", "cancelled"]
     assert main(["-m", *HERE, "seed=3,4", "notes=wait", "--json"]) == 0
     assert len(all_submissions(home)) == 2
 

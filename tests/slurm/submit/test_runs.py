@@ -174,6 +174,21 @@ def test_a_controller_that_is_down_is_told(
     assert cluster.jobs == []
 
 
+@pytest.mark.parametrize(
+    "said", ["Socket timed out on send/recv operation", "Unable to contact slurm controller"]
+)
+def test_a_controller_that_does_not_answer_whether_it_would_take_a_run_gets_none(
+    type_: Type, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str], said: str
+) -> None:
+    cluster.tell("test_only", f"allocation failure: {said}")
+    assert type_("-m", "seed=0,1") == 2
+    (line,) = errors(capsys)
+    assert line.startswith("slurmctld did not answer, so nothing was submitted: ")
+    assert said in line
+    assert cluster.jobs == []
+    assert len(cluster.calls("sbatch")) == 1
+
+
 def test_a_dirty_tree_is_refused_where_that_is_asked_for(
     type_: Type,
     cluster: FakeSlurm,

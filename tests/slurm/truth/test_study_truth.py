@@ -340,7 +340,82 @@ def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm) -> None:
         told = f"stopped by {signal}; its job is about to end, or to go back into the queue"
         assert (found.state, found.reason) == ("running", told)
         study.status("a", state, age_s=90, reason=f"stopped by {signal}")
+        assert truth_of(study, slurm).state == ("timeout" if state == "timeout" else "failed")
+
+
+@pytest.mark.parametrize(
+    ("row", "state"), [("FAILED", "failed"), ("COMPLETED", "failed"), ("CANCELLED by 0", "cancelled")]
+)
+def test_sigterm_is_no_cancelling_unless_slurm_says_so(
+    study: MadeStudy, slurm: FakeSlurm, row: str, state: str
+) -> None:
+    """kill PID of the run's process."""
+    study.status("a", "cancelled", age_s=70, reason="stopped by SIGTERM")
+    slurm.row("4242_0", row, "1:0")
+    found = truth_of(study, slurm)
+    assert found.state == state
+    if state == "failed":
+        assert (found.reason, found.rule) == ("stopped by SIGTERM", "said_itself")
+        slurm.row("4242_0.0", "CANCELLED by 0", "0:15")
+        assert truth_of(study, slurm).state == "cancelled", "scancel 4242_0.0"
+
+
+def test_a_job_that_was_sent_sigterm_and_of_whose_end_slurm_does_not_tell(
+    study: MadeStudy, slurm: FakeSlurm
+) -> None:
+    study.status("a", "cancelled", age_s=70, reason="stopped by SIGTERM")
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "state": "cancelled"}
+    slurm.queue = slurm.accounting = None
+    for signal, state in ((None, "failed"), ("SIGTERM", "cancelled")):
+        (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [{**start, "signal": signal}]}))
         assert truth_of(study, slurm).state == state
+
+
+def test_sigterm_on_this_machine_is_cancelled_where_its_launcher_has_sent_it(
+    tmp_path: Path, slurm: FakeSlurm
+) -> None:
+    for at_s, state in ((None, "failed"), (NOW_S - 75, "cancelled"), (NOW_S + 600, "failed")):
+        host, array = here()[0], {"cancelled_s": at_s}
+        array["job_id"] = f"{host}:{DEAD_PID}:1"
+        study = MadeStudy(tmp_path / f"{at_s}", ["a"], launcher="local", array=array)
+        study.status("a", "cancelled", age_s=70, reason="stopped by SIGTERM")
+        assert truth_of(study, slurm).state == state
+
+
+@pytest.mark.parametrize("own", ["cancelled", "running", "timeout"])
+def test_a_later_start_that_failed_before_the_run_counts(
+    study: MadeStudy, slurm: FakeSlurm, own: str
+) -> None:
+    """A line of slurm.setup on another node; what attempt 1 said when it was requeued is of the past."""
+    reason = None if own == "running" else "stopped by SIGTERM"
+    study.status("a", own, age_s=500, reason=reason)
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "state": own}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    requeued = (
+        "slurmstepd: error: *** JOB 4242 ON n1 CANCELLED AT 2027-01-15T08:00:00 DUE TO JOB REQUEUE ***\n"
+    )
+    study.wrote("a", f"step 9\n{requeued}no scratch on this node\n")
+    slurm.row("4242_0", "CANCELLED", Restarts="0")
+    slurm.row("4242_0", "FAILED", "3:0", Restarts="1", Start=str(int(NOW_S - 100)))
+    found = truth_of(study, slurm)
+    told = "its job 4242_0 was started again and ended as FAILED before the run said a word"
+    assert (found.state, found.reason) == ("failed", f"{told}: no scratch on this node")
+    study.wrote("a", f"step 9\n{requeued}")
+    assert truth_of(study, slurm).reason == told
+
+
+@pytest.mark.parametrize("how", ["each", "workers"])
+def test_the_process_beside_the_run_was_killed(tmp_path: Path, slurm: FakeSlurm, how: str) -> None:
+    """srun ends the step then, and Slurm calls that CANCELLED, by nobody: nobody has cancelled anything."""
+    study = MadeStudy(tmp_path / "s", ["a"], how=how)
+    study.status("a", "running", age_s=70)
+    study.wrote("a", "srun: error: n1: task 0: Killed\n")
+    slurm.row("4242", "FAILED", "9:0")
+    slurm.row("4242.batch", "FAILED", "9:0")
+    slurm.row("4242.0", "CANCELLED", "0:9")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("failed", "its process was killed by SIGKILL (on n1)")
+    assert found.source == "sacct"
 
 
 def test_stopped_for_another_job_and_not_started_again(study: MadeStudy, slurm: FakeSlurm) -> None:
@@ -707,4 +782,5 @@ def test_submitted_again_in_the_background_it_is_queued(tmp_path: Path, slurm: F
     assert (found.state, found.rule) == ("queued", "waits")
     assert found.reason == f"it waits for its turn on {host}; attempt 1 ended as {state}"
     study.status("a", state, age_s=100)
-    assert truth_of(study, slurm).state == state, "of its newest submission"
+    ended = "failed" if state == "cancelled" else state  # nobody has cancelled it
+    assert truth_of(study, slurm).state == ended, "of its newest submission"
