@@ -190,6 +190,10 @@ def _to_change(look: Look) -> list[str]:
         change = reason_of(truth.slurm_reason).change
         job = truth.job or "JOB"
         return [change.replace("{job}", job).replace("{array}", job.partition("_")[0])] if change else []
+    if truth.slurm_word == "SUSPENDED" and truth.state == "running":
+        return [
+            f"scontrol resume {truth.job}, or ask whoever suspended it; jobs before it may have its place"
+        ]
     if truth.state == "timeout" and progress.eta_s:
         needs = format_duration(progress.eta_s)
         more = "a higher slurm.time, or submit it again: it goes on from its last checkpoint"

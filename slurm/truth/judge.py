@@ -21,6 +21,7 @@ from slurm.truth.signs import (
     began_again,
     begins_here,
     failed_before,
+    is_over_in_its_job,
     is_stopping,
     is_waiting,
     its_turn_s,
@@ -41,6 +42,7 @@ from slurm.truth.words import (
     ended_before,
     how_slurm_ended,
     killed_in_words,
+    suspended,
     user_name,
     with_host,
 )
@@ -84,10 +86,11 @@ def waits(case: Case) -> Verdict | None:
     if not is_waiting(case):
         return None
     words = reason_of(reason_word(case)).words
-    if reason_word(case) == "BeginTime" and ran_in_its_job(case):
-        words += "; a requeued job waits about two minutes"
     start = case.queue.start_s if case.queue else None
-    if start and 0 < start - case.now_s < WITHOUT_END_S:
+    is_expected = start is not None and 0 < start - case.now_s < WITHOUT_END_S
+    if reason_word(case) == "BeginTime" and ran_in_its_job(case) and not is_expected:
+        words += "; a requeued job waits about two minutes"
+    if start is not None and is_expected:
         words += f"; Slurm expects it to start in {format_duration(start - case.now_s)}"
     before = ended_before(case)
     return Verdict(
@@ -110,6 +113,8 @@ def lives(case: Case) -> Verdict | None:
         return None
     if known.holder is None and case.stands != "running" and not known.sampled and not still_beats(case):
         return None  # it takes its lock before its first word, and leaves it when it ends
+    if case.word == "SUSPENDED":
+        return Verdict("running", suspended(case), "squeue" if case.queue else case.source)
     where = str(known.status.get("host") or (known.holder.host if known.holder else "")) or "its node"
     silent = known.silent_s
     if silent is not None and silent > STALLED_AFTER_S:
@@ -139,9 +144,11 @@ def starts(case: Case) -> Verdict | None:
         return Verdict("running", f"{how}; its job is about to end, or to go back into the queue", source)
     if case.stands != "running" or (case.spoke_now and case.has_ended_badly and not goes_back):
         return None
+    if is_over_in_its_job(case):
+        return None
     array = known.array
     if case.word == "SUSPENDED":
-        return Verdict("running", "its job is suspended: it goes on when Slurm lets it", source)
+        return Verdict("running", suspended(case), source)
     began_s = case.start_s
     if array is not None and array.how != "each":
         began_s = its_turn_s(case)

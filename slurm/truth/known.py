@@ -166,7 +166,7 @@ def read_known(
     submissions of a study name, asked for where the run itself was not told.
     """
     status, written_s = _object(folder / "status.json")
-    if status and not isinstance(status.get("step"), int):  # an attempt that has not come to its first one
+    if status and not status.get("step"):  # an attempt that has not restored yet
         step = max(checkpoint_steps(folder / "checkpoints"), default=0)
         status |= {"step": step} if step else {}
     outcome, _ = _object(folder / "outcome.json")

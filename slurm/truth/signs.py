@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memory.sacct import Row
-from slurm.in_job.starts import ENDED, PREEMPTED
+from slurm.in_job.starts import ENDED, GAVE_UP, PREEMPTED
 from slurm.states import FROM_SLURM
 from slurm.truth.answers import moment
 from slurm.truth.case import CLOCKS_APART_S, Case
@@ -19,7 +19,8 @@ _JUDGED_S = 60.0
 
 
 def is_waiting(case: Case) -> bool:
-    return case.stands == "queued" and not case.known.is_here and not still_beats(case)
+    is_left = case.known.is_here or still_beats(case) or is_over_in_its_job(case)
+    return case.stands == "queued" and not is_left
 
 
 def waits_again_here(case: Case) -> bool:
@@ -91,6 +92,16 @@ def its_turn_s(case: Case) -> float | None:
         return side_by_side_s
     is_of_this = case.start_s is None or started_s >= case.start_s - CLOCKS_APART_S
     return float(started_s) if is_of_this else side_by_side_s
+
+
+def is_over_in_its_job(case: Case) -> bool:
+    """Of a job that runs share: this one has ended in it by itself, and no later start takes it again."""
+    start, array = case.known.start, case.known.array
+    if array is None or array.how not in ("pack", "workers") or start.get("signal") is not None:
+        return False
+    job = start.get("job_id")
+    is_of_this = isinstance(job, str) and job.partition("_")[0] == array.job_id
+    return is_of_this and start.get("end") in (ENDED, GAVE_UP) and not still_beats(case)
 
 
 def was_asked_of(case: Case) -> bool:

@@ -47,6 +47,11 @@ def how_slurm_ended(case: Case, state: str, row: Row | None = None) -> str:
     return f"{words}, at step {step:,}" if isinstance(step, int) else words
 
 
+def suspended(case: Case) -> str:
+    """Of a job that stands still because Slurm lets another run, or an administrator has said so."""
+    return f"Slurm has suspended its job: it goes on when Slurm lets it (scontrol resume {case.known.job})"
+
+
 def ended_before(case: Case) -> str | None:
     """How the attempt before it ended."""
     known = case.known

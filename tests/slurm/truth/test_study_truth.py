@@ -418,6 +418,47 @@ def test_the_process_beside_the_run_was_killed(tmp_path: Path, slurm: FakeSlurm,
     assert found.source == "sacct"
 
 
+@pytest.mark.parametrize(
+    ("stands", "how"), [("RUNNING", "pack"), ("PENDING", "pack"), ("PENDING", "workers")]
+)
+def test_a_run_that_failed_in_a_shared_job_stays_failed_when_the_job_starts_again(
+    tmp_path: Path, slurm: FakeSlurm, stands: str, how: str
+) -> None:
+    study = MadeStudy(tmp_path / "s", ["a", "b"], how=how)
+    start = {
+        "job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "state": "failed",
+        "reason": "its supervisor was killed by SIGKILL", "started_s": NOW_S - 5000,
+    }  # fmt: skip
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    study.status("a", "running", age_s=4000)
+    slurm.wait("4242", stands, "None", start=str(int(NOW_S - 400)), nodes="n1")
+    slurm.row("4242", stands, Restarts="1", Start=str(int(NOW_S - 400)), End="Unknown")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("failed", "its supervisor was killed by SIGKILL")
+    assert truth_of(study, slurm, "b").state == ("queued" if stands == "PENDING" else "stalled")
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [{**start, "signal": "SIGTERM"}]}))
+    assert truth_of(study, slurm).state != "failed", "one that was asked to stop is taken again"
+
+
+@pytest.mark.parametrize("age_s", [10, 4000])
+def test_a_suspended_job_is_not_stalled(study: MadeStudy, slurm: FakeSlurm, age_s: float) -> None:
+    study.status("a", "running", age_s=age_s)
+    study.lock("a")
+    slurm.wait("4242_0", "SUSPENDED", "None", start=str(int(NOW_S - 5000)), nodes="n1")
+    found = truth_of(study, slurm)
+    told = "Slurm has suspended its job: it goes on when Slurm lets it (scontrol resume 4242_0)"
+    assert (found.state, found.reason) == ("running", told)
+
+
+def test_an_attempt_that_has_not_restored_yet_is_as_far_as_its_checkpoint(
+    study: MadeStudy, slurm: FakeSlurm
+) -> None:
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 20)), nodes="n1")
+    study.status("a", "running", step=0, attempt=3)
+    (study.folder / "a" / "checkpoints" / "step-00000629").mkdir(parents=True)
+    assert truth_of(study, slurm).progress.step == 629
+
+
 def test_stopped_for_another_job_and_not_started_again(study: MadeStudy, slurm: FakeSlurm) -> None:
     """Slurm's row says FAILED then: the job ended before its grace was over."""
     study.status("a", "cancelled", age_s=30, reason="stopped by SIGTERM")
@@ -679,6 +720,9 @@ def test_a_start_that_somebody_asked_for(study: MadeStudy, slurm: FakeSlurm) -> 
     words = "its earliest start has not come yet"
     assert truth_of(study, slurm).reason == f"{words}; Slurm expects it to start in 1 h"
     lost_to_slurm(study, slurm)
+    assert "two minutes" not in str(truth_of(study, slurm).reason), "Slurm's own word is nearer"
+    slurm.queue = []
+    slurm.wait("4242_0", reason="BeginTime")
     assert str(truth_of(study, slurm).reason).startswith(f"{words}; a requeued job waits about two minutes")
 
 
