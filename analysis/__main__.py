@@ -9,13 +9,24 @@ from collections.abc import Sequence
 
 from conf.exit_status import exit_status
 
-COMMANDS: tuple[str, ...] = ("page", "table", "fit")
+COMMANDS: tuple[str, ...] = (
+    "page",
+    "table",
+    "fit",
+    "best-lr",
+    "compare",
+    "curves",
+    "memory",
+    "report",
+    "live",
+)
 """Each is a module of analysis/commands with `add_parser(subparsers)`, which sets `run(options) -> int`."""
 
 EPILOG = """\
 examples:
   python -m analysis runs/lr_sweep
   python -m analysis table lr_sweep --where model=64d --sort val_loss
+  python -m analysis report lr_sweep
 
 STUDY is a path or a name below runs_dir; all but `page` also take a folder of CSVs of other programs.
 exit status: 0 done, 1 our failure, 2 the input cannot be used, 130 interrupted"""

@@ -17,7 +17,8 @@ OF_EXPORTS = (
     "run", "folder", "state", "reason", "identity", "model", "d_model", "lr", "seed", "parameters",
     "non_embedding", "tokens", "budget_tokens", "step", "steps", "flops", "train_loss", "val_loss",
     "best_val_loss", "val_at_tokens", "bits_per_byte", "eval_tokens", "diverged", "seconds", "tokens_per_s",
-    "mfu", "peak_bytes", "limit_bytes", "attempts", "batch_tokens", "seq_len", "tokenizer", "data", "tags",
+    "mfu", "peak_bytes", "limit_bytes", "estimate_bytes", "attempts", "batch_tokens", "seq_len", "tokenizer",
+    "data", "tags",
     "notes",
 )  # fmt: skip
 """Of `--json`, `--csv` and `--parquet`: keys are added, never renamed."""

@@ -85,6 +85,11 @@ def after_sweep(
     return found[:3]
 
 
+def command_of(run: RunFolder) -> str:
+    """The shortest that asks for this run."""
+    return _command(run)
+
+
 def _after_success(run: RunFolder) -> list[tuple[str, str]]:
     larger, far_larger = larger_size(run, 2), larger_size(run, 8)
     first = (

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import random
 import shutil
 import subprocess
@@ -101,8 +102,9 @@ def make_study(study: Path, runs: int, rows: int) -> None:
 
 def timed(command: list[str]) -> float:
     """Seconds of the whole process."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     begun = time.perf_counter()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     seconds = time.perf_counter() - begun
     if done.returncode:
         raise AssertionError(f"{command[:4]}: {done.stderr[-2000:]}")

@@ -125,7 +125,7 @@ def _softmax(logits: Tensor, targets: Tensor) -> Tensor:
     """Softmax in place; returns the losses, infinite where the probability of a target is no number of fp32.
 
     On a CPU torch's kernel takes row by row, which stays in its cache, where one operation after the other
-    reads and writes the whole chunk: a third of the time of the loss (benchmarks/training_speed.py).
+    reads and writes the whole chunk (benchmarks/loss.py).
     """
     torch.softmax(logits, 1, out=logits)
     chosen = logits.gather(1, targets).squeeze(1)

@@ -3,7 +3,7 @@
 One face, two ways below it, chosen by rule:
 
 - as many tokens as a chunk or fewer: ordinary cross-entropy; its logits are one chunk;
-- more: `models.chunked_loss`. torch's own `linear_cross_entropy` takes 1.3 times as long on a CPU
+- more: `models.chunked_loss`. torch's own `linear_cross_entropy` takes longer on a CPU
   (benchmarks/loss.py), gives a loss in the dtype of its inputs, in bf16 with steps of 0.06, and knows no
   autocast, soft-cap or z-loss.
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from memory import format_bytes
 from slurm.cluster import Ask, Cluster, Speeds, ask, planned_for, read_cluster
 from slurm.cluster.reach import of_this_machine_alone, unreachable
 from slurm.cluster.refuse import problems
+from slurm.ensembles import Programs
 from slurm.plans import plan_all
 from slurm.records import SLURM, Submission
 from slurm.submit.arrays import Asked, ToSend, arrays_of
@@ -56,10 +57,11 @@ class PlannedRun:
 
     @property
     def seconds(self) -> tuple[float | None, bool]:
-        """(how long it takes, whether that is only its limit)"""
-        if self.asked.expected_s is not None:
-            return self.asked.expected_s, False
-        return self.asked.limit_s, True
+        """(how long it takes, whether that is only its limit); of a run of an ensemble its share."""
+        expected, limit = self.asked.expected_s, self.asked.limit_s
+        if expected is not None:
+            return expected / self.plan.together, False
+        return None if limit is None else limit / self.plan.together, True
 
     def to_json(self) -> dict[str, Any]:
         hours = None if self.asked.expected_s is None else self.asked.expected_s / 3600
@@ -124,13 +126,14 @@ def plan_for_cluster(configs: Sequence[Config], *, cluster: Cluster | None = Non
     """
     cluster = cluster or read_cluster()
     also = partial(refusals, cluster=cluster)
-    plans = plan_all(configs, tokenize=False, place=planned_for(cluster), also=also)
+    programs = Programs(configs)
+    plans = plan_all(programs.runs, tokenize=False, place=programs.place(planned_for(cluster)), also=also)
     speeds = Speeds()
+    keys = [plan.folder.name if plan.folder is not None else f"run{n}" for n, plan in enumerate(plans)]
     runs: dict[str, PlannedRun] = {}
     every: list[tuple[Config, Ask]] = []
     states = _states(plans, cluster)
-    for number, plan in enumerate(plans):
-        key = plan.folder.name if plan.folder is not None else f"run{number}"
+    for key, plan in zip(keys, plans, strict=True):
         asked = ask(plan.config, plan, cluster, speeds)
         if states.get(key, plan.state) not in THERE:
             every.append((plan.config, asked))
@@ -145,7 +148,7 @@ def plan_for_cluster(configs: Sequence[Config], *, cluster: Cluster | None = Non
         runs=list(runs.values()),
         refused=refused + unreachable(of_missing) + check_clean(configs, ROOT),
         warnings=of_this_machine_alone(of_missing, cluster, ROOT) if cluster.is_here else [],
-        scripts=list(_scripts(missing, cluster)),
+        scripts=list(_scripts(missing, cluster, programs.names(keys))),
     )
 
 
@@ -161,14 +164,16 @@ def _states(plans: Sequence[Plan], cluster: Cluster) -> dict[str, str]:
     return found
 
 
-def _scripts(runs: dict[str, PlannedRun], cluster: Cluster) -> Iterator[tuple[int, str]]:
-    """The text of each array, as it would be sent."""
+def _scripts(
+    runs: dict[str, PlannedRun], cluster: Cluster, ensembles: Mapping[str, str]
+) -> Iterator[tuple[int, str]]:
+    """The text of each array, as it would be sent. ensembles: of each run in one, its name."""
     studies: dict[Path, list[str]] = {}
     for key, run in runs.items():
         config = run.plan.config
         studies.setdefault(Path(config.runs_dir) / (config.study.name or "default"), []).append(key)
     for study, keys in studies.items():
-        asked = [_asked(key, runs[key]) for key in keys]
+        asked = [replace(_asked(key, runs[key]), ensemble=ensembles.get(key)) for key in keys]
         to_send = arrays_of(asked, study, ID, cluster.max_array_size or MAX_ARRAY_SIZE)
         submission = _submission(study, to_send)
         for one in to_send:

@@ -53,8 +53,8 @@ class Browser:
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
 
-    def open(self, path: Path, *, width: int = 1100, height: int = 900, dark: bool = False) -> None:
-        """Show a file, as a reader whose system is light or dark."""
+    def open(self, page: Path | str, *, width: int = 1100, height: int = 900, dark: bool = False) -> None:
+        """Show a file or an address, as a reader whose system is light or dark."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -66,9 +66,9 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", media="", features=[scheme])
         self.requests.clear()
         self.messages.clear()
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         self.wait_for(
-            "document.readyState === 'complete' && document.documentElement.dataset.drawn === 'yes'"
+            "document.readyState === 'complete' && document.documentElement?.dataset.drawn === 'yes'"
         )
 
     def eval(self, expression: str) -> Any:

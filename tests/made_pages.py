@@ -10,18 +10,22 @@ HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">&lt;\
 
 def page_with(words: str) -> str:
     """Every kind of section, and the words in each place that takes any."""
-    page = Page(words, subtitle=words, tone="bad", footer=words)
+    page = Page(words, subtitle=words, tone="bad", footer=words, has_contents=True)
     page.heading(words, words)
     page.text(words)
     page.items([words])
     page.facts([Fact(words, words, words, 0.5)])
-    page.table([Column(words), Column(words, True)], [[words, Cell(words, words)]], caption=words)
+    page.definitions([(words, [words, words])])
+    rows: list[list[str | Cell]] = [[words, Cell(words, words), words]]
+    columns = [Column(words), Column(words, True), Column(words, is_long=True)]
+    page.table(columns, rows, caption=words, filter_hint=words)
     chart = Chart(
         words, [0.0, 1.0], [Series(words, [1.0, None], note=words)], [Band(words, 0.0, None, note=words)],
         [Level(1.0, words)], [Mark(0.5, words)], group=words,
     )  # fmt: skip
     page.figure(chart, title=words, caption=words)
     page.figures([(words, chart)])
+    page.drawn("of-ones-own", {words: [words]}, title=words, caption=words)
     page.image(b"\x89PNG", alt=words, caption=words)
     page.code(words)
     with page.folded(words):

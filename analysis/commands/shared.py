@@ -13,6 +13,7 @@ import durable
 from analysis.reading.filters import only
 from analysis.reading.study import Study, read_study
 from conf import UserError
+from conf.quantities import parse_count
 
 
 def new_parser(
@@ -76,6 +77,16 @@ def write(text: str | bytes, output: str | None) -> None:
     except OSError as error:
         raise UserError(f"{output}: cannot be written: {error.strerror}") from error
     print(output, file=sys.stderr)
+
+
+def tokens_asked(text: str) -> float | None:
+    """`common` is None."""
+    if text == "common":
+        return None
+    try:
+        return float(parse_count(text))
+    except ValueError as error:
+        raise UserError(f"--at-tokens: {error}, or common") from error
 
 
 def split(text: str | None) -> list[str]:

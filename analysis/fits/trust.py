@@ -2,7 +2,7 @@
 
 Bootstrap: the sizes of a study are chosen, not drawn, so its losses are drawn anew around the curve: each
 point gets the residual of some point, divided by sqrt(1 - leverage) for what the fit took of it, and times
-t / z for the few degrees of freedom (else the 95% interval of 11 sizes covers 90%).
+t / z for the few degrees of freedom (else the 95% interval of 11 sizes covers far less).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from analysis.run_folder import RunFolder
 from conf.schema import Model
 from conf.sizes import size_name
 
-VERSION = 1
+VERSION = 2
 """Of what `facts_of` returns: an index of another version is not read."""
 
 FILES = ("config.yaml", "run.json", "status.json", "metrics.csv", "evals.jsonl", "outcome.json")
@@ -141,4 +141,6 @@ def _of_memory(run: RunFolder) -> dict[str, Any]:
     return {
         "peak_bytes": said.get("peak_unreclaimable_bytes"),
         "limit_bytes": said.get("limit_bytes") if limit is None else limit,
+        "limit_at": said.get("limit_at"),
+        "estimate_bytes": run.fact("memory.host_bytes"),
     }

@@ -7,6 +7,7 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -183,8 +184,10 @@ def _place(given: str, runs_dir: str | None) -> Path:
                 return place
     except (UsageError, OSError) as error:
         raise UserError(str(error)) from error
-    from slurm.finding import find_study
+    from slurm.finding import find_run, find_study
 
+    with suppress(UserError):
+        return find_run(given, runs_dir)
     return find_study(given, runs_dir)
 
 

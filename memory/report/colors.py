@@ -1,7 +1,8 @@
 """The colours of pictures and pages, and the units of their axes.
 
 Okabe and Ito's palette, which the colour-blind can tell apart ("Color Universal Design", 2008). Amounts that
-lie on each other also differ in grey: by lightness, line style or hatching.
+lie on each other also differ in grey: by lightness, line style or hatching. `ramp0` to `ramp8`, ever lighter,
+are matplotlib's plasma less what would be lost on the paper.
 """
 
 from __future__ import annotations
@@ -38,6 +39,15 @@ ON_PAGE = {
     "tint5": ("#e2e6ea", "#4a535b"),
     "tint6": ("#d9d5f2", "#4b477c"),
     "tint7": ("#f6d3c9", "#75432d"),
+    "ramp0": ("#0d0887", "#7f7bf5"),
+    "ramp1": ("#46039f", "#9a6bea"),
+    "ramp2": ("#7201a8", "#b35fd8"),
+    "ramp3": ("#9c179e", "#cb58bf"),
+    "ramp4": ("#bd3786", "#de5e9f"),
+    "ramp5": ("#d8576b", "#ec6c81"),
+    "ramp6": ("#ed7953", "#f58463"),
+    "ramp7": ("#f3903f", "#f9a548"),
+    "ramp8": ("#f5a83a", "#f3d23c"),
     "bad": ("#b23b00", "#ff8a5c"),
     "good": ("#00714f", "#4fd1a5"),
 }

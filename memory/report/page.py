@@ -33,10 +33,11 @@ _SCRIPTS = ("amounts.js", "chart.js", "page.js")
 
 @dataclass(frozen=True)
 class Column:
-    """Of a table."""
+    """Of a table. is_long: its texts are broken into lines."""
 
     title: str
     is_number: bool = False
+    is_long: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,27 @@ class Fact:
 
 
 class Page:
-    """Takes its sections from top to bottom. title: of the page and its first heading."""
+    """Takes its sections from top to bottom. title: of the page and its first heading.
 
-    def __init__(self, title: str, *, subtitle: str = "", tone: Tone = "", footer: str = "") -> None:
+    script, style: of one's own, beside the page's; the script runs before what is on the page is set going,
+    and finds the functions of chart.js and page.js. may_fetch: it may ask the server that it came from.
+    has_contents: its headings are listed at its top.
+    """
+
+    def __init__(
+        self, title: str, *, subtitle: str = "", tone: Tone = "", footer: str = "", script: str = "",
+        style: str = "", may_fetch: bool = False, has_contents: bool = False,
+    ) -> None:  # fmt: skip
         self.title, self.subtitle, self.tone, self.footer = title, subtitle, tone, footer
+        self.script, self.style, self.may_fetch, self.has_contents = script, style, may_fetch, has_contents
         self._parts: list[str] = []
+        self._headings: list[str] = []
 
     def heading(self, title: str, note: str = "") -> None:
         small = f"<small>{_text(note)}</small>" if note else ""
-        self._parts.append(f"<h2>{_text(title)}{small}</h2>")
+        self._headings.append(title)
+        name = f' id="section{len(self._headings)}"' if self.has_contents else ""
+        self._parts.append(f"<h2{name}>{_text(title)}{small}</h2>")
 
     def text(self, words: str, tone: Tone = "") -> None:
         """A paragraph."""
@@ -79,6 +92,11 @@ class Page:
     def items(self, words: Sequence[str]) -> None:
         """A list of lines."""
         self._parts.append("<ul>" + "".join(f"<li>{_text(one)}</li>" for one in words) + "</ul>")
+
+    def definitions(self, pairs: Sequence[tuple[str, Sequence[str]]]) -> None:
+        """What is told of each thing, a line or several."""
+        told = (f"<dt>{_text(name)}</dt><dd>{'<br>'.join(map(_text, lines))}</dd>" for name, lines in pairs)
+        self._parts.append(f'<dl class="words">{"".join(told)}</dl>')
 
     def facts(self, facts: Sequence[Fact]) -> None:
         """Tiles side by side."""
@@ -91,14 +109,20 @@ class Page:
         *,
         caption: str = "",
         is_sortable: bool = True,
+        filter_hint: str | None = None,
     ) -> None:
-        """A table; a click on a title sorts by it."""
+        """A table; a click on a title sorts by it. filter_hint: what may be typed to see some rows alone."""
         titles = "".join(_title(column, is_sortable) for column in columns)
         body = "".join(
             "<tr>" + "".join(_cell(cell, column) for cell, column in zip(row, columns, strict=True)) + "</tr>"
             for row in rows
         )
         told = f"<caption>{_text(caption)}</caption>" if caption else ""
+        if filter_hint is not None:
+            self._parts.append(
+                '<div class="filter"><input type="search" aria-label="Filter" spellcheck="false" '
+                f'placeholder="{_text(filter_hint)}"><span aria-live="polite"></span></div>'
+            )
         self._parts.append(
             f'<div class="scroll"><table{_class("sortable" if is_sortable else "")}>{told}'
             f"<thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
@@ -106,13 +130,20 @@ class Page:
 
     def figure(self, chart: Chart, *, title: str = "", caption: str = "") -> None:
         """A chart that can be pointed at, zoomed and filtered."""
-        self._parts.append(_figure(chart, title, caption))
+        self.drawn("chart", chart.to_json(), title=title, caption=caption)
+
+    def drawn(self, kind: str, value: Any, *, title: str = "", caption: str = "") -> None:
+        """A figure of a class that a script of one's own draws from the JSON in it."""
+        self._parts.append(_figure(kind, value, title, caption))
+
+    def drawings(self, kind: str, values: Sequence[tuple[str, Any]]) -> None:
+        """Such figures side by side, each with its title."""
+        inside = "".join(_figure(kind, value, title, "") for title, value in values)
+        self._parts.append(f'<div class="grid2">{inside}</div>')
 
     def figures(self, charts: Sequence[tuple[str, Chart]]) -> None:
         """Small charts side by side, each with its title."""
-        self._parts.append(
-            '<div class="grid2">' + "".join(_figure(chart, title, "") for title, chart in charts) + "</div>"
-        )
+        self.drawings("chart", [(title, chart.to_json()) for title, chart in charts])
 
     def image(self, png: bytes, *, alt: str, caption: str = "") -> None:
         """A picture, as part of the page."""
@@ -142,18 +173,18 @@ class Page:
 
     def html(self) -> str:
         """The page."""
-        script = _script()
-        style = variables() + (_HERE / "page.css").read_text(encoding="utf-8")
+        script = _script(self.script)
+        style = variables() + (_HERE / "page.css").read_text(encoding="utf-8") + self.style
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy = (
             f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
-            "base-uri 'none'; form-action 'none'"
+            "base-uri 'none'; form-action 'none'" + "; connect-src 'self'" * self.may_fetch
         )
         subtitle = (
             f'<p class="{_text(self.tone or "subtitle")}">{_text(self.subtitle)}</p>' if self.subtitle else ""
         )
         footer = f"<footer>{_text(self.footer)}</footer>" if self.footer else ""
-        body = "\n".join(self._parts)
+        body = "\n".join([*self._contents(), *self._parts])
         return (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -164,10 +195,17 @@ class Page:
             f"{body}\n{footer}\n</main>\n<script>{script}</script>\n</body>\n</html>\n"
         )
 
+    def _contents(self) -> list[str]:
+        if not self.has_contents:
+            return []
+        links = (f'<a href="#section{i}">{_text(one)}</a>' for i, one in enumerate(self._headings, 1))
+        return [f'<nav aria-label="Contents">{"".join(links)}</nav>']
 
-def _script() -> str:
+
+def _script(own: str) -> str:
     """One for all of the page. Nothing is loaded: it works from a disk, without a network."""
     parts = [(_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS]
+    parts.insert(-1, own)
     return "\n".join(['"use strict";', "(() => {", *parts, "})();", ""])
 
 
@@ -178,13 +216,13 @@ def data_block(value: Any) -> str:
     return f'<script type="application/json">{safe}</script>'
 
 
-def _figure(chart: Chart, title: str, caption: str) -> str:
+def _figure(kind: str, value: Any, title: str, caption: str) -> str:
     head = f"<figcaption>{_text(title)}</figcaption>" if title else ""
     told = f"<p>{_text(caption)}</p>" if caption else ""
     return (
-        f'<figure class="chart">{head}<div class="place">'
+        f'<figure class="{kind}">{head}<div class="place">'
         "<noscript><p>Drawn by the page's own script, which is off: see the tables.</p></noscript>"
-        f"</div>{told}{data_block(chart.to_json())}</figure>"
+        f"</div>{told}{data_block(value)}</figure>"
     )
 
 
@@ -209,7 +247,9 @@ def _title(column: Column, is_sortable: bool) -> str:
 def _cell(given: str | Cell, column: Column) -> str:
     cell = given if isinstance(given, Cell) else Cell(given, given if not column.is_number else None)
     value = "" if cell.value is None else f' data-value="{_text(str(cell.value))}"'
-    classes = " ".join(filter(None, ["right" if column.is_number else "", cell.tone]))
+    classes = " ".join(
+        filter(None, ["right" if column.is_number else "", "wrap" if column.is_long else "", cell.tone])
+    )
     style = f' style="padding-left:{1.2 * cell.indent:g}em"' if cell.indent else ""
     bar = ""
     if cell.bar is not None:

@@ -122,6 +122,7 @@ def _config(study: Path, run: Found, again: Again) -> Config:
     for key, value in _changes(run, frozen, again).items():
         group, _, name = key.rpartition(".")
         (plain[group] if group else plain)[name] = value
+    plain["ensemble"] = {}  # it goes on by itself
     config, problems = check(plain)
     if problems:
         raise UserError(*problems)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from conf import Config, Problem, UserError
 from conf.compose import Composer
-from conf.ensembles import members_of
 from conf.quantities import counted
 from conf.request import SLURM_LAUNCHER, Launcher, Request
 from conf.rules import Rule
 from slurm.cluster import Cluster, planned_for, read_cluster
 from slurm.cluster.reach import of_this_machine_alone
+from slurm.ensembles import Programs
 from slurm.outcome import Outcome
 from slurm.plans import check_side_by_side, plan_all
 from slurm.records import LOCAL, SLURM
@@ -68,16 +68,13 @@ class SubmittedRuns(RequestedRuns):
             WaitInterrupted: Ctrl-C while waiting; the jobs go on.
         """
         configs = [self._config(tuple(overrides)) for overrides in job_overrides]
-        asked = [members_of(config) for config in configs]
-        launcher = self.request.launcher
+        programs, launcher = Programs(configs), self.request.launcher
         plans, cluster = check_and_plan(
-            [member for members in asked for member in members],
-            launcher,
-            is_open=self.request.is_open,
-            together={id(member): len(members) for members in asked for member in members},
+            programs.runs, launcher, is_open=self.request.is_open, programs=programs
         )
-        of_job = _by_job(plans, [len(members) for members in asked])
-        submitted = submit_plans(plans, cluster, launcher, self._command, _ensembles(of_job))
+        of_job = programs.folders(plans)
+        ensembles = programs.names([folder.name for folders in of_job for folder in folders])
+        submitted = submit_plans(plans, cluster, launcher, self._command, ensembles)
         self.submitted += submitted
         folders = [plan.folder for plan in plans if plan.folder is not None]
         self.folders += [folder for folder in dict.fromkeys(folders) if folder not in self.folders]
@@ -143,42 +140,26 @@ class SubmittedRuns(RequestedRuns):
         return sum(losses) / len(losses)
 
 
-def _by_job(plans: Sequence[Plan], sizes: Sequence[int]) -> list[list[Path]]:
-    """The folders of the runs that each job of the sweeper is."""
-    each = iter([plan.folder for plan in plans if plan.folder is not None])
-    return [[next(each) for _ in range(size)] for size in sizes]
-
-
-def _ensembles(of_job: Sequence[Sequence[Path]]) -> dict[str, str]:
-    """By run in one, its ensemble's name: that of its first run. One that is in two is in the first."""
-    return {run.name: runs[0].name for runs in reversed(of_job) if len(runs) > 1 for run in runs}
-
-
 def check_and_plan(
     configs: Sequence[Config],
     launcher: Launcher,
     *,
     is_open: bool,
-    together: Mapping[int, int] | None = None,
+    programs: Programs | None = None,
 ) -> tuple[list[Plan], Cluster | None]:
     """The plans of the runs, and the cluster that they are for; what can be refused without asking it is.
 
-    together: by id of a configuration, how many runs are one program with it, itself among them.
+    programs: that they are the runs of, where some of them are one.
 
     Raises:
         UserError: everything that is wrong.
     """
-    on_slurm = launcher.target == SLURM_LAUNCHER
+    on_slurm, programs = launcher.target == SLURM_LAUNCHER, programs or Programs(configs)
     wrong = check_request(configs, launcher, is_open=is_open) + check_clean(configs, ROOT)
     if any(problem.where == "slurm.confirm" for problem in wrong) or (wrong and not on_slurm):
         raise UserError(*wrong)  # plans of thousands of runs take long
-    sizes = together or {}
-
-    def as_one_program(config: Config) -> dict[str, Any]:
-        return {"together": sizes[id(config)]} if sizes.get(id(config), 1) > 1 else {}
-
     if not on_slurm:
-        plans = plan_all(configs, tokenize=True, place=as_one_program)
+        plans = plan_all(configs, tokenize=True, place=programs.place())
         check_side_by_side(plans, launcher.jobs)
         return plans, None
     need_slurm()
@@ -186,11 +167,9 @@ def check_and_plan(
     if not cluster.is_here:
         raise NoAnswer(f"Slurm does not answer, so nothing was submitted: {'; '.join(cluster.notes)}")
     also = partial(refusals, cluster=cluster)
-    planned = planned_for(cluster)
+    place = programs.place(planned_for(cluster))
     try:
-        plans = plan_all(
-            configs, tokenize=True, place=lambda config: planned(config) | as_one_program(config), also=also
-        )
+        plans = plan_all(configs, tokenize=True, place=place, also=also)
     except UserError as error:
         raise UserError(*wrong, *error.problems) from error
     if wrong:

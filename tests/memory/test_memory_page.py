@@ -60,7 +60,7 @@ def loads(element: str, attributes: dict[str, str | None]) -> bool:
     """Whether a browser would ask for something."""
     asked = [attributes.get(key) for key in ("src", "href", "data", "action", "poster", "srcset")]
     return element in ("link", "iframe", "object", "embed", "base") or any(
-        value is not None and not value.startswith("data:") for value in asked
+        value is not None and not value.startswith(("data:", "#")) for value in asked
     )
 
 

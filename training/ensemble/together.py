@@ -197,7 +197,8 @@ class EnsembleLoop:
         if may_stop:
             lead.interrupt.check()
         for member in self.going:
-            member.run.status.beat(stage=name, step=member.run.step)
+            tell = member.run.status.beat if name == "train" else member.run.status.update
+            tell(stage=name, step=member.run.step)
         with stage(name, step=lead.step) as measured:
             yield measured
 

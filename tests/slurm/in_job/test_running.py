@@ -18,7 +18,8 @@ from tiny_run import ROOT, copy_of, make_run, outcome, run_here, tiny_config
 
 import experiment_utils
 from conf import Config, UserError
-from conf.schema import Slurm
+from conf.ensembles import members_of
+from conf.schema import Ensemble, Slurm
 from slurm.in_job.__main__ import check_snapshot
 from slurm.in_job.start import setup_lines, snapshot_of, word_for, words_of
 from slurm.in_job.starts import Start, note_start, read_starts
@@ -349,3 +350,45 @@ def test_a_worker_passes_over_what_its_earlier_start_still_runs(tmp_path: Path) 
     assert [start.end for start in read_starts(other)] == ["done"]
     first.send_signal(signal.SIGTERM)
     ended(first)
+
+
+def as_ensemble(tmp_path: Path, config: Config) -> tuple[InJob, list[Path]]:
+    asked = Ensemble(seed=["0", "1", "2"], together=3)
+    first, *rest = members_of(dataclasses.replace(config, ensemble=asked))
+    others = [make_run(member) for member in rest]
+    job = in_job(first, tmp_path, how="ensemble", more=tuple(others))
+    return job, [job.run, *others]
+
+
+@pytest.mark.slow
+def test_an_ensemble_is_one_program_and_each_run_tells_its_end(tmp_path: Path) -> None:
+    job, runs = as_ensemble(tmp_path, tiny_config(tmp_path))
+    code, said = ended(job.start())
+    assert code == 0, said
+    for run in runs:
+        assert experiment_utils.read_status(run)["state"] == "done"
+        assert [(start.end, start.job_id, start.attempt) for start in read_starts(run)] == [
+            ("done", "7_2", 1)
+        ]
+    code, said = ended(job.start(1))
+    assert code == 0
+    assert "have ended; nothing to do" in said
+
+
+@pytest.mark.slow
+def test_an_ensemble_whose_time_is_up_goes_on_with_those_that_are_not_over(tmp_path: Path) -> None:
+    job, runs = as_ensemble(tmp_path, endless(tmp_path))
+    first = job.start()
+    job.at_step(5)
+    first.send_signal(signal.SIGUSR2)
+    code, said = ended(first)
+    assert (code, job.asked()[-1:]) == (0, ["requeue 7_2"]), said
+    states = [experiment_utils.read_status(run) for run in runs]
+    assert [status["state"] for status in states] == ["timeout"] * 3
+    assert len({status["step"] for status in states}) == 1
+    second = job.start(1)
+    wait_for(lambda: (experiment_utils.read_status(job.run).get("step") or 0) > states[0]["step"])
+    second.send_signal(signal.SIGTERM)
+    ended(second)
+    resumed = [experiment_utils.read_run(run)["attempts"][-1]["resumed_from_step"] for run in runs]
+    assert resumed == [states[0]["step"]] * 3

@@ -81,3 +81,15 @@ def test_packs_and_workers() -> None:
     assert (pack.array.how, pack.array.tasks) == ("pack", [["r0", "r1"], ["r2"]])
     (workers,) = arrays_of([Asked(f"r{n}", workers=2) for n in range(3)], STUDY, "id", 9)
     assert (workers.array.how, workers.array.tasks) == ("workers", [["r0", "r2"], ["r1"]])
+
+
+def test_the_runs_of_an_ensemble_are_one_task() -> None:
+    plain = [Asked(f"run{number}", {"mem": "1G"}) for number in range(2)]
+    ensembles = [
+        Asked(f"{name}{number}", {"mem": "1G"}, ensemble=name) for name in "ab" for number in range(3)
+    ]
+    found = [one.array for one in arrays_of([*ensembles[:2], *plain, *ensembles[2:]], STUDY, "id", 100)]
+    assert [(array.how, array.tasks) for array in found] == [
+        ("ensemble", [["a0", "a1", "a2"], ["b0", "b1", "b2"]]),
+        ("each", [["run0"], ["run1"]]),
+    ]

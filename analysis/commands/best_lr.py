@@ -1,0 +1,240 @@
+"""`python -m analysis best-lr STUDY`: the best learning rate of each size, the law over width, what next."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TYPE_CHECKING, Any
+
+from analysis.commands.shared import new_parser, notes_and_failures, say_json, study_of, tokens_asked, write
+from conf import UserError
+from conf.exit_status import DONE
+from conf.quantities import counted
+
+if TYPE_CHECKING:
+    from analysis.rates.advice import Advice
+    from analysis.rates.best import Best, Noise
+    from analysis.rates.law import RateLaw
+    from analysis.reading.study import Run, Study
+
+EXAMPLES = """\
+examples:
+  python -m analysis best-lr lr_sweep
+  python -m analysis best-lr lr_sweep --where model=64d --json
+  python -m analysis best-lr lr_sweep --at-tokens common       of runs that go on too
+  python -m analysis best-lr curves/ --pattern '{model}_lr_{log10_lr}.csv' --y validation_loss
+
+The best is the vertex of parabolas in log10 lr through 3, 5 and 7 points round the lowest loss; its interval
+holds all of these choices and what seeds do. Rates that diverged are told and do not bend it."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What a user may type."""
+    parser = new_parser(
+        subparsers, "best-lr", "the best learning rate of each size, and what to run next", EXAMPLES
+    )
+    parser.add_argument("--lr", metavar="COLUMN", help="the learning rate (default: lr)")
+    parser.add_argument("--size", metavar="COLUMN", default="model", help="what sizes are told by (model)")
+    parser.add_argument(
+        "--at-tokens",
+        metavar="COUNT",
+        help="take losses there: a number such as 5M, or `common`, what all reached",
+    )
+    parser.add_argument("--any-data", action="store_true", help="also where runs saw different data")
+    parser.add_argument("--json", action="store_true", help="an object a size")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print it.
+
+    Raises:
+        UserError: no rates, or losses that do not compare.
+    """
+    from analysis.rates.advice import advice
+    from analysis.rates.best import best_of, noise_of
+    from analysis.rates.grid import sizes_of
+    from analysis.rates.law import rate_law
+
+    study = study_of(options)
+    lr, y, budget = _columns(study, options)
+    runs, left_out = _runs(study, lr, y, options)
+    sizes = sizes_of(
+        runs, lr, y, model=study.column(options.size) if study.is_ours else options.size, budget=budget
+    )
+    rates = {rate.lr for size in sizes for rate in size.rates}
+    if len(rates) < 3:
+        raise UserError(
+            f"{study.path}: needs runs at >= 3 learning rates ({lr}), has {len(rates)}; run more: "
+            "python experiments.py -m optimizer.lr=0.001,0.003,0.01,0.03 study.name=rates"
+        )
+    noise = noise_of(sizes)
+    found = [best_of(size, noise) for size in sizes]
+    law = rate_law(found)
+    todo = advice(study, found, noise, law)
+    if options.json:
+        say_json(_json(study, found, noise, law, todo, left_out, y))
+    else:
+        write("\n".join(_page(study, found, noise, law, todo, left_out, y)) + "\n", None)
+    return DONE
+
+
+def _columns(study: Study, options: argparse.Namespace) -> tuple[str, str, str]:
+    """Of the rate, the loss and the budget; --x may name the rate or what runs of a size must share."""
+    from analysis.fits.points import y_column
+
+    x = study.column(options.x) if options.x else None
+    is_rate = x is not None and (x == "lr" or x.endswith((".lr", "_lr")) or "learning" in x)
+    lr = options.lr or (x if is_rate and x is not None and not x.startswith("log10_") else "lr")
+    try:
+        lr = study.column(lr)
+    except UserError as error:
+        if study.is_ours:
+            raise
+        raise UserError(
+            f"{error} Where file names tell it: --pattern '{{model}}_lr_{{log10_lr}}.csv'; else --lr COLUMN"
+        ) from error
+    budget = x if x is not None and not is_rate else "budget_tokens" if study.is_ours else "tokens"
+    return lr, y_column(study, options.y), budget
+
+
+def _runs(study: Study, lr: str, y: str, options: argparse.Namespace) -> tuple[list[Run], list[str]]:
+    """(runs with a rate that went to their end or diverged, a line for each other)."""
+    from analysis.reading.fair import at_tokens, check_losses_compare
+
+    runs, left_out = [], []
+    for one in study.once():
+        if (one.number(lr) or 0.0) <= 0:
+            left_out.append(f"{one.name}: it has no number above 0 in {lr}")
+        else:
+            runs.append(one)
+    if options.at_tokens is not None:
+        if not study.is_ours:
+            raise UserError(
+                "--at-tokens: of runs of ours alone; CSVs of other programs count by their last rows"
+            )
+        found, limit = at_tokens(
+            [one for one in runs if not one.has_diverged], tokens_asked(options.at_tokens)
+        )
+        names = {one.folder for one in found}
+        left_out += [
+            f"{one.name}: no evaluation within {limit:,.0f} tokens"
+            for one in runs
+            if one.folder not in names and not one.has_diverged
+        ]
+        runs = found + [one for one in runs if one.has_diverged]
+    else:
+        left_out += [f"{one.name}: {one.why_not}" for one in runs if not one.counts and not one.has_diverged]
+        runs = [one for one in runs if one.counts or one.has_diverged]
+    if not options.any_data:
+        check_losses_compare([one for one in runs if not one.has_diverged], y)
+    return runs, left_out
+
+
+def _json(
+    study: Study,
+    found: list[Best],
+    noise: Noise | None,
+    law: RateLaw | None,
+    todo: list[Advice],
+    left_out: list[str],
+    y: str,
+) -> list[dict[str, Any]]:
+    """An object a size; what is of all of them stands in each."""
+    of_all = {
+        "study": study.path, "y": y,
+        "law": None if law is None else {
+            "formula": "best_lr = factor * width ** exponent", "factor": law.factor,
+            "exponent": law.exponent.to_json(), "r2": law.r2, "sizes": law.sizes,
+        },
+        "noise": None if noise is None else {
+            "deviation": noise.deviation, "freedom": noise.freedom, "from_seeds": noise.from_seeds
+        },
+        "left_out": left_out, "notes": study.notes(),
+    }  # fmt: skip
+    return [
+        {
+            "version": 1, "model": best.size.model, "best_lr": best.lr, "low": best.low, "high": best.high,
+            "budget": best.size.budget or None, "width": best.size.width, "inside": best.is_inside,
+            "edge": best.edge, "why_not": best.why_not,
+            "by_points": {f"{2 * reach + 1}": lr for reach, lr in best.vertices.items()},
+            "diverged": [rate.lr for rate in best.size.rates if rate.has_diverged],
+            "rates": [
+                {"lr": rate.lr, "losses": [*rate.losses], "diverged": [*rate.lost], "half": rate.half}
+                for rate in best.size.rates
+            ],
+            "next": [
+                {"what": one.what, "command": one.command}
+                for one in todo
+                if one.size in (best.size.name, None)
+            ],
+            **of_all,
+        }
+        for best in found
+    ]  # fmt: skip
+
+
+def _page(
+    study: Study,
+    found: list[Best],
+    noise: Noise | None,
+    law: RateLaw | None,
+    todo: list[Advice],
+    left_out: list[str],
+    y: str,
+) -> list[str]:
+    width = max(len(best.size.name) for best in found)
+    lines = [
+        f"{study.path}: best learning rate by {y}, of {counted(len(found), 'size')}",
+        "",
+        f"{'size':<{width}}  {'best lr':>9}  {'95% interval':<20}  {'loss there':>10}  rates",
+        *(_row(best, width) for best in found),
+        "",
+        _about_noise(noise),
+    ]
+    if law is not None:
+        value, low, high = law.exponent.value or 0.0, law.exponent.low, law.exponent.high
+        lines.append(
+            f"law: best lr = {law.factor:.4g} * width^{value:.3f} ({low:.2f} to {high:.2f}), "
+            f"R^2 {law.r2:.3f} over {law.sizes} sizes"
+        )
+    for best in found:
+        half = [f"{rate.lr:.3g}" for rate in best.size.rates if rate.half]
+        if half:
+            lines.append(
+                f"note: {best.size.name} has half diverged at {', '.join(half)}: left out of its parabolas"
+            )
+    lines += notes_and_failures(study, left_out)
+    for one in todo:
+        lines.append(f"{f'{one.size}: ' if one.size else ''}{one.what}")
+        if one.command:
+            lines.append(f"  {one.command}")
+    return lines
+
+
+def _row(best: Best, width: int) -> str:
+    rates = best.size.rates
+    told = f"{len(rates)}, {rates[0].lr:.3g} to {rates[-1].lr:.3g}"
+    lost = [f"{rate.lr:.3g}" for rate in rates if not rate.losses]
+    told += f"; diverged: {', '.join(lost)}" if lost else ""
+    if best.lr is None:
+        return f"{best.size.name:<{width}}  {'-':>9}  {'-':<20}  {'-':>10}  {told}"
+    between = f"{_end(best.low)} to {_end(best.high)}"
+    loss = float(best.size.y.min()) if len(best.size.y) else math.nan
+    edge = f" ({'<' if best.edge == 'low' else '>'} the grid)" if best.edge else ""
+    return f"{best.size.name:<{width}}  {best.lr:>9.4g}  {between:<20}  {loss:>10.4f}  {told}{edge}"
+
+
+def _end(value: float | None) -> str:
+    return "?" if value is None else f"{value:.4g}"
+
+
+def _about_noise(noise: Noise | None) -> str:
+    if noise is None:
+        return "how much seeds differ is not known: no rate has two, and too few rates tell it otherwise"
+    if noise.from_seeds:
+        return f"seeds of one rate: s.d. {noise.deviation:.4f} ({noise.freedom} degrees of freedom)"
+    return (
+        f"no rate has two seeds: intervals take s.d. {noise.deviation:.4f} for them, by how far losses "
+        "lie off a smooth curve"
+    )

@@ -1,0 +1,72 @@
+"""`python -m analysis memory STUDY`: what each size took of memory, and what the next job should ask for."""
+
+from __future__ import annotations
+
+import argparse
+
+from analysis.commands.shared import new_parser, say_json, study_of
+from analysis.memory_use import SizeMemory, memory_by_size
+from conf import UserError
+from conf.exit_status import DONE
+from memory.format import format_bytes
+
+EXAMPLES = """\
+examples:
+  python -m analysis memory lr_sweep
+  python -m analysis memory runs --where state=oom,done --json
+
+peak: the highest unreclaimable memory (U) that a supervisor saw of any run of the size; estimate: what was
+told before it began; limit: of the job, the smallest; unused: what no run of the size ever needed of it; ask:
+the peak and 15%, for slurm.mem. One run in full: python -m memory report RUN."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What a user may type."""
+    parser = new_parser(subparsers, "memory", "what each size took of memory, and what to ask for", EXAMPLES)
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print it.
+
+    Raises:
+        UserError: foreign CSVs, which tell nothing of memory, or no run that does.
+    """
+    study = study_of(options)
+    if not study.is_ours:
+        raise UserError(f"{study.path}: CSVs of other programs tell nothing of memory")
+    sizes = memory_by_size(study.runs)
+    if all(size.peak_bytes is None for size in sizes):
+        raise UserError(
+            f"{study.path}: no run there has a record of its peak (outcome.json): none has ended yet, or "
+            "they ran with memory.supervise=false; a single run: python -m memory report RUN"
+        )
+    if options.json:
+        say_json({"version": 1, "study": study.path, "sizes": [_plain(size) for size in sizes]})
+        return DONE
+    width = max(len(size.model) for size in sizes)
+    titles = "  ".join(f"{title:>9}" for title in ("peak", "estimate", "limit", "unused", "ask"))
+    print(f"{'size':<{width}}  runs  {titles}  highest in")
+    for size in sizes:
+        amounts = "  ".join(
+            f"{'-' if value is None else format_bytes(value):>9}"
+            for value in (
+                size.peak_bytes, size.estimate_bytes, size.limit_bytes, size.unused_bytes, size.asked_bytes
+            )
+        )  # fmt: skip
+        stages = ", ".join(f"{name} {format_bytes(value)}" for name, value in size.stages)
+        print(f"{size.model:<{width}}  {len(size.runs):>4}  {amounts}  {stages or '-'}")
+    for note in study.notes():
+        print(f"note: {note}")
+    return DONE
+
+
+def _plain(size: SizeMemory) -> dict[str, object]:
+    return {
+        "model": size.model, "batch_tokens": size.batch_tokens, "runs": [one.name for one in size.runs],
+        "peak_bytes": size.peak_bytes, "least_peak_bytes": size.least_peak_bytes,
+        "estimate_bytes": size.estimate_bytes, "limit_bytes": size.limit_bytes,
+        "unused_bytes": size.unused_bytes, "ask_bytes": size.asked_bytes,
+        "stages": [{"name": name, "highest_bytes": value} for name, value in size.stages],
+    }  # fmt: skip

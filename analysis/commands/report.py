@@ -1,0 +1,87 @@
+"""`python -m analysis report STUDY -o report.html`: one page to look at and to hand on."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+from analysis.commands.shared import new_parser, say_json, study_of, write
+from analysis.reading.study import Study
+from conf import UserError
+from conf.exit_status import DONE
+
+EXAMPLES = """\
+examples:
+  python -m analysis report lr_sweep                          writes report.html into the study's folder
+  python -m analysis report runs/a runs/b -o ~/both.html
+  python -m analysis report lr_sweep --where model=64d --json
+  python -m analysis report curves/ --pattern '{model}_lr_{log10_lr}.csv' --x tokens -o curves.html
+
+One file that loads nothing: mail it, keep it, print it. docs/analysis-report.md tells its sections."""
+_LOSSES = ("val_loss", "validation_loss", "eval_loss", "test_loss", "loss")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What a user may type."""
+    parser = new_parser(
+        subparsers, "report", "one HTML page of a study: summary, table, curves, memory, failures", EXAMPLES
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="default: report.html in the study's folder")
+    parser.add_argument("--json", action="store_true", help="the summary as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write it, and tell its summary.
+
+    Raises:
+        UserError: there is nothing to tell of, or the file cannot be written.
+    """
+    from analysis.report.page import report_of
+
+    study = study_of(options)
+    if not study.runs:
+        raise UserError("; ".join(f"{path}: {why}" for path, why in study.skipped))
+    x, y = _columns(study, options)
+    output = options.output or str(_default_place(study))
+    given = " ".join(map(shlex.quote, options.study))
+    report = report_of(study, command=f"python -m analysis report {given}", x=x, y=y)
+    write(report.html, output)
+    if options.json:
+        say_json(
+            {
+                "version": 1, "report": output, "runs": len(study.runs),
+                "best": None if report.best is None else report.best.name,
+                "summary": [{"about": about, "lines": lines} for about, lines in report.words],
+                "next": [{"command": typed, "why": why} for typed, why in report.next],
+                "notes": report.notes,
+            }
+        )  # fmt: skip
+        return DONE
+    told = [f"{about}\n" + "\n".join(f"  {line}" for line in lines) for about, lines in report.words]
+    told += (
+        [f"note: {len(report.notes)} things could not be read; the page lists them"] if report.notes else []
+    )
+    told += ["next:", *(f"  {typed}   ({why})" for typed, why in report.next)] if report.next else []
+    write("\n".join(told) + "\n", None)
+    return DONE
+
+
+def _columns(study: Study, options: argparse.Namespace) -> tuple[str | None, str]:
+    """(x, y). Of foreign files x may be unknown: then there are no curves."""
+    x = study.column(options.x) if options.x else None
+    if options.y:
+        return x, study.column(options.y)
+    if study.is_ours:
+        return x, "val_loss"
+    there = {name for run in study.runs for name in run.values}
+    y = next((name for name in _LOSSES if name in there), None)
+    if y is None:
+        raise UserError(f"--y is needed: which column is the loss? There are: {', '.join(sorted(there))}")
+    return x, y
+
+
+def _default_place(study: Study) -> Path:
+    """Beside the runs of the first study."""
+    return study.runs[0].folder.parent / "report.html"

@@ -1,0 +1,184 @@
+"""Whether one way of training is better than another: the same budget, paired seeds, an interval and a p.
+
+Runs of a group are alike but for what varies within both groups, seeds mostly: that pairs them. Student's t
+of the paired differences; where seeds do not pair, Welch's of the two means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from analysis.columns import varying_columns
+from analysis.reading.study import Run
+from conf import UserError
+
+LEVEL = 0.95
+_SAME_BUDGET = 0.01
+_BUDGET_KEYS = ("training.max_tokens", "training.max_steps", "training.tokens_per_param")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are one way of training. name: as the user gave it, or what sets it apart."""
+
+    name: str
+    runs: tuple[Run, ...]
+
+    def losses(self, y: str) -> list[float]:
+        return [run.number(y) or 0.0 for run in self.runs]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """what: of the two runs, what they share (`seed 1`)."""
+
+    what: str
+    a: float
+    b: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """difference: mean of b less that of a; low, high, p: None where no test is possible, and `why_not`.
+    p: of several comparisons after Holm's correction.
+    """
+
+    a: str
+    b: str
+    difference: float
+    low: float | None
+    high: float | None
+    p: float | None
+    paired: bool
+    pairs: tuple[Pair, ...]
+    counts: tuple[int, int]
+    why_not: str | None = None
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.p is None or self.low is None or self.high is None:
+            return f"{self.why_not}"
+        if self.low <= 0 <= self.high:
+            reach = (self.high - self.low) / 2
+            return f"no difference that so few seeds can show: it would have to be above {reach:.4f}"
+        lower = self.b if self.difference < 0 else self.a
+        return f"{lower} is lower"
+
+
+def differing(groups: Sequence[Group]) -> dict[str, list[str]]:
+    """Columns and config paths that are one value in each group, and not the same in all, to these values."""
+    names = varying_columns([run for group in groups for run in group.runs])
+    found = {}
+    for name in names:
+        values = [{repr(run.value(name)) for run in group.runs} for group in groups]
+        if all(len(one) == 1 for one in values) and len({one.copy().pop() for one in values}) > 1:
+            found[name] = [_shown(group.runs[0].value(name)) for group in groups]
+    return {name: told for name, told in found.items() if name not in _BUDGET_KEYS}
+
+
+def check_budgets(groups: Sequence[Group]) -> None:
+    """Whether all read as many tokens, where they tell.
+
+    Raises:
+        UserError: they did not.
+    """
+    tokens = {
+        group.name: {run.number("tokens") for run in group.runs if run.number("tokens")} for group in groups
+    }
+    every = [count for counts in tokens.values() for count in counts if count]
+    if every and max(every) > min(every) * (1 + _SAME_BUDGET):
+        told = "; ".join(
+            f"{name}: {', '.join(f'{count:,.0f}' for count in sorted(c for c in counts if c))}"
+            for name, counts in tokens.items()
+        )
+        raise UserError(
+            f"these runs did not read the same tokens ({told}): a longer run is lower for that alone. "
+            "Compare them where all have been with --at-tokens common, or go on all the same with --any-data"
+        )
+
+
+def compare(groups: Sequence[Group], y: str) -> list[Comparison]:
+    """Each group but the first with the first."""
+    first, *others = groups
+    apart = set(differing(groups))
+    return _corrected([_compare(first, other, y, apart) for other in others])
+
+
+def _compare(a: Group, b: Group, y: str, apart: set[str]) -> Comparison:
+    import numpy as np
+    from scipy import stats
+
+    pairs = _pairs(a, b, y, apart)
+    counts = (len(a.runs), len(b.runs))
+    if pairs:
+        first, second = np.array([one.a for one in pairs]), np.array([one.b for one in pairs])
+        difference = float((second - first).mean())
+        if len(pairs) < 2:
+            why = "one pair of runs: run more seeds (seed=1,2,3) to learn whether it is chance"
+            return Comparison(a.name, b.name, difference, None, None, None, True, tuple(pairs), counts, why)
+        if float(np.ptp(second - first)) < 1e-12:
+            why = "all pairs differ by the same: are they one run each?"
+            return Comparison(a.name, b.name, difference, None, None, None, True, tuple(pairs), counts, why)
+        found = stats.ttest_rel(second, first)
+        low, high = found.confidence_interval(LEVEL)
+        return Comparison(
+            a.name,
+            b.name,
+            difference,
+            float(low),
+            float(high),
+            float(found.pvalue),
+            True,
+            tuple(pairs),
+            counts,
+        )
+    first, second = np.array(a.losses(y)), np.array(b.losses(y))
+    difference = float(second.mean() - first.mean())
+    if min(counts) < 2 or float(np.ptp(first)) + float(np.ptp(second)) < 1e-12:
+        why = "their seeds do not pair, and a group has one run: run the same seeds of both"
+        return Comparison(a.name, b.name, difference, None, None, None, False, (), counts, why)
+    found = stats.ttest_ind(second, first, equal_var=False)
+    low, high = found.confidence_interval(LEVEL)
+    return Comparison(
+        a.name, b.name, difference, float(low), float(high), float(found.pvalue), False, (), counts
+    )
+
+
+def _pairs(a: Group, b: Group, y: str, apart: set[str]) -> list[Pair]:
+    """By what varies within the groups; none where that does not tell runs of a group apart."""
+    names = [name for name in varying_columns([*a.runs, *b.runs]) if name not in {*apart, *_BUDGET_KEYS}]
+    if not names:
+        one = len(a.runs) == len(b.runs) == 1
+        return [Pair("-", a.losses(y)[0], b.losses(y)[0])] if one else []
+    keys = [{tuple(repr(run.value(name)) for name in names): run for run in group.runs} for group in (a, b)]
+    if len(keys[0]) < len(a.runs) or len(keys[1]) < len(b.runs):
+        return []
+    common = [key for key in keys[0] if key in keys[1]]
+    return [
+        Pair(
+            ", ".join(f"{name} {_shown(keys[0][key].value(name))}" for name in names),
+            keys[0][key].number(y) or 0.0,
+            keys[1][key].number(y) or 0.0,
+        )
+        for key in common
+    ]
+
+
+def _corrected(found: list[Comparison]) -> list[Comparison]:
+    """Holm's: the smallest of k p-values times k, the next times k - 1, never below the one before."""
+    tested = sorted((one for one in found if one.p is not None), key=lambda one: one.p or 0.0)
+    so_far, by_id = 0.0, {}
+    for place, one in enumerate(tested):
+        so_far = max(so_far, min(1.0, (one.p or 0.0) * (len(tested) - place)))
+        by_id[id(one)] = so_far
+    return [replace(one, p=by_id[id(one)]) if id(one) in by_id else one for one in found]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:g}"
+    return "null" if value is None else str(value)

@@ -1,0 +1,155 @@
+"""Runs as losses by learning rate, size by size."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from analysis.fits.parabola import round_minimum, vertex
+from analysis.reading.study import Run
+from conf.quantities import format_count
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+_SAME_RATE = 1e-6
+_CLIFF_FACTOR = 2.0
+_CLIFF_LEAST = 0.1
+"""Nats: what stands so far above the parabola of its neighbours, and twice as high, has half diverged."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """losses: of the runs at this rate that count, by seed. lost: names of those that diverged."""
+
+    lr: float
+    losses: tuple[float, ...]
+    lost: tuple[str, ...] = ()
+    half: bool = False
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.losses))
+
+    @property
+    def has_diverged(self) -> bool:
+        return self.half or (not self.losses and bool(self.lost))
+
+
+@dataclass(frozen=True)
+class Size:
+    """model: its name. width: None where it is not known. rates: by ascending lr, of whatever came of them.
+    budget: what its runs read, where sizes of one name have several.
+    """
+
+    model: str
+    width: float | None
+    rates: tuple[Rate, ...]
+    runs: tuple[Run, ...]
+    budget: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}{f' at {self.budget}' if self.budget else ''}"
+
+    @property
+    def good(self) -> list[Rate]:
+        """Those with a loss that belongs to the curve."""
+        return [rate for rate in self.rates if rate.losses and not rate.half]
+
+    @property
+    def x(self) -> Array:
+        """log10 of the good rates."""
+        return np.log10([rate.lr for rate in self.good])
+
+    @property
+    def y(self) -> Array:
+        return np.array([rate.mean for rate in self.good])
+
+
+def sizes_of(
+    runs: Sequence[Run], lr: str, y: str, *, model: str = "model", budget: str = "budget_tokens"
+) -> list[Size]:
+    """Sizes in ascending width, each with its rates. lr, y, model, budget: columns.
+
+    runs: also those that diverged, which belong to their rate; not those that died otherwise.
+    """
+    groups: dict[tuple[str, Any], list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[str(run.value(model) or "all"), _rounded(run.number(budget))].append(run)
+    names = [name for name, _ in groups]
+    found = []
+    for (name, tokens), members in groups.items():
+        shown = format_count(tokens) + " tokens" if names.count(name) > 1 and tokens else ""
+        found.append(
+            Size(
+                name,
+                width_of(members[0], name),
+                _without_cliff(_rates(members, lr, y)),
+                tuple(members),
+                shown,
+            )
+        )
+    return sorted(found, key=lambda size: (size.width is None, size.width or 0.0, size.name))
+
+
+def width_of(run: Run, name: str) -> float | None:
+    """`d_model`, or the number in a name such as `64d`."""
+    told = run.number("d_model")
+    if told is not None:
+        return told
+    digits = name.lower().removesuffix("d").removeprefix("d")
+    return float(digits) if digits.replace(".", "", 1).isdigit() else None
+
+
+def seed_deviation(sizes: Sequence[Size]) -> tuple[float, int] | None:
+    """(s.d. of one run over seeds, degrees of freedom), pooled; None where no rate has two seeds."""
+    squares, freedom = 0.0, 0
+    for size in sizes:
+        for rate in size.good:
+            losses = np.array(rate.losses)
+            squares += float(((losses - losses.mean()) ** 2).sum())
+            freedom += len(losses) - 1
+    return (math.sqrt(squares / freedom), freedom) if freedom else None
+
+
+def _rates(runs: Sequence[Run], lr: str, y: str) -> list[Rate]:
+    losses: dict[float, list[float]] = defaultdict(list)
+    lost: dict[float, list[str]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: run.number(lr) or 0.0):
+        here = run.number(lr) or 0.0
+        same = next((known for known in (*losses, *lost) if abs(known - here) <= _SAME_RATE * here), here)
+        loss = run.number(y)
+        if run.has_diverged or loss is None or not math.isfinite(loss):
+            lost[same].append(run.name)
+        else:
+            losses[same].append(loss)
+    return [Rate(one, tuple(losses[one]), tuple(lost[one])) for one in sorted({*losses, *lost})]
+
+
+def _without_cliff(rates: Sequence[Rate]) -> tuple[Rate, ...]:
+    """Marks rates above the best whose runs ended far above what the parabola of those below foretells."""
+    good = [rate for rate in rates if rate.losses]
+    marked: set[float] = set()
+    while len(good) > 3:
+        x, y = np.log10([rate.lr for rate in good]), np.array([rate.mean for rate in good])
+        if int(np.argmin(y)) >= len(good) - 1:
+            break
+        below = slice(0, len(good) - 1)
+        near = round_minimum(y[below], 2)
+        if vertex(x[near], y[near]) is None:
+            break
+        foretold = float(np.polyval(np.polyfit(x[near], y[near], 2), x[-1]))
+        rise, expected = y[-1] - y.min(), foretold - y.min()
+        if not (rise > _CLIFF_FACTOR * expected and y[-1] - foretold > _CLIFF_LEAST):
+            break
+        marked.add(good.pop().lr)
+    return tuple(Rate(rate.lr, rate.losses, rate.lost, half=rate.lr in marked) for rate in rates)
+
+
+def _rounded(tokens: float | None) -> float | None:
+    """Budgets that differ by the last step of a batch are one."""
+    return None if tokens is None else float(f"{tokens:.2g}")

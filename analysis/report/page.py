@@ -1,0 +1,183 @@
+"""The page of a study: one file that needs no network, section by section."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.reading import Run, Study
+from analysis.report.configs import add_configs
+from analysis.report.curves import add_curves
+from analysis.report.details import details_of
+from analysis.report.failures import add_failures, failures
+from analysis.report.laws import add_law, law_of
+from analysis.report.learning_rates import add_learning_rates
+from analysis.report.memory_use import add_memory, highest, uses
+from analysis.report.origins import add_origins
+from analysis.report.runs import add_runs
+from analysis.report.setups import families
+from analysis.report.words import Found, best_run, states, words
+from conf import UserError
+from conf.quantities import counted, format_count, format_duration
+from memory.format import format_bytes
+from memory.report.page import Fact, Page
+
+_HERE = Path(__file__).parent
+SCRIPTS = ("plot.js", "curves.js", "start.js")
+_DAMAGED = 50
+_COMMANDS = 5
+
+
+@dataclass(frozen=True)
+class Report:
+    """html: the page. words: its summary. next: commands, and what for. notes: what it leaves out."""
+
+    html: str
+    words: list[tuple[str, list[str]]]
+    next: list[tuple[str, str]]
+    best: Run | None
+    notes: list[str]
+
+
+def report_of(study: Study, *, command: str, x: str | None = None, y: str = "val_loss") -> Report:
+    """command: what wrote it, to be told at the end. x: of curves of foreign runs. y: the loss."""
+    details = {row: details_of(run) for row, run in enumerate(study.runs) if run.is_ours}
+    best, no_best = best_run(study, y)
+    each = families(study, y)
+    law = law_of(study, each, x, y) if no_best is None else None
+    found = Found(
+        study, y, best, no_best, each, failures(study), uses(study),
+        law.words if law is not None else (),
+        wall_s=sum(one.wall_s for one in details.values()),
+    )  # fmt: skip
+    told, then, again = words(found), next_commands(found), _command_of(best)
+    page = new_page(study, command)
+    page.facts(_facts(found))
+    page.heading("Summary")
+    page.definitions(told)
+    if then:
+        page.text("What to run next:")
+        page.code("\n".join(f"{typed}   # {why}" for typed, why in then))
+    add_runs(page, study, best)
+    notes = add_curves(page, study, x=x, y=y)
+    add_learning_rates(page, each, y)
+    add_law(page, law, study.path)
+    add_memory(page, found.uses, study.path)
+    add_failures(page, found.failures)
+    add_configs(page, study)
+    add_origins(page, study, details, again)
+    notes = _notes(study, notes)
+    if notes:
+        page.heading("Notes", "what could not be read, and is left out")
+        page.items(notes[:_DAMAGED])
+        if len(notes) > _DAMAGED:
+            with page.folded(f"and {len(notes) - _DAMAGED} more"):
+                page.items(notes[_DAMAGED:])
+    return Report(page.html(), told, then, best, notes)
+
+
+def new_page(
+    study: Study, command: str, *, scripts: Sequence[str] = SCRIPTS, own: str = "", **more: Any
+) -> Page:
+    """An empty page of the study, with what draws its plots. own: a script besides."""
+    return Page(
+        study.path.rstrip("/"), subtitle=subtitle(study),
+        footer=f"Written by {command}. Losses in nats a token, sizes in powers of 1024.",
+        script="\n".join([*((_HERE / name).read_text(encoding="utf-8") for name in scripts), own]),
+        style=(_HERE / "report.css").read_text(encoding="utf-8"), has_contents=True, **more,
+    )  # fmt: skip
+
+
+def subtitle(study: Study) -> str:
+    """`48 runs: 46 done, 1 oom, 1 failed`."""
+    told = states(study)
+    noun = "run" if study.is_ours else "CSV file"
+    return counted(len(study.runs), noun) + (f": {told}" if told else "")
+
+
+def next_commands(found: Found) -> list[tuple[str, str]]:
+    """(command, what it is for): what is missing first, then what is asked of rates, then seeds and sizes."""
+    study = found.study
+    if not study.is_ours:
+        return []
+    folders = dict.fromkeys(run.folder.parent for one in found.failures for run in one.runs if not run.counts)
+    told = [
+        (f"python -m slurm resubmit {shlex.quote(str(folder))}", "runs what is not done")
+        for folder in folders
+    ]
+    try:
+        told += _advice(found)
+        told += _after(found)
+    except UserError:  # of a configuration of another version
+        pass
+    return list(dict(told).items())[:_COMMANDS]
+
+
+def _advice(found: Found) -> list[tuple[str, str]]:
+    """Of the learning rates."""
+    from analysis.rates.advice import advice
+
+    each = found.families.with_rates if found.families is not None else []
+    bests = [family.best for family in each if family.best is not None]
+    if not bests or found.families is None:
+        return []
+    # without the noise: Trust tells whether seeds are too few, and a command for each size takes seconds
+    told = advice(found.study, bests, None, found.families.law)
+    return [
+        (one.command, f"{one.size}: {one.what}" if one.size else one.what)
+        for one in told
+        if one.command is not None and not one.command.startswith("python -m slurm")
+    ]
+
+
+def _after(found: Found) -> list[tuple[str, str]]:
+    from analysis.next_steps import after_sweep
+    from analysis.run_folder import RunFolder
+
+    seeds = sorted(found.study.runs, key=lambda run: run.number("seed") or 0)
+    best = RunFolder(found.best.folder) if found.best is not None else None
+    return after_sweep(best, 0, [RunFolder(seeds[-1].folder)])[: 2 if best is not None else 1]
+
+
+def _command_of(best: Run | None) -> str | None:
+    if best is None or not best.is_ours:
+        return None
+    from analysis.next_steps import command_of
+    from analysis.run_folder import RunFolder
+
+    try:
+        return command_of(RunFolder(best.folder))
+    except UserError:
+        return None
+
+
+def _facts(found: Found) -> list[Fact]:
+    runs = found.study.runs
+    told = []
+    if found.study.is_ours:
+        done = sum(run.counts for run in runs)
+        told.append(Fact("runs done", f"{done:,} of {len(runs):,}", states(found.study)))
+    if found.best is not None:
+        told.append(
+            Fact(f"lowest {found.y}", f"{found.best.number(found.y) or 0:.4f}", found.best.name, tone="good")
+        )
+    tokens = sum(run.number("tokens") or 0 for run in runs)
+    if tokens and found.study.is_ours:
+        told.append(Fact("tokens", format_count(tokens), "read by all runs"))
+    if found.wall_s:
+        told.append(Fact("time", format_duration(found.wall_s), "of all attempts, start to end"))
+    if found.uses:
+        most = highest(found.uses)
+        share = most.share
+        of = f"{100 * share:.0f}% of {format_bytes(most.limit or 0)}" if share is not None else most.run.name
+        told.append(Fact("nearest to its limit", format_bytes(most.peak), of, share))
+    return told
+
+
+def _notes(study: Study, more: Sequence[str]) -> list[str]:
+    skipped = [f"{path}: {why}" for path, why in study.skipped]
+    damaged = [f"{run.name}: {line}" for run in study.runs for line in run.damage]
+    return [*skipped, *damaged, *more]

@@ -1,0 +1,151 @@
+"""The summary of a study in words: did it run, what died, which is best, can it be trusted, what next."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from analysis.reading import Run, Study
+from analysis.report.failures import Failure, going_on
+from analysis.report.learning_rates import edge_words, law_words
+from analysis.report.memory_use import Use, highest
+from analysis.report.setups import Families, Family
+from conf.quantities import counted, format_count, format_duration
+from memory.format import format_bytes
+
+_SHOWN = 4
+_SETUPS = 12
+_LIKE_A_SEED = 2.0
+"""Standard deviations over seeds: a lead below that may be luck."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the sections found. best: None where losses do not compare or none is done: `no_best` says why."""
+
+    study: Study
+    y: str
+    best: Run | None
+    no_best: str | None
+    families: Families | None = None
+    failures: Sequence[Failure] = ()
+    uses: Sequence[Use] = ()
+    laws: Sequence[str] = ()
+    wall_s: float = 0.0
+    notes: Sequence[str] = field(default_factory=list)
+
+
+def best_run(study: Study, y: str) -> tuple[Run | None, str | None]:
+    """(the run that came to its end with the lowest loss, None), or (None, why there is none)."""
+    whole = [run for run in study.once() if run.counts and math.isfinite(run.number(y) or math.nan)]
+    if not whole:
+        return None, f"no run has come to its end with a {y}"
+    measured = {tuple(str(run.value(name)) for name in ("data", "seq_len", "eval_tokens")) for run in whole}
+    if study.is_ours and len(measured) > 1:
+        return (
+            None,
+            f"runs were evaluated on {len(measured)} different kinds of data: their losses do not compare",
+        )
+    return min(whole, key=lambda run: run.number(y) or 0.0), None
+
+
+def words(found: Found) -> list[tuple[str, list[str]]]:
+    """(question, lines that answer it); questions that this study does not ask are left out."""
+    told = [
+        ("Did it run?", _ran(found)),
+        ("What died?", _died(found.failures)),
+        ("Best run", _best(found)),
+        ("Learning rate", _rates(found.families) if found.families is not None else []),
+        ("Scaling", list(found.laws)),
+        ("Memory", _memory(found.uses)),
+        ("Trust", _trust(found)),
+    ]
+    return [(question, lines) for question, lines in told if lines]
+
+
+def states(study: Study) -> str:
+    """`46 done, 1 oom`."""
+    counts = Counter(run.state for run in study.runs if run.state)
+    return ", ".join(f"{count:,} {state}" for state, count in counts.most_common())
+
+
+def _ran(found: Found) -> list[str]:
+    runs = found.study.runs
+    if not found.study.is_ours:
+        return [f"{counted(len(runs), 'CSV file')} of another program: their last rows are told"]
+    done = sum(run.state == "done" for run in runs)
+    others = Counter(run.state for run in runs if run.state not in ("done", None))
+    told = ", ".join(f"{count:,} {state}" for state, count in others.most_common())
+    lines = [f"{done:,} of {counted(len(runs), 'run')} done" + (f" ({told})" if told else "")]
+    tokens = sum(run.number("tokens") or 0 for run in runs)
+    seconds = sum(_finite(run.number("seconds")) for run in runs)
+    lines[0] += f"; {format_count(tokens)} tokens in {format_duration(seconds)} of training"
+    if going_on(found.study):
+        lines.append(f"It is not over: {counted(len(going_on(found.study)), 'run')} wait or go on")
+    return lines
+
+
+def _died(failures: Sequence[Failure]) -> list[str]:
+    lines = [f"{len(one.runs):,} {one.state}: {one.reason}" for one in failures[:_SHOWN]]
+    return lines + ([f"and {len(failures) - _SHOWN} other reasons, below"] if len(failures) > _SHOWN else [])
+
+
+def _best(found: Found) -> list[str]:
+    if found.best is None:
+        return [f"None: {found.no_best}"] if found.no_best else []
+    run, loss = found.best, found.best.number(found.y) or math.nan
+    bits = run.number("bits_per_byte")
+    line = f"{run.name}, {found.y} {loss:.4f}" + (f" ({bits:.4f} bits a byte)" if bits else "")
+    return [line]
+
+
+def _rates(families: Families) -> list[str]:
+    lines = [_rate(family) for family in families.with_rates]
+    if len(lines) > _SETUPS:
+        lines = [*lines[:_SETUPS], f"and {len(lines) - _SETUPS} more, below"]
+    return lines + ([f"The law over width: {law_words(families)}"] if families.law is not None else [])
+
+
+def _rate(family: Family) -> str:
+    best = family.best
+    assert best is not None
+    if best.lr is None or best.edge is not None:
+        at = "" if best.lr is None else f"{best.lr:.4g}, but "
+        return f"{family.label}: {at}{edge_words(family)}"
+    sides = [("open" if side is None else f"{side:.3g}") for side in (best.low, best.high)]
+    return f"{family.label}: {best.lr:.4g} ({' to '.join(sides)}), of {len(family.size.rates)} rates tried"
+
+
+def _memory(uses: Sequence[Use]) -> list[str]:
+    if not uses:
+        return []
+    most = highest(uses)
+    of = f", {100 * (most.share or 0):.0f}% of its limit of {format_bytes(most.limit)}" if most.limit else ""
+    lines = [f"The nearest to its limit came to {format_bytes(most.peak)}{of}: {most.run.name}"]
+    if not most.limit:
+        lines = [f"The highest was {format_bytes(most.peak)}: {most.run.name}"]
+    ratios = sorted(use.peak / use.estimate for use in uses if use.estimate and use.run.counts)
+    if ratios:
+        lines.append(
+            f"Of runs that are done, {ratios[0]:.2f} to {ratios[-1]:.2f} times the estimate was used"
+        )
+    return lines
+
+
+def _trust(found: Found) -> list[str]:
+    lines = []
+    noise = found.families.noise if found.families is not None else None
+    if noise is not None and noise.from_seeds:
+        lines.append(
+            f"Seeds of a setup differ by {noise.deviation:.4f} (standard deviation, {noise.freedom} degrees "
+            f"of freedom): differences below {_LIKE_A_SEED * noise.deviation:.4f} may be luck"
+        )
+    elif found.study.is_ours and len(found.study.runs) > 1:
+        lines.append("Every setup was run with one seed: small differences may be luck")
+    return lines + [note[0].upper() + note[1:] for note in found.study.notes()]
+
+
+def _finite(value: float | None) -> float:
+    return value if value is not None and math.isfinite(value) else 0.0

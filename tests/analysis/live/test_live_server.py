@@ -1,0 +1,205 @@
+"""`python -m analysis live`: who is answered, what, and how it ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_pages import HOSTILE
+from made_sweeps import BATCH_TOKENS, killed_for_memory, make_one, make_sweep, say
+
+from analysis.__main__ import main
+from analysis.live.follow import Follower
+from analysis.live.server import Server
+from analysis.reading import read_study
+from conf import UserError
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    make_sweep(tmp_path / "sweep", widths=(32,))
+    return tmp_path / "sweep"
+
+
+@pytest.fixture
+def server(study: Path) -> Iterator[Server]:
+    follower = Follower(lambda: read_study([str(study)]), every_s=0.0)
+    with Server(follower) as found:
+        thread = threading.Thread(target=found.serve_forever, daemon=True)
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+def ask(
+    server: Server, path: str, *, method: str = "GET", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """(status, headers, body); the path is sent as it stands."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.putrequest(method, path, skip_host="host" in headers, skip_accept_encoding=True)
+    for name, value in headers.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    found = answer.status, dict(answer.getheaders()), answer.read()
+    connection.close()
+    return found
+
+
+def state(server: Server, since: int = 0) -> dict[str, Any]:
+    status, _, body = ask(server, f"/{server.token}/state?since={since}")
+    assert status == 200
+    found: dict[str, Any] = json.loads(body, parse_constant=lambda text: pytest.fail(text))
+    return found
+
+
+def cells(told: dict[str, Any], row: int) -> list[str]:
+    return next([cell["text"] for cell in one["cells"]] for one in told["rows"] if one["row"] == row)
+
+
+def test_the_page_and_its_state(server: Server, study: Path) -> None:
+    status, headers, body = ask(server, f"/{server.token}/")
+    assert (status, headers["Cache-Control"], headers["Referrer-Policy"]) == (200, "no-store", "no-referrer")
+    assert b"connect-src 'self'" in body
+    told = state(server)
+    assert [cells(told, row)[0] for row in range(7)] == [one.name for one in read_study([str(study)]).runs]
+    assert len(told["curves"]) == 7
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/state", "/wrong/", "/wrong/state", "/{token}x/", "/{short}/", "//", "/%00/", "/../{token}/",
+     "/?token={token}", "/\xff/"],
+)  # fmt: skip
+def test_without_the_token_nothing_is_told(server: Server, path: str) -> None:
+    asked = path.format(token=server.token, short=server.token[:-1])
+    status, _, body = ask(server, asked.encode("latin-1").decode("ascii", "ignore") or "/")
+    assert status == 403
+    assert b"sweep" not in body
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/{token}/../../../../etc/passwd", "/{token}/%2e%2e/%2e%2e/etc/passwd", "/{token}//etc/passwd",
+     "/{token}/config.yaml", "/{token}/state/", "/{token}"],
+)  # fmt: skip
+def test_no_path_names_a_file(server: Server, path: str) -> None:
+    assert ask(server, path.format(token=server.token))[0] == 404
+
+
+def test_another_name_of_this_machine_is_not_answered(server: Server) -> None:
+    """A page of another site whose name was pointed at 127.0.0.1 sends its own name."""
+    path = f"/{server.token}/state"
+    assert ask(server, path, host=f"evil.example:{server.port}")[0] == 403
+    assert ask(server, path, host=f"localhost:{server.port}")[0] == 200
+
+
+def test_only_reading_is_answered(server: Server) -> None:
+    assert ask(server, f"/{server.token}/", method="POST")[0] == 501
+    status, headers, body = ask(server, f"/{server.token}/", method="HEAD")
+    assert (status, body) == (200, b"")
+    assert int(headers["Content-Length"]) > 1000
+
+
+def test_it_listens_on_this_machine_alone(server: Server) -> None:
+    assert server.server_address[0] == "127.0.0.1"
+    assert server.token not in "".join(sys.argv)
+    assert len(server.token) >= 32
+    assert Server(server.follower).token != server.token
+
+
+def test_only_what_changed_is_sent_again(server: Server, study: Path) -> None:
+    first = state(server)
+    assert state(server, first["version"])["rows"] == []
+    folder = sorted(study.iterdir())[2]
+    with open(folder / "metrics.csv", "a") as file:
+        file.write(f"41,{41 * BATCH_TOKENS},3.25,,0.1,1.0,1e12,0.5,33000.0,\n")
+    told = state(server, first["version"])
+    assert [one["row"] for one in told["rows"]] == [2]
+    assert "3.2500" in cells(told, 2)
+    assert [one["row"] for one in told["curves"]] == [2]
+
+
+def test_runs_come_and_go_and_keep_their_rows(server: Server, study: Path) -> None:
+    first = state(server)
+    make_one(study, 32, 0.0001, 0)  # before all others by name
+    shutil.rmtree(sorted(study.iterdir())[-1])
+    told = state(server, first["version"])
+    assert cells(told, 7)[0].startswith("32d-lr0.0001-")
+    assert cells(told, 6)[-1] == "its folder is gone"
+    assert cells(state(server), 0) == cells(first, 0)
+
+
+def test_a_run_that_dies_is_told_with_why(server: Server, study: Path) -> None:
+    first = state(server)
+    killed_for_memory(sorted(study.iterdir())[0])
+    told = state(server, first["version"])
+    assert "oom" in cells(told, 0)
+    assert "the kernel killed the main process" in cells(told, 0)[-1].lower()
+
+
+def test_a_study_that_is_gone_is_told_and_what_was_known_stays(server: Server, study: Path) -> None:
+    first = state(server)
+    study.rename(study.with_name("elsewhere"))
+    told = state(server)
+    assert "no such study" in told["trouble"]
+    assert len(told["rows"]) == len(first["rows"])
+
+
+def test_words_of_a_hostile_run_are_words(server: Server, study: Path) -> None:
+    say(sorted(study.iterdir())[0], dataset={"name": HOSTILE})
+    body = ask(server, f"/{server.token}/")[2].decode()
+    assert "<img src=x" not in body
+    assert body.count("<script>") == 1
+
+
+def test_answers_are_packed_for_who_can_unpack_them(server: Server) -> None:
+    headers = ask(server, f"/{server.token}/", **{"accept-encoding": "gzip"})[1]
+    assert headers["Content-Encoding"] == "gzip"
+
+
+def test_a_port_that_is_taken_is_the_users_to_change(server: Server) -> None:
+    with pytest.raises(UserError, match="leave it out"):
+        Server(server.follower, server.port)
+    with pytest.raises(UserError, match="--port 99999"):
+        Server(server.follower, 99999)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(["no-such"], "no such study"), (["{study}", "--every", "0"], "--every 0"),
+     (["{study}", "--port", "-1"], "--port -1")],
+)  # fmt: skip
+def test_mistakes_exit_2(study: Path, given: list[str], expected: str, capsys: Any) -> None:
+    assert main(["live", *(one.format(study=study) for one in given)]) == 2
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_with_130(study: Path, root: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "analysis", "live", str(study), "--json"],
+        cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ,
+    )  # fmt: skip
+    assert process.stdout is not None
+    told = json.loads(process.stdout.readline())
+    port = urllib.parse.urlsplit(told["address"]).port
+    assert told["tunnel"].startswith(f"ssh -N -L {port}:127.0.0.1:{port} ")
+    with socket.create_connection(("127.0.0.1", port), timeout=60):
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert error.strip() == "interrupted"

@@ -1,0 +1,214 @@
+"""`python -m analysis report`: what the page and its summary tell, and that nothing in a run can harm it."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_pages import HOSTILE
+from made_sweeps import best_rate, diverged, killed_for_memory, make_one, make_sweep, say
+
+from analysis.__main__ import main
+
+Captured = pytest.CaptureFixture[str]
+
+
+def summary_of(capsys: Captured, *arguments: str) -> dict[str, Any]:
+    """Of --json, and that it went well."""
+    capsys.readouterr()
+    assert main(["report", *arguments, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def about(told: dict[str, Any], question: str) -> str:
+    return "\n".join(line for one in told["summary"] if one["about"] == question for line in one["lines"])
+
+
+def cells(page: str) -> list[list[str]]:
+    """Of the table of runs."""
+    body = re.search(r'class="filter".*?<tbody>(.*?)</tbody>', page, re.DOTALL)
+    assert body is not None
+    rows = re.findall(r"<tr>(.*?)</tr>", body[1], re.DOTALL)
+    return [
+        [html.unescape(re.sub("<[^>]*>", "", one)) for one in re.findall(r"<td.*?</td>", row)] for row in rows
+    ]
+
+
+def test_every_run_is_a_row_and_the_file_lies_beside_them(tmp_path: Path, capsys: Captured) -> None:
+    folders = make_sweep(tmp_path / "sweep", seeds=2)
+    killed_for_memory(folders[3])
+    assert main(["report", str(tmp_path / "sweep")]) == 0
+    page = (tmp_path / "sweep" / "report.html").read_text()
+    assert sorted(row[0].removesuffix(" ★") for row in cells(page)) == sorted(one.name for one in folders)
+    told = capsys.readouterr().out
+    assert "27 of 28 runs done (1 oom)" in told
+    assert f"python -m slurm resubmit {tmp_path / 'sweep'}" in told
+
+
+def test_what_died_is_told_with_its_reason(tmp_path: Path, capsys: Captured) -> None:
+    folders = make_sweep(tmp_path / "sweep")
+    killed_for_memory(folders[1])
+    diverged(folders[6])
+    told = summary_of(capsys, str(tmp_path / "sweep"))
+    assert "1 oom: the kernel killed the main process" in about(told, "What died?")
+    assert "1 diverged: the loss is no longer finite: step 41" in about(told, "What died?")
+    page = Path(told["report"]).read_text()
+    failures = page[page.rindex(">Failures<") : page.rindex(">Configurations<")]
+    assert folders[1].name in failures
+    assert folders[6].name in failures
+    assert f"python -m memory explain {folders[1]}" in failures
+
+
+def test_the_best_rate_of_each_size_is_the_one_that_was_put_there(tmp_path: Path, capsys: Captured) -> None:
+    make_sweep(tmp_path / "sweep", widths=(32, 48, 64, 96), seeds=2, noise=0.002)
+    told = about(summary_of(capsys, str(tmp_path / "sweep")), "Learning rate")
+    for width in (32, 48, 64, 96):
+        best, low, high = map(float, re.search(rf"{width}d: (\S+) \((\S+) to (\S+)\)", told).groups())  # type: ignore[union-attr]
+        assert low <= best_rate(width) <= high
+        assert best == pytest.approx(best_rate(width), rel=0.1)
+    exponent = re.search(r"width\^(\S+)", told)
+    assert exponent is not None
+    assert float(exponent[1]) == pytest.approx(-0.9, abs=0.1)
+
+
+def test_the_loss_that_a_killed_run_had_so_far_bends_no_curve(tmp_path: Path, capsys: Captured) -> None:
+    folders = make_sweep(tmp_path / "sweep", widths=(32,))
+    killed_for_memory(folders[4])  # at the very rate that is the best
+    told = json.dumps({"version": 1, "step": 5, "tokens": 20480, "source": "val", "loss": 5.0})
+    (folders[4] / "evals.jsonl").write_text(told + "\n")
+    lines = about(summary_of(capsys, str(tmp_path / "sweep")), "Learning rate")
+    found = re.search(r"32d: (\S+) \(.*of 6 rates tried", lines)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(best_rate(32), rel=0.1)
+
+
+def test_a_best_rate_at_the_edge_is_told_with_the_command_that_goes_beyond(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    make_sweep(tmp_path / "sweep", widths=(32,), rates=(0.00125, 0.0025, 0.005))
+    told = summary_of(capsys, str(tmp_path / "sweep"))
+    assert "the largest rate tried is the best" in about(told, "Learning rate")
+    assert any("optimizer.lr=0.01,0.02" in one["command"] for one in told["next"])
+
+
+def test_other_rates_than_the_best_are_no_points_of_the_law(tmp_path: Path, capsys: Captured) -> None:
+    make_sweep(tmp_path / "sweep", widths=(32, 48, 64, 96, 128))
+    told = about(summary_of(capsys, str(tmp_path / "sweep")), "Scaling")
+    assert "over 5 sizes" in told
+    exponent = re.search(r"x\^-(\S+)", told)
+    assert exponent is not None
+    assert float(exponent[1]) == pytest.approx(0.14, abs=0.03)
+
+
+def test_losses_of_different_data_have_no_best_run(tmp_path: Path, capsys: Captured) -> None:
+    folders = make_sweep(tmp_path / "sweep", widths=(32,))
+    run = json.loads((folders[0] / "run.json").read_text())
+    run["data"]["fingerprint"] = "00" * 32
+    (folders[0] / "run.json").write_text(json.dumps(run))
+    told = summary_of(capsys, str(tmp_path / "sweep"))
+    assert told["best"] is None
+    assert "their losses do not compare" in about(told, "Best run")
+
+
+def test_a_run_that_is_there_twice_is_told_and_counts_once(tmp_path: Path, capsys: Captured) -> None:
+    folders = make_sweep(tmp_path / "sweep", widths=(32,))
+    shutil.copytree(folders[2], tmp_path / "sweep" / "copy")
+    told = summary_of(capsys, str(tmp_path / "sweep"))
+    assert "is there 2 times" in about(told, "Trust")
+    assert "one seed" in about(told, "Trust")
+
+
+def test_words_of_a_hostile_run_are_words(tmp_path: Path) -> None:
+    study = tmp_path / "a<b>&'\"c"
+    folder = make_one(study, 32, 0.01, 0)
+    say(folder, notes=HOSTILE, tags=[HOSTILE, "b"], dataset={"name": HOSTILE})
+    folder.rename(study / "<img src=x onerror=alert(3)>")
+    make_one(study, 32, 0.02, 0)
+    assert main(["report", str(study), "-o", str(tmp_path / "r.html")]) == 0
+    page = (tmp_path / "r.html").read_text()
+    scripts = re.findall(r"<script([^>]*)>", page)
+    assert scripts.count("") == 1
+    assert set(scripts) == {"", ' type="application/json"'}
+    assert "<img src=x" not in page
+    assert "alert(1)" not in re.sub(r"&lt;script&gt;alert\(1\)|u003ealert\(1\)", "", page)
+    assert any(HOSTILE in row for row in cells(page))
+    for block in re.findall(r'<script type="application/json">(.*?)</script>', page, re.DOTALL):
+        json.loads(block)
+
+
+def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
+    make_sweep(tmp_path / "sweep", widths=(32, 64))
+    assert main(["report", str(tmp_path / "sweep")]) == 0
+    page = (tmp_path / "sweep" / "report.html").read_text()
+    assert set(re.findall(r"https?://[^\s\"'<>)]*", page)) == {"http://www.w3.org/2000/svg"}
+    assert "default-src 'none'; script-src 'sha256-" in page
+    assert "connect-src" not in page
+
+
+def test_the_same_study_makes_the_same_bytes(tmp_path: Path) -> None:
+    make_sweep(tmp_path / "sweep", widths=(32,), seeds=2)
+    for name in "ab":
+        assert main(["report", str(tmp_path / "sweep"), "-o", str(tmp_path / name)]) == 0
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_where_it_came_from_and_what_differs(tmp_path: Path) -> None:
+    make_sweep(tmp_path / "sweep", widths=(32, 64), rates=(0.01,), seeds=2)
+    main(["report", str(tmp_path / "sweep")])
+    page = (tmp_path / "sweep" / "report.html").read_text()
+    assert "c0ffee" * 6 + "abcd, with changes that were not committed" in page
+    assert f"fingerprint {'72' * 32}, Datasets/stdlib.npy, tokenizer bytes" in page
+    assert "32 (2), 64 (2)" in page
+    assert "python experiments.py model=64d" in page
+
+
+def test_what_is_half_written_is_listed_and_the_rest_is_told(tmp_path: Path, capsys: Captured) -> None:
+    folders = make_sweep(tmp_path / "sweep", widths=(32,))
+    with open(folders[0] / "metrics.csv", "a") as file:
+        file.write("41,1679")
+    (folders[1] / "run.json").write_text("{")
+    (folders[2] / "metrics.csv").unlink()
+    (folders[3] / "metrics.csv").write_text("")
+    lost = tmp_path / "sweep" / "lost"
+    lost.mkdir()
+    (lost / "metrics.csv").touch()
+    told = summary_of(capsys, str(tmp_path / "sweep"))
+    notes = "\n".join(told["notes"])
+    assert f"{lost}: no config.yaml and no run.json in it" in notes
+    assert f"{folders[0].name}: metrics.csv: 1 of its last lines passed over" in notes
+    assert f"{folders[1].name}: run.json cannot be read" in notes
+    assert len(cells(Path(told["report"]).read_text())) == 7
+
+
+def test_csvs_of_other_programs(tmp_path: Path, capsys: Captured) -> None:
+    for width in (32, 48, 64, 96, 128):
+        rows = [f"{i * 1e9:g},{2 + 30 * (i * width * 1e9) ** -0.2}" for i in range(1, 20)]
+        (tmp_path / f"{width}d.csv").write_text("\n".join(["flops,loss", *rows]) + "\n")
+    out = str(tmp_path / "r.html")
+    told = summary_of(capsys, str(tmp_path), "--pattern", "{model}.csv", "--x", "flops", "-o", out)
+    assert told["best"] == "128d"
+    assert '"label":"loss of 5 runs"' in Path(out).read_text()
+
+
+@pytest.mark.parametrize("kind", ["empty", "missing", "output", "no loss"])
+def test_mistakes_exit_2_with_one_message(tmp_path: Path, kind: str, capsys: Captured) -> None:
+    (tmp_path / "empty").mkdir()
+    make_one(tmp_path / "one", 32, 0.01, 0)
+    (tmp_path / "csvs").mkdir()
+    (tmp_path / "csvs" / "a.csv").write_text("x,y\n1,2\n")
+    given, expected = {
+        "empty": ([str(tmp_path / "empty")], "no runs there"),
+        "missing": ([str(tmp_path / "no")], "no such study"),
+        "output": ([str(tmp_path / "one"), "-o", str(tmp_path / "no" / "r.html")], "cannot be written"),
+        "no loss": ([str(tmp_path / "csvs")], "--y is needed"),
+    }[kind]
+    assert main(["report", *given]) == 2
+    told = capsys.readouterr().err
+    assert expected in told
+    assert "Traceback" not in told

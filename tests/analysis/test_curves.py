@@ -1,0 +1,110 @@
+"""`python -m analysis curves`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.__main__ import main
+from analysis.curve_plot import bundles_of, curves_figure
+from analysis.reading import read_study
+
+
+@pytest.fixture
+def sweep(new_run: Callable[..., Any]) -> Path:
+    """Two rates of three seeds, a run that exploded and one that is queued."""
+    for lr in (0.003, 0.01):
+        for seed in range(3):
+            made = new_run(f"r{lr:g}-{seed}")
+            made.config(lr=lr)
+            path = made.path / "config.yaml"
+            path.write_text(path.read_text().replace("\nseed: 0\n", f"\nseed: {seed}\n"))
+            made.status()
+            made.run(identity=f"{lr}{seed}".rjust(64, "0"), results={})
+            made.losses(100, floor=2 + 30 * lr + 0.1 * seed, seed=seed)
+    lost = new_run("r1-0")
+    lost.config(lr=1.0)
+    lost.run(identity="1" * 64)
+    (lost.path / "metrics.csv").write_text("step,tokens,train_loss\n1,4096,6\n2,8192,900\n3,12288,nan\n")
+    new_run("queued").config(lr=0.5)
+    return Path(made.path.parent)
+
+
+def test_seeds_are_one_bundle_with_a_band(sweep: Path) -> None:
+    bundles, left_out = bundles_of(read_study([str(sweep)]).runs, "tokens", "train_loss", "optimizer.lr")
+    assert [(bundle.value, len(bundle.lines)) for bundle in bundles] == [(0.003, 3), (0.01, 3), (1.0, 1)]
+    assert [line.partition(":")[0] for line in left_out] == ["queued"]
+    x, low, mean, high = bundles[0].band()
+    assert (low <= mean).all()
+    assert (mean <= high).all()
+    assert high[-1] - low[-1] == pytest.approx(0.2, abs=0.1)
+    assert x[0] >= 4096
+    assert bundles[0].label == "0.003 (3 seeds)"
+
+
+def test_the_mean_is_smooth_and_the_raw_is_what_was_written(sweep: Path) -> None:
+    run = read_study([str(sweep / "r0.003-0")]).runs[0]
+    line = bundles_of([run], "tokens", "train_loss", None)[0][0].lines[0]
+    assert np.abs(np.diff(line.mean)).mean() < np.abs(np.diff(line.raw)).mean()
+    raw = bundles_of([run], "tokens", "train_loss", None, smooth=1)[0][0].lines[0]
+    assert (raw.mean == raw.raw).all()
+    evaluated = bundles_of([run], "tokens", "val_loss", None)[0][0].lines[0]
+    assert (evaluated.mean == evaluated.raw).all()
+    assert len(evaluated.x) == 10
+
+
+def test_a_run_that_exploded_does_not_flatten_the_others(sweep: Path) -> None:
+    bundles, _ = bundles_of(read_study([str(sweep)]).runs, "tokens", "train_loss", "optimizer.lr")
+    figure = curves_figure(bundles, "tokens", "train_loss", "optimizer.lr", title="a $t$")
+    axes = figure.axes[0]
+    assert axes.get_ylim()[1] < 10
+    assert axes.get_xlabel().startswith("tokens")
+    assert axes.get_ylabel() == "train_loss (nats a token)"
+    colors = {line.get_color() for line in axes.lines if line.get_linewidth() > 1}
+    assert len(colors) == 3
+
+
+@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_pictures(
+    sweep: Path, tmp_path: Path, suffix: str, begins: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"c.{suffix}"
+    given = ["curves", str(sweep), "--x", "time", "--where", "state=done", "--where", "optimizer.lr<0.1"]
+    assert main([*given, "--log-x", "-o", str(path)]) == 0
+    assert path.read_bytes().startswith(begins)
+    assert "train_loss over time of 6 runs, 2 curves" in capsys.readouterr().out
+
+
+def test_what_was_drawn_as_json(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["curves", str(sweep), "--y", "val_loss", "--json", "--where", "optimizer.lr<0.1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["picture"] == f"{sweep.name}-curves.png"
+    assert (tmp_path / found["picture"]).exists()
+    assert [len(one["runs"]) for one in found["curves"]] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-o", "c.bmp"], "expected a name that ends in .png, .svg, .pdf"),
+        (["-o", "no/where/c.png"], "cannot be written"),
+        (["--smooth", "0"], "expected 1, which is raw, or more"),
+        (["--where", "run=queued"], "no run has two points of train_loss over tokens"),
+        (["--x", "colour"], "colour: no such column"),
+    ],
+)
+def test_mistakes_exit_2(
+    sweep: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(["curves", str(sweep), *arguments]) == 2
+    assert words in capsys.readouterr().err

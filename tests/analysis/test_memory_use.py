@@ -1,0 +1,59 @@
+"""`python -m analysis memory`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.__main__ import main
+
+GB = 1 << 30
+
+
+@pytest.fixture
+def study(new_run: Callable[..., Any]) -> Path:
+    """Two runs of one size under a job's limit, one of another under the host's, one that is queued."""
+    for name, batch, peak, limit_at in (
+        ("a", 4096, 3.0, "/job_1"), ("b", 4096, 2.5, "/job_1"), ("c", 8192, 5.0, "host")
+    ):  # fmt: skip
+        made = new_run(name)
+        made.config()
+        made.status()
+        made.run(identity=name * 64, batch_tokens=batch, memory={"host_bytes": int(2.8 * GB)})
+        told = {"peak_unreclaimable_bytes": int(peak * GB), "limit_bytes": 16 * GB, "limit_at": limit_at}
+        made.write("outcome.json", told)
+        made.memory(cycles=1, limit_mb=16 << 10)
+    queued = new_run("q")
+    queued.config()
+    return Path(queued.path.parent)
+
+
+def test_each_size_with_its_peak_and_what_it_left(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", str(study), "--json", "--where", "state=done"]) == 0
+    small, large = json.loads(capsys.readouterr().out)["sizes"]
+    assert small["runs"] == ["a", "b"]
+    assert (small["peak_bytes"], small["least_peak_bytes"]) == (3 * GB, int(2.5 * GB))
+    assert (small["limit_bytes"], small["unused_bytes"]) == (16 * GB, 13 * GB)
+    assert small["estimate_bytes"] == int(2.8 * GB)
+    assert small["ask_bytes"] == 14 * (256 << 20)  # 3.45 GB, up to the next 256 MB
+    assert small["stages"][0]["highest_bytes"] >= small["stages"][1]["highest_bytes"] > 0
+    assert (large["peak_bytes"], large["limit_bytes"], large["unused_bytes"]) == (5 * GB, None, None)
+
+
+def test_the_page(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", str(study)]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[0].split()[:4] == ["size", "runs", "peak", "estimate"]
+    assert any("3.0 GB" in row and "13.0 GB" in row for row in rows), rows
+
+
+def test_nothing_to_tell_exits_2(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", str(study / "q")]) == 2
+    assert "no run there has a record of its peak" in capsys.readouterr().err
+    (tmp_path / "a.csv").write_text("step,loss\n1,2\n")
+    assert main(["memory", str(tmp_path / "a.csv")]) == 2
+    assert "CSVs of other programs" in capsys.readouterr().err
