@@ -39,6 +39,7 @@ examples:
 Of a run that waits: Slurm's reason, its place in the queue, when it may start. Of one that died: what
 `python -m memory explain` says, with what Slurm's accounting has. Of one that runs: its speed against the
 others of its study; of a stalled one its Python stacks."""
+_AGAIN = "type the same command again"
 _STACK_LINES = 14
 _WORDS_LINES = 8
 _STARTS = 4
@@ -110,6 +111,8 @@ _TITLES = {
 def _explained(look: Look) -> Explanation | None:
     """Memory's word, where it says more than Slurm or the run itself, with what a user of ours types."""
     found = look.explained if look.has_died else None
+    if found is not None and found.is_running:
+        return None  # the files of a run that was killed with all beside it say so
     submission = look.case.known.submission
     if found is not None and submission is not None and not submission.command.startswith("sbatch"):
         mended = tuple(
@@ -203,6 +206,9 @@ def _to_change(look: Look) -> list[str]:
         needs = format_duration(progress.eta_s)
         more = "a higher slurm.time, or submit it again: it goes on from its last checkpoint"
         return [f"at its pace it needs {needs} more: {more}"]
+    told = _explained(look)
+    if told is not None and any(_AGAIN in advice.text for advice in told.advice):
+        return []  # memory has said so already
     if truth.state in ("preempted", "node_failed", "cancelled"):
         return ["submit it again: it goes on from its last checkpoint"]
     return []

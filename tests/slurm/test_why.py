@@ -76,6 +76,31 @@ def test_what_died(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixt
     assert "such as slurm.mem=1280M)" in " ".join(text.split())
 
 
+def test_what_to_change_is_told_once(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a run that stopped, memory says what to type."""
+    study.status(A, "cancelled", age_s=70, reason="interrupted (Ctrl-C)")
+    study.outcome(A, signals_passed_on=[{"signal": "SIGINT"}])
+    said.row("4242_0", "FAILED", "130:0")
+    text = told(capsys, "why", A)
+    assert "type the same command again" in text, text
+    assert "submit it again" not in text
+    assert text.count("What to change") == 1
+
+
+def test_a_run_that_died_with_all_beside_it_does_not_run(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its own files end in the middle: what they say of now is of the past."""
+    study.status(A, "running", age_s=20)
+    said.row("4242_0", "FAILED", "9:0")
+    said.row("4242_0.0", "CANCELLED", "0:9")
+    text = told(capsys, "why", A)
+    assert text.startswith(f"failed: runs/sweep/{A}\n  its process was killed by SIGKILL (on n1)\n")
+    assert "is running" not in text
+
+
 def test_a_supervisor_that_was_killed(
     study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:

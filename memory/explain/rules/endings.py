@@ -151,8 +151,9 @@ def _killed_by_nobody_knows(facts: Facts, who: str, victim: Victim) -> Finding:
 
 def _ask_who(facts: Facts) -> Advice:
     job = facts.job_id
+    slurms = "`scancel`, " if facts.in_slurm or job else ""
     return Advice(
-        "ask who sends it: `scancel`, an administrator, a service such as systemd-oomd",
+        f"ask who sends it: {slurms}an administrator, a service such as systemd-oomd",
         f"sacct -j {job} --format=JobID,State%40,ExitCode" if job else None,
     )
 
