@@ -245,7 +245,7 @@ def said_itself(case: Case) -> Verdict | None:
             return Verdict("oom", with_host(case, told.sentence), "memory explain")
     reason = one_line(reason or "") or "it did not say why: see its log.txt"
     state = known.state
-    if state == "cancelled" and not was_ended_by_us(case):
+    if state == "cancelled" and "SIGTERM" in reason and not was_ended_by_us(case):
         step = _step_was_cancelled(case)
         if step is not None:
             return step
