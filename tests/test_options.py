@@ -25,6 +25,7 @@ GROUPS = (
     "training",
     "restore",
     "memory",
+    "ensemble",
     "logging",
     "slurm",
 )
