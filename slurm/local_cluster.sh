@@ -288,6 +288,7 @@ start_node() {
 
 node_names() { seq -f 'n%g' "$nodes"; }
 nodes_are_up() { [ "$(sinfo -h -N -o '%N %T' | sort -u | grep -cE ' (idle|mixed|allocated)$')" = "$nodes" ]; }
+nodes_are_known() { ! sinfo -h -N -o %T | grep -q unknown; }
 resume_nodes() {
     local node
     for node in $(sinfo -h -N -o '%N %T' | awk '$2 ~ /drain|down|inval|fail/ {print $1}' | sort -u); do
@@ -353,6 +354,7 @@ set_submit_limit() {        # slurmctld reads whether limits are kept when it st
     mv "$dir/etc/slurm.conf.new" "$dir/etc/slurm.conf"
     save_settings
     restart_controller
+    wait_for 60 "word of the nodes" nodes_are_known    # until then sbatch is told that no node has what it asks for
 }
 status() {
     local result=0 name
