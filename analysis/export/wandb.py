@@ -50,6 +50,8 @@ class WandbRun:
         Raises:
             UserError: W&B does not let it begin; tells why, without keys.
         """
+        # Else it sends reports of itself; it looks when it is imported.
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
         self._id, self._mode = id_of(facts), mode()
@@ -59,6 +61,7 @@ class WandbRun:
             silent=True,
             console="off",
             init_timeout=_INIT_TIMEOUT_S,
+            program="highwater",
             disable_git=True,
             disable_code=True,
             disable_job_creation=True,

@@ -7,11 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_wandb import FakeWandb
 
 from analysis.__main__ import main
 from conf.logging_rules import is_missing
@@ -253,6 +254,55 @@ def test_wandb_without_a_key_online_is_an_error_and_no_question(study: Path) -> 
     assert done.returncode == 2, done.stderr
     assert "W&B refuses a: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def server() -> Iterator[FakeWandb]:
+    found = FakeWandb()
+    yield found
+    found.close()
+
+
+def export_to(server: FakeWandb, mode: str, study: Path, *more: str) -> str:
+    """As a user does, with a key."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
+    environment |= {"WANDB_MODE": mode, "WANDB_BASE_URL": server.address, "WANDB_API_KEY": "0123456789" * 4}
+    done = subprocess.run(
+        [sys.executable, "-m", "analysis", "export", str(study), "--to", "wandb", *more],
+        cwd=ROOT, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_wandb_online_goes_on_with_the_run_on_the_server(study: Path, server: FakeWandb) -> None:
+    needs("wandb")
+    path = study / "a" / "metrics.csv"
+    whole = path.read_text()
+    path.write_text("".join(whole.splitlines(keepends=True)[:13]))
+    assert "1 run, 12 points: http" in export_to(server, "online", study, "--where", "run=a")
+    assert "1 run, 0 points: http" in export_to(server, "online", study, "--where", "run=a")
+    path.write_text(whole)
+    assert "3 runs, 33 points: " in export_to(server, "online", study)
+    steps = {run[0]: [line["_step"] for line in lines] for run, lines in server.history.items()}
+    assert steps == {"a": list(range(1, 21)), "b": list(range(1, 21)), "c": list(range(1, 6))}
+    losses = [float(row["train_loss"]) for row in rows_of(path)]
+    assert [line["train_loss"] for line in server.history["a" * 64]] == pytest.approx(losses)
+    told = json.loads(server.runs["b" * 64]["config"])
+    assert told["optimizer"]["value"]["lr"] == 0.01
+    assert server.runs["b" * 64]["displayName"] == "b"
+    received = b"".join(server.received)
+    for word in (b"SECRET", b"0123456789" * 4, str(ROOT).encode()):
+        assert word not in received
+    assert not [asked for asked in server.asked if "otel" in asked], "W&B sends reports of itself"
+
+
+@pytest.mark.slow
+def test_wandb_offline_sends_nothing(study: Path, server: FakeWandb) -> None:
+    needs("wandb")
+    export_to(server, "offline", study)
+    assert server.received == []
 
 
 def test_wandb_modes(monkeypatch: pytest.MonkeyPatch) -> None:
