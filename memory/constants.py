@@ -27,7 +27,7 @@ class Constant:
 _HERE = "benchmarks/memory_constants.py"
 _COLD = "benchmarks/memory_estimate.py --compiled"
 
-_FOLLOWED = "8,400 rows followed, a sixth more: csv 13, tensorboard 38, wandb 0.31 54 and 14 MB"
+_BESIDE = "benchmarks/loggers.py, rounded up by a sixth"
 FRAMEWORK_BASE = Constant(
     229 * _MB, "anon of a whole run of a model of 1 MB: Python, torch, what the room imports", _HERE
 )
@@ -58,9 +58,9 @@ COMPILERS_AT_ONCE = 2
 """On a CPU core.py lets no more run, unless TORCHINDUCTOR_COMPILE_THREADS says so: each takes memory."""
 ENTRY = Constant(70 * _MB, "anon of experiments.py and the supervisor, which wait for the run", _HERE)
 LOGGERS = {
-    "csv": Constant(16 * _MB, "anon of the process beside a run that writes its series", _FOLLOWED),
-    "tensorboard": Constant(45 * _MB, "the same, with TensorBoard's writer", _FOLLOWED),
-    "wandb": Constant(85 * _MB, "the same, with W&B and the process that it starts", _FOLLOWED),
+    "csv": Constant(16 * _MB, "anon of the process beside a run that writes its series", _BESIDE),
+    "tensorboard": Constant(45 * _MB, "the same, with TensorBoard's writer", _BESIDE),
+    "wandb": Constant(85 * _MB, "the same, with W&B and the process that it starts", _BESIDE),
 }
 FORKED_WORKER = Constant(14 * _MB, "anon of a forked loader worker that is its own", "one by one on 2 cores")
 PAGE_TABLES = Constant(1 / 512, "of a mapped byte, in each process that reads it: 8 bytes a page", "proc(5)")
