@@ -135,6 +135,15 @@ def test_what_cannot_be_done_is_told(
     assert said in capsys.readouterr().err
 
 
+def test_following_ends_with_the_runs(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(study), "--to", "csv", "--follow", "--where", "state=done,failed"]) == 0
+    told = capsys.readouterr().out
+    assert f"{study / 'a'}: 20 points in {study / 'a' / 'series.csv'}" in told
+    assert {row["step"] for row in rows_of(study / "c" / "series.csv")} == set("12345")
+    assert main(["export", str(study / "a" / "metrics.csv"), "--to", "csv", "--follow"]) == 2
+    assert "do not tell when they end" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("to", ["tensorboard", "wandb"])
 def test_a_missing_package_is_told_with_what_installs_it(
     study: Path, to: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
