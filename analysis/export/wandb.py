@@ -8,6 +8,7 @@ on the server is gone on with, behind the last step that it has.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -52,7 +53,9 @@ class WandbRun:
         """
         # Else it sends reports of itself; it looks when it is imported.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        import wandb
+        wandb: Any = importlib.import_module(
+            "wandb"
+        )  # checked alike where it is not there
 
         self._id, self._mode = id_of(facts), mode()
         place.mkdir(parents=True, exist_ok=True)
