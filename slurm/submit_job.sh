@@ -29,4 +29,4 @@ python=${PYTHON:-$code/.venv/bin/python}
 export PYTHONPATH="$code${PYTHONPATH:+:$PYTHONPATH}" PYTHONSAFEPATH=1
 
 # Each task of srun is a rank of the run; when one fails, the others are ended.
-exec srun --kill-on-bad-exit=1 --unbuffered "$python" -u -m slurm.in_job.plain "$@"
+exec srun --kill-on-bad-exit=1 "$python" -u -m slurm.in_job.plain "$@"

@@ -136,6 +136,7 @@ def test_plain_script(sent: dict[str, Sent]) -> None:
     assert (first.end, first.state) == ("requeued", "timeout"), job.told()
     assert second.step_before == first.step_after != 0
     assert len(list(submissions(job.run.parent))) == 1
+    assert "\r" not in job.out.read_text()
     job.where.say("scancel", job.job)
     job.until_over()
 
@@ -183,6 +184,9 @@ def test_pack_a_kill_hits_one_run(sent: dict[str, Sent]) -> None:
     (beside,) = (run for run in job.run.parent.glob("large*-seed5-*"))
     assert [(start.end, start.state) for start in read_starts(beside)] == [("ended", "oom")], job.told()
     assert job.state == "FAILED"
+    said = job.out.read_text()
+    assert "step 1" in said
+    assert not {"\r", "\x1b"} & {*said}, "no line that moves: nobody looks at it as it comes"
 
 
 def test_scancel(sent: dict[str, Sent]) -> None:
