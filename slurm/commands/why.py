@@ -256,10 +256,11 @@ def _ask_there(look: Look) -> str:
 
 
 def _words(look: Look) -> list[str]:
-    """The end of what its job wrote to stderr; of a run that spoke, of its log."""
+    """The end of what its job wrote to stderr; of a run that spoke in the last start of it, of its log."""
     known = look.case.known
     own = known.folder / "log.txt"
-    paths = [own] if known.state or own.exists() else job_files(known)
+    spoke = (known.state or own.exists()) and look.truth.rule != "ended_before_it"
+    paths = [own] if spoke else job_files(known)
     for path in paths:
         lines = [line.rstrip() for line in tail(path).splitlines() if line.strip()]
         if lines:
