@@ -3,6 +3,7 @@
 points.py      runs to (x, loss), which of them count, what must be equal
 power.py       L = E + A x^-alpha
 chinchilla.py  L = E + A N^-alpha + B D^-beta
+search.py      the lowest point of a cost, from many starts
 isoflop.py     at equal compute, the best size
 envelope.py    the lowest loss that any run had at each compute
 trust.py       bootstrap, profile of E, leaving one out: of any law
