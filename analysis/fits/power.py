@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from analysis.fits.line import line_through
+from analysis.fits.search import lowest
+
 HUBER_DELTA = 1e-3
 """In log loss, as in Hoffmann et al. 2022 (Chinchilla), appendix D.2."""
 
@@ -119,8 +122,6 @@ class PowerLaw:
 
     def _huber_from(self, x: Array, y: Array, starts: Sequence[Array]) -> Array:
         """Of a sum and not of a mean, whose search would end far from the minimum."""
-        from analysis.fits.search import lowest
-
         u, log_y = np.log(x) - self.log_x0, np.log(y)
         fixed = self.fixed_e is not None
 
@@ -146,11 +147,9 @@ class LineInLogs(PowerLaw):
 
     def fit(self, x: Array, y: Array, start: Array | None = None) -> Array:
         """theta; of no draw does it need a start."""
-        from scipy.stats import linregress
-
         assert self.fixed_e is not None
         above = np.maximum(y - self.fixed_e, 1e-12)
-        line = linregress(np.log(x) - self.log_x0, np.log(above))
+        line = line_through(np.log(x) - self.log_x0, np.log(above))
         return np.array([self.fixed_e, line.intercept, -line.slope])
 
 

@@ -42,7 +42,7 @@ def test_starts_where_the_cost_is_steep_come_to_the_same_place(
     y = 1.7 + 400 * x[:, 0] ** -0.34 + 400 * x[:, 1] ** -0.28
     y *= np.exp(0.003 * np.random.default_rng(2).normal(size=len(y)))
     law = Chinchilla.of(x)
-    starts = law._starts(y)
+    starts = law._starts(y)[::3]
     best = law.cost(law.fit(x, y), x, y)
     for start in starts:
         assert law.cost(law.fit(x, y, start=start), x, y) <= 1.01 * best
