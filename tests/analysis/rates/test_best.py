@@ -75,6 +75,16 @@ def test_half_diverged_is_told_and_left_out() -> None:
     assert [rate.half for rate in found.rates] == [False] * 9 + [True]
     assert len(found.good) == 9
     assert not any(rate.half for rate in size(curve(-2.0)).rates)
+    assert found.diverged_at == ["0.0562 (half)"]
+
+
+def test_where_runs_diverged_in_words() -> None:
+    runs = made([3, 2, 3, math.nan, math.nan], LOGS[:5]) + made([math.nan, 2], LOGS[2:4])
+    assert sizes_of(runs, "lr", "val_loss")[0].diverged_at == [
+        "0.001 (1 of 2 runs)",
+        "0.00178 (1 of 2 runs)",
+        "0.00316",
+    ]
 
 
 @pytest.mark.parametrize(("at", "edge", "open_end"), [(-4.5, "low", "low"), (0.5, "high", "high")])
