@@ -101,6 +101,9 @@ def test_a_fixed_e_and_the_data_that_contradict_it(csvs: Path, capsys: pytest.Ca
         (["--x", "flops", "--fix", "A=9"], "expected E=NUMBER"),
         (["--x", "flops", "--at", "-1"], "expected"),
         (["--x", "flops", "--draws", "3"], "expected 20 to 100,000"),
+        (["--law", "isoflop", "--at", "1e9"], "--at: --law isoflop has no use for it; it is of power"),
+        (["--law", "chinchilla", "--x", "flops"], "--x: --law chinchilla has no use for it"),
+        (["--size", "flops"], "--size: --law power has no use for it; it is of chinchilla, isoflop"),
     ],
 )
 def test_mistakes_exit_2(
