@@ -161,17 +161,27 @@ def read_study(given: Sequence[str], *, pattern: str | None = None, runs_dir: st
     names = Pattern(pattern) if pattern is not None else None
     for one in given:
         place = _place(one, runs_dir)
+        before = len(runs) + len(skipped)
         folders = list(_run_folders(place, skipped)) if names is None else []
         if folders:
             runs += _ours(folders)
         else:
             runs += _foreign(place, names, skipped)
-        if not runs and not skipped:
+        if len(runs) + len(skipped) == before:
             raise UserError(
                 f"{one}: no runs there: expected a study (folders with a config.yaml in them), or CSV files "
                 "with a header; `python experiments.py -m study=lr_sweep` makes a study"
             )
     return Study(" ".join(given), runs, skipped, names.names if names else frozenset())
+
+
+def run_folders_of(given: str, *, runs_dir: str | None = None) -> list[Path]:
+    """Of the runs of a study, of several, or of one run; none where there is none.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    return list(_run_folders(_place(given, runs_dir), []))
 
 
 def _place(given: str, runs_dir: str | None) -> Path:
