@@ -15,6 +15,7 @@ from typing import Any
 from analysis.reading.facts import FILES
 from analysis.reading.foreign import FILE_FACT, Pattern, read_foreign
 from analysis.reading.index import read_facts
+from analysis.run_folder import RunFolder
 from conf import UserError
 from conf.quantities import counted
 from memory.usage import UsageError, is_folder, path_of, root_of
@@ -242,9 +243,18 @@ def _run(folder: Path, facts: Mapping[str, Any], told: Any) -> Run:
     if told is not None:
         state, reason = told.state, told.reason
         if values["peak_bytes"] is None:
-            values |= {"peak_bytes": told.progress.peak_bytes, "limit_bytes": told.progress.limit_bytes}
+            values |= {
+                "peak_bytes": told.progress.peak_bytes, "limit_bytes": told.progress.limit_bytes,
+                "limit_at": _limit_at(folder),
+            }  # fmt: skip
     name = folder.name or folder.resolve().name
     return Run(name, folder, state, reason, values, facts["config"], tuple(facts["damage"]))
+
+
+def _limit_at(folder: Path) -> Any:
+    """Of a run whose supervisor has not yet told how it ended: whose limit its last record stands against."""
+    records = RunFolder(folder).last_attempt_memory
+    return records[-1]["snapshot"].get("limit_at") if records else None
 
 
 def _truths(folders: Sequence[Path]) -> dict[Path, Any]:

@@ -104,6 +104,12 @@ def test_an_edge_behind_which_all_diverged_is_none() -> None:
     assert found.high == pytest.approx(10 ** LOGS[-2])
 
 
+def test_losses_that_are_all_equal_have_no_best() -> None:
+    found = best_of(size([3.5] * 5, LOGS[:5]), None)
+    assert (found.lr, found.edge) == (None, None)
+    assert found.why_not == "all its losses are equal: there is no best"
+
+
 def test_two_rates_are_too_few() -> None:
     found = best_of(size([3, 4], LOGS[:2]), None)
     assert found.lr is None
