@@ -34,6 +34,7 @@ _GRID = 200
 _MARKS = "os^Dv<>ph*"
 _TICKS = 7
 _SAME_SIZE = 0.02
+_TWO_DECADES = 100.0
 
 
 def power_figure(points: Points, fit: Fit, foretold: Sequence[Foretold], *, title: str) -> Figure:
@@ -55,7 +56,7 @@ def power_figure(points: Points, fit: Fit, foretold: Sequence[Foretold], *, titl
         )  # fmt: skip
     _hatch_far(axes, x, low, high)
     _residuals(below, points.x, points.y - fit.fitted, VERMILLION, "o")
-    _name(axes, below, title, points.y_name, f"{points.x_name} ({points.x_unit})")
+    _name(axes, below, title, points.y_name, f"{points.x_name} ({points.x_unit})", x)
     _log_losses(axes, [*points.y.tolist(), *bottom.tolist(), *top.tolist()])
     axes.legend(loc="upper right", frameon=True, framealpha=1, edgecolor="none")  # readable on hatching
     return figure
@@ -80,7 +81,7 @@ def chinchilla_figure(
         _measured(axes, d, here, color, mark, f"{names[0]} {n:.3g}" if len(groups) <= len(_MARKS) else None)
         _residuals(below, d, here - fit.fitted[members], color, mark)
         shown += [*bottom.tolist(), *top.tolist()]
-    _name(axes, below, f"{title}: {formula(fit)}", y_name, names[1])
+    _name(axes, below, f"{title}: {formula(fit)}", y_name, names[1], x[:, 1])
     _log_losses(axes, shown)
     if len(groups) <= len(_MARKS):
         axes.legend(loc="upper right", ncols=2)
@@ -97,10 +98,12 @@ def isoflop_figure(found: IsoFlop, size: str, x_name: str, y_name: str, *, title
         color, mark = _color(place, len(found.budgets)), _MARKS[place % len(_MARKS)]
         _parabola(axes, budget, color, mark, f"{x_name} {budget.flops:.3g}")
     axes.set_xscale("log")
-    _plain_ticks(axes.xaxis)
+    _plain_ticks(axes.xaxis, np.array([n for budget in found.budgets for n, _, _ in budget.sizes]))
     _log_losses(axes, [loss for budget in found.budgets for _, loss, _ in budget.sizes])
     axes.set(title=title, xlabel=size, ylabel=y_name)
-    axes.legend(loc="upper right", ncols=2, title="a star: the lowest point of the parabola")
+    axes.legend(
+        loc="center left", bbox_to_anchor=(1.0, 0.5), title="a star: the\nlowest point", title_fontsize=8.5
+    )
     if len(known) > 1:
         _best_sizes(panels[1], found, known, size, x_name)
     return figure
@@ -155,11 +158,11 @@ def _hatch_far(axes: Axes, x: Array, low: float, high: float) -> None:
             )  # fmt: skip
 
 
-def _name(axes: Axes, below: Axes, title: str, y_name: str, x_name: str) -> None:
+def _name(axes: Axes, below: Axes, title: str, y_name: str, x_name: str, x: Array) -> None:
     axes.set(title=title, ylabel=y_name)
     below.set(xlabel=x_name, ylabel="measured - law")
     below.set_xscale("log")
-    _plain_ticks(below.xaxis)
+    _plain_ticks(below.xaxis, x)
 
 
 def _log_losses(axes: Axes, values: Sequence[float]) -> None:
@@ -176,8 +179,15 @@ def _log_losses(axes: Axes, values: Sequence[float]) -> None:
     _plain_ticks(axes.yaxis)
 
 
-def _plain_ticks(axis: Any) -> None:
+def _plain_ticks(axis: Any, values: Array | None = None) -> None:
+    """Plain numbers. values: of a logarithmic axis that chooses its places; at least some have one."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    if values is not None:
+        is_short = float(values.max()) < _TWO_DECADES * float(values.min())
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if is_short else (1.0,)))
     axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _seeds(points: Points) -> str:
@@ -225,5 +235,5 @@ def _best_sizes(below: Axes, found: IsoFlop, known: Sequence[Budget], size: str,
         )  # fmt: skip
         below.legend(loc="upper left")
     below.set(xlabel=x_name, ylabel=f"best {size}")
-    _plain_ticks(below.xaxis)
-    _plain_ticks(below.yaxis)
+    _plain_ticks(below.xaxis, flops)
+    _plain_ticks(below.yaxis, best)

@@ -70,7 +70,8 @@ def as_lines(
         f"{'R^2':<8}{fit.r2.value:>12.5f}",
     ]  # fmt: skip
     if fit.law.fixed_e is None and fit.identified:
-        lines.append(f"E by its profile: {fit.e_range[0]:.3f} to {fit.e_range[1]:.3f}")
+        if fit.is_profiled:
+            lines.append(f"E by its profile: {fit.e_range[0]:.3f} to {fit.e_range[1]:.3f}")
     elif fit.law.fixed_e is None:
         low, high = fit.e_range
         lines.append(

@@ -45,7 +45,7 @@ class Foretold:
 class Fit:
     """values: of the formula, with intervals. e_range: where E may lie, by its profile (least squares) or its
     draws (Huber); identified: whether that says anything. drawn: theta of each draw. robust: the same law by
-    Huber's loss of logs.
+    Huber's loss of logs. is_profiled: e_range is that of the profile.
     """
 
     law: Law
@@ -58,6 +58,7 @@ class Fit:
     left: list[Left]
     drawn: Array
     robust: dict[str, float] = field(default_factory=dict)
+    is_profiled: bool = False
 
     def foretell(self, x: Array, data: Array) -> Foretold:
         """x: (1,) or (1, 2). data: those that it was fitted to."""
@@ -128,4 +129,6 @@ def fit_power(
     e_range = profile_of_e(law, found.theta, x, y, lambda e: replace(law, fixed_e=e))
     other = PowerLaw.of(x, "huber")
     robust = other.values(other.fit(x, y))
-    return replace(found, e_range=e_range, identified=is_identified(*e_range, y), robust=robust)
+    return replace(
+        found, e_range=e_range, identified=is_identified(*e_range, y), robust=robust, is_profiled=True
+    )

@@ -66,6 +66,12 @@ def test_the_page_says_what_x_is_and_warns_of_what_is_far(
     assert "residuals: s.d. 0.00" in page
 
 
+def test_a_profile_is_told_where_one_was_made(csvs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["fit", str(csvs), "--x", "flops", "--draws", "30"]
+    assert main([*given, "--method", "huber"]) == 0
+    assert "E by its profile" not in capsys.readouterr().out
+
+
 def test_an_e_that_the_data_do_not_hold_is_no_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -137,6 +137,13 @@ def test_pictures_of_the_other_laws(
         assert main(["fit", str(both), *law, "-o", str(path), "--draws", "20"]) == 0
     assert path.read_bytes().startswith(b"\x89PNG")
     assert len(seen[0].axes) == panels
+    seen[0].draw_without_rendering()
+    for axes in seen[0].axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = axis.get_view_interval()
+            told = [label.get_text() for label in (*axis.get_majorticklabels(), *axis.get_minorticklabels())]
+            assert all(float(text.replace("\N{MINUS SIGN}", "-")) is not None for text in told if text)
+            assert sum(low <= place <= high for place in axis.get_majorticklocs()) >= 2
 
 
 def test_a_curve_a_size_of_both(both: Path) -> None:
