@@ -68,11 +68,13 @@ ASKED_FOR = re.compile(
     r"|memory allocation of (?P<rust>\d+) bytes failed"
 )
 HEAPS = {
-    r"java\.lang\.OutOfMemoryError: (?:Java heap space|GC overhead limit)": ("Java", "java -Xmx8g"),
-    r"java\.lang\.OutOfMemoryError: Metaspace": ("Java", "java -XX:MaxMetaspaceSize=1g"),
-    r"JavaScript heap out of memory": ("Node", "node --max-old-space-size=8192"),
+    r"java\.lang\.OutOfMemoryError: (?:Java heap space|GC overhead limit)": ("Java", "java -Xmx{mb}m", 8192),
+    r"java\.lang\.OutOfMemoryError: Metaspace": ("Java", "java -XX:MaxMetaspaceSize={mb}m", 1024),
+    r"JavaScript heap out of memory": ("Node", "node --max-old-space-size={mb}", 8192),
 }
-"""By a pattern of their words, whose heaps have a limit of their own, and how that is raised."""
+"""By a pattern of their words, whose heaps have a limit of their own: whose, how that is raised, and to how
+many MB at most.
+"""
 OWN_WORDS = re.compile(
     r"^(?:[\w.]+\.)?MemoryError: (?!.*(?:alloc|bytes|[KMGT]i?B\b|std::bad|out of memory|not enough memory))",
     _I,
