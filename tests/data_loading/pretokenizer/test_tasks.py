@@ -493,8 +493,8 @@ class TestRefusals:
 
 
 def attempt(folder: Path, point: str, count: int, tasks: str, then: str = "-") -> None:
-    """Do these tasks, and with `m` merge them; in a process that is killed when it comes to the point so often.
-    count: 0: in this one, to the end.
+    """Do these tasks, and with `m` merge them, in a process that is killed when it comes to the point so
+    often. count: 0: in this one, to the end.
     """
 
     def work() -> None:

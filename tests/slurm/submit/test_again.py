@@ -48,7 +48,7 @@ def status(folder: Path, state: str, reason: str | None = None) -> None:
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the tests of this file stand one after another, so that a sweep which many look at is made once."""
+    """Where one test of this file stands after another, so that a sweep which many look at is made once."""
     return tmp_path_factory.mktemp("ground")
 
 
