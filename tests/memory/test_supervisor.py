@@ -109,6 +109,17 @@ def test_signals_go_on_to_the_command(tmp_path: Path, name: str) -> None:
     assert told["from_name"] == Path("/proc/self/comm").read_text().strip()
 
 
+def test_a_signal_to_the_whole_group_is_noted(tmp_path: Path) -> None:
+    """As timeout(1) sends it: it comes to the command as well, which may be gone before we look."""
+    prefix = ("timeout", "--signal=TERM", "0.8")
+    process = start_supervised(tmp_path, ["sleep", "240"], prefix=prefix, session=True)
+    process.communicate(timeout=240)
+    told = outcome_in(tmp_path)
+    assert told["signal"] == "SIGTERM"
+    sent = [(entry["signal"], entry["from_name"]) for entry in told["signals_passed_on"]]
+    assert ("SIGTERM", "timeout") in sent
+
+
 def _wait_until_seen(ready: Path) -> None:
     """Until a signal has come to `COUNTS`."""
     wait_for(lambda: ready.with_name(f"{ready.name}.seen").exists(), "no signal came")
