@@ -101,6 +101,13 @@ def test_samples_and_records_become_one_history(killed: Path) -> None:
     assert told == [("OOM kill", 36.0, True), ("killed by SIGKILL", 36.2, True)]
 
 
+def test_what_is_over_time_fits_a_terminal(killed: Path) -> None:
+    told = lines_of(read_history(killed))
+    begin = told.index("Over time")
+    assert max(map(len, told[begin : begin + 3])) <= 80
+    assert told[begin + 2].startswith("  a full block is the limit")
+
+
 def test_others_in_the_cgroup_are_not_the_workers(tmp_path: Path) -> None:
     """A record cannot tell them from workers that share pages with the main process; the supervisor can."""
     made = MadeStages(tmp_path / "memory.jsonl")
@@ -313,7 +320,7 @@ def test_several_ranks(tmp_path: Path) -> None:
     assert attempt.main.rank == 0, "the samples are of the process of rank 0"
     text = "\n".join(lines_of(history))
     assert "Over time, rank 0\n" in text
-    drawn = text.partition("Over time, rank 2\n")[2].splitlines()[0]
+    drawn = text.partition("Over time, rank 2\n")[2].splitlines()[1]
     highest = text.partition("highest U ")[2].partition(" MB")[0]
     assert drawn.endswith(f"{highest} MB"), "the line that is drawn and the words above it agree"
     assert "Over time, rank 1" not in text
