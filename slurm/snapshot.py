@@ -4,9 +4,10 @@
     runs_dir/.snapshots/HASH/.snapshot.json   commit, whether it was dirty, each file with its size
     runs_dir/.snapshots/HASH/.snapshot.diff   what differed from the commit in files that git tracks
 
-With git these are the files that it tracks and the new ones that it does not ignore; elsewhere those of the
-package. HASH is of all paths and bytes and of the commit, so that one tree is copied once, however many
-sweeps are submitted from it. Data lie where the user stands, not here: a job goes back there.
+With git these are the files that it tracks and the new ones that it does not ignore, less what jobs of plain
+scripts write there (slurm-JOB.out); elsewhere those of the package. HASH is of all paths and bytes and of the
+commit, so that one tree is copied once, however many sweeps are submitted from it. Data lie where the user
+stands, not here: a job goes back there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import socket
 import stat
@@ -49,6 +51,8 @@ PACKAGE = (
 _TOLD = 5
 _TRIES = 3
 _OUTPUTS = (SNAPSHOTS, ".submissions")
+_OUTPUT_OF_JOB = re.compile(r"slurm-\d+(_\d+)?\.out")
+"""sbatch's own name for it, where none is given; a job of slurm/submit_job.sh writes there all the time."""
 _NEVER = ("__pycache__", ".git")
 
 
@@ -73,7 +77,7 @@ class _File:
 
 
 class _Moving(Exception):
-    """A file was changed while it was copied."""
+    """This file was changed while it was copied."""
 
 
 @contextmanager
@@ -113,17 +117,21 @@ def take(runs_dir: str | os.PathLike[str], *, root: Path = ROOT, limit_bytes: in
         UserError: it is larger than `limit_bytes`, with its largest files; or the folder cannot be written.
     """
     runs_dir, root = Path(runs_dir).expanduser().resolve(), Path(root).resolve()
+    moving: dict[str, None] = {}
     try:
         for _ in range(_TRIES):
-            with suppress(_Moving):
+            try:
                 return _take(runs_dir / SNAPSHOTS, runs_dir, root, limit_bytes)
+            except _Moving as moved:
+                moving[str(moved)] = None
     except OSError as error:
         raise UserError(
             f"cannot copy the code of {root} to {runs_dir / SNAPSHOTS}: {error.strerror} "
             f"({error.filename}). Choose another place with runs_dir="
         ) from error
     raise UserError(
-        f"the files of {root} change while they are copied. Wait until that is over, and try again"
+        f"{', '.join(moving)} of {root} changed while the code was copied. Wait until that is over and try "
+        f"again; what is no code is left alone where .gitignore names it"
     )
 
 
@@ -200,9 +208,9 @@ def _put(root: Path, folder: Path, file: _File) -> None:
         try:
             content = (root / file.name).read_bytes()
         except FileNotFoundError as error:
-            raise _Moving from error
+            raise _Moving(file.name) from error
         if hashlib.sha256(content).hexdigest() != file.digest:
-            raise _Moving
+            raise _Moving(file.name)
         temporary.write_bytes(content)
         temporary.chmod(file.mode)
     temporary.replace(path)
@@ -258,8 +266,10 @@ def _names_of_package(root: Path) -> list[str]:
 
 
 def _is_output(path: Path, name: str, runs_dir: Path) -> bool:
-    """Whether it lies below runs_dir, or in what other submissions left: that is no code."""
-    return path.is_relative_to(runs_dir) or bool({*Path(name).parts} & {*_OUTPUTS})
+    """Whether it lies below runs_dir, or another submission or a job writes it: that is no code."""
+    parts = Path(name).parts
+    is_of_job = _OUTPUT_OF_JOB.fullmatch(parts[-1]) is not None
+    return is_of_job or path.is_relative_to(runs_dir) or bool({*parts} & {*_OUTPUTS})
 
 
 def _check_size(root: Path, names: Iterable[str], limit_bytes: int, *, by_git: bool) -> None:

@@ -124,6 +124,10 @@ class FakeSlurm:
             self._write(self.bin / name, NOT_HERE)
         self.tell("config", "MaxArraySize            = 1001\n")
 
+    def write_client(self, name: str, text: str) -> None:
+        """In place of its own command of that name."""
+        self._write(self.bin / name, text)
+
     @staticmethod
     def _write(path: Path, text: str) -> None:
         path.write_text(text)

@@ -68,14 +68,22 @@ def run(options: argparse.Namespace) -> int:
         ]
         print(json.dumps({"version": 1, "run": str(folder), "files": plain}, indent=2, ensure_ascii=False))
         return 0
+    truth = _truth(folder)
     if not any(lines for _, lines in told):
-        truth = _truth(folder)
         print(f"{folder} has written nothing yet: it is {truth.state}: {truth.reason}")
     for file, lines in told:
         if lines:
             print(f"==> {file.title} <==", *lines, "", sep="\n")
-    print(f"next: python -m slurm why {shlex.quote(str(folder))}   (what became of it)")
+    print(_next(truth))
     return 0
+
+
+def _next(truth: Truth) -> str:
+    run = shlex.quote(str(truth.folder))
+    if truth.state == "running":
+        return f"next: python -m slurm logs {run} -f   (what it writes, as it comes)"
+    told = {"queued": "why it waits", "blocked": "why it waits", "stalled": "what it does"}
+    return f"next: python -m slurm why {run}   ({told.get(truth.state, 'what became of it')})"
 
 
 def _folder(given: str) -> Path:
@@ -150,7 +158,7 @@ def _follow(folder: Path) -> int:
         return 0
     truth = _truth(folder)
     print(f"{truth.state}: {truth.reason or folder}")
-    print(f"next: python -m slurm why {shlex.quote(str(folder))}   (what became of it)", flush=True)
+    print(_next(truth), flush=True)
     return 0
 
 

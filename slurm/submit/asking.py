@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,6 +31,10 @@ MAX_ARRAY_SIZE = 1001
 _PASSES_BY = ("down, drained or reserved", "nodes are busy", "inactive or drain")
 """What `sbatch --test-only` says of a cluster that cannot start the job now: it may wait all the same."""
 
+_NO_SUCH_NODE = "node configuration is not available"
+_NODES_COME_S, _ASKED_AGAIN_S = 30.0, 0.5
+
+_NOTHING = "slurmctld did not answer, so nothing was submitted: sbatch --test-only"
 _LATER = "Type the same command again in a minute; scontrol ping tells whether it is up"
 
 
@@ -110,10 +115,38 @@ def try_out(every: Sequence[Asked]) -> None:
 
 
 def _test_only(one: Asked) -> Problem | None:
-    """What sbatch says against it; None where it would be taken. Raises NoAnswer."""
-    nothing = "slurmctld did not answer, so nothing was submitted: sbatch --test-only"
+    """What sbatch says against it; None where it would be taken.
+
+    A slurmctld that has just started knows nothing of its nodes for some seconds, and says of each job that
+    no node has what it asks for: then it is asked again.
+
+    Raises:
+        NoAnswer: slurmctld says nothing.
+    """
+    until_s, are_known = time.monotonic() + _NODES_COME_S, False
+    while True:
+        done = _say(one)
+        said = " ".join(done.stderr.split())
+        if done.returncode == 0 or any(passing in said for passing in _PASSES_BY):
+            return None
+        if is_unanswered(done.stderr, done.returncode) or is_unreached(done.stderr):
+            raise NoAnswer(f"{_NOTHING}: {words(done.stderr)}. {_LATER}")
+        refused = meaning(done.stderr, one.options)
+        if _NO_SUCH_NODE not in said or are_known:
+            return refused
+        are_known = not _nodes_are_unknown()  # since a moment, maybe: that answer may be of before
+        if not are_known:
+            if time.monotonic() > until_s:
+                return Problem(
+                    refused.where, f"{refused.what}. slurmctld has no word of its nodes yet: sinfo"
+                )
+            time.sleep(_ASKED_AGAIN_S)
+
+
+def _say(one: Asked) -> subprocess.CompletedProcess[str]:
+    """Raises NoAnswer."""
     try:
-        done = subprocess.run(
+        return subprocess.run(
             ["sbatch", "--test-only"],
             input=f"#!/bin/bash\n{directives(one.options)}true\n",
             capture_output=True,
@@ -122,13 +155,15 @@ def _test_only(one: Asked) -> Problem | None:
             env=environment(os.environ, one.options),
         )
     except subprocess.TimeoutExpired as error:
-        raise NoAnswer(f"{nothing} took longer than {TIMEOUT_S:.0f} s. {_LATER}") from error
-    said = " ".join(done.stderr.split())
-    if done.returncode == 0 or any(passing in said for passing in _PASSES_BY):
-        return None
-    if is_unanswered(done.stderr, done.returncode) or is_unreached(done.stderr):
-        raise NoAnswer(f"{nothing}: {words(done.stderr)}. {_LATER}")
-    return meaning(done.stderr, one.options)
+        raise NoAnswer(f"{_NOTHING} took longer than {TIMEOUT_S:.0f} s. {_LATER}") from error
+
+
+def _nodes_are_unknown() -> bool:
+    """Whether slurmctld waits for the first word of some node; not where sinfo does not answer."""
+    try:
+        return "unk" in run_client(["sinfo", "--all", "--noheader", "--format=%t"])
+    except NoAnswer:
+        return False
 
 
 def _room(wanted: Iterable[Slurm], cluster: Cluster) -> int | None:

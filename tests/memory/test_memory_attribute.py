@@ -449,7 +449,14 @@ def test_the_command_says_what_is_missing(
 ) -> None:
     assert main(["attribute", str(run), "--when", "finish"]) == 2
     assert "there are: first_step, peak" in capsys.readouterr().err
-    for text in ("{", "[]", '{"attributions": [3]}'):
+    strange = [
+        {"kinds": [{"kind": "arrays", "where": "anon", "count": 1, "bytes": "x", "resident_bytes": 1}]},
+        {"kinds": 3, "anon_bytes": "many", "facts": []},
+        {"largest": [{"bytes": None, "resident_bytes": None, "name": "x", "what": "", "where": "anon"}]},
+        {"unexplained_bytes": 10, "likely": [{}]},
+    ]
+    written = [json.dumps({"attributions": [one]}) for one in strange]
+    for text in ("{", "[]", '{"attributions": [3]}', '{"attributions": []}', *written):
         (run / "memory.attribution.json").write_text(text)
         assert main(["attribute", str(run)]) == 2
         assert "is damaged" in capsys.readouterr().err

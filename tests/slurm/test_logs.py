@@ -51,6 +51,20 @@ def test_all_of_it_and_nothing_twice(study: MadeStudy, capsys: pytest.CaptureFix
     assert text.splitlines()[-1] == "next: python -m slurm why runs/sweep/a   (what became of it)"
 
 
+@pytest.mark.parametrize(
+    ("word", "reason", "step"),
+    [
+        ("RUNNING", "None", "logs runs/sweep/b -f   (what it writes, as it comes)"),
+        ("PENDING", "Priority", "why runs/sweep/b   (why it waits)"),
+    ],
+)
+def test_what_next_of_one_that_has_not_ended(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str], word: str, reason: str, step: str
+) -> None:
+    said.wait("4242_1", word, reason, start=str(int(NOW_S - 10)), nodes="n1")
+    assert told(capsys, "logs", "runs/sweep/b").splitlines()[-1] == f"next: python -m slurm {step}"
+
+
 def test_one_attempt(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
     text = told(capsys, "logs", "runs/sweep/a", "--attempt", "1")
     assert "first words" in text

@@ -190,6 +190,40 @@ def test_a_file_that_changes_meanwhile(
     assert [one.name for one in found.path.parent.iterdir()] == [found.hash]
 
 
+def growing(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """As a job writes to its output: after each look at it, it is longer."""
+    read: Callable[..., snapshot._File | None] = snapshot._read
+
+    def and_written(root: Path, name: str) -> snapshot._File | None:
+        found = read(root, name)
+        with open(path, "a") as file:
+            file.write("a line\n")
+        return found
+
+    monkeypatch.setattr(snapshot, "_read", and_written)
+
+
+@pytest.mark.parametrize("name", ["slurm-42.out", "room/slurm-42_7.out"])
+def test_what_a_plain_job_writes_is_left_alone(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    before = take(tmp_path / "runs", root=checkout)
+    growing(monkeypatch, checkout / name)
+    (checkout / name).write_text("")
+    assert take(tmp_path / "runs", root=checkout) == before
+    assert not (before.path / name).exists()
+    assert "a line" in (checkout / name).read_text()
+
+
+def test_a_file_that_does_not_stand_still_is_named(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "mine.log").write_text("")
+    growing(monkeypatch, checkout / "mine.log")
+    with pytest.raises(UserError, match=r"^mine\.log of \S+code changed while .*\.gitignore"):
+        take(tmp_path / "runs", root=checkout)
+
+
 def test_a_folder_that_cannot_be_written(checkout: Path, tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
     with pytest.raises(UserError, match=r"cannot copy the code .* runs_dir="):

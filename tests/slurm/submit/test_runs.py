@@ -189,6 +189,54 @@ def test_a_controller_that_does_not_answer_whether_it_would_take_a_run_gets_none
     assert len(cluster.calls("sbatch")) == 1
 
 
+NO_SUCH_NODE = "allocation failure: Requested node configuration is not available"
+
+
+def test_a_controller_that_has_just_started_is_asked_again_until_it_knows_its_nodes(
+    type_: Type, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm.submit.asking, "_ASKED_AGAIN_S", 0.01)
+    cluster.tell("test_only", NO_SUCH_NODE)
+    steps = [cluster.folder / name for name in ("first", "second", "test_only")]
+    steps[0].touch()
+    steps[1].touch()
+    sinfo = f"""#!/bin/sh
+    case "$*" in *format=%t) ;; *) exit 1;; esac
+    if rm {steps[0]}; then echo "unk*"; elif rm {steps[1]}; then echo idle; echo unk; else echo idle; fi
+    [ -e {steps[1]} ] || rm -f {steps[2]}
+    """
+    cluster.write_client("sinfo", sinfo)
+    assert type_("-m", "seed=0,1") == 0
+    assert len(cluster.jobs) == 1
+    assert ["--test-only" in call for call in cluster.calls("sbatch")] == [True, True, True, False]
+
+
+def test_nodes_that_come_just_when_they_are_asked_for_are_no_refusal(type_: Type, cluster: FakeSlurm) -> None:
+    cluster.tell("test_only", NO_SUCH_NODE)
+    sinfo = f'case "$*" in *format=%t) rm {cluster.folder}/test_only; echo idle;; *) exit 1;; esac'
+    cluster.write_client("sinfo", f"#!/bin/sh\n{sinfo}\n")
+    assert type_("-m", "seed=0,1") == 0
+    assert len(cluster.jobs) == 1
+
+
+@pytest.mark.parametrize("state", ["idle", "unk"])
+def test_what_no_node_has_is_refused_all_the_same(
+    type_: Type,
+    cluster: FakeSlurm,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+) -> None:
+    monkeypatch.setattr(slurm.submit.asking, "_NODES_COME_S", 0.0)
+    cluster.tell("test_only", NO_SUCH_NODE)
+    cluster.write_client("sinfo", f'#!/bin/sh\ncase "$*" in *format=%t) echo {state};; *) exit 1;; esac\n')
+    assert type_("-m", "seed=0,1") == 2
+    (line,) = errors(capsys)
+    assert "no node of it has these CPUs, memory and GPUs together" in line
+    assert ("no word of its nodes yet" in line) == (state == "unk")
+    assert len(cluster.jobs) == 0
+
+
 def test_a_dirty_tree_is_refused_where_that_is_asked_for(
     type_: Type,
     cluster: FakeSlurm,
