@@ -21,16 +21,18 @@ from data_loading.pretokenizer.parity import Verdict, hold_against_reference
 from data_loading.pretokenizer.special_tokens import probes
 from data_loading.tokenizer_files import read_tokenizer
 
+LONG_BYTES = 1_200_000
+"""More than the three samples that are taken of a text."""
 BAD = {
     "field.jsonl": b'{"body": "hello"}\n',
     "surrogate.jsonl": b'{"text": "a\\ud800"}\n',
     "list.jsonl": b"[1, 2]\n",
     "broken.jsonl": b'{"text": "a\n' * 9,
-    "long_broken.jsonl": b'{"text": "' + b"a b " * 400_000,
+    "long_broken.jsonl": b'{"text": "' + b"a b " * (LONG_BYTES // 4),
     "empty.jsonl": b'{"text": ""}\n' * 9,
-    "bytes.txt": b"\xff" * 2_000_000,
-    "bytes.txt.gz": gzip.compress(b"\xff" * 2_000_000),
-    "bytes.jsonl": b"\xff" * 2_000_000,
+    "bytes.txt": b"\xff" * LONG_BYTES,
+    "bytes.txt.gz": gzip.compress(b"\xff" * LONG_BYTES),
+    "bytes.jsonl": b"\xff" * LONG_BYTES,
 }
 
 
