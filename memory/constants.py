@@ -57,6 +57,12 @@ COMPILERS_AT_ONCE = 2
 """On a CPU core.py lets no more run, unless TORCHINDUCTOR_COMPILE_THREADS says so: each takes memory."""
 ENTRY = Constant(70 * _MB, "anon of experiments.py and the supervisor, which wait for the run", _HERE)
 FORKED_WORKER = Constant(14 * _MB, "anon of a forked loader worker that is its own", "one by one on 2 cores")
+LOOKED_AT = Constant(
+    140 * _MB,
+    "anon that memory.attribute=true adds beside forked workers: to look at an object writes to its count of "
+    "references, and copies the page that they shared. Of one worker or of several: the copy is one",
+    "a run of 64d with 2 workers: 136 MB",
+)
 PAGE_TABLES = Constant(1 / 512, "of a mapped byte, in each process that reads it: 8 bytes a page", "proc(5)")
 CUDA_CONTEXT = Constant(
     500 * _MB, "GPU memory of a CUDA context with torch's kernels", "torch's forum; not measured"
