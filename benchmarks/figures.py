@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import analysis_figures, lr_transfer, slurm_figures
+from benchmarks import analysis_figures, loggers, lr_transfer, slurm_figures
 from benchmarks.loading_parts import figures as loading
 from benchmarks.memory_parts import explained
 from benchmarks.memory_parts import figures as memory_room
@@ -34,7 +34,7 @@ measures everything again.
 def page() -> str:
     """The whole page; a script whose result is not saved has no section."""
     sections = (
-        startup, training_speed.page, overhead, loss, checkpoints, ensembles, mup_coordinates,
+        startup, training_speed.page, overhead, loggers.page, loss, checkpoints, ensembles, mup_coordinates,
         lr_transfer.page,
         memory_room.stages, memory_room.sampler,
         memory_room.estimate, memory_room.leaks, explained.explain, threads, kills, slurm_figures.soak,

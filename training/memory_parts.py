@@ -92,7 +92,12 @@ def estimate_run(
         parts = list(
             of_ranks(parts, training.parallel, ranks, ranks_here, parameters, layers, block, moments, step)
         )
-    return Estimate.of(parts if together == 1 else of_members(parts, together))
+    if together > 1:
+        parts = of_members(parts, together)
+    if config.logging.to is not None:  # of all ranks and members the one
+        held = constants.LOGGERS[config.logging.to].in_bytes
+        parts.append(Part("logger", held, when=_AFTER_FIRST_STEP, beside=True))
+    return Estimate.of(parts)
 
 
 def step_sizes(
