@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: run test install lint check soak benchmarks clean
+.PHONY: run test install loggers lint check soak benchmarks clean
 
 run: install
 	$(BIN)/python experiments.py model=32d
@@ -23,12 +23,20 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
+# TensorBoard and W&B: for the tests of what is handed to them, in no install. No pin of ours moves.
+loggers: $(VENV)/.loggers
+
+$(VENV)/.loggers: requirements-loggers.lock $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -r requirements-loggers.lock
+	touch $@
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 check: test lint
+	-$(MAKE) loggers
 	VENV=$(VENV) .ci/beside "slow or privileged" tests/test_docs.py tests/test_kills.py
 
 soak: install
@@ -36,8 +44,8 @@ soak: install
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m hypothesis --timeout 3600
 
 benchmarks: install
-	for script in $(filter-out benchmarks/environment.py benchmarks/figures.py benchmarks/slurm_figures.py, $(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out benchmarks/environment.py benchmarks/figures.py benchmarks/slurm_figures.py benchmarks/analysis_figures.py, $(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
 	$(BIN)/python benchmarks/figures.py
 
 clean:
-	rm -rf $(VENV) benchmarks/.peers-venv benchmarks/.loading-peers-venv benchmarks/.loading benchmarks/.training-peers-venv benchmarks/.training .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) benchmarks/.analysis-peers-venv benchmarks/.peers-venv benchmarks/.loading-peers-venv benchmarks/.loading benchmarks/.training-peers-venv benchmarks/.training .pytest_cache .mypy_cache .ruff_cache .hypothesis

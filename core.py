@@ -32,6 +32,7 @@ from training.ensemble.company import ALONE, Company
 from training.finish import finish
 from training.interrupt import SIGNALS, Interrupt, stop_with_parent
 from training.log import log_to
+from training.logger import Logger
 from training.loop import (
     Run,
     check_there_is_time,
@@ -163,11 +164,16 @@ def begin(
 
 
 def train(
-    folder: Path, status: experiment_utils.Status, interrupt: Interrupt, ranks: Ranks | None = None
+    folder: Path,
+    status: experiment_utils.Status,
+    interrupt: Interrupt,
+    ranks: Ranks | None = None,
+    logger: Logger | None = None,
 ) -> None:
     """Run the config of `folder` until its budget is met, going on from its newest checkpoint.
 
-    ranks: the processes of this run, where it has several: each calls this.
+    ranks: the processes of this run, where it has several: each calls this. logger: of `logging.to`; whoever
+    hands it in closes it.
 
     Raises:
         UserError: the config, the data or the device do not serve.
@@ -187,6 +193,8 @@ def train(
     checkpoints, metrics, sources = started.checkpoints, started.metrics, started.sources
 
     run.attributions.begin()
+    if logger is not None:
+        logger.start(run.config.logging)
     name, until = "first_step", run.step + 1
     with BackgroundCheckpoints(checkpoints, is_on=run.writes_in_background) as saving:
         run.ended_by = ended_by(run)
@@ -206,6 +214,8 @@ def train(
                 with run.last_stage("evaluate"):
                     val_loss = evaluate_run(run, model, val_sets)
             progress.flush(val_loss)
+            if logger is not None:
+                logger.check()
             if run.step < plan.budget.steps:
                 progress.tell(run.config.logging.every_s)
             run.ended_by = ended_by(run)
@@ -343,8 +353,9 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
             black_box.installed(own, attempt=attempt, largest=largest),
             record_to(folder, attempt=attempt, rank=place.rank, echo=echo),
         ):
+            logger = Logger([folder]) if place.is_first else None
             try:
-                train(folder, status, interrupt, ranks)
+                train(folder, status, interrupt, ranks, logger)
                 ranks.leave()
             except BaseException as error:
                 state, code, reason = ending_of(ranks.ends_with(error), folder)
@@ -352,6 +363,9 @@ def run_attempt(folder: Path, *, terminal: bool) -> int:
                     status.update(state=state, reason=reason)
                 ranks.let_go()
                 return code
+            finally:
+                if logger is not None:
+                    logger.close(is_hurried=interrupt.requested is not None)
     return 0
 
 

@@ -19,6 +19,7 @@ COMMANDS: tuple[str, ...] = (
     "memory",
     "report",
     "live",
+    "export",
 )
 """Each is a module of analysis/commands with `add_parser(subparsers)`, which sets `run(options) -> int`."""
 

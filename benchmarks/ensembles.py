@@ -45,7 +45,7 @@ def folders_of(place: Path, batch: int, vocab: int, members: int) -> list[Path]:
     from conf.schema import Config, Dataset, Ensemble, Model, Tokenizer, Training
     from training.plan import make_plan
 
-    tokens = 4_000_000
+    tokens = 8_000_000
     config = Config(
         model=Model(),
         dataset=Dataset(name="uniform", path=f"synthetic:uniform:{vocab}:{tokens}:0"),

@@ -46,7 +46,7 @@ NANOGPT = ROOT / "benchmarks" / ".training" / "nanoGPT"
 NANOGPT_URL = "https://github.com/karpathy/nanoGPT"
 NANOGPT_COMMIT = "3adf61e154c3fe3fca428ad6bc3818b27a3b8291"
 BATCH, SEQ, VOCAB, THREADS = 32, 128, 50_257, 2
-TOKENS = 1 << 21
+TOKENS = 1 << 23
 WARM_UP = 1
 WIDTHS = {32: 5, 64: 5, 256: 3}
 """Rounds by width."""

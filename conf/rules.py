@@ -31,6 +31,7 @@ from conf.dataset_rules import (
 )
 from conf.ensembles import ensemble_problems, is_ensemble, members_of
 from conf.errors import Problem
+from conf.logging_rules import logger_is_installed, project_of_wandb
 from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.optimizer_rules import (
     factor_of_a_parameter_there_is,
@@ -265,6 +266,8 @@ OF_ONE = (
     ),
     Rule(("arch.family", "training.compile"), scan_is_not_compiled),
     Rule(("arch.state_reset", "dataset.windows"), rows_that_go_on),
+    Rule(("logging",), logger_is_installed),
+    Rule(("logging",), project_of_wandb),
 )
 
 OF_ENSEMBLES = ("ensemble", "arch", "optimizer", "schedule", "training", "memory", "dataset", "slurm")

@@ -225,9 +225,21 @@ class Memory:
 
 @dataclass
 class Logging:
-    """`logging=`: what is printed while the run goes on."""
+    """`logging=`: what is printed while the run goes on, and where else its numbers go."""
 
     every_s: float = key(5.0, "seconds between two progress lines", above=0)
+    to: str | None = key(
+        None,
+        "where a process beside the run writes its series; null: nowhere but its own files",
+        choices=("csv", "tensorboard", "wandb"),
+        as_before=None,
+    )
+    every_steps: int = key(
+        1, "of logging.to: steps between two points; evaluations are there always", at_least=1, as_before=1
+    )
+    project: str | None = key(
+        None, "of logging.to=wandb; null: WANDB_PROJECT, else highwater", as_before=None
+    )
 
 
 @dataclass

@@ -27,6 +27,7 @@ class Constant:
 _HERE = "benchmarks/memory_constants.py"
 _COLD = "benchmarks/memory_estimate.py --compiled"
 
+_BESIDE = "benchmarks/loggers.py, rounded up by a sixth"
 FRAMEWORK_BASE = Constant(
     229 * _MB, "anon of a whole run of a model of 1 MB: Python, torch, what the room imports", _HERE
 )
@@ -56,7 +57,18 @@ COMPILER_KERNEL = Constant(100 * _MB, "anon of one that compiles a kernel, with 
 COMPILERS_AT_ONCE = 2
 """On a CPU core.py lets no more run, unless TORCHINDUCTOR_COMPILE_THREADS says so: each takes memory."""
 ENTRY = Constant(70 * _MB, "anon of experiments.py and the supervisor, which wait for the run", _HERE)
+LOGGERS = {
+    "csv": Constant(16 * _MB, "anon of the process beside a run that writes its series", _BESIDE),
+    "tensorboard": Constant(45 * _MB, "the same, with TensorBoard's writer", _BESIDE),
+    "wandb": Constant(85 * _MB, "the same, with W&B and the process that it starts", _BESIDE),
+}
 FORKED_WORKER = Constant(14 * _MB, "anon of a forked loader worker that is its own", "one by one on 2 cores")
+LOOKED_AT = Constant(
+    140 * _MB,
+    "anon that memory.attribute=true adds beside forked workers: to look at an object writes to its count of "
+    "references, and copies the page that they shared. Of one worker or of several: the copy is one",
+    "a run of 64d with 2 workers: 136 MB",
+)
 PAGE_TABLES = Constant(1 / 512, "of a mapped byte, in each process that reads it: 8 bytes a page", "proc(5)")
 CUDA_CONTEXT = Constant(
     500 * _MB, "GPU memory of a CUDA context with torch's kernels", "torch's forum; not measured"

@@ -125,7 +125,7 @@ def test_where_and_how_are_not_in_the_identity() -> None:
         notes="b",
         study=dataclasses.replace(config.study, name="other"),
         memory=dataclasses.replace(config.memory, every_steps=7),
-        logging=dataclasses.replace(config.logging, every_s=1.0),
+        logging=dataclasses.replace(config.logging, every_s=1.0, to="wandb", every_steps=7, project="p"),
         dataset=dataclasses.replace(config.dataset, path="/data/c4.npy", auto_tokenize=False),
         training=dataclasses.replace(
             config.training,

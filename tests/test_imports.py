@@ -28,7 +28,7 @@ MAY_IMPORT["pretokenize_dataset"] = {*MAY_IMPORT["core"], "core", "slurm", "anal
 
 LOADED_WHERE_NEEDED = {
     "torch", "transformers", "tokenizers", "fastokens", "splintr", "tiktoken", "datasets", "matplotlib",
-    "hydra", "submitit", "rich", "obstore", "scipy",
+    "hydra", "submitit", "rich", "obstore", "scipy", "tensorboard", "wandb",
 }  # fmt: skip
 FILES_OF_TORCH = {
     "models",

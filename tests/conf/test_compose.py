@@ -19,6 +19,7 @@ from conf.check import to_config
 from conf.compose import Composer
 from conf.hydra_parts import CONF, VERSION_BASE, prepare_hydra
 from conf.keys import groups, keys
+from conf.logging_rules import is_missing
 from conf.request import read_request, read_run
 
 OWN_FILES = {
@@ -151,11 +152,14 @@ def test_every_option_of_every_group_keeps_to_the_schema(group: str, composer: C
         file.stem for file in sorted((CONF / group).glob("*.yaml"), key=lambda f: options.index(f.stem))
     ]
     for option in options:
+        if group == "logging" and is_missing(option):
+            continue  # refused, with the command that installs it
         needs = {
             "custom": ["tokenizer.path=somewhere"],
             "mix": ["dataset.sources=[a,b]", "dataset.weights=[0.5,0.5]"],
         }.get(option, [])
-        request = read_request([f"{group}={option}", *needs], composer, multirun=True)
+        # A study may be a sweep; what else Hydra makes of -m costs each of the others twice the time.
+        request = read_request([f"{group}={option}", *needs], composer, multirun=group == "study")
         for run in request.runs:
             section = getattr(run.config, group)
             if hasattr(section, "name"):

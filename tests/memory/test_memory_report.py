@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,25 @@ def test_samples_and_records_become_one_history(killed: Path) -> None:
         for mark in marks(history.evidence, track, end)
     ]
     assert told == [("OOM kill", 36.0, True), ("killed by SIGKILL", 36.2, True)]
+
+
+def test_others_in_the_cgroup_are_not_the_workers(tmp_path: Path) -> None:
+    """A record cannot tell them from workers that share pages with the main process; the supervisor can."""
+    made = MadeStages(tmp_path / "memory.jsonl")
+    record = made.record("begin", "train", 5.0, 100, workers_mb=(20, 30), other_mb=40)
+    for worker in record["snapshot"]["workers"]:
+        worker["anon_bytes"] += 90 * MB  # of which it shares so much
+    made.path.write_text(json.dumps(record) + "\n")
+    beside = [(1, 10), (5, 40), (9, 60)]
+    samples = [replace(sample_of(at, 90), beside_anon_bytes=mb * MB) for at, mb in beside]
+    alone = read_history(tmp_path).last.main.highest
+    write_ring(tmp_path, samples)
+    told = read_history(tmp_path).last.main.highest
+    assert alone is not None
+    assert told is not None
+    assert not told.is_sample
+    assert (alone.workers, alone.other) == (90 * MB, 0)
+    assert (told.workers, told.other, told.u) == (50 * MB, 40 * MB, alone.u)
 
 
 def test_a_stage_that_did_not_end_has_no_after_and_no_peak(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from training.ensemble.log import ON_TERMINAL, about, log_to_each
 from training.ensemble.probe import settle_together
 from training.ensemble.together import EnsembleLoop
 from training.interrupt import Interrupt, Interrupted
+from training.logger import Logger
 
 if TYPE_CHECKING:
     from training.started import Started
@@ -127,17 +128,20 @@ class _Attempt:
         found = groups(steps, self.together)
         for group in found:
             waiting = [name for later in found[found.index(group) :] for name in later.members]
+            logger = Logger([self._folders[name] for name in group.members])
             try:
                 if len(found) > 1:
                     log.info("%s of %s now: %s", len(group.members), len(waiting), ", ".join(group.members))
-                self._run_group(group, interrupt)
+                self._run_group(group, interrupt, logger)
             except (Interrupted, KeyboardInterrupt) as error:
                 self._fail([name for name in waiting if name not in self._codes], error)
                 return
             except BaseException as error:
                 self._fail([name for name in group.members if name not in self._codes], error)
+            finally:
+                logger.close(is_hurried=interrupt.requested is not None)
 
-    def _run_group(self, group: Group, interrupt: Interrupt) -> None:
+    def _run_group(self, group: Group, interrupt: Interrupt, logger: Logger) -> None:
         company = Company(self._names, self.together, group.step)
         started = []
         for name in group.members:
@@ -153,7 +157,8 @@ class _Attempt:
                     self._fail([name], error)
         if started:
             log.info("%s together, from step %s on", counted(len(started), "run"), f"{started[0].run.step:,}")
-            EnsembleLoop(started, self._ended).run()
+            logger.start(started[0].run.config.logging)
+            EnsembleLoop(started, self._ended, logger).run()
 
     def _ended(self, member: Started, error: BaseException | None) -> None:
         name = member.run.folder.name

@@ -31,6 +31,7 @@ from training.spikes import Diverged
 from training.stopping import MAX_TIME, ended_by, is_over, tell_time_is_over
 
 if TYPE_CHECKING:
+    from training.logger import Logger
     from training.started import Started
 
 log = logging.getLogger("training")
@@ -42,12 +43,12 @@ Ended = Callable[["Started", BaseException | None], None]
 class EnsembleLoop:
     """Runs that stand at the same step, trained until each has ended.
 
-    ended: called for each, at its end.
+    ended: called for each, at its end. logger: of `logging.to`, looked at between steps.
     """
 
-    def __init__(self, members: Sequence[Started], ended: Ended) -> None:
+    def __init__(self, members: Sequence[Started], ended: Ended, logger: Logger | None = None) -> None:
         self.going = list(members)
-        self._ended = ended
+        self._ended, self._logger = ended, logger
         self._savings: dict[int, BackgroundCheckpoints] = {}
         self._told_at = self._began = time.monotonic()
         self._first_step = members[0].run.step
@@ -68,6 +69,8 @@ class EnsembleLoop:
                 self._train(name)
                 self._check()
                 self._evaluate()
+                if self._logger is not None:
+                    self._logger.check()
                 self._save()
                 self._end_those_that_are_through()
                 name = "train"

@@ -73,7 +73,7 @@ def test_nothing_piles_up_behind_a_slow_block() -> None:
     def first_is_slow() -> Iterator[Block]:
         for index in range(2000):
             seen.append(index)
-            yield Block(index, [Chunk(b"a" * (100_000_000 if index == 0 else 1), "t", 0, False)])
+            yield Block(index, [Chunk(b"a" * (20_000_000 if index == 0 else 1), "t", 0, False)])
 
     with closing(encode_in_order(first_is_slow(), BYTES, 2)) as results:  # type: ignore[type-var]
         next(results)

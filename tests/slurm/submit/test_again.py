@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -46,14 +47,34 @@ def status(folder: Path, state: str, reason: str | None = None) -> None:
     durable.write_json(folder / "status.json", {"state": state, "reason": reason})
 
 
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where one test of this file stands after another, so that a sweep which many look at is made once."""
+    return tmp_path_factory.mktemp("ground")
+
+
 @pytest.fixture
-def ended(type_: Type, cluster: FakeSlurm, place: Path) -> list[Path]:
+def tmp_path(ground: Path) -> Path:
+    """Empty; the sweep as it was made lies beside it."""
+    folder = ground / "test"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def ended(type_: Type, cluster: FakeSlurm, place: Path, tmp_path: Path, ground: Path) -> list[Path]:
     """A sweep of four that has ended: done, failed, oom, and one that never began."""
+    made = ground / "made"
+    if made.exists():
+        shutil.copytree(made, tmp_path, symlinks=True, dirs_exist_ok=True)
+        return runs(place)
     assert type_("-m", "seed=0,1,2,3", "study.name=default") == 0
     folders = runs(place)
     for folder, state in zip(folders, ("done", "failed", "oom"), strict=False):
         status(folder, state, "why it died")
     cluster.set_state(cluster.jobs[0]["id"], "FAILED")
+    shutil.copytree(tmp_path, made, symlinks=True)
     return folders
 
 

@@ -1,0 +1,49 @@
+"""A CSV of another program as a series: its rows in order, its columns of numbers."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+from analysis.export.facts import RunFacts
+from analysis.export.series import Point
+from analysis.reading.study import Run
+
+_STEPS = ("step", "global_step", "iteration", "iter")
+_TOKENS = "tokens"
+
+
+def facts_of_csv(run: Run, label: str, named: frozenset[str]) -> RunFacts:
+    """named: columns that the file names tell."""
+    told = {name: run.values.get(name) for name in sorted(named)}
+    return RunFacts(label, run.folder, columns=told, config=told)
+
+
+def points_of_csv(path: Path, x: str | None) -> Iterator[Point]:
+    """x: the column that counts steps; else one that is called so, else rows are counted from 1.
+
+    The time of all is that of the file, which is all that is known of it.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    time_s = path.stat().st_mtime
+    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        rows = csv.DictReader(file)
+        names = [name.strip() for name in rows.fieldnames or ()]
+        rows.fieldnames = names
+        counts = x or next((name for name in _STEPS if name in names), None)
+        for at, row in enumerate(rows, start=1):
+            numbers = {name: found for name, text in row.items() if (found := _number(text)) is not None}
+            step = numbers.pop(counts, None) if counts else at
+            if step is None or step != step:
+                continue
+            yield Point(int(step), time_s, numbers.get(_TOKENS), numbers)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if isinstance(text, str) and text.strip() else None
+    except ValueError:
+        return None
