@@ -44,8 +44,8 @@ soak: install
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m hypothesis --timeout 3600
 
 benchmarks: install
-	for script in $(filter-out benchmarks/environment.py benchmarks/figures.py benchmarks/slurm_figures.py, $(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out benchmarks/environment.py benchmarks/figures.py benchmarks/slurm_figures.py benchmarks/analysis_figures.py, $(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
 	$(BIN)/python benchmarks/figures.py
 
 clean:
-	rm -rf $(VENV) benchmarks/.peers-venv benchmarks/.loading-peers-venv benchmarks/.loading benchmarks/.training-peers-venv benchmarks/.training .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) benchmarks/.analysis-peers-venv benchmarks/.peers-venv benchmarks/.loading-peers-venv benchmarks/.loading benchmarks/.training-peers-venv benchmarks/.training .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -58,7 +58,7 @@ def _main(argv: list[str]) -> int:
         return _print(_composed(request, arguments))
     _log_to(sys.stderr if arguments.json else sys.stdout)
     if any(run.config.plan for run in request.runs):
-        return _plan(request, arguments)
+        return _plan(request, composer, rules, arguments)
     if request.launcher.submits:
         return _submit(request, composer, rules, arguments)
     from slurm.submit.checks import check_waited_for
@@ -105,11 +105,13 @@ def _run(request: Request, arguments: Arguments) -> int:
     return outcome.exit_code
 
 
-def _plan(request: Request, arguments: Arguments) -> int:
+def _plan(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
     from conf.ensembles import is_ensemble
     from conf.request import SLURM_LAUNCHER
     from slurm.plans import plan_all, render_plans
 
+    if request.halves:
+        return _plan_search(request, composer, rules, arguments)
     if request.is_open:
         raise UserError("plan: this sweeper chooses its runs as it goes, so there is no plan of all of them")
     rest = [override for override in arguments.overrides if not override.lstrip("+").startswith("plan=")]
@@ -128,6 +130,26 @@ def _plan(request: Request, arguments: Arguments) -> int:
         return _print([plan.to_json() for plan in plans])
     needs = dict.fromkeys(need for plan in plans for need in plan.needs)
     return _print("\n".join([render_plans(plans), "", *needs, f"Start it: {command}"]))
+
+
+def _plan_search(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
+    """Rung by rung, and the plan of the runs of the first one."""
+    import dataclasses
+
+    from conf.request import Run, read_run
+    from slurm.search.asked import read_search
+
+    search = read_search(request)
+    each = [search.arguments(candidate, search.rungs[0]) for candidate in search.candidates]
+    runs = [Run(tuple(one), read_run(one, composer, rules)) for one in each]
+    first = dataclasses.replace(request, runs=runs, is_open=False, sweeper={})
+    if not arguments.json:
+        _print(f"{search.render()}\n\nrung 1:")
+        return _plan(first, composer, rules, arguments)
+    from slurm.plans import plan_all
+
+    plans = plan_all([run.config for run in runs], tokenize=False)
+    return _print(search.to_json() | {"first_rung": [plan.to_json() for plan in plans]})
 
 
 def _plan_ensembles(configs: list[Config], as_json: bool, command: str) -> int:

@@ -65,6 +65,8 @@ class Comparison:
         if self.low <= 0 <= self.high:
             reach = (self.high - self.low) / 2
             return f"no difference that so few seeds can show: it would have to be above {reach:.4f}"
+        if self.p > 1 - LEVEL:
+            return "alone this would be a difference; of so many comparisons one may look so by chance"
         lower = self.b if self.difference < 0 else self.a
         return f"{lower} is lower"
 
@@ -114,7 +116,7 @@ def _compare(a: Group, b: Group, y: str, apart: set[str]) -> Comparison:
 
     pairs = _pairs(a, b, y, apart)
     counts = (len(a.runs), len(b.runs))
-    if pairs:
+    if len(pairs) > 1 or (pairs and min(counts) < 2):
         first, second = np.array([one.a for one in pairs]), np.array([one.b for one in pairs])
         difference = float((second - first).mean())
         if len(pairs) < 2:

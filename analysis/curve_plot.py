@@ -82,7 +82,7 @@ def bundles_of(
             left_out.append(f"{run.name}: {error}")
             continue
         if line is None:
-            left_out.append(f"{run.name}: it has no finite {y} yet")
+            left_out.append(f"{run.name}: it has fewer than two points of {y} over {x}")
             continue
         key = tuple(repr(run.value(name)) for name in names) if run.is_ours else (run.name,)
         groups.setdefault(key, []).append(line)

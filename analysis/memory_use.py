@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from analysis.reading.study import Run
@@ -18,25 +21,54 @@ _STAGES = 3
 
 
 @dataclass(frozen=True)
+class Use:
+    """Of one run, bytes. peak: the highest unreclaimable memory that its supervisor saw. limit: of a job;
+    None where only the host limits.
+    """
+
+    run: Run
+    peak: int
+    limit: int | None
+    estimate: int | None
+
+    @property
+    def share(self) -> float | None:
+        """Of the limit."""
+        return self.peak / self.limit if self.limit else None
+
+
+@dataclass(frozen=True)
 class SizeMemory:
     """Runs of one size and batch. Amounts in bytes, None where nobody told.
 
-    peak_bytes: the highest U of any of them; least_peak_bytes: of the run with the lowest. limit_bytes: the
-    smallest, of a job; None where only the host limits. asked_bytes: peak with a margin, rounded up.
-    stages: (name, highest U in it) of the run with the peak, the highest first.
+    name: of the size, with the batch where sizes of one model have several. runs: all; uses: of those whose
+    supervisor told it. limit_bytes: the smallest.
     """
 
+    name: str
     model: str
     batch_tokens: float | None
     runs: tuple[Run, ...]
-    peak_bytes: int | None
-    least_peak_bytes: int | None
+    uses: tuple[Use, ...]
     estimate_bytes: int | None
     limit_bytes: int | None
-    stages: tuple[tuple[str, int], ...]
+
+    @property
+    def highest(self) -> Use | None:
+        return max(self.uses, key=lambda use: use.peak, default=None)
+
+    @property
+    def peak_bytes(self) -> int | None:
+        return None if self.highest is None else self.highest.peak
+
+    @property
+    def least_peak_bytes(self) -> int | None:
+        """Of the run with the lowest."""
+        return min((use.peak for use in self.uses), default=None)
 
     @property
     def asked_bytes(self) -> int | None:
+        """Peak with a margin, rounded up: what the next job should ask for."""
         return None if self.peak_bytes is None else -int(-self.peak_bytes * _MARGIN // _UNIT) * _UNIT
 
     @property
@@ -46,35 +78,62 @@ class SizeMemory:
             return None
         return self.limit_bytes - self.peak_bytes
 
+    @property
+    def share(self) -> float | None:
+        """Of its limit, of the run that came nearest."""
+        return max((use.share for use in self.uses if use.share is not None), default=None)
+
+    @property
+    def of_estimate(self) -> float | None:
+        """Measured by estimated: the median."""
+        ratios = [use.peak / use.estimate for use in self.uses if use.estimate]
+        return statistics.median(ratios) if ratios else None
+
+    @cached_property
+    def stages(self) -> tuple[tuple[str, int], ...]:
+        """(name, highest U in it) of the run with the peak, the highest first."""
+        return () if self.highest is None else _stages(self.highest.run)
+
+
+def uses(runs: Sequence[Run]) -> list[Use]:
+    """Of the runs whose supervisor told it."""
+    found = []
+    for run in runs:
+        peak = _bytes(run, "peak_bytes")
+        if peak:
+            found.append(Use(run, peak, _limit(run), _bytes(run, "estimate_bytes")))
+    return found
+
 
 def memory_by_size(runs: Sequence[Run]) -> list[SizeMemory]:
-    """In order of their high-water marks, runs that tell nothing last."""
+    """In order of their high-water marks, runs that tell nothing first."""
     groups: dict[tuple[str, Any], list[Run]] = defaultdict(list)
     for run in runs:
         groups[str(run.value("model")), run.value("batch_tokens")].append(run)
-    found = [_of_size(model, batch, members) for (model, batch), members in groups.items()]
+    batches = Counter(model for model, _ in groups)
+    found = [
+        SizeMemory(
+            f"{model}, {batch:,} tokens a step" if batches[model] > 1 and batch else model,
+            model, batch, tuple(members), tuple(uses(members)),
+            estimate_bytes=max(_known(_bytes(run, "estimate_bytes") for run in members), default=None),
+            limit_bytes=min(_known(map(_limit, members)), default=None),
+        )
+        for (model, batch), members in groups.items()
+    ]  # fmt: skip
     return sorted(found, key=lambda size: size.peak_bytes or 0)
 
 
-def _of_size(model: str, batch: Any, runs: Sequence[Run]) -> SizeMemory:
-    known = [run for run in runs if run.number("peak_bytes") is not None]
-    highest = max(known, key=lambda run: run.number("peak_bytes") or 0.0, default=None)
-    limits = [
-        int(run.values["limit_bytes"])
-        for run in runs
-        if run.number("limit_bytes") is not None and run.value("limit_at") != "host"
-    ]
-    estimates = [
-        int(run.values["estimate_bytes"]) for run in runs if run.number("estimate_bytes") is not None
-    ]
-    return SizeMemory(
-        model, batch, tuple(runs),
-        peak_bytes=int(highest.values["peak_bytes"]) if highest else None,
-        least_peak_bytes=min((int(run.values["peak_bytes"]) for run in known), default=None),
-        estimate_bytes=max(estimates, default=None),
-        limit_bytes=min(limits, default=None),
-        stages=_stages(highest) if highest else (),
-    )  # fmt: skip
+def _limit(run: Run) -> int | None:
+    return None if run.value("limit_at") == "host" else _bytes(run, "limit_bytes")
+
+
+def _bytes(run: Run, column: str) -> int | None:
+    value = run.number(column)
+    return None if value is None or not math.isfinite(value) else int(value)
+
+
+def _known(values: Iterable[int | None]) -> list[int]:
+    return [value for value in values if value is not None]
 
 
 def _stages(run: Run) -> tuple[tuple[str, int], ...]:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis.outcome import Outcome, diverged
 from analysis.run_folder import RunFolder
@@ -21,6 +21,9 @@ from experiment_utils import resolve_budget
 from slurm.records import SLURM, last_place
 from training.mixture import repeats
 from training.plan import resolve
+
+if TYPE_CHECKING:
+    from conf.compose import Composer
 
 ENTRY = "python experiments.py"
 _DEFAULTS = Config()
@@ -193,10 +196,16 @@ def _composed(choices: dict[str, str]) -> Config:
 
 @cache
 def _composed_once(choices: tuple[tuple[str, str], ...]) -> Config:
+    config, _ = check(_composer().compose(dict(choices)).plain, rules=())
+    return config
+
+
+@cache
+def _composer() -> Composer:
+    """One for all: it reads what files there are, and what of them it has read."""
     from conf.compose import Composer
 
-    config, _ = check(Composer().compose(dict(choices)).plain, rules=())
-    return config
+    return Composer()
 
 
 def _settled(config: Config, run: RunFolder) -> Config:

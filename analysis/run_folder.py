@@ -51,17 +51,17 @@ class RunFolder:
     @cached_property
     def status(self) -> dict[str, Any]:
         """status.json: state, stage, step, attempt, heartbeat, reason."""
-        return self._object("status.json", json.loads)
+        return self._object("status.json", _parse_json)
 
     @cached_property
     def run(self) -> dict[str, Any]:
         """run.json: identity, plan, data, results, attempts."""
-        return self._object("run.json", json.loads)
+        return self._object("run.json", _parse_json)
 
     @cached_property
     def supervised(self) -> dict[str, Any]:
         """outcome.json: how an attempt ended, and the highest U that its supervisor saw."""
-        return self._object("outcome.json", json.loads)
+        return self._object("outcome.json", _parse_json)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -175,7 +175,8 @@ class RunFolder:
 
     def _text(self, name: str) -> str | None:
         try:
-            return (self.path / name).read_text(encoding="utf-8", errors="replace")
+            with open(f"{self.path}/{name}", "rb") as file:
+                return file.read().decode("utf-8", errors="replace")
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -203,9 +204,19 @@ def _numbers(line: str, expected: int) -> list[float] | None:
         return None
 
 
+def _parse_json(text: str) -> Any:
+    """In a third of the time of Python's own parser, which decides what orjson refuses: NaN for one."""
+    import orjson
+
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return json.loads(text)
+
+
 def _json_or_none(line: str) -> Any:
     try:
-        return json.loads(line)
+        return _parse_json(line)
     except (ValueError, RecursionError):
         return None
 

@@ -3,8 +3,8 @@
 Folders as runs leave them, made with the room's own writers of rows: all done. Cold: no index. Warm: with the
 index that the call before left. Each round is a process of its own, timed from outside, page cache warm.
 Peers, in the same rounds, each the shortest way to the same last rows: pandas over glob (every metrics.csv),
-pandas reading only the columns step and val_loss, and TensorBoard's files through tbparse where it is
-installed (`python -m pip install tbparse tensorboard` into an environment of its own, given with --peers).
+pandas reading only the columns step and val_loss, and TensorBoard's files through tbparse. They are installed
+into benchmarks/.analysis-peers-venv as analysis_peers.txt pins them; --peers names another interpreter.
 
     python benchmarks/analysis_table.py [--rounds 5] [--runs 1000] [--rows 1000] [--peers PYTHON] [--no-save]
 """
@@ -29,16 +29,20 @@ sys.path[:0] = [str(ROOT)]
 
 from analysis.reading.index import NAME
 from benchmarks.environment import save, summary
+from benchmarks.tokenizing_parts import peers_venv
 from conf import Config
 from conf.check import to_plain
 from training.metrics import COLUMNS
 
+REQUIREMENTS = ROOT / "benchmarks" / "analysis_peers.txt"
+VENV = ROOT / "benchmarks" / ".analysis-peers-venv"
 GOALS = {"cold": 2.0, "warm": 0.5}
 PANDAS = """
 import glob, pandas, sys
 paths = sorted(glob.glob(sys.argv[1] + "/*/metrics.csv"))
 rows = [pandas.read_csv(path{columns}).ffill().iloc[-1].rename(path) for path in paths]
-print(len(pandas.DataFrame(rows)[["step", "val_loss"]].to_csv()))
+pandas.DataFrame(rows)[["step", "val_loss"]].to_csv(sys.argv[2])
+print(len(rows), "runs")
 """
 TENSORBOARD_WRITE = """
 import sys, csv, glob, os
@@ -57,7 +61,7 @@ TENSORBOARD_READ = """
 import sys
 from tbparse import SummaryReader
 table = SummaryReader(sys.argv[1], extra_columns={"dir_name"}).scalars
-print(len(table.groupby(["dir_name", "tag"]).last()))
+print(table.groupby(["dir_name", "tag"]).last().index.get_level_values("dir_name").nunique(), "runs")
 """
 
 
@@ -100,14 +104,14 @@ def make_study(study: Path, runs: int, rows: int) -> None:
         (folder / "outcome.json").write_text(json.dumps(ended))
 
 
-def timed(command: list[str]) -> float:
-    """Seconds of the whole process."""
+def timed(command: list[str], says: str = "") -> float:
+    """Seconds of the whole process, which must say that."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     begun = time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     seconds = time.perf_counter() - begun
-    if done.returncode:
-        raise AssertionError(f"{command[:4]}: {done.stderr[-2000:]}")
+    if done.returncode or says not in done.stdout:
+        raise AssertionError(f"{command[:4]}: {done.stdout[-200:]} {done.stderr[-2000:]}")
     return seconds
 
 
@@ -118,24 +122,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=1000)
-    parser.add_argument("--peers", metavar="PYTHON", help="of an environment with tbparse and tensorboard")
+    parser.add_argument(
+        "--peers", metavar="PYTHON", type=Path, help="an interpreter with tbparse and tensorboard"
+    )
     parser.add_argument("--no-save", action="store_true")
     options = parser.parse_args()
+    python = options.peers or peers_venv.peers_python(VENV, REQUIREMENTS)
     with tempfile.TemporaryDirectory() as place:
         study = Path(place) / "sweep"
         make_study(study, options.runs, options.rows)
         time.sleep(2.5)  # what was written just now is not remembered
         ours = [sys.executable, "-m", "analysis", "table", str(study), "--csv", "-o", f"{place}/table.csv"]
+        as_csv = f"{place}/pandas.csv"
+        some = PANDAS.format(columns=", usecols=['step', 'val_loss']")
         peers = {
-            "pandas over glob": [sys.executable, "-c", PANDAS.format(columns=""), str(study)],
-            "pandas, two columns": [
-                sys.executable, "-c", PANDAS.format(columns=", usecols=['step', 'val_loss']"), str(study),
-            ],
-        }  # fmt: skip
-        if options.peers:
-            events = f"{place}/events"
-            subprocess.run([options.peers, "-c", TENSORBOARD_WRITE, str(study), events], check=True)
-            peers["tbparse"] = [options.peers, "-c", TENSORBOARD_READ, events]
+            "pandas over glob": [sys.executable, "-c", PANDAS.format(columns=""), str(study), as_csv],
+            "pandas, two columns": [sys.executable, "-c", some, str(study), as_csv],
+        }
+        events = f"{place}/events"
+        subprocess.run([python, "-c", TENSORBOARD_WRITE, str(study), events], check=True)
+        peers["tbparse"] = [str(python), "-c", TENSORBOARD_READ, events]
         seconds: dict[str, list[float]] = {name: [] for name in ("cold", "warm", *peers)}
         for _ in range(options.rounds):
             (study / NAME).unlink(missing_ok=True)
@@ -143,13 +149,15 @@ def main() -> None:
             assert (study / NAME).exists()
             seconds["warm"].append(timed(ours))
             for name, command in peers.items():
-                seconds[name].append(timed(command))
+                seconds[name].append(timed(command, f"{options.runs} runs"))
         told = (Path(place) / "table.csv").read_text().splitlines()
         assert len(told) == options.runs + 1
         index_bytes = (study / NAME).stat().st_size
         shutil.rmtree(study)
+    names = ["pandas", "tbparse", "tensorboard", "protobuf"]
     result: dict[str, Any] = {
-        "runs": options.runs, "rows": options.rows, "goals_s": GOALS, "index_bytes": index_bytes,
+        "peers": peers_venv.versions(python, names), "runs": options.runs, "rows": options.rows,
+        "goals_s": GOALS, "index_bytes": index_bytes,
         "seconds": {name: summary(values) for name, values in seconds.items()},
     }  # fmt: skip
     if options.no_save:

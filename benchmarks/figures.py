@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import loggers, lr_transfer, slurm_figures
+from benchmarks import analysis_figures, loggers, lr_transfer, slurm_figures
 from benchmarks.loading_parts import figures as loading
 from benchmarks.memory_parts import explained
 from benchmarks.memory_parts import figures as memory_room
@@ -38,34 +38,15 @@ def page() -> str:
         lr_transfer.page,
         memory_room.stages, memory_room.sampler,
         memory_room.estimate, memory_room.leaks, explained.explain, threads, kills, slurm_figures.soak,
-        slurm_figures.submit, slurm_figures.status, analysis_table, loading.speed, loading.memory,
-        loading.order, loading.resume, loading.limits, speed, memory, models, restart, tokenizing_kills,
+        slurm_figures.submit, slurm_figures.status, analysis_figures.table_, analysis_figures.report,
+        analysis_figures.fit, loading.speed, loading.memory, loading.order, loading.resume, loading.limits,
+        speed, memory, models, restart, tokenizing_kills,
     )  # fmt: skip
     written = []
     for write in sections:
         with suppress(FileNotFoundError):
             written.append(write())
     return "\n".join([HEAD, *written])
-
-
-def analysis_table() -> str:
-    found = read("analysis_table")
-    seconds, goals = found["seconds"], found["goals_s"]
-    rows = [
-        (
-            f"ours, {name}" if name in goals else name, f"{value['median']:.2f}",
-            f"{value['min']:.2f} to {value['max']:.2f}", f"{value['median'] / seconds['warm']['median']:.1f}",
-        )
-        for name, value in seconds.items()
-    ]  # fmt: skip
-    told = (
-        f"`python -m analysis table` of {found['runs']:,} run folders of {found['rows']:,} rows each. "
-        f"Goals: {goals['cold']:g} s without its index, {goals['warm']:g} s with it."
-    )
-    return section(
-        "How soon a study is a table", "analysis_table", found, told,
-        table(("whole process", "s, median", "range", "/ ours, warm"), rows),
-    )  # fmt: skip
 
 
 def startup() -> str:

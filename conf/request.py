@@ -6,7 +6,7 @@ import math
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -24,6 +24,7 @@ from conf.schema import Config
 from conf.settings import Settings, option_name, read_settings
 
 MOST_RUNS = 100_000
+HALVING_SWEEPER = "hydra_plugins.highwater.HalvingSweeper"
 ENUMERATING_SWEEPERS = (
     "hydra_plugins.highwater.LocalSweeper",
     "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
@@ -60,7 +61,8 @@ class Run:
 class Request:
     """runs: in the order of Hydra's own sweeper. arguments: the whole command line as Hydra's grammar
     reads it. is_open: the sweeper chooses the runs as it goes; `runs` are then samples that were checked.
-    launcher: what is to start them, which for one run alone is asked only whether it submits.
+    launcher: what is to start them, which for one run alone is asked only whether it submits. settings: by
+    key, all that was asked for; sweeper: what configures the sweeper.
     """
 
     runs: list[Run]
@@ -68,16 +70,24 @@ class Request:
     arguments: list[str]
     is_open: bool
     launcher: Launcher = Launcher()
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    sweeper: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def halves(self) -> bool:
+        """Whether it is a search of `hydra/sweeper=halving`."""
+        return self.multirun and self.sweeper.get("_target_") == HALVING_SWEEPER
 
 
 @dataclass(frozen=True)
 class _Sweep:
-    """settings: what a study or the sweeper's params add. is_open, launcher: as in Request."""
+    """settings: what a study or the sweeper's params add. is_open, launcher, sweeper: as in Request."""
 
     settings: Settings
     is_open: bool
     multirun: bool
     launcher: Launcher
+    sweeper: Mapping[str, Any]
 
 
 def read_request(
@@ -119,7 +129,9 @@ def read_request(
         raise UserError(*problems)
     of_hydra = [setting.argument for setting in given.of_hydra]
     ours = [setting.argument for setting in given.by_key.values()]
-    return Request(runs, sweep.multirun, [*of_hydra, *ours], sweep.is_open, sweep.launcher)
+    return Request(
+        runs, sweep.multirun, [*of_hydra, *ours], sweep.is_open, sweep.launcher, settings, sweep.sweeper
+    )
 
 
 def with_runs_dir(arguments: Iterable[str]) -> list[str]:
@@ -146,11 +158,11 @@ def read_run(overrides: Iterable[str], composer: Composer, rules: Iterable[Rule]
 def _read_sweep(given: Settings, composer: Composer, multirun: bool, problems: list[Problem]) -> _Sweep:
     """What the study, or the command line through Hydra's sweeper, sweeps over."""
     choices = {k: option_name(s.values[0]) for k, s in given.by_key.items() if k not in keys()}
-    is_enumerated, launcher = True, Launcher()
+    is_enumerated, launcher, sweeper = True, Launcher(), dict[str, Any]()
     if multirun or given.of_hydra or composer.compose(choices).launcher != "local":
         node, wrong = composer.hydra_part(choices, [setting.argument for setting in given.of_hydra])
         problems += wrong
-        sweeper = _plugin(node.hydra, "sweeper", problems)
+        sweeper = dict(_plugin(node.hydra, "sweeper", problems))
         params = sweeper.get("params") or {}
         if not isinstance(params, Mapping):
             problems.append(Problem("hydra.sweeper.params", f"expected keys and their values, got {params}"))
@@ -167,12 +179,12 @@ def _read_sweep(given: Settings, composer: Composer, multirun: bool, problems: l
         problems += [
             Problem(
                 setting.key,
-                "interval() is for a sweeper that chooses values, such as hydra/sweeper=optuna; name the "
+                "interval() is for a sweeper that chooses values, such as hydra/sweeper=halving; name the "
                 f"values: {setting.key}=1e-3,3e-3 or range(...)",
             )
             for setting in intervals
         ]
-    return _Sweep(settings, is_open=not is_enumerated, multirun=multirun, launcher=launcher)
+    return _Sweep(settings, not is_enumerated, multirun, launcher, sweeper)
 
 
 def _plugin(node: Mapping[str, Any], name: str, problems: list[Problem]) -> Mapping[str, Any]:
@@ -184,7 +196,9 @@ def _plugin(node: Mapping[str, Any], name: str, problems: list[Problem]) -> Mapp
     if isinstance(found, Mapping) and found.get("_target_"):
         return found
     of_it = "none" if missing else "null" if found is None else found
-    options = {"launcher": "local, slurm", "sweeper": "local, basic, or a plugin's, such as optuna"}[name]
+    options = {"launcher": "local, slurm", "sweeper": "local, halving, basic, or a plugin's, such as optuna"}[
+        name
+    ]
     problems.append(
         Problem(f"hydra.{name}", f"expected what hydra/{name}=NAME brings (choices: {options}), got {of_it}")
     )
@@ -247,10 +261,14 @@ def _check_all(
         config, problems, composition = _check_one(assignment, composer, rules, bad)
         for problem in problems:
             found.setdefault(problem, ([], composition))[0].append(number)
-        signs = {key: "" if key in keys() or key in groups() else "+" for key in assignment}
-        overrides = tuple(argument_of(f"{signs[key]}{key}", value.text) for key, value in assignment.items())
-        runs.append(Run(overrides, config))
+        runs.append(Run(tuple(arguments_of(assignment)), config))
     return runs, found
+
+
+def arguments_of(assignment: Mapping[str, Value]) -> list[str]:
+    """One run, as a launcher of Hydra is told of it."""
+    signs = {key: "" if key in keys() or key in groups() else "+" for key in assignment}
+    return [argument_of(f"{signs[key]}{key}", value.text) for key, value in assignment.items()]
 
 
 def _check_one(

@@ -41,3 +41,24 @@ class LocalSweeper(BasicSweeper):
         results = self.launcher.launch(self.runs.job_overrides(), initial_job_idx=0)
         self.runs.take(results)
         return [results]
+
+
+class HalvingSweeper(LocalSweeper):
+    """`hydra/sweeper=halving`: see slurm/search."""
+
+    def __init__(
+        self,
+        samples: Any = None,
+        sampling: Any = None,
+        seed: Any = None,
+        eta: Any = None,
+        rungs: Any = None,
+        params: Any = None,
+    ) -> None:
+        super().__init__(params)
+
+    def sweep(self, arguments: list[str]) -> Any:
+        from slurm.search.halving import search
+
+        assert self.launcher is not None
+        return search(self.runs, self.launcher)

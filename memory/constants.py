@@ -63,6 +63,12 @@ LOGGERS = {
     "wandb": Constant(85 * _MB, "the same, with W&B and the process that it starts", _BESIDE),
 }
 FORKED_WORKER = Constant(14 * _MB, "anon of a forked loader worker that is its own", "one by one on 2 cores")
+LOOKED_AT = Constant(
+    140 * _MB,
+    "anon that memory.attribute=true adds beside forked workers: to look at an object writes to its count of "
+    "references, and copies the page that they shared. Of one worker or of several: the copy is one",
+    "a run of 64d with 2 workers: 136 MB",
+)
 PAGE_TABLES = Constant(1 / 512, "of a mapped byte, in each process that reads it: 8 bytes a page", "proc(5)")
 CUDA_CONTEXT = Constant(
     500 * _MB, "GPU memory of a CUDA context with torch's kernels", "torch's forum; not measured"

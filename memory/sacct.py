@@ -51,8 +51,9 @@ class Row:
 
     job: `123`, `123_4`, `123+1`. step: `batch`, `extern`, `0`, `0+1`; None on the job's own row. state: one
     word, such as OUT_OF_MEMORY. cancelled_by: a user's number. exit_code, exit_signal: of `0:125`.
-    max_rss_bytes: see `memory.slurm_meaning`. start, end: as printed. raw: Slurm's own number of the job,
-    which a task of an array has beside `ARRAY_TASK`. restarts: how often it was requeued before.
+    max_rss_bytes: see `memory.slurm_meaning`. requested_bytes: --mem, of a node. start, end: as printed. raw:
+    Slurm's own number of the job, which a task of an array has beside `ARRAY_TASK`. restarts: how often it
+    was requeued before.
     """
 
     job: str
@@ -216,7 +217,7 @@ def parse_scontrol(text: str) -> list[Job]:
                 "JobName": values.get("JobName", ""),
                 "ExitCode": values.get("ExitCode", ""),
                 "DerivedExitCode": values.get("DerivedExitCode", ""),
-                "ReqMem": values.get("MinMemoryNode", values.get("MinMemoryCPU", "")),
+                "ReqMem": f"{values.get('MinMemoryNode', values.get('MinMemoryCPU', ''))}n",
                 "Elapsed": values.get("RunTime", ""),
                 "Timelimit": values.get("TimeLimit", ""),
                 "Start": values.get("StartTime", ""),
@@ -317,7 +318,7 @@ def _row(values: Mapping[str, str | Any]) -> Row | None:
         exit_signal=exit_signal,
         derived_exit_code=_exit(values.get("DerivedExitCode", ""))[0],
         max_rss_bytes=to_bytes(values.get("MaxRSS", "")),
-        requested_bytes=to_bytes(values.get("ReqMem", "")),
+        requested_bytes=_of_a_node(values.get("ReqMem", ""), values.get("NodeList", "")),
         elapsed_s=to_seconds(values.get("Elapsed", "")),
         timelimit_s=real_limit(to_seconds(values.get("Timelimit", ""))),
         start=values.get("Start", ""),
@@ -327,6 +328,27 @@ def _row(values: Mapping[str, str | Any]) -> Row | None:
         raw=values.get("JobIDRaw", "").partition(".")[0],
         restarts=int(restarts) if (restarts := values.get("Restarts", "").strip()).isdigit() else None,
     )
+
+
+def count_nodes(listed: str) -> int:
+    """Of a list as Slurm writes it: `n1` 1, `n[1-3,07],gpu5` 5; 0 where there is none."""
+    count = 0
+    for name in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*", listed.strip()):
+        inside = 1
+        for ranges in re.findall(r"\[([^\]]*)\]", name):
+            ends = [part.partition("-")[::2] for part in ranges.split(",")]
+            known = [int(last) - int(first) + 1 for first, last in ends if first.isdigit() and last.isdigit()]
+            inside *= max(1, sum(known) + len(ends) - len(known))
+        count += inside
+    return 0 if listed.strip() in ("", "None assigned", "(null)") else count
+
+
+def _of_a_node(text: str, nodes: str) -> int | None:
+    """ReqMem: from 21.08 on it is of all nodes together; before that, and in scontrol's words, of one."""
+    found = to_bytes(text)
+    if found is None or text.strip().endswith(("n", "c")):
+        return found
+    return found // max(1, count_nodes(nodes))
 
 
 def to_bytes(text: str) -> int | None:

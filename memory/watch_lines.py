@@ -59,7 +59,7 @@ def growth(view: View) -> str | None:
     sample, slope = view.sample, view.slope_bytes_per_s
     if slope is None or sample is None:
         return None
-    sign = "+" if slope >= 0 else "-"
+    sign = "+" if slope > -1024 else "-"
     told = f"{sign}{format_bytes(abs(slope)) if abs(slope) >= 1024 else '0 B'}/s"
     room = (sample.limit_bytes or 0) - (sample.unreclaimable_bytes or 0)
     if slope >= 1024 and room > 0 and room / slope < 86_400:

@@ -69,7 +69,7 @@ class Submission:
     """launcher: SLURM or LOCAL. cwd: where the user stood: what paths are relative to. command: as typed.
     snapshot: folder of the code that runs. then, notify: what the sweep's end is to do, as configured;
     follow_up: job id of what does it; follow_up_error: why there is none. makes: of tasks of a token set, a
-    name of all that decides its bytes.
+    name of all that decides its bytes. output: of a plain job, where its script writes; None: not told.
     """
 
     id: str
@@ -87,10 +87,15 @@ class Submission:
     follow_up: str | None = None
     follow_up_error: str | None = None
     makes: str | None = None
+    output: str | None = None
 
     @property
     def folder(self) -> Path:
         return self.study / SUBMISSIONS / self.id
+
+    def output_of(self, job: str) -> Path:
+        """Of a plain job: as told, else by the name that sbatch gives it."""
+        return Path(self.cwd, self.output or f"slurm-{job}.out")
 
     @property
     def wants_follow_up(self) -> bool:

@@ -26,7 +26,19 @@ set -euo pipefail
 code=${HIGHWATER_CODE:-$SLURM_SUBMIT_DIR}
 python=${PYTHON:-$code/.venv/bin/python}
 [ -x "$python" ] || python=python3
+
+# A later start goes on with the copy of the code that the first one has made and noted below runs_dir.
+id=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+runs=${HIGHWATER_RUNS_DIR:-runs}
+for word in "$@"; do
+    case $word in runs_dir=* | +runs_dir=* | ++runs_dir=*) runs=${word#*=} ;; esac
+done
+for note in "${runs/#\~/${HOME:-}}"/*/.submissions/"job-${id:-$SLURM_JOB_ID}"/code; do
+    [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && [ -r "$note" ] && read -r noted < "$note" || continue
+    [ ! -d "$noted" ] || code=$noted
+done
 export PYTHONPATH="$code${PYTHONPATH:+:$PYTHONPATH}" PYTHONSAFEPATH=1
+HIGHWATER_OUTPUT=$(readlink "/proc/$$/fd/1" || true) && export HIGHWATER_OUTPUT
 
 # Each task of srun is a rank of the run; when one fails, the others are ended.
-exec srun --kill-on-bad-exit=1 --unbuffered "$python" -u -m slurm.in_job.plain "$@"
+exec srun --kill-on-bad-exit=1 "$python" -u -m slurm.in_job.plain "$@"

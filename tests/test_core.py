@@ -112,7 +112,7 @@ def test_activation_checkpointing_changes_no_number(finished: Path, tmp_path: Pa
     config = tiny_config(finished.parents[2], activation_checkpointing=True)
     again = copy_of(config, tmp_path / "runs")
     assert again.name == finished.name
-    assert run_core(again).returncode == 0
+    assert run_here(again).returncode == 0
     assert outcome(again) == outcome(finished)
 
 
@@ -120,7 +120,7 @@ def test_activation_checkpointing_changes_no_number(finished: Path, tmp_path: Pa
 def test_seeds_change_the_run(finished: Path, tmp_path: Path) -> None:
     config = dataclasses.replace(tiny_config(finished.parents[2]), seed_data=5)
     other = copy_of(config, tmp_path / "runs")
-    assert run_core(other).returncode == 0
+    assert run_here(other).returncode == 0
     first, second = metrics_without_clock(finished)[0], metrics_without_clock(other)[0]
     assert first["train_loss"] != second["train_loss"]
 
@@ -285,7 +285,7 @@ def test_a_failure_of_ours_leaves_its_traceback_in_the_log(tmp_path: Path) -> No
     log = (folder / "log.txt").read_text()
     assert "Traceback (most recent call last)" in log
     assert "the cat walked by" in log
-    assert run_core(folder).returncode == 0
+    assert run_here(folder).returncode == 0
 
 
 def test_a_loss_that_is_no_number_at_once_says_that_there_is_no_checkpoint(tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_a_config_that_was_edited_is_told_from_data_that_changed(finished: Path,
 def test_data_that_changed_under_a_run_are_refused(tmp_path: Path) -> None:
     config = tiny_config(tmp_path)
     folder = make_run(config)
-    assert run_core(folder).returncode == 0
+    assert run_here(folder).returncode == 0
     status = json.loads((folder / "status.json").read_text())
     (folder / "status.json").write_text(json.dumps(status | {"state": "failed"}))
     text = Path(config.dataset.path or "")
@@ -397,7 +397,7 @@ def test_data_that_changed_under_a_run_are_refused(tmp_path: Path) -> None:
     for left in text.parent.glob("tiny.npy*"):
         left.unlink()
     make_run(config)
-    done = run_core(folder)
+    done = run_here(folder)
     assert done.returncode == 2
     assert f"{folder}: the tokens of {tmp_path / 'tiny.npy'} are not those of its earlier" in done.stderr
     assert "config.yaml" not in done.stderr
@@ -437,9 +437,9 @@ def test_a_disk_that_fills_up_fails_clearly_and_the_run_goes_on_later(
     assert "Traceback" not in done.stderr
     assert (folder / "checkpoints" / "step-00000010").is_dir()
     filler.unlink()
-    assert run_core(folder).returncode == 0
+    assert run_here(folder).returncode == 0
     undisturbed = copy_of(config, tmp_path / "undisturbed")
-    assert run_core(undisturbed).returncode == 0
+    assert run_here(undisturbed).returncode == 0
     assert outcome(folder) == outcome(undisturbed)
 
 
@@ -485,7 +485,7 @@ def test_a_run_goes_on_with_the_shards_it_began_with(tmp_path: Path) -> None:
         config, dataset=dataclasses.replace(config.dataset, path=str(tmp_path / "set"), repeat=True)
     )
     undisturbed = make_run(dataclasses.replace(config, runs_dir=str(tmp_path / "undisturbed")))
-    assert run_core(undisturbed).returncode == 0
+    assert run_here(undisturbed).returncode == 0
     folder = make_run(config)
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "core.py"), str(folder)], stdout=subprocess.DEVNULL
@@ -496,7 +496,7 @@ def test_a_run_goes_on_with_the_shards_it_began_with(tmp_path: Path) -> None:
     assert experiment_utils.read_status(folder)["step"] < 400
     pretokenize(TextFile(tmp_path / "more.txt"), BytesTokenizer(), tmp_path / "set", Options(append=True))
     assert make_run(config) != folder, "a new run reads the longer set"
-    done = run_core(folder)
+    done = run_here(folder)
     assert done.returncode == 0, done.stdout
     assert outcome(folder)["metrics"] == outcome(undisturbed)["metrics"]
     assert outcome(folder)["weights and moments"] == outcome(undisturbed)["weights and moments"]

@@ -150,7 +150,7 @@ def test_several_mistakes_are_all_told(place: Path) -> None:
     ],
 )
 def test_bad_input_that_shows_in_the_data(place: Path, arguments: list[str], expected: str) -> None:
-    done = experiments(place, *arguments)
+    done = here(place, *arguments)
     assert done.returncode == 2
     assert expected in done.stderr
     assert "Traceback" not in done.stderr
@@ -158,18 +158,18 @@ def test_bad_input_that_shows_in_the_data(place: Path, arguments: list[str], exp
 
 
 def test_help_is_a_page_with_examples(place: Path) -> None:
-    for arguments in (["--help"], ["-h"]):
-        done = experiments(place, *arguments)
+    for command, flag in ((experiments, "--help"), (here, "-h")):
+        done = command(place, flag)
         assert (done.returncode, done.stderr) == (0, "")
         assert "python experiments.py -m study=lr_sweep" in done.stdout
-    about_model = experiments(place, "model=?").stdout
-    assert about_model == experiments(place, "--help", "model").stdout
+    about_model = here(place, "model=?").stdout
+    assert about_model == here(place, "--help", "model").stdout
     assert "512d" in about_model
 
 
 def test_version(place: Path) -> None:
     assert experiments(place, "--version").stdout == "highwater 0.1.0\n"
-    assert json.loads(experiments(place, "--version", "--json").stdout) == {"version": "0.1.0"}
+    assert json.loads(here(place, "--version", "--json").stdout) == {"version": "0.1.0"}
 
 
 def loaded_by(place: Path, *arguments: str) -> set[str]:
@@ -211,9 +211,9 @@ def test_the_configuration_is_shown(place: Path) -> None:
     assert done.returncode == 0
     config = to_config(yaml.safe_load(done.stdout))
     assert (config.model.d_model, config.optimizer.lr) == (64, 1e-3)
-    shown = experiments(place, "--cfg", "job", "-p", "model", "-m", "model=64d,32d", "--json").stdout
+    shown = here(place, "--cfg", "job", "-p", "model", "-m", "model=64d,32d", "--json").stdout
     assert [section["d_model"] for section in json.loads(shown)] == [64, 32]
-    assert experiments(place, "--cfg", "job", "-p", "modell").returncode == 2
+    assert here(place, "--cfg", "job", "-p", "modell").returncode == 2
 
 
 def test_hydras_own_flags_keep_working(place: Path) -> None:
@@ -229,22 +229,22 @@ def test_a_plan_runs_nothing(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "parameters" in done.stdout
     assert done.stdout.rstrip().endswith(f"Start it: python experiments.py {' '.join(TINY)} model=64d")
-    (plan,) = json.loads(experiments(place, *TINY, "plan=true", "--json").stdout)
+    (plan,) = json.loads(here(place, *TINY, "plan=true", "--json").stdout)
     assert plan["config"]["model"]["d_model"] == 16
     assert sorted(path.name for path in place.iterdir()) == ["my.txt"]
 
 
 def test_a_plan_says_what_must_be_done_before(place: Path) -> None:
     arguments = [*TINY, "dataset.auto_tokenize=false"]
-    planned = experiments(place, *arguments, "plan=true")
+    planned = here(place, *arguments, "plan=true")
     assert planned.returncode == 0, planned.stderr
     first, start = planned.stdout.splitlines()[-2:]
     assert start == f"Start it: python experiments.py {' '.join(arguments)}"
-    assert experiments(place, *arguments).returncode == 2
+    assert here(place, *arguments).returncode == 2
     command = first.removeprefix("Tokenize the text first: python pretokenize_dataset.py ")
     script = [sys.executable, str(ROOT / "pretokenize_dataset.py"), *shlex.split(command)]
     subprocess.run(script, cwd=place, check=True, capture_output=True)
-    assert "Tokenize" not in experiments(place, *arguments, "plan=true").stdout
+    assert "Tokenize" not in here(place, *arguments, "plan=true").stdout
 
 
 def test_a_place_for_runs_that_is_a_file_is_refused(place: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_place_for_runs_that_is_a_file_is_refused(place: Path) -> None:
 
 
 def test_a_plan_of_a_sweep_is_a_table(place: Path) -> None:
-    done = experiments(place, "-m", *TINY, "seed=0,1", "optimizer.lr=1e-3,3e-3", "plan=true")
+    done = here(place, "-m", *TINY, "seed=0,1", "optimizer.lr=1e-3,3e-3", "plan=true")
     assert done.returncode == 0, done.stderr
     assert "4 runs" in done.stdout
     assert sum(line.startswith("16d-lr0.00") for line in done.stdout.splitlines()) == 4

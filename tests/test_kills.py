@@ -19,12 +19,14 @@ from tiny_run import (
     metrics_without_clock,
     mixed_config,
     outcome,
-    run_core,
+    run_here,
     tiny_config,
 )
 
+import core
 import experiment_utils
 from benchmarks.environment import save
+from tests.forked import killed_at
 
 POINTS = [
     "checkpoint:written", "state.json:before_rename", "state.json:after_rename", "checkpoint:before_rename",
@@ -32,35 +34,23 @@ POINTS = [
     "run.json:before_rename", "run.json:after_rename", "metrics.csv:before_rename",
 ]  # fmt: skip
 
-KILLED_AT_POINT = """
-import os, signal, sys
-point, count, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-import durable
-seen = 0
-def kill(name):
-    global seen
-    seen += name == point
-    if seen == count:
-        os.kill(os.getpid(), signal.SIGKILL)
-durable.on_point = kill
-import core, experiment_utils
-experiment_utils.Status.beat = lambda *_, **__: None  # one by the clock would be a point more
-sys.exit(core.main([folder, "--quiet"]))
-"""
-
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_run(tiny_config(tmp_path_factory.mktemp("undisturbed")))
-    assert run_core(folder, "--quiet").returncode == 0
+    assert run_here(folder, "--quiet").returncode == 0
     return folder
 
 
-def kill_at_point(folder: Path, point: str, count: int) -> int:
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED_AT_POINT, point, str(count), str(folder)], cwd=ROOT, timeout=240
-    )
-    return done.returncode
+def kill_at_point(folder: Path, point: str, count: int) -> bool:
+    """Whether it came to the point so often."""
+
+    def work() -> None:
+        # one by the clock would be a point more
+        experiment_utils.Status.beat = lambda *_, **__: None  # type: ignore[method-assign]
+        core.main([str(folder), "--quiet"])
+
+    return killed_at(point, work, count)
 
 
 def kill_after(folder: Path, seconds: float) -> int:
@@ -81,11 +71,11 @@ def kill_many_times(folder: Path, kills: int, seed: int, points: Sequence[str] =
             break
         if generator.random() < 0.5:
             point, count = generator.choice(points), generator.randint(1, 3)
-            counted["at a point"] += kill_at_point(folder, point, count) == -signal.SIGKILL
+            counted["at a point"] += kill_at_point(folder, point, count)
         else:
             seconds = generator.uniform(0.2, 6)
             counted["at a random moment"] += kill_after(folder, seconds) == -signal.SIGKILL
-    assert run_core(folder, "--quiet").returncode == 0
+    assert run_here(folder, "--quiet").returncode == 0
     return counted
 
 
@@ -93,8 +83,8 @@ def kill_many_times(folder: Path, kills: int, seed: int, points: Sequence[str] =
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_a_named_point(undisturbed: Path, tmp_path: Path, point: str) -> None:
     folder = copy_of(tiny_config(undisturbed.parents[2]), tmp_path / "runs")
-    assert kill_at_point(folder, point, 1) == -signal.SIGKILL
-    assert run_core(folder, "--quiet").returncode == 0
+    assert kill_at_point(folder, point, 1)
+    assert run_here(folder, "--quiet").returncode == 0
     assert outcome(folder) == outcome(undisturbed)
 
 
@@ -102,11 +92,11 @@ def test_killed_at_a_named_point(undisturbed: Path, tmp_path: Path, point: str) 
 def test_killed_while_rows_after_the_checkpoint_are_cut_off(undisturbed: Path, tmp_path: Path) -> None:
     folder = copy_of(tiny_config(undisturbed.parents[2]), tmp_path / "runs")
     # The 15th time that status.json is written is the beginning of the stage after step 11.
-    assert kill_at_point(folder, "status.json:before_rename", 15) == -signal.SIGKILL
+    assert kill_at_point(folder, "status.json:before_rename", 15)
     newest = max((folder / "checkpoints").glob("step-*"))
     assert int(newest.name[5:]) < int(metrics_without_clock(folder)[-1]["step"])
-    assert kill_at_point(folder, "metrics.csv:before_rename", 1) == -signal.SIGKILL
-    assert run_core(folder, "--quiet").returncode == 0
+    assert kill_at_point(folder, "metrics.csv:before_rename", 1)
+    assert run_here(folder, "--quiet").returncode == 0
     assert outcome(folder) == outcome(undisturbed)
 
 
@@ -116,7 +106,7 @@ def test_a_mixture_killed_ten_times(tmp_path: Path) -> None:
     """Over a milestone, and over a source that begins anew."""
     config = mixed_config(tmp_path, {"when_dry": "repeat", "curriculum": ["0.1+0.9@1K"]}, max_steps=160)
     undisturbed = make_run(config)
-    assert run_core(undisturbed, "--quiet").returncode == 0
+    assert run_here(undisturbed, "--quiet").returncode == 0
     kills = 0
     for seed in range(100):
         folder = copy_of(config, tmp_path / f"killed{seed}")

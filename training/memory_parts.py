@@ -191,6 +191,8 @@ def _of_data(config: Config, data: Mapping[str, Any] | None, step: StepSizes, ba
     if dataset.num_workers:
         each = constants.FORKED_WORKER.in_bytes + _AHEAD * 2 * _INT64 * step.tokens
         yield Part("workers", dataset.num_workers * each, when=_AFTER_FIRST_STEP, beside=True)
+        if config.memory.attribute:
+            yield Part("looking at who holds it", constants.LOOKED_AT.in_bytes, when=_AFTER_FIRST_STEP)
     file_bytes = int((data or {}).get("file_bytes") or 0)
     if file_bytes and dataset.reader == "memory":
         yield Part("tokens in memory", file_bytes)

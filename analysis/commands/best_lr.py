@@ -215,7 +215,7 @@ def _page(
 def _row(best: Best, width: int) -> str:
     rates = best.size.rates
     told = f"{len(rates)}, {rates[0].lr:.3g} to {rates[-1].lr:.3g}"
-    lost = [f"{rate.lr:.3g}" for rate in rates if not rate.losses]
+    lost = best.size.diverged_at
     told += f"; diverged: {', '.join(lost)}" if lost else ""
     if best.lr is None:
         return f"{best.size.name:<{width}}  {'-':>9}  {'-':<20}  {'-':>10}  {told}"

@@ -58,7 +58,11 @@ def run(options: argparse.Namespace) -> int:
         by_folder = {one.folder: one for one in found}
         for study in studies:
             kept.append([by_folder[one.folder] for one in study.once() if one.folder in by_folder])
-            left_out += [f"{one.name}: {one.why_not}" for one in study.runs if one.folder not in by_folder]
+            left_out += [
+                f"{one.name}: " + (f"no evaluation within {limit:,.0f} tokens" if one.counts else one.why_not)
+                for one in study.once()
+                if one.folder not in by_folder
+            ]
     else:
         for study in studies:
             runs, others = usable(study, [], y, any_data=True)

@@ -6,7 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
-import durable
+from analysis.commands.pictures import picture_file, save_picture
 from analysis.commands.shared import new_parser, notes_and_failures, say_json, study_of
 from conf import UserError
 from conf.exit_status import DONE
@@ -21,7 +21,6 @@ examples:
 
 Runs that differ in their seed alone are a band, from the lowest to the highest, with their mean. --x: tokens
 (the default), flops, time, step, or any column."""
-_FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -50,7 +49,6 @@ def run(options: argparse.Namespace) -> int:
     """
     from analysis.curve_plot import bundles_of, curves_figure
     from analysis.fits.points import y_column
-    from memory.report.drawing import DPI, own_style
 
     study = study_of(options)
     x = study.column(options.x) if options.x else "tokens"
@@ -58,19 +56,11 @@ def run(options: argparse.Namespace) -> int:
     by = study.column(options.color) if options.color else None
     if options.smooth is not None and options.smooth < 1:
         raise UserError(f"--smooth {options.smooth}: expected 1, which is raw, or more")
-    output = Path(options.output or f"{_plain(options.study[0])}-curves.png").expanduser()
-    if output.suffix.lower() not in _FORMS:
-        raise UserError(f"-o {output}: expected a name that ends in {', '.join(_FORMS)}")
+    output = picture_file(options.output or f"{_plain(options.study[0])}-curves.png")
     bundles, left_out = bundles_of(study.once(), x, y, by, options.smooth)
     if not bundles:
         raise UserError(f"{study.path}: no run has two points of {y} over {x}: {'; '.join(left_out[:3])}")
-    with own_style():
-        figure = curves_figure(bundles, x, y, by, title=study.path, log_x=options.log_x)
-        try:
-            with durable.atomic_file(output) as file:
-                figure.savefig(file, format=_FORMS[output.suffix.lower()], dpi=DPI)
-        except OSError as error:
-            raise UserError(f"{output}: cannot be written: {error.strerror}") from error
+    save_picture(output, lambda: curves_figure(bundles, x, y, by, title=study.path, log_x=options.log_x))
     count = sum(len(bundle.lines) for bundle in bundles)
     if options.json:
         drawn = [

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import argparse
 import math
-import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from analysis.commands.fit_answer import as_json, as_lines
+from analysis.commands.pictures import picture_file, save_picture
 from analysis.commands.shared import new_parser, notes_and_failures, say_json, split, study_of, write
 from conf import UserError
 from conf.exit_status import DONE
 from conf.quantities import counted
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from analysis.fits.isoflop import IsoFlop
     from analysis.fits.points import Points
-    from analysis.fits.result import Fit, Foretold
-    from analysis.fits.trust import Interval
     from analysis.reading.study import Study
 
 LAWS = ("power", "chinchilla", "isoflop", "envelope")
 METHODS = ("least-squares", "huber")
+_OF_LAWS = {
+    "x": ("power", "isoflop", "envelope"), "method": ("power", "chinchilla", "envelope"),
+    "fix": ("power", "chinchilla", "envelope"), "at": ("power",), "size": ("chinchilla", "isoflop"),
+    "tokens": ("chinchilla",),
+}  # fmt: skip
+"""Option -> the laws that it says something to."""
 DRAWS = 1000
 
 EXAMPLES = """\
@@ -31,6 +41,7 @@ examples:
   python -m analysis fit scaling --law chinchilla                L = E + A N^-alpha + B D^-beta
   python -m analysis fit scaling --law isoflop                   the best size at each compute
   python -m analysis fit scaling --law envelope                  of curves: the lowest loss at each compute
+  python -m analysis fit scaling --x flops -o fit.svg            and a picture of it
   python -m analysis fit scaling --x flops --at 1e18,1e19        what the law foretells there
   python -m analysis fit curves/ --x theoretical_flops --y validation_loss       CSVs of other programs
 
@@ -59,6 +70,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--tokens", metavar="COLUMN", help="D of chinchilla (default: tokens)")
     parser.add_argument("--draws", type=int, default=DRAWS, metavar="N", help=f"of the bootstrap ({DRAWS})")
     parser.add_argument("--any-data", action="store_true", help="also where runs saw different data")
+    parser.add_argument("-o", "--output", metavar="FILE", help="a picture of it: .png, .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)
 
@@ -71,10 +83,18 @@ def run(options: argparse.Namespace) -> int:
     """
     if not 20 <= options.draws <= 100_000:
         raise UserError(f"--draws {options.draws}: expected 20 to 100,000")
+    for name, laws in _OF_LAWS.items():
+        if getattr(options, name) is not None and options.law not in laws:
+            raise UserError(f"--{name}: --law {options.law} has no use for it; it is of {', '.join(laws)}")
+    picture = picture_file(options.output) if options.output else None
+    asked = Asked(_fixed(options.fix), _numbers(options.at))
     study = study_of(options)
-    told, lines = {
+    told, lines, drawn = {
         "power": _power, "chinchilla": _chinchilla, "isoflop": _isoflop, "envelope": _envelope,
-    }[options.law](study, options)  # fmt: skip
+    }[options.law](study, options, asked)  # fmt: skip
+    if picture is not None:
+        save_picture(picture, drawn)
+        print(picture, file=sys.stderr)
     if options.json:
         say_json(told)
     else:
@@ -82,33 +102,41 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
-Answer = tuple[dict[str, Any], list[str]]
+@dataclass(frozen=True)
+class Asked:
+    """fixed: E of --fix. at: x of --at."""
+
+    fixed: float | None
+    at: list[float]
 
 
-def _power(study: Study, options: argparse.Namespace) -> Answer:
+Answer = tuple[dict[str, Any], list[str], Callable[[], "Figure"]]
+"""(what --json tells, lines of the page, its picture)."""
+
+
+def _power(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     import numpy as np
 
+    from analysis.fit_plot import power_figure
     from analysis.fits.points import check_enough, points_of, x_column, y_column
     from analysis.fits.result import fit_power
 
     x, y = x_column(study, options.x, "flops"), y_column(study, options.y)
     points = points_of(study, x, y, any_data=options.any_data)
-    fixed = _fixed(options.fix)
+    fixed = asked.fixed
     check_enough(points, 3 if fixed is not None else 4, study)
     method = options.method or "least-squares"
     fit = fit_power(points, method=method, fixed_e=fixed, draws=options.draws)
-    at = _numbers(options.at) or [10 * float(points.x.max())]
+    at = asked.at or [10 * float(points.x.max())]
     foretold = [fit.foretell(np.array([one]), points.x) for one in at]
     formula = "L = E + A x^-alpha"
-    told = _json(
-        study, points, fit, foretold, options, {"law": "power", "method": method, "formula": formula}
-    )
-    lines = _page(study, points, fit, foretold, f"{formula}, {_how(method, fixed)}", options)
+    told = as_json(study, points, fit, foretold, {"law": "power", "method": method, "formula": formula})
+    lines = as_lines(study, points, fit, foretold, f"{formula}, {_how(method, fixed)}", options)
     doubt = _doubt_of_fixed(points, fixed)
     told["doubt"] = doubt
     if doubt:
         lines.insert(2, f"warning: {doubt}")
-    return told, lines
+    return told, lines, lambda: power_figure(points, fit, foretold, title=study.path)
 
 
 def _doubt_of_fixed(points: Points, fixed: float | None) -> str | None:
@@ -128,12 +156,13 @@ def _doubt_of_fixed(points: Points, fixed: float | None) -> str | None:
     return f"these data put E between {low:.3g} and {high:.3g}: {fixed:g} is outside"
 
 
-def _chinchilla(study: Study, options: argparse.Namespace) -> Answer:
+def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     import numpy as np
 
+    from analysis.fit_plot import chinchilla_figure
     from analysis.fits.chinchilla import MOST_CORRELATION, Chinchilla, correlation
     from analysis.fits.points import Points, check_enough, usable, y_column
-    from analysis.fits.result import fit_law
+    from analysis.fits.result import check_fixed, fit_law
 
     y = y_column(study, options.y)
     names = [study.column(options.size or "non_embedding"), study.column(options.tokens or "tokens")]
@@ -153,16 +182,20 @@ def _chinchilla(study: Study, options: argparse.Namespace) -> Answer:
             "tokens (training.tokens_per_param=5,20,80), or fit --law power"
         )
     method = options.method or "huber"
-    fit = fit_law(Chinchilla.of(x, method, _fixed(options.fix)), x, losses, points.names, draws=options.draws)
+    check_fixed(asked.fixed, losses)
+    law = Chinchilla.of(x, method, asked.fixed)
+    fit = fit_law(law, x, losses, points.names, draws=options.draws)
     formula = f"L = E + A N^-alpha + B D^-beta, N = {names[0]}, D = {names[1]}"
     told = {"law": "chinchilla", "method": method, "formula": formula}
     return (
-        _json(study, points, fit, [], options, told),
-        _page(study, points, fit, [], f"{formula}, {_how(method, _fixed(options.fix))}", options),
+        as_json(study, points, fit, [], told),
+        as_lines(study, points, fit, [], f"{formula}, {_how(method, asked.fixed)}", options),
+        lambda: chinchilla_figure(law, fit, x, losses, names, y, title=study.path),
     )
 
 
-def _isoflop(study: Study, options: argparse.Namespace) -> Answer:
+def _isoflop(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
+    from analysis.fit_plot import isoflop_figure
     from analysis.fits.isoflop import isoflop
     from analysis.fits.points import usable, x_column, y_column
 
@@ -190,7 +223,7 @@ def _isoflop(study: Study, options: argparse.Namespace) -> Answer:
         )
         lines.append(f"  {budget.flops:>10.3g}  {counted(len(budget.sizes), 'size'):>8}  {what}")
     lines += ["", _split_of_compute(found, size, x), *notes_and_failures(study, left_out)]
-    return told, lines
+    return told, lines, lambda: isoflop_figure(found, size, x, y, title=study.path)
 
 
 def _split_of_compute(found: IsoFlop, size: str, x: str) -> str:
@@ -204,11 +237,11 @@ def _split_of_compute(found: IsoFlop, size: str, x: str) -> str:
     return f"best {size} = {found.factor:.4g} {x}^{found.exponent.value:.3f}{sure}"
 
 
-def _envelope(study: Study, options: argparse.Namespace) -> Answer:
+def _envelope(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
+    from analysis.fit_plot import power_figure
     from analysis.fits.envelope import Curve, bootstrap_runs, envelope
     from analysis.fits.points import Points, usable, x_column, y_column
-    from analysis.fits.power import PowerLaw
-    from analysis.fits.result import fit_law
+    from analysis.fits.result import fit_law, power_law
     from analysis.reading import curve
 
     x, y = x_column(study, options.x, "flops"), y_column(study, options.y)
@@ -217,7 +250,7 @@ def _envelope(study: Study, options: argparse.Namespace) -> Answer:
     found = envelope(curves)
     names = [runs[place].name for place in found.who]
     method = options.method or "least-squares"
-    law = PowerLaw.of(found.x, method, _fixed(options.fix))
+    law = power_law(found.x, found.y, method, asked.fixed)
     theta = law.fit(found.x, found.y)
     drawn = bootstrap_runs(curves, law, theta, draws=min(options.draws, 200))
     if not len(drawn):
@@ -226,10 +259,11 @@ def _envelope(study: Study, options: argparse.Namespace) -> Answer:
     points = Points(names, found.x, found.y, [1] * len(names), x, y, left_out, None)
     formula = "L = E + A x^-alpha of the lowest loss at each x"
     on_it = list(dict.fromkeys(names))
-    told = _json(study, points, fit, [], options, {"law": "envelope", "method": method, "formula": formula})
+    told = as_json(study, points, fit, [], {"law": "envelope", "method": method, "formula": formula})
     told["runs_on_it"] = on_it
-    lines = _page(study, points, fit, [], f"{formula}, {_how(method, _fixed(options.fix))}", options)
-    return told, [*lines, f"on the envelope: {', '.join(on_it)}"]
+    lines = as_lines(study, points, fit, [], f"{formula}, {_how(method, asked.fixed)}", options)
+    lines.append(f"on the envelope: {', '.join(on_it)}")
+    return told, lines, lambda: power_figure(points, fit, [], title=study.path)
 
 
 def _fixed(text: str | None) -> float | None:
@@ -258,113 +292,3 @@ def _how(method: str, fixed: float | None) -> str:
     if method == "huber":
         return "Huber's loss of log L" + (f", E fixed at {fixed:g}" if fixed is not None else "")
     return "least squares" if fixed is None else f"E fixed at {fixed:g}: a line through log(L - E) over log x"
-
-
-def _json(
-    study: Study,
-    points: Points,
-    fit: Fit,
-    foretold: list[Foretold],
-    options: argparse.Namespace,
-    more: dict[str, Any],
-) -> dict[str, Any]:
-    values = {name: found.to_json() for name, found in fit.values.items()}
-    low, high = fit.e_range
-    if fit.law.fixed_e is None:
-        values["E"] = {"value": fit.values["E"].value if fit.identified else None, "low": low, "high": high}
-    return {
-        "version": 1, "study": study.path, **more, "x": points.x_name, "x_unit": points.x_unit,
-        "y": points.y_name,
-        **values, "r2": fit.r2.to_json(), "identified": fit.identified, "fixed_E": fit.law.fixed_e,
-        "huber": fit.robust or None, "draws": len(fit.drawn), "points": [
-            {"run": name, "x": float(x), "y": float(y), "fitted": float(fitted),
-             "residual": float(y - fitted), "seeds": seeds}
-            for name, x, y, fitted, seeds in zip(
-                points.names, points.x, points.y, fit.fitted, points.seeds, strict=True
-            )
-        ],
-        "without": [{"run": left.name, **left.values, "error": left.error} for left in fit.left],
-        "foretold": [
-            {"x": one.x, **one.loss.to_json(), "times_beyond_data": one.times, "far": one.is_far}
-            for one in foretold
-        ],
-        "seed_deviation": points.seed_deviation, "left_out": points.left_out, "notes": study.notes(),
-    }  # fmt: skip
-
-
-def _page(
-    study: Study,
-    points: Points,
-    fit: Fit,
-    foretold: list[Foretold],
-    formula: str,
-    options: argparse.Namespace,
-) -> list[str]:
-    import numpy as np
-
-    residuals = points.y - fit.fitted
-    freedom = len(points.y) - fit.law.free
-    deviation = math.sqrt(float((residuals**2).sum()) / freedom) if freedom > 0 else 0.0
-    lines = [
-        f"{study.path}: {counted(len(points.y), 'size')}, L = {points.y_name}, x = {points.x_name} "
-        f"({points.x_unit})",
-        formula, "",
-        f"{'':<8}{'value':>12}   95% interval (bootstrap, {len(fit.drawn):,} draws)",
-        *(_line(name, found, fit) for name, found in fit.values.items()),
-        f"{'R^2':<8}{fit.r2.value:>12.5f}",
-    ]  # fmt: skip
-    if fit.law.fixed_e is None and fit.identified:
-        lines.append(f"E by its profile: {fit.e_range[0]:.3f} to {fit.e_range[1]:.3f}")
-    elif fit.law.fixed_e is None:
-        low, high = fit.e_range
-        lines.append(
-            f"E is not identified by these data: between {low:.2g} and {high:.2g}; the rest goes with it"
-        )
-    if fit.robust:
-        told = ", ".join(f"{name} {value:.5g}" for name, value in fit.robust.items())
-        lines.append(f"Huber's loss of log L instead: {told}")
-    if fit.left and fit.law.fixed_e is None:
-        least = min(fit.left, key=lambda left: left.values["E"])
-        most = max(fit.left, key=lambda left: left.values["E"])
-        lines.append(
-            f"leaving one out: E from {least.values['E']:.3f} (without {least.name}) "
-            f"to {most.values['E']:.3f} (without {most.name})"
-        )
-    worst = int(np.argmax(np.abs(residuals)))
-    lines.append(
-        f"residuals: s.d. {deviation:.4f}, the largest {residuals[worst]:+.4f} ({points.names[worst]})"
-        + (
-            f"; seeds of one size: s.d. {points.seed_deviation:.4f}"
-            if points.seed_deviation is not None
-            else ""
-        )
-    )
-    for one in foretold:
-        lines.append(f"at x = {one.x:.4g}: {one.loss.value:.4f} ({one.loss.low:.4f} to {one.loss.high:.4f})")
-        if one.is_far:
-            lines.append(f"  warning: {one.times:.3g} times beyond the data: the law may not hold so far")
-    if len(points.y) <= 24:
-        lines += ["", *_table(points, fit)]
-    lines += ["", *notes_and_failures(study, points.left_out)]
-    given = " ".join(map(shlex.quote, options.study))
-    return [*lines, f"next: python -m analysis table {given}   (what each run is)"]
-
-
-def _line(name: str, found: Interval, fit: Fit) -> str:
-    if name == "E" and fit.law.fixed_e is not None:
-        return f"{name:<8}{found.value:>12.6g}   fixed"
-    if name == "E" and not fit.identified:
-        return f"{name:<8}{'?':>12}   {found.low:.4g} to {found.high:.4g}"
-    return f"{name:<8}{found.value:>12.5g}   {found.low:.4g} to {found.high:.4g}"
-
-
-def _table(points: Points, fit: Fit) -> list[str]:
-    width = max(map(len, points.names))
-    errors = {left.name: left.error for left in fit.left}
-    lines = [f"{'size':<{width}}  {'x':>10}  {'L':>8}  {'fitted':>8}  {'residual':>8}  error if left out"]
-    for name, x, y, fitted in zip(points.names, points.x, points.y, fit.fitted, strict=True):
-        error = f"{errors[name]:+.4f}" if name in errors else "-"
-        lines.append(
-            f"{name:<{width}}  {x:>10.4g}  {y:>8.4f}  {fitted:>8.4f}  {y - fitted:>+8.4f}  {error:>17}"
-        )
-    return lines

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         say_json({"version": 1, "study": study.path, "sizes": [_plain(size) for size in sizes]})
         return DONE
-    width = max(len(size.model) for size in sizes)
+    width = max(len(size.name) for size in sizes)
     titles = "  ".join(f"{title:>9}" for title in ("peak", "estimate", "limit", "unused", "ask"))
     print(f"{'size':<{width}}  runs  {titles}  highest in")
     for size in sizes:
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
             )
         )  # fmt: skip
         stages = ", ".join(f"{name} {format_bytes(value)}" for name, value in size.stages)
-        print(f"{size.model:<{width}}  {len(size.runs):>4}  {amounts}  {stages or '-'}")
+        print(f"{size.name:<{width}}  {len(size.runs):>4}  {amounts}  {stages or '-'}")
     for note in study.notes():
         print(f"note: {note}")
     return DONE

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
 
+from analysis.commands.shared import say_json
 from conf import UserError
 from conf.exit_status import DONE
-from memory.usage import UsageError, is_folder
 
 EXAMPLES = """\
 examples:
@@ -25,32 +23,30 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("study", metavar="STUDY", help="folder of a study")
+    parser.add_argument(
+        "study", metavar="STUDY", help="folder of a study or of several, or name below runs_dir"
+    )
     parser.add_argument("--json", action="store_true", help="the runs as JSON")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it."""
-    return _show(Path(options.study), as_json=options.json)
+    """Print it.
 
-
-def _show(study: Path, *, as_json: bool) -> int:
+    Raises:
+        UserError: there is no such study, or no run in it.
+    """
+    from analysis.reading.study import run_folders_of
     from analysis.run_folder import read_run_folder
     from analysis.summary import render_sweep
     from analysis.sweep import sweep_row
-    from slurm.truth import study_truth
+    from slurm.truth.study import truths
 
-    try:
-        folders = sorted(path.parent for path in study.glob("*/config.yaml")) if is_folder(study) else []
-    except UsageError as error:
-        raise UserError(str(error)) from error
+    folders = run_folders_of(options.study)
     if not folders:
-        raise UserError(f"{study}: expected the folder of a study, with runs in it")
-    told = {
-        truth.folder.resolve(): (truth.state, truth.reason) for truth in study_truth(study, folders=folders)
-    }
-    if not as_json:
+        raise UserError(f"{options.study}: expected the folder of a study, with runs in it")
+    told = {truth.folder.resolve(): (truth.state, truth.reason) for truth in truths(folders)}
+    if not options.json:
         print(render_sweep(folders, told=told))
         return DONE
     rows = [sweep_row(read_run_folder(folder), told) for folder in folders]
@@ -66,5 +62,5 @@ def _show(study: Path, *, as_json: bool) -> int:
         }
         for row in rows
     ]
-    print(json.dumps(shown, indent=2, ensure_ascii=False))
+    say_json(shown)
     return DONE

@@ -41,8 +41,6 @@ def run(options: argparse.Namespace) -> int:
     from analysis.report.page import report_of
 
     study = study_of(options)
-    if not study.runs:
-        raise UserError("; ".join(f"{path}: {why}" for path, why in study.skipped))
     x, y = _columns(study, options)
     output = options.output or str(_default_place(study))
     given = " ".join(map(shlex.quote, options.study))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import durable
+from analysis.columns import plain
 from analysis.reading.filters import only
 from analysis.reading.study import Study, read_study
 from conf import UserError
@@ -45,13 +46,29 @@ def new_parser(
 
 
 def study_of(options: argparse.Namespace) -> Study:
-    """What STUDY, --pattern and --where mean together."""
-    return only(read_study(options.study, pattern=options.pattern), options.where)
+    """What STUDY, --pattern and --where mean together.
+
+    Raises:
+        UserError: none of the runs can be read; tells why.
+    """
+    study = read_study(options.study, pattern=options.pattern)
+    if not study.runs:
+        raise UserError(f"{study.path}: no run there can be read: {study.notes()[0]}")
+    return only(study, options.where)
 
 
 def say_json(value: Any, output: str | None = None) -> None:
-    """On standard output, or into the file. nan has no place in JSON."""
-    write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n", output)
+    """On standard output, or into the file. What is not finite has no place in JSON: it is null."""
+    text = json.dumps(_with_finite(value), indent=2, ensure_ascii=False, allow_nan=False, default=str)
+    write(text + "\n", output)
+
+
+def _with_finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_finite(one) for one in value]
+    return plain(value)
 
 
 def xy_columns(study: Study, options: argparse.Namespace) -> list[str]:

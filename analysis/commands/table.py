@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 
 from analysis.columns import export_columns, shown_columns
 from analysis.commands.shared import (
@@ -56,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
     columns = columns or (export_columns if is_export else shown_columns)(study)
     by = study.column(options.sort) if options.sort else None
     runs = ordered(study.runs, by, is_falling=options.reverse)
+    if (is_export and not options.json) or options.md:  # these forms have no place for it
+        print("".join(f"note: {note}\n" for note in study.notes()), end="", file=sys.stderr)
     if options.json:
         say_json(as_json(study, runs, columns), options.output)
     elif options.csv:

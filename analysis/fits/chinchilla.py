@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from analysis.fits.power import HUBER_DELTA
+from analysis.fits.power import huber_of_logs
+from analysis.fits.search import lowest
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 MOST_CORRELATION = 0.98
@@ -68,19 +70,14 @@ class Chinchilla:
 
     def cost(self, theta: Array, x: Array, y: Array) -> float:
         """As of `PowerLaw`."""
-        from scipy.special import huber
-
         predicted = np.maximum(self.predict(theta, x), 1e-300)
         if self.method == "huber":
-            return float(2 * huber(HUBER_DELTA, np.log(predicted) - np.log(y)).sum() / HUBER_DELTA**2)
+            return huber_of_logs(predicted, np.log(y))[0]
         return float(((predicted - y) ** 2).sum())
 
     def fit(self, x: Array, y: Array, start: Array | None = None) -> Array:
         """theta, the best from a grid of starts; from one alone where `start` is given."""
-        if start is not None:
-            return self._from(x, y, start)
-        found = [self._from(x, y, one) for one in self._starts(y)]
-        return min(found, key=lambda theta: self.cost(theta, x, y))
+        return self._from(x, y, [start] if start is not None else self._starts(y))
 
     def _starts(self, y: Array) -> list[Array]:
         lowest, shares = float(y.min()), (0.3, 0.7, 0.95)
@@ -93,9 +90,7 @@ class Chinchilla:
             for e, part, alpha, beta in grid
         ]  # fmt: skip
 
-    def _from(self, x: Array, y: Array, start: Array) -> Array:
-        from scipy.optimize import minimize
-
+    def _from(self, x: Array, y: Array, starts: Sequence[Array]) -> Array:
         fixed, log_y = self.fixed_e is not None, np.log(y)
         scale = float(np.std(y)) ** 2 * 1e-6
 
@@ -103,21 +98,15 @@ class Chinchilla:
             theta = np.array([self.fixed_e, *free]) if fixed else free
             predicted = np.maximum(self.predict(theta, x), 1e-300)
             if self.method == "huber":
-                off = (np.log(predicted) - log_y) / HUBER_DELTA
-                value = np.where(np.abs(off) <= 1, off**2, 2 * np.abs(off) - 1).sum()
-                to_loss = 2 * np.clip(off, -1, 1) / HUBER_DELTA / predicted
+                value, to_loss = huber_of_logs(predicted, log_y)
             else:
                 off = predicted - y
-                value, to_loss = (off**2).sum() / scale, 2 * off / scale
-            return float(value), to_loss @ self.jacobian(theta, x)
+                value, to_loss = float(off @ off) / scale, 2 * off / scale
+            return value, to_loss @ self.jacobian(theta, x)
 
-        bounds = [(0.0, None), (None, None), (0.0, None), (None, None), (0.0, None)]
-        options = {"maxiter": 3000, "maxfun": 6000, "ftol": 1e-13, "gtol": 1e-9}
-        done = minimize(
-            cost, start[1:] if fixed else start, jac=True, method="L-BFGS-B",
-            bounds=bounds[1:] if fixed else bounds, options=options,
-        )  # fmt: skip
-        return np.array([self.fixed_e, *done.x]) if fixed else np.asarray(done.x)
+        bounds = [(0.0, None), (None, None), (0.0, None), (None, None), (0.0, None)][1 if fixed else 0 :]
+        found = lowest(cost, [start[1:] if fixed else start for start in starts], bounds)
+        return np.array([self.fixed_e, *found]) if fixed else found
 
 
 def correlation(x: Array) -> float:

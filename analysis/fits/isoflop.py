@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.fits.line import line_through
 from analysis.fits.parabola import round_minimum, vertex
 from analysis.fits.trust import Interval
 from analysis.reading.study import Run
@@ -63,14 +64,9 @@ def isoflop(runs: Sequence[Run], flops: str, size: str, y: str) -> IsoFlop:
     known = [(budget.flops, budget.best[0]) for budget in found if budget.best is not None]
     if len(known) < 2:
         return IsoFlop(found, None, None)
-    from scipy import stats
-
-    line = stats.linregress(np.log([c for c, _ in known]), np.log([n for _, n in known]))
-    slope = float(line.slope)
-    reach = (
-        float(stats.t.ppf(0.975, len(known) - 2) * line.stderr) if len(known) > 2 else math.inf
-    )  # two points make a line without an error
-    return IsoFlop(found, Interval(slope, slope - reach, slope + reach), math.exp(float(line.intercept)))
+    line = line_through(np.log([c for c, _ in known]), np.log([n for _, n in known]))
+    exponent = Interval(line.slope, line.slope - line.reach, line.slope + line.reach)
+    return IsoFlop(found, exponent, math.exp(line.intercept))
 
 
 def _groups(runs: Sequence[Run], flops: str) -> list[list[Run]]:

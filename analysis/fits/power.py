@@ -7,11 +7,14 @@ falling part at x = 1, lies many decades outside of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from analysis.fits.line import line_through
+from analysis.fits.search import lowest
 
 HUBER_DELTA = 1e-3
 """In log loss, as in Hoffmann et al. 2022 (Chinchilla), appendix D.2."""
@@ -62,16 +65,15 @@ class PowerLaw:
 
     def cost(self, theta: Array, x: Array, y: Array) -> float:
         """What the fit makes small: the sum of squares, or of Huber's losses over delta^2."""
-        from scipy.special import huber
-
         if self.method == "huber":
-            predicted = np.maximum(self.predict(theta, x), 1e-300)
-            return float(2 * huber(HUBER_DELTA, np.log(predicted) - np.log(y)).sum() / HUBER_DELTA**2)
+            return huber_of_logs(np.maximum(self.predict(theta, x), 1e-300), np.log(y))[0]
         return float(((self.predict(theta, x) - y) ** 2).sum())
 
     def fit(self, x: Array, y: Array, start: Array | None = None) -> Array:
         """theta, the best from many starts; from one alone where `start` is given. E is never below 0."""
         starts = [start] if start is not None else list(self._starts(x, y))
+        if self.method == "huber":
+            return self._huber_from(x, y, starts)
         found = [self._from(x, y, np.asarray(one, dtype=np.float64)) for one in starts]
         return min(found, key=lambda theta: self.cost(theta, x, y))
 
@@ -89,8 +91,6 @@ class PowerLaw:
                 yield np.array([e, float(above.mean()), alpha])
 
     def _from(self, x: Array, y: Array, start: Array) -> Array:
-        if self.method == "huber":
-            return self._huber_from(x, y, start)
         theta = self._squares_from(x, y, start, self.fixed_e)
         if self.fixed_e is None and theta[0] < 0:
             theta = self._squares_from(x, y, theta, 0.0)
@@ -120,10 +120,8 @@ class PowerLaw:
         found, *_ = leastsq(residuals, begin, Dfun=derivatives, maxfev=_EVALUATIONS, full_output=True)
         return whole(found)
 
-    def _huber_from(self, x: Array, y: Array, start: Array) -> Array:
-        """By L-BFGS, as in the paper; of a sum and not of a mean, which would end far from the minimum."""
-        from scipy.optimize import minimize
-
+    def _huber_from(self, x: Array, y: Array, starts: Sequence[Array]) -> Array:
+        """Of a sum and not of a mean, whose search would end far from the minimum."""
         u, log_y = np.log(x) - self.log_x0, np.log(y)
         fixed = self.fixed_e is not None
 
@@ -132,18 +130,15 @@ class PowerLaw:
             level, alpha = free[-2:]
             falling = _exp(level - alpha * u)
             predicted = np.maximum(e + falling, 1e-300)
-            off = (np.log(predicted) - log_y) / HUBER_DELTA
-            pull = np.clip(off, -1, 1)
-            value = np.where(np.abs(off) <= 1, off**2, 2 * np.abs(off) - 1).sum()
-            to_loss = 2 * pull / HUBER_DELTA / predicted
-            slopes = [to_loss.sum(), (to_loss * falling).sum(), (-u * to_loss * falling).sum()]
-            return float(value), np.array(slopes[1:] if fixed else slopes)
+            value, to_loss = huber_of_logs(predicted, log_y)
+            of_level = to_loss * falling
+            slopes = [to_loss.sum(), of_level.sum(), -(u @ of_level)]
+            return value, np.array(slopes[1:] if fixed else slopes)
 
-        begin = start[1:] if fixed else start
         bounds = [(None, None)] * 2 if fixed else [(0, None), (None, None), (None, None)]
-        options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-13, "gtol": 1e-9}
-        done = minimize(cost, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        return np.array([self.fixed_e, *done.x]) if fixed else done.x
+        begins = [np.asarray(start, dtype=np.float64)[1:] if fixed else start for start in starts]
+        found = lowest(cost, begins, bounds)
+        return np.array([self.fixed_e, *found]) if fixed else found
 
 
 @dataclass(frozen=True)
@@ -152,12 +147,17 @@ class LineInLogs(PowerLaw):
 
     def fit(self, x: Array, y: Array, start: Array | None = None) -> Array:
         """theta; of no draw does it need a start."""
-        from scipy.stats import linregress
-
         assert self.fixed_e is not None
         above = np.maximum(y - self.fixed_e, 1e-12)
-        line = linregress(np.log(x) - self.log_x0, np.log(above))
+        line = line_through(np.log(x) - self.log_x0, np.log(above))
         return np.array([self.fixed_e, line.intercept, -line.slope])
+
+
+def huber_of_logs(predicted: Array, log_y: Array) -> tuple[float, Array]:
+    """(the sum over delta^2, its derivatives by what is predicted)."""
+    off = (np.log(predicted) - log_y) / HUBER_DELTA
+    near = np.clip(off, -1, 1)
+    return float(near @ (2 * off - near)), 2 * near / HUBER_DELTA / predicted
 
 
 def r_squared(y: Array, predicted: Array) -> float:

@@ -45,7 +45,7 @@ class Foretold:
 class Fit:
     """values: of the formula, with intervals. e_range: where E may lie, by its profile (least squares) or its
     draws (Huber); identified: whether that says anything. drawn: theta of each draw. robust: the same law by
-    Huber's loss of logs.
+    Huber's loss of logs. is_profiled: e_range is that of the profile.
     """
 
     law: Law
@@ -58,6 +58,7 @@ class Fit:
     left: list[Left]
     drawn: Array
     robust: dict[str, float] = field(default_factory=dict)
+    is_profiled: bool = False
 
     def foretell(self, x: Array, data: Array) -> Foretold:
         """x: (1,) or (1, 2). data: those that it was fitted to."""
@@ -91,6 +92,27 @@ def fit_law(
     )  # fmt: skip
 
 
+def power_law(x: Array, y: Array, method: str, fixed_e: float | None) -> PowerLaw:
+    """The law to fit to these points.
+
+    Raises:
+        UserError: a fixed E that is not below every loss.
+    """
+    check_fixed(fixed_e, y)
+    squares = method == "least-squares"
+    return (LineInLogs if squares and fixed_e is not None else PowerLaw).of(x, method, fixed_e)
+
+
+def check_fixed(fixed_e: float | None, y: Array) -> None:
+    """Whether a fixed E is below every loss.
+
+    Raises:
+        UserError: it is not.
+    """
+    if fixed_e is not None and not 0 <= fixed_e < float(y.min()):
+        raise UserError(f"--fix E={fixed_e:g}: expected 0 or more, below the lowest loss, {y.min():.4f}")
+
+
 def fit_power(
     points: Points, *, method: str = "least-squares", fixed_e: float | None = None, draws: int = DRAWS
 ) -> Fit:
@@ -100,17 +122,13 @@ def fit_power(
         UserError: a fixed E that is not below every loss.
     """
     x, y = points.x, points.y
-    law = PowerLaw.of(x, method)
-    if fixed_e is not None:
-        if not 0 <= fixed_e < float(y.min()):
-            raise UserError(f"--fix E={fixed_e:g}: expected 0 or more, below the lowest loss, {y.min():.4f}")
-        squares = method == "least-squares"
-        fixed = LineInLogs.of(x, method, fixed_e) if squares else replace(law, fixed_e=fixed_e)
-        return fit_law(fixed, x, y, points.names, draws=draws)
+    law = power_law(x, y, method, fixed_e)
     found = fit_law(law, x, y, points.names, draws=draws)
-    if method != "least-squares":
+    if fixed_e is not None or method != "least-squares":
         return found
     e_range = profile_of_e(law, found.theta, x, y, lambda e: replace(law, fixed_e=e))
     other = PowerLaw.of(x, "huber")
     robust = other.values(other.fit(x, y))
-    return replace(found, e_range=e_range, identified=is_identified(*e_range, y), robust=robust)
+    return replace(
+        found, e_range=e_range, identified=is_identified(*e_range, y), robust=robust, is_profiled=True
+    )

@@ -81,7 +81,7 @@ def bootstrap(law: Law, theta: Array, x: Array, y: Array, *, draws: int = DRAWS,
 
 
 def _standing_for_all(law: Law, theta: Array, x: Array, y: Array, fitted: Array) -> Array:
-    from scipy import stats
+    from scipy.special import ndtri, stdtrit
 
     residuals = np.log(y) - np.log(fitted) if law.is_multiplicative else y - fitted
     freedom = len(y) - law.free
@@ -91,7 +91,7 @@ def _standing_for_all(law: Law, theta: Array, x: Array, y: Array, fitted: Array)
     leverage = np.einsum("ij,ji->i", derivatives, np.linalg.pinv(derivatives))
     whole = residuals / np.sqrt(1 - np.clip(leverage, 0, _MOST_LEVERAGE))
     tail = (1 + LEVEL) / 2
-    return (whole - whole.mean()) * stats.t.ppf(tail, freedom) / stats.norm.ppf(tail)
+    return (whole - whole.mean()) * stdtrit(freedom, tail) / ndtri(tail)
 
 
 def interval(value: float, drawn: Sequence[float] | Array) -> Interval:
@@ -109,13 +109,13 @@ def profile_of_e(
 
     fixed: the same law at a fixed E. Below 0 it is never looked for.
     """
-    from scipy import stats
     from scipy.optimize import brentq
+    from scipy.special import fdtri
 
     best, freedom = law.cost(theta, x, y), len(y) - law.free
     if freedom < 1:
         return 0.0, float(y.min())
-    most = best * (1 + stats.f.ppf(LEVEL, 1, freedom) / freedom) + 1e-15
+    most = best * (1 + fdtri(1, freedom, LEVEL) / freedom) + 1e-15
 
     def excess(e: float) -> float:
         at_e = fixed(e)

@@ -23,6 +23,7 @@ REACHES = (1, 2, 3)
 DRAWS = 1000
 _LEVEL = 0.95
 _ROUND_CUBIC = 3
+_EQUAL = 1e-12
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ def best_of(size: Size, noise: Noise | None, *, draws: int = DRAWS, seed: int = 
         why = f"{len(size.good)} rate{'s' * (len(size.good) != 1)} with a loss: needs >= 3"
         return Best(size, None, None, None, None, {}, nothing, why)
     x, y = size.x, size.y
+    if float(np.ptp(y)) <= _EQUAL * float(np.abs(y).max()):
+        return Best(size, None, None, None, None, {}, nothing, "all its losses are equal: there is no best")
     lowest = int(np.argmin(y))
     vertices = _vertices(x, y)
     if lowest == 0:

@@ -38,6 +38,15 @@ class Rate:
     def has_diverged(self) -> bool:
         return self.half or (not self.losses and bool(self.lost))
 
+    @property
+    def how_far(self) -> str:
+        """Behind a rate that diverged: nothing where all of its runs did so whole."""
+        if self.half:
+            return " (half)"
+        if not (self.lost and self.losses):
+            return ""
+        return f" ({len(self.lost)} of {len(self.lost) + len(self.losses)} runs)"
+
 
 @dataclass(frozen=True)
 class Size:
@@ -59,6 +68,11 @@ class Size:
     def good(self) -> list[Rate]:
         """Those with a loss that belongs to the curve."""
         return [rate for rate in self.rates if rate.losses and not rate.half]
+
+    @property
+    def diverged_at(self) -> list[str]:
+        """Rates at which runs were lost, in words: `0.1`, `0.0562 (half)`, `0.03 (1 of 3 runs)`."""
+        return [f"{rate.lr:.3g}{rate.how_far}" for rate in self.rates if rate.lost or rate.half]
 
     @property
     def x(self) -> Array:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.fits.line import line_through
 from analysis.fits.trust import Interval
 from analysis.rates.best import Best
 
@@ -34,16 +35,13 @@ def rate_law(found: Sequence[Best]) -> RateLaw | None:
     The interval of the exponent holds both what the sizes lie off a line (t, with few degrees of freedom) and
     what each size's own rate may be.
     """
-    from scipy import stats
-
     known = [best for best in found if best.is_inside and best.size.width]
     if len({best.size.width for best in known}) < LEAST_SIZES:
         return None
     x = np.log10([best.size.width or 1.0 for best in known])
     y = np.log10([best.lr or math.nan for best in known])
-    line = stats.linregress(x, y)
-    reach = float(stats.t.ppf(0.975, len(known) - 2) * line.stderr)
-    low, high = float(line.slope) - reach, float(line.slope) + reach
+    line = line_through(x, y)
+    low, high = line.slope - line.reach, line.slope + line.reach
     drawn = np.array([best.drawn for best in known])
     drawn = drawn[:, np.isfinite(drawn).all(axis=0)]
     if drawn.shape[1]:
@@ -51,6 +49,4 @@ def rate_law(found: Sequence[Best]) -> RateLaw | None:
         slopes = centred @ drawn / (centred @ centred)
         tails = np.quantile(slopes, [0.025, 0.975])
         low, high = min(low, float(tails[0])), max(high, float(tails[1]))
-    return RateLaw(
-        10 ** float(line.intercept), Interval(float(line.slope), low, high), float(line.rvalue**2), len(known)
-    )
+    return RateLaw(10**line.intercept, Interval(line.slope, low, high), line.r2, len(known))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -32,20 +33,29 @@ def curve(run: Run, names: Sequence[str]) -> dict[str, np.ndarray]:
     header, *lines = text.split("\n")
     if run.is_ours and lines:
         lines.pop()  # after the last line's end; what stands there may have lost digits
-    columns = [name.strip().strip('"') for name in header.rstrip("\r").split(",")]
+    columns = [name.strip().strip('"') for name in (_quoted if '"' in header else _plain)(header)]
     places = []
     for name in names:
         column = _OF_METRICS.get(name, name) if run.is_ours else name
         if column not in columns:
             raise UserError(f"{path}: no column {name}; there are: {', '.join(columns)}")
         places.append(columns.index(column))
-    rows = [found for line in lines if (found := _row(line, places, len(columns))) is not None]
+    split = _quoted if not run.is_ours and '"' in text else _plain
+    rows = [found for line in lines if (found := _row(split(line), places, len(columns))) is not None]
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
     return {name: table[:, place] for place, name in enumerate(names)}
 
 
-def _row(line: str, places: Sequence[int], width: int) -> list[float] | None:
-    parts = line.rstrip("\r").split(",")
+def _plain(line: str) -> list[str]:
+    return line.rstrip("\r").split(",")
+
+
+def _quoted(line: str) -> list[str]:
+    """Of other programs: `"a, b",2.5`."""
+    return next(csv.reader([line.rstrip("\r")]), [])
+
+
+def _row(parts: Sequence[str], places: Sequence[int], width: int) -> list[float] | None:
     if len(parts) != width:
         return None
     try:

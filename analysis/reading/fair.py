@@ -49,22 +49,22 @@ def at_tokens(runs: Sequence[Run], asked: float | None, y: str = "val_loss") -> 
     Raises:
         UserError: none has an evaluation there.
     """
-    curves = {}
+    curves = {}  # by folder: the same run, started in two studies, has one name in both
     for run in runs:
         try:
-            curves[run.name] = curve(run, ["tokens", "flops", "step", "seconds", "train_loss", "val_loss"])
+            curves[run.folder] = curve(run, ["tokens", "flops", "step", "seconds", "train_loss", "val_loss"])
         except UserError:
             continue
-    points = {name: found["tokens"][_known(found)] for name, found in curves.items()}
-    points = {name: tokens for name, tokens in points.items() if len(tokens)}
+    points = {folder: found["tokens"][_known(found)] for folder, found in curves.items()}
+    points = {folder: tokens for folder, tokens in points.items() if len(tokens)}
     if not points:
         raise UserError("no run has an evaluation yet: there is no common number of tokens")
     limit = min(float(tokens[-1]) for tokens in points.values()) if asked is None else asked
     found = []
     for run in runs:
-        if run.name not in points:
+        if run.folder not in points:
             continue
-        known = curves[run.name]
+        known = curves[run.folder]
         rows = [row for row in range(len(known["tokens"])) if known["tokens"][row] <= limit]
         rows = [row for row in rows if math.isfinite(known["val_loss"][row])]
         if rows:

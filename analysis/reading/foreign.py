@@ -59,7 +59,7 @@ def read_foreign(path: Path, pattern: Pattern | None) -> tuple[dict[str, Any] | 
         if facts is None:
             return None, f"its name is not of the pattern {pattern.text}"
     try:
-        tail = read_tail(path, may_lack_end=True)
+        tail = read_tail(path, is_foreign=True)
     except OSError as error:
         return None, f"cannot be read: {error.strerror}"
     if not any(tail.columns):

@@ -15,6 +15,7 @@ from typing import Any
 from analysis.reading.facts import FILES
 from analysis.reading.foreign import FILE_FACT, Pattern, read_foreign
 from analysis.reading.index import read_facts
+from analysis.run_folder import RunFolder
 from conf import UserError
 from conf.quantities import counted
 from memory.usage import UsageError, is_folder, path_of, root_of
@@ -161,17 +162,27 @@ def read_study(given: Sequence[str], *, pattern: str | None = None, runs_dir: st
     names = Pattern(pattern) if pattern is not None else None
     for one in given:
         place = _place(one, runs_dir)
+        before = len(runs) + len(skipped)
         folders = list(_run_folders(place, skipped)) if names is None else []
         if folders:
             runs += _ours(folders)
         else:
             runs += _foreign(place, names, skipped)
-        if not runs and not skipped:
+        if len(runs) + len(skipped) == before:
             raise UserError(
                 f"{one}: no runs there: expected a study (folders with a config.yaml in them), or CSV files "
                 "with a header; `python experiments.py -m study=lr_sweep` makes a study"
             )
     return Study(" ".join(given), runs, skipped, names.names if names else frozenset())
+
+
+def run_folders_of(given: str, *, runs_dir: str | None = None) -> list[Path]:
+    """Of the runs of a study, of several, or of one run; none where there is none.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    return list(_run_folders(_place(given, runs_dir), []))
 
 
 def _place(given: str, runs_dir: str | None) -> Path:
@@ -232,9 +243,18 @@ def _run(folder: Path, facts: Mapping[str, Any], told: Any) -> Run:
     if told is not None:
         state, reason = told.state, told.reason
         if values["peak_bytes"] is None:
-            values |= {"peak_bytes": told.progress.peak_bytes, "limit_bytes": told.progress.limit_bytes}
+            values |= {
+                "peak_bytes": told.progress.peak_bytes, "limit_bytes": told.progress.limit_bytes,
+                "limit_at": _limit_at(folder),
+            }  # fmt: skip
     name = folder.name or folder.resolve().name
     return Run(name, folder, state, reason, values, facts["config"], tuple(facts["damage"]))
+
+
+def _limit_at(folder: Path) -> Any:
+    """Of a run whose supervisor has not yet told how it ended: whose limit its last record stands against."""
+    records = RunFolder(folder).last_attempt_memory
+    return records[-1]["snapshot"].get("limit_at") if records else None
 
 
 def _truths(folders: Sequence[Path]) -> dict[Path, Any]:

@@ -22,11 +22,12 @@ class Tail:
     torn: int = 0
 
 
-def read_tail(path: Path, *, may_lack_end: bool = False) -> Tail:
+def read_tail(path: Path, *, is_foreign: bool = False) -> Tail:
     """The file's header and last whole row.
 
-    may_lack_end: a last line without its line end counts as whole where it has all of its fields. In files
-    of ours it may have lost digits; other programs may never write one.
+    is_foreign: of another program. It may hold texts of any kind (`2026-11-03 10:00`), and may never write
+    the end of its last line, which counts as whole where it has all of its fields. In files of ours it may
+    have lost digits.
 
     Raises:
         OSError: it cannot be read.
@@ -42,14 +43,14 @@ def read_tail(path: Path, *, may_lack_end: bool = False) -> Tail:
             if at > begin:
                 lines[0] = b""  # its first part was not read
             is_cut = at > begin and len(lines) == 1
-            ended = (lines[-1] == b"" or may_lack_end) and not is_cut
+            ended = (lines[-1] == b"" or is_foreign) and not is_cut
             lines = lines if ended and lines[-1] != b"" else lines[:-1]
             torn = 0 if ended else 1
             for line in reversed(lines):
                 if not line.strip():
                     continue
                 row = _fields(line)
-                if len(row) == len(header) and all(map(_is_value, row)):
+                if len(row) == len(header) and all(map(_is_text if is_foreign else _is_value, row)):
                     return Tail(header, row, torn)
                 torn += 1
             if at == begin:
@@ -86,6 +87,11 @@ def _fields(line: bytes) -> tuple[str, ...]:
     if '"' in text:
         return tuple(field.strip() for field in next(csv.reader([text]), []))
     return tuple(field.strip() for field in text.split(","))
+
+
+def _is_text(field: str) -> bool:
+    """What a full disk leaves is none."""
+    return "\0" not in field
 
 
 def _is_value(field: str) -> bool:

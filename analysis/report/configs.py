@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.columns import cell
+from analysis.columns import cell, differing_paths
 from analysis.reading import Run, Study
 from memory.report.page import Cell, Column, Page
 
@@ -32,11 +32,11 @@ def differences(runs: Sequence[Run]) -> tuple[list[Difference], dict[str, str]]:
     if not configs:
         return [], {}
     paths = dict.fromkeys(path for config in configs for path in config)
+    differing = differing_paths(configs)
     differ, same = [], {}
     for path in paths:
-        first = configs[0].get(path, ...)
-        if all(config.get(path, ...) == first for config in configs):
-            same[path] = _told(path, first)
+        if path not in differing:
+            same[path] = _told(path, configs[0][path])
         elif path not in _OF_ONE_RUN:
             counts = Counter(_told(path, config.get(path, ...)) for config in configs)
             differ.append(Difference(path, counts, is_in_identity(path)))

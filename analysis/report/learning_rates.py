@@ -23,7 +23,7 @@ def add_learning_rates(page: Page, found: Families, y: str) -> None:
     page.drawn("plotted", rate_plot(drawn, y).to_json())
     page.table(
         [Column("setup"), Column("best lr", True), Column("95% interval"), Column("rates", True),
-         Column("runs", True), Column("diverged", True), Column("", is_long=True)],
+         Column("runs", True), Column("diverged at", is_long=True), Column("", is_long=True)],
         [_row(family) for family in drawn],
     )  # fmt: skip
     if found.law is not None:
@@ -117,7 +117,7 @@ def _row(family: Family) -> list[str | Cell]:
     best, size = family.best, family.size
     lr = None if best is None else best.lr
     runs = sum(len(rate.losses) + len(rate.lost) for rate in size.rates)
-    lost = sum(len(rate.lost) for rate in size.rates)
+    lost = ", ".join(size.diverged_at)
     low, high = (None, None) if best is None else (best.low, best.high)
     sides = ["open" if side is None else f"{side:.3g}" for side in (low, high)]
     between = "-" if lr is None else " to ".join(sides)
@@ -127,6 +127,6 @@ def _row(family: Family) -> list[str | Cell]:
         between,
         Cell(str(len(size.rates)), len(size.rates)),
         Cell(str(runs), runs),
-        Cell(str(lost), lost, tone="bad" if lost else ""),
+        Cell(lost or "-", lost, tone="bad" if lost else ""),
         edge_words(family),
     ]

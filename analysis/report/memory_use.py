@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import statistics
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from analysis.reading import Run, Study
+from analysis.memory_use import SizeMemory, Use, memory_by_size
+from analysis.reading import Study
 from analysis.report.plot import Axis, Line, Plot, Series
 from memory.format import format_bytes
 from memory.report.page import Cell, Column, Page
@@ -17,50 +15,22 @@ _NEAR = 0.9
 _LIMIT_IN_SIGHT = 4.0
 
 
-@dataclass(frozen=True)
-class Use:
-    """Of one run, bytes. peak: the highest unreclaimable memory that its supervisor saw."""
-
-    run: Run
-    peak: float
-    limit: float | None
-    estimate: float | None
-
-    @property
-    def share(self) -> float | None:
-        return self.peak / self.limit if self.limit else None
-
-
-def uses(study: Study) -> list[Use]:
-    """Of the runs whose supervisor told it. What only the host limits has no limit here."""
-    found = []
-    for run in study.runs:
-        peak = run.number("peak_bytes")
-        if peak:
-            limit = None if run.value("limit_at") == "host" else run.number("limit_bytes")
-            found.append(Use(run, peak, limit, run.number("estimate_bytes")))
-    return found
-
-
-def add_memory(page: Page, found: Sequence[Use], given: str) -> None:
-    """Nothing where no supervisor told it. given: the study, as it is typed."""
+def add_memory(page: Page, study: Study, found: Sequence[Use]) -> None:
+    """Nothing where no supervisor told it. found: of the runs of the study."""
     if not found:
         return
     page.heading(
         "Memory", "unreclaimable memory at its highest, which an OOM kill looks at; of the last attempt"
     )
     page.drawn("plotted", memory_plot(found).to_json())
-    by_size: dict[str, list[Use]] = defaultdict(list)
-    for use in sorted(found, key=lambda use: use.run.number("parameters") or 0):
-        by_size[str(use.run.value("model") or "-")].append(use)
     page.table(
         [Column("size"), Column("runs", True), Column("highest", True), Column("estimate", True),
          Column("measured / estimate", True), Column("limit", True), Column("of the limit", True),
-         Column("run")],
-        [_row(size, group) for size, group in by_size.items()],
+         Column("ask for", True), Column("run with the highest")],
+        [_row(size) for size in memory_by_size(study.runs) if size.uses],
     )  # fmt: skip
     folder = shlex.quote(str(highest(found).run.folder))
-    page.code(f"python -m analysis memory {given}\npython -m memory report {folder} --html")
+    page.code(f"python -m analysis memory {study.path}\npython -m memory report {folder} --html")
 
 
 def highest(found: Sequence[Use]) -> Use:
@@ -99,21 +69,21 @@ def memory_plot(found: Sequence[Use]) -> Plot:
     )  # fmt: skip
 
 
-def _row(size: str, group: Sequence[Use]) -> list[str | Cell]:
-    most = max(group, key=lambda use: use.peak)
-    estimates = [use.estimate for use in group if use.estimate]
-    ratios = [use.peak / use.estimate for use in group if use.estimate]
-    limits = [use.limit for use in group if use.limit]
-    share = max((use.share for use in group if use.share is not None), default=None)
-    ratio = statistics.median(ratios) if ratios else None
+def _row(size: SizeMemory) -> list[str | Cell]:
+    ratio, share, most = size.of_estimate, size.share, size.highest
     return [
-        Cell(size, size),
-        Cell(str(len(group)), len(group)),
-        Cell(format_bytes(most.peak), most.peak),
-        Cell(format_bytes(max(estimates)) if estimates else "-", max(estimates, default=None)),
+        Cell(size.name, size.name),
+        Cell(str(len(size.runs)), len(size.runs)),
+        _amount(size.peak_bytes),
+        _amount(size.estimate_bytes),
         Cell("-" if ratio is None else f"{ratio:.2f}", ratio),
-        Cell(format_bytes(min(limits)) if limits else "-", min(limits, default=None)),
+        _amount(size.limit_bytes),
         Cell("-" if share is None else f"{100 * share:.0f}%", share, bar=share,
              tone="bad" if share is not None and share >= _NEAR else ""),
-        most.run.name,
+        _amount(size.asked_bytes),
+        "" if most is None else most.run.name,
     ]  # fmt: skip
+
+
+def _amount(value: int | None) -> Cell:
+    return Cell("-" if value is None else format_bytes(value), value)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.memory_use import uses
 from analysis.reading import Run, Study
 from analysis.report.configs import add_configs
 from analysis.report.curves import add_curves
@@ -15,7 +16,7 @@ from analysis.report.details import details_of
 from analysis.report.failures import add_failures, failures
 from analysis.report.laws import add_law, law_of
 from analysis.report.learning_rates import add_learning_rates
-from analysis.report.memory_use import add_memory, highest, uses
+from analysis.report.memory_use import add_memory, highest
 from analysis.report.origins import add_origins
 from analysis.report.runs import add_runs
 from analysis.report.setups import families
@@ -49,7 +50,7 @@ def report_of(study: Study, *, command: str, x: str | None = None, y: str = "val
     each = families(study, y)
     law = law_of(study, each, x, y) if no_best is None else None
     found = Found(
-        study, y, best, no_best, each, failures(study), uses(study),
+        study, y, best, no_best, each, failures(study), uses(study.runs),
         law.words if law is not None else (),
         wall_s=sum(one.wall_s for one in details.values()),
     )  # fmt: skip
@@ -65,7 +66,7 @@ def report_of(study: Study, *, command: str, x: str | None = None, y: str = "val
     notes = add_curves(page, study, x=x, y=y)
     add_learning_rates(page, each, y)
     add_law(page, law, study.path)
-    add_memory(page, found.uses, study.path)
+    add_memory(page, study, found.uses)
     add_failures(page, found.failures)
     add_configs(page, study)
     add_origins(page, study, details, again)

@@ -110,6 +110,9 @@ class Plot:
 
 def rounded(values: Sequence[float | None]) -> list[float | None]:
     """In as many digits as a page can show; what is not finite is None."""
+    if None not in values and all(map(math.isfinite, values)):  # type: ignore[arg-type]
+        told = (f"%.{_DIGITS}g " * len(values)) % tuple(values)  # in half the time of one by one
+        return list(map(float, told.split()))
     return [
         None if value is None or not math.isfinite(value) else float(f"{value:.{_DIGITS}g}")
         for value in values

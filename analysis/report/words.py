@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from analysis.memory_use import Use
 from analysis.reading import Run, Study
 from analysis.report.failures import Failure, going_on
 from analysis.report.learning_rates import edge_words, law_words
-from analysis.report.memory_use import Use, highest
+from analysis.report.memory_use import highest
 from analysis.report.setups import Families, Family
 from conf.quantities import counted, format_count, format_duration
 from memory.format import format_bytes
@@ -111,11 +112,14 @@ def _rates(families: Families) -> list[str]:
 def _rate(family: Family) -> str:
     best = family.best
     assert best is not None
+    lost = f"; diverged: {', '.join(family.size.diverged_at)}" if family.size.diverged_at else ""
     if best.lr is None or best.edge is not None:
         at = "" if best.lr is None else f"{best.lr:.4g}, but "
-        return f"{family.label}: {at}{edge_words(family)}"
+        return f"{family.label}: {at}{edge_words(family)}{lost}"
     sides = [("open" if side is None else f"{side:.3g}") for side in (best.low, best.high)]
-    return f"{family.label}: {best.lr:.4g} ({' to '.join(sides)}), of {len(family.size.rates)} rates tried"
+    return (
+        f"{family.label}: {best.lr:.4g} ({' to '.join(sides)}), of {len(family.size.rates)} rates tried{lost}"
+    )
 
 
 def _memory(uses: Sequence[Use]) -> list[str]:

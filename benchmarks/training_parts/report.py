@@ -163,7 +163,8 @@ def page() -> str:
         + " ".join(f"`{name}={value}`" for name, value in setting["tuned"].items())
         + ". The floor is the three products of the head alone. litgpt has rotary positions in place of "
         f"learned ones, and compiles always; `{MODERN}` has QK-norm, squared ReLU, a head of its own, "
-        "and logits that are capped and have a z-loss: several more passes over them. First losses: a model that has learned nothing has "
+        "and logits that are capped and have a z-loss: several more passes over them. First losses: "
+        "a model that has learned nothing has "
         f"ln {setting['vocab_size']:,} = {setting['ln_vocab_size']:.2f}."
     )
     header = (

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 DOUBTFUL = (
     *(0x85, 0xA0, 0x1680, 0x180E, *range(0x2000, 0x200C)),
     *(0x2028, 0x2029, 0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF),
 )
 """Outside ASCII: White_Space of Unicode, and what was or is taken for it by some library."""
 
-LETTERS = tuple(
-    point
-    for first, last in (
+_WHITESPACE = frozenset(map(chr, DOUBTFUL))
+_LONGEST = 4
+
+
+@cache
+def letters() -> tuple[int, ...]:
+    """Of scripts that are written without spaces, and their punctuation. Every normalizer but BERT's, which
+    puts spaces around some, makes of each alone text without a blank that begins with neither "/" nor a mark.
+    """
+    ranges = (
         *((0x0E01, 0x0E30), (0x0E40, 0x0E46), (0x0E81, 0x0EB0), (0x0F0B, 0x0F0B), (0x0F0D, 0x0F0D)),
         *((0x0F40, 0x0F42), (0x1000, 0x1021), (0x1780, 0x17A2)),
         *((0x3001, 0x3002), (0x3005, 0x3005), (0x3008, 0x3011), (0x3041, 0x3094), (0x30A1, 0x30FE)),
         *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3), (0xFF01, 0xFF0E), (0xFF10, 0xFF5E)),
     )
-    for point in range(first, last + 1)
-)
-"""Of scripts that are written without spaces, and their punctuation. Every normalizer but BERT's, which puts
-spaces around some, makes of each alone text without a blank that begins with neither "/" nor a mark."""
+    return tuple(point for first, last in ranges for point in range(first, last + 1))
 
-_LETTERS, _WHITESPACE = frozenset(map(chr, LETTERS)), frozenset(map(chr, DOUBTFUL))
-_LONGEST = 4
+
+@cache
+def _letters() -> frozenset[str]:
+    return frozenset(map(chr, letters()))
 
 
 def is_word_behind(data: bytes | bytearray, place: int, *, letters_only: bool = False) -> bool:
-    """A character outside ASCII that is surely no whitespace (or: one of LETTERS) ends at the place.
+    """A character outside ASCII that is surely no whitespace (or: one of `letters`) ends at the place.
 
     One that is ill-formed, or that lies only partly in `data`, is none: such bytes may be dropped, and
     then another one is beside the place.
@@ -46,4 +54,4 @@ def _is_word(character: bytes | bytearray, letters_only: bool) -> bool:
         found = character.decode()
     except UnicodeDecodeError:
         return False
-    return len(found) == 1 and (found in _LETTERS if letters_only else found not in _WHITESPACE)
+    return len(found) == 1 and (found in _letters() if letters_only else found not in _WHITESPACE)

@@ -7,11 +7,11 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from data_loading.pretokenizer.characters import LETTERS
+from data_loading.pretokenizer.characters import letters
 
 _LOCAL_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "BertNormalizer")
 CHARACTER_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents")
-"""They leave line feeds, the word mark and LETTERS what they are."""
+"""They leave line feeds, the word mark and `letters` what they are."""
 WORD_MARK = "▁"
 
 
@@ -54,7 +54,7 @@ def _normalizer(part: str) -> Any:
 
 
 def keeps_letters(steps: list[dict[str, Any]]) -> bool:
-    """No step makes, of one of LETTERS, a blank, the word mark or nothing, or puts a blank beside it."""
+    """No step makes, of one of `letters`, a blank, the word mark or nothing, or puts a blank beside it."""
     return all(
         step["type"] in (*CHARACTER_NORMALIZERS, "Nmt", "Prepend", "Replace")
         or (step["type"] == "Precompiled" and _keeps_letters(step))
@@ -69,9 +69,9 @@ def _keeps_letters(step: dict[str, Any]) -> bool:
     from tokenizers.normalizers import Precompiled
 
     table = Precompiled(b64decode(step["precompiled_charsmap"]))
-    changed = table.normalize_str(" ".join(map(chr, LETTERS)))
+    changed = table.normalize_str(" ".join(map(chr, letters())))
     parts = changed.split(" ")
-    return len(parts) == len(LETTERS) and changed.split() == parts and WORD_MARK not in changed
+    return len(parts) == len(letters()) and changed.split() == parts and WORD_MARK not in changed
 
 
 def check_normalizer(steps: list[dict[str, Any]], splitter: dict[str, Any] | None) -> bool:

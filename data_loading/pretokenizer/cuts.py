@@ -48,7 +48,7 @@ class CutRule:
 
     behind_words: also after a character outside ASCII that is surely no whitespace.
     at_lines: also after a line feed, before a character that is surely no whitespace, and no "/".
-    letters_only: of all characters outside ASCII, only `characters.LETTERS` count for these two.
+    letters_only: of all characters outside ASCII, only `characters.letters` count for these two.
     everywhere: each character border is safe (bytes tokenizer).
     drop_space: the space at the cut is left out of the next block, whose start gets a mark for it
     (Llama 2's Prepend).

@@ -9,9 +9,12 @@ from typing import Any
 
 from memory.attribute import Attribution, lines
 from memory.attribute.allocators import memray_sites
+from memory.explain.values import mapping, number
 from memory.usage import UsageError, find_run
 
 FILE = "memory.attribution.json"
+_NOT_AS_WRITTEN = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
+"""What comes of values of another kind than were written."""
 EXAMPLES = """examples:
   python experiments.py model=64d memory.attribute=true    # a run that writes it down
   python -m memory attribute RUN                           # at the peak, or the last that there is
@@ -53,7 +56,11 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found.to_json(), indent=2))
         return 0
-    print("\n".join(lines(found, max(1, options.rows))))
+    try:
+        told = lines(found, max(1, options.rows))
+    except _NOT_AS_WRITTEN:
+        raise UsageError(_damaged(folder)) from None
+    print("\n".join(told))
     print(f"\nnext: python -m memory attribute {folder} --json")
     return 0
 
@@ -67,12 +74,18 @@ def _chosen(folder: Path, when: str | None) -> Attribution:
             f"{folder} has no {FILE}: the run did not note who holds its memory. "
             "Run it with memory.attribute=true"
         ) from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise UsageError(f"{folder / FILE} is damaged. Run it again with memory.attribute=true") from None
-    if when is None and all_found:
-        return max(all_found, key=lambda one: one.anon_bytes or 0)
-    for one in all_found:
-        if one.facts.get("when") == when:
-            return one
-    there = ", ".join(str(one.facts.get("when")) for one in all_found) or "none"
+    except (*_NOT_AS_WRITTEN, RecursionError):
+        raise UsageError(_damaged(folder)) from None
+    if not all_found:
+        raise UsageError(_damaged(folder))
+    if when is None:
+        return max(all_found, key=lambda one: number(one.anon_bytes) or 0)
+    moments = [mapping(one.facts).get("when") for one in all_found]
+    if when in moments:
+        return all_found[moments.index(when)]
+    there = ", ".join(map(str, moments))
     raise UsageError(f"--when {when}: {folder / FILE} has none of that moment; there are: {there}")
+
+
+def _damaged(folder: Path) -> str:
+    return f"{folder / FILE} is damaged. Run it again with memory.attribute=true"

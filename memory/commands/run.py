@@ -67,10 +67,9 @@ def run(options: argparse.Namespace) -> int:
             "  python -m memory run --output mem -- python train.py"
         )
     if not shutil.which(command[0]):
-        is_there = Path(command[0]).is_file()
-        why = "it may not be executed (chmod +x?)" if is_there else "no such command in PATH"
+        why, exit_code = _cannot_start(command[0])
         print(f"error: {command[0]}: {why}", file=sys.stderr)
-        return NOT_EXECUTABLE if is_there else NOT_FOUND
+        return exit_code
     try:
         options.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -82,3 +81,15 @@ def run(options: argparse.Namespace) -> int:
     )
     sys.stdout.flush()
     return os.execv(line[0], line)
+
+
+def _cannot_start(program: str) -> tuple[str, int]:
+    """Why not, and the exit code, as a shell has it: only a name with a slash in it is a path."""
+    path = Path(program)
+    if "/" not in program and path.is_file():
+        return f"no such command in PATH; the file of this folder is ./{program}", NOT_FOUND
+    if path.is_dir() and "/" in program:
+        return "it is a folder", NOT_EXECUTABLE
+    if path.is_file():
+        return "it may not be executed (chmod +x?)", NOT_EXECUTABLE
+    return "no such command in PATH", NOT_FOUND

@@ -45,6 +45,8 @@ OOM_DAEMON = re.compile(r"(?:systemd-oomd|earlyoom|oomd)\b[^\n]*\b[Kk]ill(?:ed|i
 GPU_OOM = re.compile(
     r"CUDA out of memory|HIP out of memory|CUDA error: out of memory|cudaErrorMemoryAllocation"
     r"|CUBLAS_STATUS_ALLOC_FAILED|torch\.(?:cuda\.)?OutOfMemoryError|RESOURCE_EXHAUSTED: Out of memory"
+    # Apple's GPU; TensorFlow
+    r"|MPS backend out of memory|OOM when allocating tensor[^\n]*device:\w*GPU:\d"
 )
 MEMORY_ERROR = re.compile(
     r"^(?:[\w.]+\.)?(?:_Array)?MemoryError\b[^\n]*"
@@ -56,7 +58,7 @@ MEMORY_ERROR = re.compile(
     r"|^Out of memory(?:!| in perl)[^\n]*|\bmemory exhausted\b[^\n]*|java\.lang\.OutOfMemoryError[^\n]*"
     r"|JavaScript heap out of memory|^Error: cannot allocate vector of size[^\n]*"
     r"|^fatal error: (?:runtime: (?:out of memory|cannot allocate memory)|out of memory)[^\n]*"
-    r"|^(?:ERROR: (?:\w+: )*)?OutOfMemoryError\(\)",
+    r"|^(?:ERROR: (?:\w+: )*)?OutOfMemoryError\(\)|OOM when allocating tensor[^\n]*allocator \w*cpu\b[^\n]*",
     re.MULTILINE,
 )
 NO_THREAD = re.compile(
@@ -68,11 +70,13 @@ ASKED_FOR = re.compile(
     r"|memory allocation of (?P<rust>\d+) bytes failed"
 )
 HEAPS = {
-    r"java\.lang\.OutOfMemoryError: (?:Java heap space|GC overhead limit)": ("Java", "java -Xmx8g"),
-    r"java\.lang\.OutOfMemoryError: Metaspace": ("Java", "java -XX:MaxMetaspaceSize=1g"),
-    r"JavaScript heap out of memory": ("Node", "node --max-old-space-size=8192"),
+    r"java\.lang\.OutOfMemoryError: (?:Java heap space|GC overhead limit)": ("Java", "java -Xmx{mb}m", 8192),
+    r"java\.lang\.OutOfMemoryError: Metaspace": ("Java", "java -XX:MaxMetaspaceSize={mb}m", 1024),
+    r"JavaScript heap out of memory": ("Node", "node --max-old-space-size={mb}", 8192),
 }
-"""By a pattern of their words, whose heaps have a limit of their own, and how that is raised."""
+"""By a pattern of their words, whose heaps have a limit of their own: whose, how that is raised, and to how
+many MB at most.
+"""
 OWN_WORDS = re.compile(
     r"^(?:[\w.]+\.)?MemoryError: (?!.*(?:alloc|bytes|[KMGT]i?B\b|std::bad|out of memory|not enough memory))",
     _I,
@@ -94,8 +98,8 @@ WORKER_KILLED = re.compile(
     r"|A (?:worker )?process in the process pool was terminated abruptly|BrokenProcessPool"
 )
 SIGKILL_TOLD = re.compile(
-    # bash of a command in a script; srun of a task; subprocess and torchrun of a child
-    r"^.*: line \d+: +\d+ Killed\b.*$|^srun: error: \S+ tasks? [^:\n]{1,80}: Killed\s*$"
+    # sh, and bash of a command in a script; srun of a task; subprocess and torchrun of a child
+    r"^Killed\s*$|^.*: line \d+: +\d+ Killed\b.*$|^srun: error: \S+ tasks? [^:\n]{1,80}: Killed\s*$"
     r"|died with <Signals\.SIGKILL: 9>|\bSignal 9 \(SIGKILL\)|exitcode *: -9 \(pid",
     re.MULTILINE,
 )

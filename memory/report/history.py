@@ -241,7 +241,10 @@ def _add_samples(attempt: Attempt, ring: Ring, notes: list[str]) -> None:
     limit_at = ring.facts.get("limit_at")
     track.limit_at = limit_at if track.limit_at is None and isinstance(limit_at, str) else track.limit_at
     _raise_highest(track, seen)
-    together = sorted([*track.moments, *seen], key=lambda moment: moment.at_s)
+    beside = [sample.beside_anon_bytes for sample in ring.samples]
+    known = [(moment.at_s, amount) for moment, amount in zip(seen, beside, strict=True) if amount]
+    recorded = [_with_others(moment, known) for moment in track.moments]
+    together = sorted([*recorded, *seen], key=lambda moment: moment.at_s)
     begin_s = min([0.0, *(moment.at_s for moment in together[:1])])
     track.moments = thinned([replace(moment, at_s=moment.at_s - begin_s) for moment in together], POINTS)
     track.clock = [(time_s, at_s - begin_s) for time_s, at_s in track.clock]
@@ -258,6 +261,16 @@ def _raise_highest(track: Track, seen: list[Moment]) -> None:
         until = len(seen) if span.end_s is None else bisect_right(times, span.end_s)
         for moment in seen[bisect_left(times, span.begin_s) : until]:
             rows[span.thread, span.path].saw(moment.u)
+
+
+def _with_others(moment: Moment, beside: list[tuple[float, int]]) -> Moment:
+    """What processes beside the run held at the nearest sample: a record cannot tell it from the workers'."""
+    if not moment.workers or not beside:
+        return moment
+    at = bisect_left(beside, (moment.at_s, 0))
+    amount = min(beside[max(0, at - 1) : at + 1], key=lambda one: abs(one[0] - moment.at_s))[1]
+    moved = min(moment.workers, max(0, amount - (moment.other or 0)))
+    return replace(moment, workers=moment.workers - moved, other=(moment.other or 0) + moved)
 
 
 def _at(clock: list[tuple[float, float]], time_s: float) -> float:

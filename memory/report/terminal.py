@@ -109,7 +109,7 @@ def _over_time(track: Track) -> list[str]:
     of = "the limit" if limit and scale == limit else "the highest"
     line = sparkline(values, scale)
     lasted = duration(track.lasted_s)
-    return [f"  {name} {line} {lasted}; a full block is {of}, {format_bytes(scale)}"]
+    return [f"  {name} {line} {lasted}", f"  a full block is {of}, {format_bytes(scale)}"]
 
 
 def _earlier(history: History) -> list[str]:

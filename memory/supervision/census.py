@@ -143,6 +143,12 @@ def parent_of(pid: int, proc: str = "/proc") -> int | None:
     return int(words[1]) if len(words) > 1 and words[1].isdigit() else None
 
 
+def name_of(pid: int, proc: str = "/proc") -> str | None:
+    """Of its program, 15 letters at most. None: it is gone."""
+    name = read_file(f"{proc}/{pid}/comm")
+    return name.decode(errors="replace").rstrip("\n") or None if name else None
+
+
 def sees_itself(proc: str = "/proc") -> bool:
     """Whether the numbers of processes there are those that this one uses; also where there is no /proc."""
     try:

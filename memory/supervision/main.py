@@ -75,8 +75,11 @@ def main(arguments: Sequence[str], *, told_of_parent: bool = False) -> None:
     for descriptor in outputs or ():
         os.close(descriptor)
     watch.started(child)
-    _until_gone(child, inbox, watch, parent)
+    late = _until_gone(child, inbox, watch, parent)
     status, usage = _reaped(child)
+    ended_by = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
+    if late is not None and late.number == ended_by:
+        watch.passed_on(late)  # sent to all of the group: it came to the command first
     watch.ended(status, usage)
     _finish_tees(tees)
     if watch.unwritten is not None:
@@ -118,13 +121,15 @@ def _be_the_command(options: Options, inbox: Inbox | HandledInbox) -> None:
         os._exit(told.exit_code)
 
 
-def _until_gone(child: int, inbox: Inbox | HandledInbox, watch: Any, parent: int | None) -> None:
+def _until_gone(child: int, inbox: Inbox | HandledInbox, watch: Any, parent: int | None) -> Letter | None:
     """Sample and pass signals on until the child has ended; it is left to be reaped.
+
+    Returns the signal that came when it had ended, if one did.
 
     parent: a process whose end the kernel does not tell us of; the child is asked to stop then.
     """
     watch.tick()
-    wakes = 0
+    wakes, late = 0, None
     while wakes % _WAKES_BETWEEN_LOOKS or not _is_gone(child):
         if parent is not None and os.getppid() != parent:
             parent = None
@@ -135,12 +140,14 @@ def _until_gone(child: int, inbox: Inbox | HandledInbox, watch: Any, parent: int
         if letter is None:
             continue
         if letter.number == signal.SIGCHLD or _is_gone(child):  # what comes after its end is not for it
+            late = late if letter.number == signal.SIGCHLD else letter
             wakes = 0
             continue
         _pass_on(letter, child, watch)
         if letter.number == signal.SIGTSTP:
             _stop()
     watch.gone(child)
+    return late
 
 
 def _pass_on(letter: Letter, child: int, watch: Any) -> None:

@@ -16,7 +16,7 @@ from memory.host import dev_shm_space
 from memory.process import read_process
 from memory.ring import RingWriter, read_head
 from memory.supervision.calm import CalmReads
-from memory.supervision.census import Census, KernelLog, sees_itself, started_at
+from memory.supervision.census import Census, KernelLog, name_of, sees_itself, started_at
 from memory.supervision.counters import Counters
 from memory.supervision.inbox import Letter
 from memory.supervision.near_limit import NearLimit
@@ -117,8 +117,16 @@ class Watch:
         """A signal went to the command, or came to it as it did to us."""
         told = self.facts["signals_passed_on"]
         if len(told) < _MOST_SIGNALS:
-            name = signal_name(letter.number)
-            told.append({"signal": name, "time_s": round(self.clock.now_s(), 3), "from_pid": letter.from_pid})
+            sender = letter.from_pid
+            name = self._try(name_of, sender) if self._sees and sender else None
+            told.append(
+                {
+                    "signal": signal_name(letter.number),
+                    "time_s": round(self.clock.now_s(), 3),
+                    "from_pid": sender,
+                    "from_name": name,
+                }
+            )
 
     def gone(self, pid: int) -> None:
         """The command has ended and is not reaped yet: what the kernel still tells of it."""

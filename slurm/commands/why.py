@@ -21,6 +21,7 @@ from memory.live import find_live
 from memory.stacks import ask_all
 from slurm.finding import find_run, find_task, find_token_jobs, set_of
 from slurm.records import SLURM, run_folders
+from slurm.submit.cancelling import end_together
 from slurm.truth.answers import WITHOUT_END_S, ask_in_unix_time
 from slurm.truth.attempts import read_attempts
 from slurm.truth.last_words import job_files, tail
@@ -255,10 +256,11 @@ def _ask_there(look: Look) -> str:
 
 
 def _words(look: Look) -> list[str]:
-    """The end of what its job wrote to stderr; of a run that spoke, of its log."""
+    """The end of what its job wrote to stderr; of a run that spoke in the last start of it, of its log."""
     known = look.case.known
     own = known.folder / "log.txt"
-    paths = [own] if known.state or own.exists() else job_files(known)
+    spoke = (known.state or own.exists()) and look.truth.rule != "ended_before_it"
+    paths = [own] if spoke else job_files(known)
     for path in paths:
         lines = [line.rstrip() for line in tail(path).splitlines() if line.strip()]
         if lines:
@@ -282,11 +284,19 @@ def _next(look: Look) -> Next:
     if truth.state in ("running", "queued"):
         return Next(f"{logs} -f", "what it writes, as it comes")
     if truth.state in ("stalled", "blocked"):
-        cancel = f"python -m slurm cancel {study} {shlex.quote(truth.name)}"
+        cancel = shlex.join(["python", "-m", "slurm", "cancel", str(truth.folder.parent), *_with_it(look)])
         return Next(cancel, f"then: python -m slurm resubmit {study}")
     more = {"oom": _more_memory(look), "timeout": " --time x2"}.get(truth.state, "")
     again = f"python -m slurm resubmit {study} --only {truth.state}{more if truth.launcher == SLURM else ''}"
     return Next(again, f"goes on with what ended so; all it wrote: {logs}")
+
+
+def _with_it(look: Look) -> list[str]:
+    """Its name, with those of the runs that cannot but end with it."""
+    known = look.case.known
+    if known.submission is None or known.array is None or known.place is None:
+        return [look.truth.name]
+    return end_together(known.submission, known.array, known.place.task) or [look.truth.name]
 
 
 def look_at_task(given: str) -> Look | None:

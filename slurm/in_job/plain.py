@@ -2,7 +2,7 @@
 
 The first start of the job makes of it what a launcher would have made before: the run's folder, a copy of the
 code, a submission of one run. Later starts find that, and go on with the same code and configuration,
-whatever was edited since.
+whatever was edited since: this module too is then that of the copy.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from slurm.in_job.start import SIGNALS, start, word_for
 if __name__ == "__main__":  # until the run has a process that they are for
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
+import durable
 import experiment_utils
 from conf import Config, UserError
 from conf.exit_status import exit_status
@@ -30,6 +31,10 @@ from slurm.records import SLURM, SUBMISSION, SUBMISSIONS, Array, Place, Submissi
 
 OTHERS_WAIT_S = 600.0
 SCRIPT = "sbatch slurm/submit_job.sh"
+CODE = "code"
+"""In the submission's folder: where the copy of the code is, for the script, which reads no JSON."""
+OUTPUT = "HIGHWATER_OUTPUT"
+"""Variable of the environment: the file that the script writes to, whatever its --output is."""
 
 
 def main(argv: list[str]) -> int:
@@ -95,15 +100,21 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
             command=f"{SCRIPT} {shlex.join(argv)}",
             arrays=[array],
             snapshot=str(take(plan.config.runs_dir).path),
+            output=os.environ.get(OUTPUT),
         )
         add_place(folder, Place(submission.id, 0, 0))
         submission.write()
+        durable.write_text(submission.folder / CODE, f"{submission.snapshot}\n")
     return folder.parent
 
 
 def _runs_dir(argv: list[str]) -> Path:
-    """Where the job's earlier starts have written, by the command line alone: files may have been edited."""
-    given = [argument.partition("=")[2] for argument in argv if argument.lstrip("+").startswith("runs_dir=")]
+    """Where the job's earlier starts have written, by the command line and the environment alone: files may
+    have been edited. submit_job.sh looks there too.
+    """
+    there = os.environ.get("HIGHWATER_RUNS_DIR")
+    given = [there] if there else []
+    given += [argument.partition("=")[2] for argument in argv if argument.lstrip("+").startswith("runs_dir=")]
     if given:
         return Path(given[-1]).expanduser()
     from conf.schema import Config

@@ -13,7 +13,7 @@ import experiment_utils
 from slurm.in_job.job import PACKED, Job
 from slurm.in_job.lock import Heartbeat, living_holder
 from slurm.in_job.running import TO_BE_REQUEUED, look_again, run_in_job, say
-from slurm.in_job.starts import DONE, ENDED, GAVE_UP, LEFT, REQUEUED, read_starts
+from slurm.in_job.starts import ENDED, LEFT, REQUEUED, is_over_in, read_starts
 from slurm.processes import Children
 
 OWN_MB = 48
@@ -50,7 +50,7 @@ def step_command(
     run: str, word: str, sharing: int, environment: os._Environ[str] | dict[str, str]
 ) -> list[str]:
     """The srun of one run. --overlap: this process is a step too, and has all of the job to itself."""
-    options = ["--overlap", "--exact", "--nodes=1", "--ntasks=1", "--kill-on-bad-exit=1", "--unbuffered"]
+    options = ["--overlap", "--exact", "--nodes=1", "--ntasks=1", "--kill-on-bad-exit=1"]
     cores, memory_mb = (environment.get(f"SLURM_{name}", "") for name in ("CPUS_PER_TASK", "MEM_PER_NODE"))
     if cores.isdigit():
         options.append(f"--cpus-per-task={max(1, int(cores) // sharing)}")
@@ -113,9 +113,7 @@ def _is_over(run: Path, job: Job) -> bool:
     """Done, or ended in this job, or in another of its array, by itself."""
     if experiment_utils.read_status(run).get("state") == "done":
         return True
-    array = job.id.partition("_")[0]
-    starts = [start for start in read_starts(run) if start.job_id.partition("_")[0] == array]
-    return bool(starts) and starts[-1].end in (DONE, ENDED, GAVE_UP) and starts[-1].signal is None
+    return is_over_in(read_starts(run), job.id.partition("_")[0])
 
 
 def _was_stopped(run: Path) -> bool:

@@ -84,6 +84,12 @@ def idle_starts(starts: Sequence[Start], raw_job_id: str, step_now: int) -> int:
     return count
 
 
+def is_over_in(starts: Sequence[Start], array: str | None) -> bool:
+    """Whether a run has ended by itself in this array, whose jobs it shares: none of them takes it again."""
+    own = [start for start in starts if start.job_id.partition("_")[0] == array]
+    return bool(own) and own[-1].end in (DONE, ENDED, GAVE_UP) and own[-1].signal is None
+
+
 def _write(run: Path, starts: Sequence[Start]) -> None:
     durable.write_json(
         run / STARTS, {"version": VERSION, "starts": [asdict(start) for start in starts[-_KEPT:]]}

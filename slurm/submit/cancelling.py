@@ -16,6 +16,8 @@ from slurm.submit.in_flight import is_alive, process_of, task_states
 from slurm.submit.phases import study_lock
 from slurm.submit.reconciling import reconcile
 
+_TOLD = 8
+
 
 @dataclass(frozen=True)
 class Target:
@@ -104,18 +106,24 @@ def _tasks(target: Target, runs: Sequence[str]) -> list[int]:
     numbers = []
     for number, names in enumerate(target.array.tasks):
         wanted = set(runs) & set(names)
-        shares = target.submission.launcher == LOCAL or target.array.how == "workers"
-        others = {run for task in target.array.tasks for run in task} if shares else set(names)
-        if wanted and others - set(runs):
+        others = sorted(set(end_together(target.submission, target.array, number)) - set(runs))
+        if wanted and others:
             what = "process" if target.submission.launcher == LOCAL else "job"
-            listed = ", ".join(sorted(others - set(runs))[:3])
+            listed = ", ".join(others[:_TOLD]) + (", ..." if len(others) > _TOLD else "")
             raise UserError(
-                f"{', '.join(sorted(wanted))} shares a {what} with other runs ({listed}, ...), which would "
+                f"{', '.join(sorted(wanted))} shares a {what} with other runs ({listed}), which would "
                 "end with it. Name them all, or cancel the study"
             )
         if wanted:
             numbers.append(number)
     return numbers
+
+
+def end_together(submission: Submission, array: Array, task: int) -> list[str]:
+    """The runs that end when that of one of them is cancelled: they share its process, or its job."""
+    if submission.launcher == LOCAL or array.how == "workers":
+        return [run for names in array.tasks for run in names]
+    return list(array.tasks[task])
 
 
 def _end_process(array: Array) -> None:

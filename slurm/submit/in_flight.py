@@ -8,6 +8,7 @@ from pathlib import Path
 
 import experiment_utils
 from conf import UserError
+from slurm.in_job.starts import is_over_in, read_starts
 from slurm.records import LOCAL, SLURM, Array, Submission, places, read_submission
 from slurm.submit.ask import ask
 from slurm.submitters import launcher_lives
@@ -77,6 +78,8 @@ def _words(
 ) -> Iterable[str]:
     if submission.launcher == LOCAL:
         return ("queued",) if is_alive(submission, array) and not _had_its_turn(run, submission) else ()
+    if array.how in ("pack", "workers") and is_over_in(read_starts(run), array.job_id):
+        return ()  # the others of its job go on
     tasks = range(len(array.tasks)) if array.how == "workers" else (task,)
     there = [states[array.name, one] for one in tasks if (array.name, one) in states]
     return [word_of(state) for state in there]

@@ -22,7 +22,7 @@ def script(
     """The text. setup: lines of shell before it. arguments: of pretokenize_dataset.py; output: the set."""
     study = shlex.quote(str(submission.study.absolute()))
     names = [name for task in array.tasks for name in task]
-    python = shlex.join(["srun", "--kill-on-bad-exit=1", "--unbuffered", sys.executable, "-u", "-m"])
+    python = shlex.join(["srun", "--kill-on-bad-exit=1", sys.executable, "-u", "-m"])
     if names == [MERGE]:
         program = shlex.join(["pretokenize_dataset", *arguments])
     else:

@@ -123,7 +123,7 @@ def _with_own_end(case: Case) -> Case:
 
 
 def _with_facts(truth: Truth, case: Case, files: SetFiles) -> Truth:
-    attempt = None if truth.state == "queued" or not case.starts else len(case.starts)
+    attempt = None if truth.state == "queued" else _starts(truth.folder / LOG) or len(case.starts) or None
     if truth.state == "running" and truth.name != MERGE:
         size = written_bytes(named_block_range(truth.name).files(files.tokens))
         told = size >= _LEAST_TOLD_BYTES
@@ -135,6 +135,15 @@ def _with_facts(truth: Truth, case: Case, files: SetFiles) -> Truth:
         launcher=SLURM,
         source=_SOURCES.get(truth.state, LOG) if truth.source == "status.json" else truth.source,
     )
+
+
+def _starts(log: Path) -> int:
+    """Of all its jobs, as they have said: Slurm is not asked of those that are done."""
+    try:
+        with open(log, encoding="utf-8", errors="replace") as file:
+            return sum(1 for line in file if _BEGINS.search(line))
+    except OSError:
+        return 0
 
 
 def _merge(looks: Sequence[Look]) -> Look:

@@ -41,6 +41,7 @@ from slurm.truth.words import (
     and_unanswered,
     ended_before,
     how_slurm_ended,
+    its_nodes,
     killed_in_words,
     suspended,
     user_name,
@@ -115,7 +116,7 @@ def lives(case: Case) -> Verdict | None:
         return None  # it takes its lock before its first word, and leaves it when it ends
     if case.word == "SUSPENDED":
         return Verdict("running", suspended(case), "squeue" if case.queue else case.source)
-    where = str(known.status.get("host") or (known.holder.host if known.holder else "")) or "its node"
+    where = its_nodes(case)
     silent = known.silent_s
     if silent is not None and silent > STALLED_AFTER_S:
         stage = known.status.get("stage")

@@ -24,7 +24,9 @@ _SPOOLED = re.compile(r"^\S*/slurm_script:")
 
 
 def job_files(known: Known) -> list[Path]:
-    """What the run's job wrote, by submitit's names (`%A_%a_%t_log.err`, `%j_%t_log.err`): stderr first."""
+    """What the run's job wrote, by submitit's names (`%A_%a_%t_log.err`, `%j_%t_log.err`): stderr first; of a
+    plain job the script's output.
+    """
     if known.submission is None or known.array is None or known.place is None:
         return []
     folder = known.submission.folder / "submitit"
@@ -36,6 +38,9 @@ def job_files(known: Known) -> list[Path]:
         *folder.glob(f"{job}_[0-9]*_log.out"),
         *folder.glob(f"{job}_log.*"),
     ]
+    plain = known.submission.output_of(job)
+    if not found and plain.is_file():
+        return [plain]
     return sorted(found, key=lambda path: (path.suffix != ".err", path.name))
 
 

@@ -99,7 +99,7 @@ def _of_jobs(folder: Path) -> Iterator[tuple[str, Path, str]]:
                 seen.add(path)
                 stream = {"out": "stdout", "err": "stderr"}[match["stream"]]
                 yield f"job {name}, rank {match['rank']}, {stream}", path, name
-        plain = Path(submission.cwd) / f"slurm-{job}.out"
+        plain = submission.output_of(job)
         if plain.is_file():
             yield f"job {job}, the script's output", plain, job
 

@@ -8,7 +8,7 @@ from conf.quantities import format_duration
 from memory import format_bytes
 from memory.explain import Victim
 from memory.explain.telling import place
-from memory.sacct import Row
+from memory.sacct import Row, count_nodes
 from slurm.truth.case import Case
 from slurm.truth.signs import lost_its_node, was_preempted
 from slurm.truth.verdict import one_line
@@ -45,6 +45,15 @@ def how_slurm_ended(case: Case, state: str, row: Row | None = None) -> str:
     if known.state is None and not known.damaged:
         return f"{words} before it had started"
     return f"{words}, at step {step:,}" if isinstance(step, int) else words
+
+
+def its_nodes(case: Case) -> str:
+    """Where it runs, by its own word; of a job of several nodes, of which that tells one, by Slurm's."""
+    known = case.known
+    nodes = (case.queue.nodes if case.queue else case.row.nodes if case.row else "") or ""
+    if case.stands == "running" and count_nodes(nodes) > 1:
+        return nodes
+    return str(known.status.get("host") or (known.holder.host if known.holder else "")) or "its node"
 
 
 def suspended(case: Case) -> str:

@@ -47,6 +47,25 @@ def test_one_pair_is_no_test() -> None:
     assert "one pair of runs: run more seeds" in found.verdict
 
 
+def test_one_seed_in_common_is_no_reason_to_forget_the_others() -> None:
+    a, b = [3.0, 3.01, 2.99], [2.5, 2.51, 2.49]
+    found = compare([group("a", a), group("b", b, [2, 3, 4])], "val_loss")[0]
+    assert not found.paired
+    assert found.verdict == "b is lower"
+
+
+def test_what_one_comparison_would_show_many_may_show_by_chance() -> None:
+    seeds, wobble = np.array([3.0, 3.1, 3.2, 2.9]), np.array([0.011, -0.011, 0.009, -0.009])
+    a, b = group("a", seeds), group("b", seeds - 0.02 + wobble)
+    alone = compare([a, b], "val_loss")[0]
+    assert 0.02 < (alone.p or 0) < 0.05
+    assert alone.verdict == "b is lower"
+    many = compare([a, b, group("c", seeds + wobble), group("d", seeds - wobble)], "val_loss")[0]
+    assert (many.p or 0) > 0.05
+    assert (many.low, many.high) == (alone.low, alone.high)
+    assert "of so many comparisons one may look so by chance" in many.verdict
+
+
 def test_several_comparisons_need_a_smaller_p_each() -> None:
     shared = np.array([3.0, 3.1, 3.2, 2.9, 3.05])
     wobble = np.array([0.01, -0.01, 0.02, -0.02, 0.005])
@@ -137,6 +156,20 @@ def test_other_budgets_are_refused_until_common_tokens_are_asked_for(
     status.write_text(status.read_text().replace("cancelled", "done"))
     assert main(["compare", *studies]) == 2
     assert "these runs did not read the same tokens" in capsys.readouterr().err
+
+
+def test_runs_of_one_name_in_two_studies_are_two(
+    studies: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for study in map(Path, studies):
+        for run in study.iterdir():
+            run.rename(study / run.name[1:])
+    assert main(["compare", *studies, "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out)["comparisons"][0]
+    assert main(["compare", *studies, "--at-tokens", "common", "--json"]) == 0
+    common = json.loads(capsys.readouterr().out)["comparisons"][0]
+    assert common["difference"] == pytest.approx(whole["difference"])
+    assert common["difference"] < -0.001
 
 
 def test_one_study_alone_exits_2(studies: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:

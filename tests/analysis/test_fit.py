@@ -66,6 +66,12 @@ def test_the_page_says_what_x_is_and_warns_of_what_is_far(
     assert "residuals: s.d. 0.00" in page
 
 
+def test_a_profile_is_told_where_one_was_made(csvs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["fit", str(csvs), "--x", "flops", "--draws", "30"]
+    assert main([*given, "--method", "huber"]) == 0
+    assert "E by its profile" not in capsys.readouterr().out
+
+
 def test_an_e_that_the_data_do_not_hold_is_no_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,6 +107,9 @@ def test_a_fixed_e_and_the_data_that_contradict_it(csvs: Path, capsys: pytest.Ca
         (["--x", "flops", "--fix", "A=9"], "expected E=NUMBER"),
         (["--x", "flops", "--at", "-1"], "expected"),
         (["--x", "flops", "--draws", "3"], "expected 20 to 100,000"),
+        (["--law", "isoflop", "--at", "1e9"], "--at: --law isoflop has no use for it; it is of power"),
+        (["--law", "chinchilla", "--x", "flops"], "--x: --law chinchilla has no use for it"),
+        (["--size", "flops"], "--size: --law power has no use for it; it is of chinchilla, isoflop"),
     ],
 )
 def test_mistakes_exit_2(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from analysis.__main__ import main
+from memory.ring import RingWriter
+from memory.samples import Sample
 
 GB = 1 << 30
 
@@ -49,6 +52,33 @@ def test_the_page(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = capsys.readouterr().out.splitlines()
     assert rows[0].split()[:4] == ["size", "runs", "peak", "estimate"]
     assert any("3.0 GB" in row and "13.0 GB" in row for row in rows), rows
+
+
+@pytest.mark.parametrize(("limit_at", "limit"), [("host", None), ("/job_1", 16 * GB)])
+def test_memory_of_the_host_is_no_limit_of_a_run_that_goes_on_either(
+    study: Path, limit_at: str, limit: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = study / "c"
+    (folder / "outcome.json").unlink()
+    (folder / "status.json").write_text('{"version": 1, "state": "running", "stage": "train"}')
+    records = [json.loads(line) for line in (folder / "memory.jsonl").read_text().splitlines()]
+    for record in records:
+        record["snapshot"]["limit_at"] = limit_at
+    (folder / "memory.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    with RingWriter(folder / "memory.ring", {"pid": 100}) as ring:
+        ring.add(Sample(time.time(), 2 * GB, 16 * GB))
+    assert main(["memory", str(study), "--json", "--where", "run=c"]) == 0
+    (size,) = json.loads(capsys.readouterr().out)["sizes"]
+    assert (size["peak_bytes"], size["limit_bytes"]) == (2 * GB, limit)
+
+
+def test_two_batches_of_a_model_are_two_rows_by_name(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", str(study), "--where", "state=done"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split("  ")[0] for row in rows[1:]] == [
+        "32d, 4,096 tokens a step",
+        "32d, 8,192 tokens a step",
+    ]
 
 
 def test_nothing_to_tell_exits_2(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

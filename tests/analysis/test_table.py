@@ -96,6 +96,18 @@ def test_duplicates_are_told(study: str, capsys: pytest.CaptureFixture[str]) -> 
     assert Path(found[0]["folders"][0]).name == "32d-lr0.003-seed0-6ad2926b"
 
 
+@pytest.mark.parametrize("form", ["--csv", "--md"])
+def test_what_an_export_leaves_out_is_told_beside_it(
+    study: str, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (Path(study) / "lost").mkdir()
+    (Path(study) / "lost" / "metrics.csv").touch()
+    assert main(["table", study, form]) == 0
+    out, error = capsys.readouterr()
+    assert "lost" not in out
+    assert "note: skipped 1 folder" in error
+
+
 def test_a_folder_of_other_csvs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "8d_a.csv").write_text("step,flops,loss\n1,1e9,5.5\n2,2e9,5.25\n")
     given = ["table", str(tmp_path), "--pattern", "{model}_a.csv", "--x", "flops", "--y", "loss"]

@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from evidence_builder import (
@@ -527,3 +528,40 @@ def test_a_counter_that_lags_is_no_sharing(tmp_path: Path) -> None:
         )  # fmt: skip
     found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
     assert found.cause == "workers"
+
+
+def test_a_top_that_was_not_sampled(tmp_path: Path) -> None:
+    """What grew on is told so; what came in between is not said to have come faster than is known."""
+
+    def dead(after_s: float, peak_mb: int) -> dict[str, Any]:
+        return killed(ended_s=START_S + after_s, **oom() | {"peak_unreclaimable_bytes": peak_mb * MB})
+
+    grew = [sample(at, 100 + 200 * at) for at in range(4)]
+    found = explained(tmp_path / "a", outcome=dead(5.2, 700), samples=grew)
+    assert found.cause == "growth"
+    told = "memory grew by 200 MB/s to 700 MB of 1.0 GB (68%), and within 2.2 s of that look"
+    assert f"{told} it was at the limit" in found.sentence
+    calm = [sample(at, 100) for at in range(4)]
+    found = explained(tmp_path / "b", outcome=dead(3.5, 100), samples=calm)
+    assert "what filled it rose between two samples, within 0.5 s" in found.sentence
+
+
+@pytest.mark.parametrize("seconds", [2, 60])
+def test_most_of_a_rise_at_once(tmp_path: Path, seconds: int) -> None:
+    samples = [sample(0, 100), sample(1, 900), sample(seconds, 1020)]
+    found = explained(tmp_path / "run", outcome=killed(**oom()), samples=samples)
+    assert ("at once" in found.sentence, "most of it within two seconds" in found.sentence) == (
+        seconds == 2,
+        seconds == 60,
+    )
+
+
+def test_cache_at_the_limit_before_a_kill_is_no_comfort(tmp_path: Path) -> None:
+    full = [sample(at, 300, usage_bytes=LIMIT - MB, cache_bytes=700 * MB) for at in range(5)]
+    found = explained(
+        tmp_path / "run", outcome=killed(**oom() | {"peak_unreclaimable_bytes": 300 * MB}), samples=full
+    )
+    assert found.verdict == "oom_cgroup"
+    assert "cache_at_the_limit" not in [one.rule for one in found.findings]
+    calm = explained(tmp_path / "well", outcome=outcome(), samples=full)
+    assert "cache_at_the_limit" in [one.rule for one in calm.findings]

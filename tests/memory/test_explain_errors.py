@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from evidence_builder import MAIN, MB, START_S, explained, outcome, process, ramp, sample
+from evidence_builder import GB, MAIN, MB, START_S, explained, outcome, process, ramp, sample
 
 from memory.evidence import Evidence
 from memory.explain import explain
@@ -83,16 +83,30 @@ def test_a_task_that_ended_well_of_a_job_that_failed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "override"),
     [
-        ('Exception in thread "main" java.lang.OutOfMemoryError: Java heap space', "java -Xmx8g"),
+        ('Exception in thread "main" java.lang.OutOfMemoryError: Java heap space', "java -Xmx768m"),
         ("FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
-         "node --max-old-space-size=8192"),
+         "node --max-old-space-size=768"),
     ],
 )  # fmt: skip
 def test_a_heap_with_a_limit_of_its_own(tmp_path: Path, line: str, override: str) -> None:
     found = explained(tmp_path, outcome=outcome(exit_code=1), log=f"started\n{line}\n", samples=ramp(50, 60))
     assert (found.verdict, found.cause, found.confidence) == ("memory_error", "rlimit", "certain")
-    assert found.advice[0].override == override
+    assert found.advice[0].override == override, "of a job that may have 1 GB"
     assert "overcommit" not in found.sentence
+    large = explained(
+        tmp_path / "large",
+        outcome=outcome(exit_code=1, limit_bytes=64 * GB),
+        log=f"{line}\n",
+        samples=ramp(50, 60, limit=64 * GB),
+    )
+    assert large.advice[0].override == override.replace("768", "8192")
+    full = explained(
+        tmp_path / "full",
+        outcome=outcome(exit_code=1, peak_unreclaimable_bytes=900 * MB),
+        log=f"{line}\n",
+        samples=ramp(50, 900),
+    )
+    assert [one.override for one in full.advice] == ["--mem=1280M"], "there is no room for a larger heap"
 
 
 def test_a_memory_error_in_the_programs_own_words(tmp_path: Path) -> None:

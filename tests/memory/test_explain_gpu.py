@@ -124,3 +124,25 @@ def test_a_run_that_says_so_itself(tmp_path: Path) -> None:
 
 def test_no_message() -> None:
     assert gpu_message("all is well") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("MPS backend out of memory (MPS allocated: 9.00 GB, max allowed: 10.00 GB). "
+         "Tried to allocate 2.00 GB on private pool.", "oom_gpu"),
+        ("ResourceExhaustedError: OOM when allocating tensor with shape[1024,1024] and type float on "
+         "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc", "oom_gpu"),
+        ("jaxlib.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.",
+         "oom_gpu"),
+        ("ResourceExhaustedError: OOM when allocating tensor with shape[1024,1024] and type float on "
+         "/job:localhost/replica:0/task:0/device:CPU:0 by allocator mklcpu", "memory_error"),
+    ],
+)  # fmt: skip
+def test_other_libraries(tmp_path: Path, line: str, verdict: str) -> None:
+    log = f"Traceback (most recent call last):\n  File 'a.py', line 3, in <module>\nRuntimeError: {line}\n"
+    found = explained(tmp_path, outcome=outcome(exit_code=1), log=log)
+    assert found.verdict == verdict
+    assert found.advice
+    if verdict == "oom_gpu":
+        assert "smaller batch" in found.advice[0].text or "half the batch" in found.advice[0].text

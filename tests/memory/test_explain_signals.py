@@ -163,6 +163,24 @@ def test_a_timeout_within_a_script(tmp_path: Path, command: list[str], confidenc
     assert (found.verdict, found.confidence) == ("timeout", confidence)
 
 
+def test_a_timeout_around_all_of_it(tmp_path: Path) -> None:
+    """timeout(1) sends SIGCONT behind its SIGTERM, and so does the entry hand the SIGTERM on."""
+    sent = [
+        {"signal": "SIGTERM", "time_s": START_S + 59, "from_pid": 5, "from_name": "timeout"},
+        {"signal": "SIGTERM", "time_s": START_S + 59, "from_pid": 6, "from_name": "python"},
+        {"signal": "SIGCONT", "time_s": START_S + 59, "from_pid": 5, "from_name": "timeout"},
+    ]
+    stopped = killed("SIGTERM", signals_passed_on=sent)
+    found = explained(tmp_path / "a", outcome=stopped, samples=ramp(100, 200))
+    assert (found.verdict, found.confidence) == ("timeout", "likely")
+    assert "SIGTERM came to the supervisor from pid 5 (timeout) (outcome.json)" in found.evidence
+    assert "more time" in found.advice[0].text
+    stopped = killed("SIGTERM", signals_passed_on=sent[1:])
+    found = explained(tmp_path / "b", outcome=stopped, samples=ramp(100, 200))
+    assert (found.verdict, found.confidence) == ("terminated", "certain")
+    assert "SIGTERM came to the supervisor from pid 6 (python) (outcome.json)" in found.evidence
+
+
 def test_a_handled_sigterm_is_told(tmp_path: Path) -> None:
     sent = [{"signal": "SIGTERM", "time_s": START_S + 59, "from_pid": 5}]
     found = explained(tmp_path, outcome=outcome(signals_passed_on=sent), samples=ramp(100, 200))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,32 @@ def test_samples_and_records_become_one_history(killed: Path) -> None:
         for mark in marks(history.evidence, track, end)
     ]
     assert told == [("OOM kill", 36.0, True), ("killed by SIGKILL", 36.2, True)]
+
+
+def test_what_is_over_time_fits_a_terminal(killed: Path) -> None:
+    told = lines_of(read_history(killed))
+    begin = told.index("Over time")
+    assert max(map(len, told[begin : begin + 3])) <= 80
+    assert told[begin + 2].startswith("  a full block is the limit")
+
+
+def test_others_in_the_cgroup_are_not_the_workers(tmp_path: Path) -> None:
+    """A record cannot tell them from workers that share pages with the main process; the supervisor can."""
+    made = MadeStages(tmp_path / "memory.jsonl")
+    record = made.record("begin", "train", 5.0, 100, workers_mb=(20, 30), other_mb=40)
+    for worker in record["snapshot"]["workers"]:
+        worker["anon_bytes"] += 90 * MB  # of which it shares so much
+    made.path.write_text(json.dumps(record) + "\n")
+    beside = [(1, 10), (5, 40), (9, 60)]
+    samples = [replace(sample_of(at, 90), beside_anon_bytes=mb * MB) for at, mb in beside]
+    alone = read_history(tmp_path).last.main.highest
+    write_ring(tmp_path, samples)
+    told = read_history(tmp_path).last.main.highest
+    assert alone is not None
+    assert told is not None
+    assert not told.is_sample
+    assert (alone.workers, alone.other) == (90 * MB, 0)
+    assert (told.workers, told.other, told.u) == (50 * MB, 40 * MB, alone.u)
 
 
 def test_a_stage_that_did_not_end_has_no_after_and_no_peak(tmp_path: Path) -> None:
@@ -293,7 +320,7 @@ def test_several_ranks(tmp_path: Path) -> None:
     assert attempt.main.rank == 0, "the samples are of the process of rank 0"
     text = "\n".join(lines_of(history))
     assert "Over time, rank 0\n" in text
-    drawn = text.partition("Over time, rank 2\n")[2].splitlines()[0]
+    drawn = text.partition("Over time, rank 2\n")[2].splitlines()[1]
     highest = text.partition("highest U ")[2].partition(" MB")[0]
     assert drawn.endswith(f"{highest} MB"), "the line that is drawn and the words above it agree"
     assert "Over time, rank 1" not in text

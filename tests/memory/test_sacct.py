@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.sacct import Answer, Job, SlurmFacts, parse_sacct, parse_scontrol, read_slurm, to_bytes
+from memory.sacct import (
+    Answer,
+    Job,
+    SlurmFacts,
+    count_nodes,
+    parse_sacct,
+    parse_scontrol,
+    read_slurm,
+    to_bytes,
+)
 from memory.slurm_meaning import max_rss_meaning
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"
@@ -200,3 +209,31 @@ def test_garbage(text: str, more: str) -> None:
     parse_sacct(text)
     parse_sacct("JobID|State|ExitCode|MaxRSS|Elapsed\n" + text + more)
     parse_scontrol(text + "JobId=" + more)
+
+
+@pytest.mark.parametrize(
+    ("listed", "count"),
+    [
+        ("n1", 1), ("n[1-2]", 2), ("n[1-3,07],gpu5", 5), ("r[1-2]n[01-04]", 8), ("a,b,c", 3), ("", 0),
+        ("None assigned", 0),
+    ],
+)  # fmt: skip
+def test_how_many_nodes(listed: str, count: int) -> None:
+    assert count_nodes(listed) == count
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "per_node"),
+    [
+        ("1200M", "n[1-2]", 600 * MB),
+        ("600Mn", "n[1-2]", 600 * MB),
+        ("600M", "n1", 600 * MB),
+        ("600M", "", 600 * MB),
+    ],
+)
+def test_what_a_job_asked_for_is_of_a_node(asked: str, nodes: str, per_node: int) -> None:
+    """From 21.08 on ReqMem is of all its nodes together; what a task used is told beside it."""
+    (job,) = parse_sacct(f"JobID|State|ExitCode|ReqMem|NodeList\n46|COMPLETED|0:0|{asked}|{nodes}\n")
+    assert job.row.requested_bytes == per_node
+    shown = f"JobId=46 JobState=RUNNING NodeList={nodes or '(null)'} MinMemoryNode=600M"
+    assert parse_scontrol(shown)[0].row.requested_bytes == 600 * MB

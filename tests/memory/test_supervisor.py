@@ -106,6 +106,18 @@ def test_signals_go_on_to_the_command(tmp_path: Path, name: str) -> None:
     assert (process.returncode, out.split(), err) == (0, [name], "")
     (told,) = outcome_in(tmp_path)["signals_passed_on"]
     assert (told["signal"], told["from_pid"]) == (name, os.getpid())
+    assert told["from_name"] == Path("/proc/self/comm").read_text().strip()
+
+
+def test_a_signal_to_the_whole_group_is_noted(tmp_path: Path) -> None:
+    """As timeout(1) sends it: it comes to the command as well, which may be gone before we look."""
+    prefix = ("timeout", "--signal=TERM", "0.8")
+    process = start_supervised(tmp_path, ["sleep", "240"], prefix=prefix, session=True)
+    process.communicate(timeout=240)
+    told = outcome_in(tmp_path)
+    assert told["signal"] == "SIGTERM"
+    sent = [(entry["signal"], entry["from_name"]) for entry in told["signals_passed_on"]]
+    assert ("SIGTERM", "timeout") in sent
 
 
 def _wait_until_seen(ready: Path) -> None:
@@ -177,7 +189,7 @@ def test_ctrl_c_in_a_terminal_comes_once(tmp_path: Path) -> None:
     assert told.count(b"SIGINT") == 1
     (passed,) = outcome_in(tmp_path)["signals_passed_on"]
     assert passed["signal"] == "SIGINT"
-    assert passed["from_pid"] is None
+    assert (passed["from_pid"], passed["from_name"]) == (None, None)
 
 
 def test_a_signal_that_the_command_has_had_is_not_sent_again() -> None:

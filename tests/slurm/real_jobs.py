@@ -118,7 +118,7 @@ def send(
             [
                 "#!/bin/bash",
                 *setup_lines(snapshot),
-                f"exec srun --kill-on-bad-exit=1 --unbuffered {sys.executable} -u -c '{start}' '{word}'\n",
+                f"exec srun --kill-on-bad-exit=1 {sys.executable} -u -c '{start}' '{word}'\n",
             ]
         )
     )

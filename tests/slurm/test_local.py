@@ -85,8 +85,15 @@ def stand_in(folder: Path, *, quiet: bool) -> list[str]:
 DATA = ("dataset=text", "dataset.path=my.txt", "tokenizer=bytes", "training.max_steps=2")
 
 
+@pytest.fixture(scope="module")
+def of_the_checkout() -> Composer:
+    return Composer()
+
+
 @pytest.fixture
-def sweep(place: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LocalRuns]:
+def sweep(
+    place: Path, of_the_checkout: Composer, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., LocalRuns]:
     """Run a sweep of stand-ins through Hydra, as the entry does."""
     made = LocalRuns
 
@@ -96,7 +103,7 @@ def sweep(place: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LocalRu
     monkeypatch.setattr(slurm.sweep, "LocalRuns", stand_in_runs)
 
     def run(*arguments: str, config_dir: Path | None = None) -> LocalRuns:
-        composer = Composer(config_dir)
+        composer = Composer(config_dir) if config_dir else of_the_checkout
         request = read_request([*DATA, *arguments], composer, multirun=True)
         return run_sweep(request, composer, RULES)
 

@@ -17,6 +17,7 @@ import experiment_utils
 from conf import Config
 from slurm.in_job.starts import read_starts
 from slurm.records import places, submissions
+from slurm.snapshot import take
 from tests.local_slurm import SCRIPT, Cluster
 from tests.slurm.real_ends import disk_filling_config, large_config, long_config, stop_until_its_signal
 from tests.slurm.real_jobs import PATIENCE_S, Sent, send
@@ -108,12 +109,13 @@ def _kept(where: Cluster, folder: Path) -> Sent:
 
 
 def _plain(where: Cluster, folder: Path) -> Sent:
-    """As a user types it, but for the place of the checkout."""
+    """As a user types it, but for the place of the checkout, which is `checkout`, to be edited."""
+    take(folder / "code").path.rename(folder / "checkout")
     overrides = [*_overrides(folder, 1_000_000), f"runs_dir={folder / 'plain'}"]
     out = folder / "plain.out"
     job = where.say(
         "sbatch", "--parsable", f"--output={out}", "--mem=600M", "--cpus-per-task=1", f"--chdir={folder}",
-        f"--export=ALL,HIGHWATER_CODE={SCRIPT.parent.parent},PYTHON={sys.executable}",
+        f"--export=ALL,HIGHWATER_CODE={folder / 'checkout'},PYTHON={sys.executable}",
         str(SCRIPT.with_name("submit_job.sh")), *overrides,
     )  # fmt: skip
     return Sent(where, folder / "plain" / "not known yet", job, out)
@@ -130,12 +132,17 @@ def test_plain_script(sent: dict[str, Sent]) -> None:
     assert (submission.id, submission.arrays[0].job_of(0)) == (f"job-{job.job}", job.job)
     assert submission.command.startswith("sbatch slurm/submit_job.sh model.d_model=16 ")
     assert [place.submission for place in places(job.run)] == [submission.id]
+    assert submission.output_of(job.job) == job.out
+    edited = job.out.parent / "checkout" / "slurm" / "in_job" / "plain.py"
+    edited.unlink()
+    edited.write_text("this is being edited\n")
     job.where.say("scancel", "--signal=USR2", job.job)
-    job.until(lambda: len(job.starts) > 1, "another start")
+    job.until(lambda: len(job.starts) > 1, "another start, with the code of the first")
     first, second = job.starts
     assert (first.end, first.state) == ("requeued", "timeout"), job.told()
     assert second.step_before == first.step_after != 0
     assert len(list(submissions(job.run.parent))) == 1
+    assert "\r" not in job.out.read_text()
     job.where.say("scancel", job.job)
     job.until_over()
 
@@ -183,6 +190,9 @@ def test_pack_a_kill_hits_one_run(sent: dict[str, Sent]) -> None:
     (beside,) = (run for run in job.run.parent.glob("large*-seed5-*"))
     assert [(start.end, start.state) for start in read_starts(beside)] == [("ended", "oom")], job.told()
     assert job.state == "FAILED"
+    said = job.out.read_text()
+    assert "step 1" in said
+    assert not {"\r", "\x1b"} & {*said}, "no line that moves: nobody looks at it as it comes"
 
 
 def test_scancel(sent: dict[str, Sent]) -> None:

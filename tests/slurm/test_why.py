@@ -161,6 +161,20 @@ def test_what_stands_still_here(
     assert "What it is doing" in text
 
 
+@pytest.mark.parametrize("how", ["pack", "workers"])
+def test_of_runs_that_share_a_job_all_are_named_where_one_is_to_be_ended(
+    said: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    """`cancel` ends none of them alone."""
+    study = MadeStudy(place / "runs" / "shared", ["x", "y z"], how=how)
+    study.status("x", "running", age_s=4000)
+    study.lock("x")
+    said.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 9000)), nodes="n1")
+    text = told(capsys, "why", "runs/shared/x")
+    assert "stalled" in text.splitlines()[0]
+    assert text.splitlines()[-1].startswith("next: python -m slurm cancel runs/shared x 'y z'   (then: ")
+
+
 def test_what_stands_still_on_a_node_is_asked_beside_it(
     study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,13 +108,13 @@ class TestEval:
 
 class TestSample:
     def test_text_of_its_letters(self, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        found = told(capsys, "sample", finished, "--prompt", "a", "--tokens", "60", "--seed", "3")
-        assert len(found["ids"]) == 60 or found["ended"]
+        found = told(capsys, "sample", finished, "--prompt", "a", "--tokens", "16", "--seed", "3")
+        assert len(found["ids"]) == 16 or found["ended"]
         assert found["text"].encode(errors="surrogateescape")
-        again = told(capsys, "sample", finished, "--prompt", "a", "--tokens", "60", "--seed", "3")
-        other = told(capsys, "sample", finished, "--prompt", "a", "--tokens", "60", "--seed", "4")
+        again = told(capsys, "sample", finished, "--prompt", "a", "--tokens", "16", "--seed", "3")
+        other = told(capsys, "sample", finished, "--prompt", "a", "--tokens", "16", "--seed", "4")
         assert found["ids"] == again["ids"] != other["ids"]
-        assert main(["sample", str(finished), "--prompt", "a", "--tokens", "60", "--seed", "3"]) == 0
+        assert main(["sample", str(finished), "--prompt", "a", "--tokens", "16", "--seed", "3"]) == 0
         assert capsys.readouterr().out == f"a{found['text']}\n"
 
     def test_greedy_is_the_most_likely(self, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

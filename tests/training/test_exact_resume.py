@@ -17,7 +17,7 @@ from tests.training.test_optimizers import option
 from training.checkpoints import Checkpoints
 from training.optimizers import OPTIMIZERS
 
-SHORT = {"max_steps": 12, "evals": 3, "checkpoint_every": 5}
+SHORT = {"max_steps": 8, "evals": 2, "checkpoint_every": 5, "eval_tokens": 128}
 CASES: dict[str, dict[str, Any]] = {
     **{name: {"optimizer": option(name)} for name in sorted(OPTIMIZERS)},
     "ema": {"training": {"ema": 0.9}},
@@ -87,7 +87,7 @@ def test_what_is_evaluated_stands_in_the_checkpoint(name: str, tmp_path: Path) -
         model.load_state_dict(weights)
         val = open_held_out(data, "val", config.dataset, 16)
         found = evaluate(
-            model, val, windows=32, batch_size=2, loss_chunk=16384, device=Device("cpu", "fp32", 1)
+            model, val, windows=8, batch_size=2, loss_chunk=16384, device=Device("cpu", "fp32", 1)
         )
         losses.append(found.loss)
     val_loss = float(metrics_without_clock(folder)[-1]["val_loss"])

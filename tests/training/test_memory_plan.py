@@ -326,6 +326,21 @@ def test_parts_of_the_data(tmp_path: Path) -> None:
     assert "tokens in memory" not in parts()
     assert parts()["page tables"] == 4 * MB, "2 MB a GiB mapped"
     assert parts(num_workers=4)["workers"] >= 4 * 14 * MB
+    assert "looking at who holds it" not in parts(num_workers=4)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_looking_copies_what_workers_share(tmp_path: Path, workers: int) -> None:
+    """One copy, however many share it, and none of what nobody shares."""
+    config = config_of(tmp_path)
+    config = dataclasses.replace(
+        config,
+        dataset=dataclasses.replace(config.dataset, num_workers=workers),
+        memory=dataclasses.replace(config.memory, attribute=True),
+    )
+    estimate = estimate_run(resolve(config), vocab_size=VOCAB, micro_batch=8)
+    parts = {part.name: part.host_bytes for part in estimate.parts}
+    assert parts.get("looking at who holds it", 0) == (140 * MB if workers else 0)
 
 
 @pytest.mark.slow

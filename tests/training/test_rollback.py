@@ -22,9 +22,11 @@ from training.spikes import BACK_IN_A_ROW, Diverged, RollbackGuard, SpikeGuard
 
 BAD = {2: float("nan"), 18: 1e6, 20: float("inf"), 24: 1e6}
 """Losses as the guard is told them, by step. Before the first point a step is skipped."""
-POINTS = [7, 10, 14, 21, 28, 30, 35, 40]
 LEFT_OUT = [2, 15, 16, 17, 18, 19, 20, 22, 23, 24]
-OPTIONS = {"spike_window": 4, "spike_threshold": 1000.0, "checkpoint_every": 9, "keep_checkpoints": 1}
+OPTIONS = {
+    "spike_window": 4, "spike_threshold": 1000.0, "checkpoint_every": 9, "keep_checkpoints": 1,
+    "max_steps": 30, "evals": 3, "eval_tokens": 128,
+}  # fmt: skip
 ROLLBACK = OPTIONS | {"on_spike": "rollback", "rollback_every": 7}
 
 
@@ -32,6 +34,18 @@ ROLLBACK = OPTIONS | {"on_spike": "rollback", "rollback_every": 7}
 def bad(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     """The guard sees these losses in the place of those of their steps, in any attempt."""
     return told_to_the_guard(monkeypatch, dict(BAD))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Path]:
+    """A run that goes back three times, undisturbed."""
+    config = tiny_config(tmp_path_factory.mktemp("whole"), **ROLLBACK)
+    folder = make_run(config)
+    with pytest.MonkeyPatch.context() as patch:
+        told_to_the_guard(patch, dict(BAD))
+        assert run_here(folder, "--quiet").returncode == 0
+    assert len(rollbacks(folder)) == 3
+    return config, folder
 
 
 def told_to_the_guard(monkeypatch: pytest.MonkeyPatch, losses: dict[int, float]) -> dict[int, float]:
@@ -47,7 +61,7 @@ def told_to_the_guard(monkeypatch: pytest.MonkeyPatch, losses: dict[int, float])
 
 def longer(case: dict[str, Any], folder: Path, **options: Any) -> Config:
     config = config_of(case, folder)
-    training = dataclasses.replace(config.training, max_steps=40, evals=4, **options)
+    training = dataclasses.replace(config.training, **options)
     return dataclasses.replace(config, training=training)
 
 
@@ -90,7 +104,7 @@ def test_it_is_the_run_that_left_out_what_was_undone(
         for folder in (going_back, leaving_out)
     ]
     assert losses[0] == losses[1]
-    assert len(metrics_without_clock(going_back)) == 40, "every step has its row, undone or not"
+    assert len(metrics_without_clock(going_back)) == 30, "every step has its row, undone or not"
 
 
 @pytest.mark.parametrize(
@@ -99,20 +113,18 @@ def test_it_is_the_run_that_left_out_what_was_undone(
      ("checkpoint:before_rename", 4), ("checkpoint:after_rename", 6)],
 )  # fmt: skip
 def test_a_kill_in_the_middle_changes_nothing(
-    point: str, count: int, bad: dict[int, float], tmp_path: Path
+    point: str, count: int, whole: tuple[Config, Path], bad: dict[int, float], tmp_path: Path
 ) -> None:
-    config = tiny_config(tmp_path, **ROLLBACK)
-    whole, killed = make_run(config), copy_of(config, tmp_path / "killed")
-    assert run_here(whole, "--quiet").returncode == 0
+    config, undisturbed = whole
+    killed = copy_of(config, tmp_path / "killed")
     assert killed_at(point, lambda: run_here(killed, "--quiet"), count=count)
     assert run_here(killed, "--quiet").returncode == 0
-    assert outcome(killed) == outcome(whole)
-    assert rollbacks(killed) == rollbacks(whole)
-    assert len(rollbacks(whole)) == 3
+    assert outcome(killed) == outcome(undisturbed)
+    assert rollbacks(killed) == rollbacks(undisturbed)
 
 
 def test_it_ends_where_going_back_does_not_help(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told_to_the_guard(monkeypatch, dict.fromkeys(range(23, 41), float("nan")))
+    told_to_the_guard(monkeypatch, dict.fromkeys(range(23, 31), float("nan")))
     folder = make_run(tiny_config(tmp_path, **ROLLBACK))
     assert run_here(folder, "--quiet").returncode == 1
     status = experiment_utils.read_status(folder)

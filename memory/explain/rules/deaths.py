@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from memory.explain.advice import cheapest_first, no_workers, run_with_us, smaller_steps
+from memory.explain.advice import cheapest_first, more_memory, no_workers, run_with_us, smaller_steps
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding, Victim
 from memory.explain.rules.machine import was_the_machine
@@ -27,6 +27,8 @@ from memory.explain.wordings import (
 from memory.format import format_bytes
 
 AT_LIMIT = 0.95
+_HEAP_SHARE = 0.75
+"""Of what the job may have: a virtual machine holds more than its heap."""
 
 
 def killed_in_cgroup(facts: Facts) -> Iterator[Finding]:
@@ -209,8 +211,12 @@ def memory_error(facts: Facts) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _own_heap(facts: Facts, said: Said, whose: str, override: str) -> Finding:
+def _own_heap(facts: Facts, said: Said, whose: str, option: str, most_mb: int) -> Finding:
     """A virtual machine's limit of its own: neither the kernel nor the job refused anything."""
+    limit = facts.limit_bytes
+    room_mb = most_mb if limit is None else int(_HEAP_SHARE * limit) >> 20
+    has_room = facts.peak_bytes is None or room_mb << 20 > facts.peak_bytes
+    larger = Advice("a larger heap, below what the job may have", option.format(mb=min(most_mb, room_mb)))
     killed = facts.signal in ("SIGKILL", "SIGTERM", "SIGINT")
     is_over = bool(facts.exit_code or facts.state == "failed")
     return Finding(
@@ -221,7 +227,7 @@ def _own_heap(facts: Facts, said: Said, whose: str, override: str) -> Finding:
         cause="rlimit",
         victim=Victim(True, number(facts.outcome.get("pid"))) if facts.exit_code else None,
         evidence=all_of(f"{said.line} ({facts.log_name})", ended_line(facts), *before_the_end(facts)),
-        advice=(Advice("a larger heap, below what the job may have", override),),
+        advice=(larger,) if has_room else more_memory(facts),
     )
 
 

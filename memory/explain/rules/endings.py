@@ -58,19 +58,22 @@ def asked_to_stop(facts: Facts) -> Iterator[Finding]:
     if not (asked or killed_after or (stopped_itself and facts.state != "failed")) or facts.exit_code == 124:
         return
     passed = mappings(facts.outcome.get("signals_passed_on"))
-    sent = passed[-1] if passed else {}
+    asking = [entry for entry in passed if text(entry.get("signal")) in _ASKING]
+    of_timeout = [entry for entry in asking if text(entry.get("from_name")) == "timeout"]
+    sent = (of_timeout or asking or [{}])[-1]
     from_pid = number(sent.get("from_pid"))
     sender = text(sent.get("from_name"))
     told = f"{text(sent.get('signal'))} came to the supervisor" if sent else None
     if told and from_pid:
         told += f" from pid {from_pid}{f' ({sender})' if sender else ''}"
-    out_of_time = sender == "timeout"
+    out_of_time = bool(of_timeout)
     is_known = facts.signal_is_certain or facts.state == "cancelled" or bool(passed)
     yield Finding(
         rule="asked_to_stop",
         says=("timeout(1) stopped it" if out_of_time else f"It was asked to stop{f' by {by}' if by else ''}")
         + (", and killed when it did not" if killed_after else ""),
-        confidence="certain" if (asked or killed_after) and is_known else "likely",
+        # it also hands on what it is sent itself
+        confidence="certain" if (asked or killed_after) and is_known and not out_of_time else "likely",
         verdict="timeout" if out_of_time else "terminated",
         cause="none",
         victim=Victim(True, number(facts.outcome.get("pid"))) if facts.outcome else None,
@@ -79,7 +82,7 @@ def asked_to_stop(facts: Facts) -> Iterator[Finding]:
             f"the run says: {facts.reason} (status.json)" if facts.reason else None,
             counters_line(facts), stage_line(facts), peak_line(facts),
         ),
-        advice=go_on(facts),
+        advice=(*((Advice("give it more time"),) if out_of_time else ()), *go_on(facts)),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memory.explain.advice import smaller_steps
+from memory.explain.advice import run_with_us, smaller_steps
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding, Victim
 from memory.explain.telling import all_of, ended_line, stage_line
@@ -22,6 +22,9 @@ def gpu_out_of_memory(facts: Facts) -> Iterator[Finding]:
         return
     cause, why = _why(told)
     advice = list(smaller_steps(facts, gpu=True))
+    if not advice and not facts.is_ours:
+        advice.append(Advice("a smaller batch, and as many more steps of gradients added up: the same step"))
+        advice += [] if facts.samples else [run_with_us()]
     if cause == "fragmentation":
         setting = Advice(
             "let segments grow, so that free memory is in one piece",

@@ -10,6 +10,7 @@ from memory.explain.finding import Advice, Finding
 from memory.explain.leaking import leak_by_step, leak_by_time
 from memory.explain.telling import all_of, of_limit, rise, rise_line, stack_line, stage_line
 from memory.explain.trend import last_rise
+from memory.explain.values import seconds
 from memory.format import format_bytes
 
 _LIBRARIES_BYTES = 32 << 20
@@ -108,7 +109,8 @@ def growth(facts: Facts) -> Iterator[Finding]:
     most = max(parts, key=lambda name: parts[name]) if any(parts.values()) else None
     words = {"shmem": "shared memory", "kernel": "the kernel's own memory (pipes, sockets, page tables)"}
     of = f", mostly {words.get(most, 'anon memory')}" if most else ""
-    at_once = " at once" if found.is_jump else ""
+    jump = ", most of it within two seconds" if found.seconds > 2 else " at once"
+    at_once = jump if found.is_jump else ""
     yield Finding(
         rule="growth",
         says=f"Memory grew to {of_limit(facts, found.to_bytes)}{at_once}{of}",
@@ -120,10 +122,10 @@ def growth(facts: Facts) -> Iterator[Finding]:
 
 
 def _unseen(facts: Facts) -> Finding:
-    """A kill without a rise that was sampled."""
+    """A kill at a top that was not sampled."""
     return Finding(
         rule="growth",
-        says="What filled it rose between two samples, in far less than a second"
+        says=_since_the_last_look(facts)
         if facts.samples
         else "What filled it is not known: there are no samples",
         confidence="likely" if facts.samples else "possible",
@@ -131,3 +133,19 @@ def _unseen(facts: Facts) -> Finding:
         evidence=all_of(rise_line(facts), stage_line(facts), stack_line(facts)),
         advice=cheapest_first(facts),
     )
+
+
+def _since_the_last_look(facts: Facts) -> str:
+    """It grew on as it had grown before, or what filled it came in between."""
+    looks = [at for at, _ in facts.u_series]
+    killed_s = facts.kill_time_s or seconds(facts.outcome.get("ended_s")) or max(looks, default=0.0)
+    before = [at for at in looks if at < killed_s]
+    unseen_s = killed_s - before[-1] if before else 0.0
+    found = rise(facts)
+    rate = (found.bytes_per_s or 0.0) if found is not None and before and found.end_s >= before[-1] else 0.0
+    room = (facts.limit_bytes or 0) - (facts.peak_bytes or 0)
+    if found is not None and 0 < room <= 2 * rate * unseen_s:
+        more = f"within {unseen_s:.1f} s of that look it was at the limit"
+        return f"Memory grew by {format_bytes(rate)}/s to {of_limit(facts, found.to_bytes)}, and {more}"
+    within = f", within {unseen_s:.1f} s" if unseen_s >= 0.1 else ""
+    return f"What filled it rose between two samples{within}"

@@ -24,6 +24,8 @@ def cache_at_the_limit(facts: Facts) -> Iterator[Finding]:
     share, usage, limit = max(shares, default=(0.0, 0, 0))
     if facts.peak_share is None or facts.limit_at == "host" or share < 0.9 or facts.peak_share > 0.8:
         return
+    if facts.kills or facts.group_kills or facts.kernel_named_victim:
+        return  # U went to the limit all the same, between two samples
     cache = max((value for _, value in facts.series("cache_bytes")), default=None)
     yield Finding(
         rule="cache_at_the_limit",

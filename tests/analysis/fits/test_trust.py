@@ -63,6 +63,24 @@ def test_its_derivatives_are_those_of_its_losses() -> None:
         assert law.jacobian(theta, x)[:, place] == pytest.approx(slope, abs=1e-6)
 
 
+@pytest.mark.slow
+def test_chinchillas_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    """Each of its numbers, a too: of intervals half as wide two thirds would."""
+    x, rounds = grid(), 60
+    law = Chinchilla.of(x)
+    truth = law.fit(x, loss(x))
+    inside = dict.fromkeys(law.values(truth), 0)
+    for seed in range(rounds):
+        y = loss(x) * np.exp(0.003 * np.random.default_rng(seed).normal(size=len(x)))
+        theta = law.fit(x, y, start=truth)
+        drawn = [law.values(one) for one in bootstrap(law, theta, x, y, draws=60, seed=seed)]
+        for name, value in law.values(theta).items():
+            found = interval(value, [one[name] for one in drawn])
+            inside[name] += found.low <= law.values(truth)[name] <= found.high
+    for name, count in inside.items():
+        assert 0.85 <= count / rounds <= 1, (name, count / rounds)
+
+
 def test_sizes_and_tokens_that_go_together_are_seen() -> None:
     n = np.geomspace(1e6, 1e9, 8)
     assert correlation(np.column_stack([n, 20 * n])) == pytest.approx(1)

@@ -75,6 +75,16 @@ def test_half_diverged_is_told_and_left_out() -> None:
     assert [rate.half for rate in found.rates] == [False] * 9 + [True]
     assert len(found.good) == 9
     assert not any(rate.half for rate in size(curve(-2.0)).rates)
+    assert found.diverged_at == ["0.0562 (half)"]
+
+
+def test_where_runs_diverged_in_words() -> None:
+    runs = made([3, 2, 3, math.nan, math.nan], LOGS[:5]) + made([math.nan, 2], LOGS[2:4])
+    assert sizes_of(runs, "lr", "val_loss")[0].diverged_at == [
+        "0.001 (1 of 2 runs)",
+        "0.00178 (1 of 2 runs)",
+        "0.00316",
+    ]
 
 
 @pytest.mark.parametrize(("at", "edge", "open_end"), [(-4.5, "low", "low"), (0.5, "high", "high")])
@@ -92,6 +102,12 @@ def test_an_edge_behind_which_all_diverged_is_none() -> None:
     assert found.edge is None
     assert found.lr == pytest.approx(10 ** LOGS[-3])
     assert found.high == pytest.approx(10 ** LOGS[-2])
+
+
+def test_losses_that_are_all_equal_have_no_best() -> None:
+    found = best_of(size([3.5] * 5, LOGS[:5]), None)
+    assert (found.lr, found.edge) == (None, None)
+    assert found.why_not == "all its losses are equal: there is no best"
 
 
 def test_two_rates_are_too_few() -> None:

@@ -98,6 +98,20 @@ def test_foreign_csvs_tell_last_rows_and_facts_of_their_names(csvs: Path) -> Non
     assert list(curve(run, ["tokens", "loss"])["tokens"]) == [100, 200, 300]
 
 
+def test_an_empty_folder_among_others_is_told(csvs: Path, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(UserError, match=r"nothing: no runs there"):
+        read_study([str(csvs), str(tmp_path / "nothing")])
+
+
+def test_curves_of_csvs_with_texts_in_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('time,"my, note",loss\r\n2026-11-03 10:00,"a, b",2.5\r\n2026-11-03 11:00,"c",2.25\r\n')
+    run = read_study([str(path)]).runs[0]
+    assert (run.value("time"), run.value("my, note"), run.value("loss")) == ("2026-11-03 11:00", "c", 2.25)
+    assert list(curve(run, ["loss"])["loss"]) == [2.5, 2.25]
+
+
 def test_a_pattern_may_pass_over_parts(csvs: Path) -> None:
     study = read_study([str(csvs)], pattern="{d_model}d_*.csv")
     assert {run.value("d_model") for run in study.runs} == {32, 64}

@@ -196,6 +196,40 @@ def test_csvs_of_other_programs(tmp_path: Path, capsys: Captured) -> None:
     assert '"label":"loss of 5 runs"' in Path(out).read_text()
 
 
+def test_what_half_diverged_is_told_as_best_lr_tells_it(
+    shared_data: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    given = [str(shared_data / "lr_sweep"), "--pattern", "{model}_lr_{log10_lr}.csv"]
+    out = str(tmp_path / "r.html")
+    lines = about(summary_of(capsys, *given, "-o", out), "Learning rate").splitlines()
+    assert main(["best-lr", *given]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    for told in (lines, rows):
+        assert [line.partition(" ")[0].strip(":") for line in told if "diverged: 0.0562 (half)" in line] == [
+            "64d"
+        ]
+    assert Path(out).read_text().count(">0.0562 (half)</td>") == 1
+
+
+def test_memory_by_size_is_what_the_memory_command_tells(tmp_path: Path, capsys: Captured) -> None:
+    folders = make_sweep(tmp_path / "sweep", seeds=2)
+    killed_for_memory(folders[3])
+    assert main(["memory", str(tmp_path / "sweep"), "--json"]) == 0
+    sizes = {one["model"]: one for one in json.loads(capsys.readouterr().out)["sizes"]}
+    assert main(["report", str(tmp_path / "sweep")]) == 0
+    page = (tmp_path / "sweep" / "report.html").read_text()
+    table = page[page.rindex(">Memory<") : page.rindex(">Failures<")]
+    rows = re.findall(r"<tr><td.*?</tr>", table)
+    assert len(rows) == len(sizes) == 2
+    for row in rows:
+        values = re.findall(r'data-value="([^"]*)"', row)
+        size = sizes[values[0]]
+        assert [float(values[at]) for at in (1, 2, 3, 5, 7)] == [
+            len(size["runs"]), size["peak_bytes"], size["estimate_bytes"], size["limit_bytes"],
+            size["ask_bytes"],
+        ]  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", ["empty", "missing", "output", "no loss"])
 def test_mistakes_exit_2_with_one_message(tmp_path: Path, kind: str, capsys: Captured) -> None:
     (tmp_path / "empty").mkdir()

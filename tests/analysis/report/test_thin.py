@@ -75,6 +75,21 @@ def test_a_torn_row_amid_others_is_left_to_the_patient_reader(
     assert asked == [run.name]
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        "1,4096,5.5,,,,,,,",
+        "1,4096,5.5,4.5,,1.2,,0.1,2,3",
+        "1,4096,nan,4.5,.01,+1.2,inf,1e-3,2,",
+        "1,4096,5.5,,1,2,3,4,5,6",
+    ],
+)
+def test_blanks_and_what_is_not_finite_read_as_the_patient_reader_reads_them(row: str) -> None:
+    found = thin._numbers(f"{row}\n2,8192,5,5,5,5,5,5,5,5\n{row}\n".encode())
+    wanted = [float(field or "nan") for field in row.split(",")]
+    np.testing.assert_array_equal(found, [*wanted, 2, 8192, *[5] * 8, *wanted])
+
+
 def test_a_stretch_with_nan_is_nan(tmp_path: Path) -> None:
     run = run_of(tmp_path, 1000)
     with open(run.curve_file, "a") as file:

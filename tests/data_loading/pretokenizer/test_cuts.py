@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tokenizers import normalizers
 
 from data_loading.pretokenizer.blocks import Chunk, make_blocks
-from data_loading.pretokenizer.characters import DOUBTFUL, LETTERS
+from data_loading.pretokenizer.characters import DOUBTFUL, letters
 from data_loading.pretokenizer.cuts import CutRule, cut_rule, first_cut, last_cut
 from data_loading.pretokenizer.split_patterns import GPT2_PATTERN
 from data_loading.tokenizer import BytesTokenizer, JsonTokenizer, Tokenizer
@@ -26,7 +26,7 @@ from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.conftest import WITH_RULE, WITHOUT_RULE, hostile_text, tokenizer_folder_text
 from tests.searched import examples
 
-EVERY_LETTER = set(map(chr, LETTERS))
+EVERY_LETTER = set(map(chr, letters()))
 property_test = settings(max_examples=examples(40))
 NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt")
 
@@ -100,7 +100,7 @@ def test_no_character_beside_a_cut_changes_an_id(
 ) -> None:
     found = read_tokenizer(tokenizer_folder(family), family)
     check_beside_cuts(
-        found, [*range(0x180), *range(0x300, 0x310), *DOUBTFUL, *BLANK, 0x1F600, 0x4E2D, *LETTERS[::400]]
+        found, [*range(0x180), *range(0x300, 0x310), *DOUBTFUL, *BLANK, 0x1F600, 0x4E2D, *letters()[::400]]
     )
 
 
@@ -204,7 +204,7 @@ def test_a_line_feed_that_falls_back_to_its_byte_is_alone_where_no_merge_takes_i
 def test_what_normalizers_make_of_letters(normalizer: str) -> None:
     """Of each alone, and of a line feed; the library gives the characters no context."""
     kind = getattr(normalizers, normalizer)()
-    for character in map(chr, LETTERS):
+    for character in map(chr, letters()):
         made = kind.normalize_str(character)
         assert made
         assert not any(other.isspace() or other == "▁" for other in made)
@@ -346,4 +346,6 @@ def test_a_precompiled_table_may_make_a_space_of_a_line_feed(
     definition["normalizer"] = table
     assert cut_rule(definition).before == before
     if 0x0A in before:
-        check_beside_cuts(JsonTokenizer("t5", definition, None, ()), [*range(0x180), *BLANK, *LETTERS[::400]])
+        check_beside_cuts(
+            JsonTokenizer("t5", definition, None, ()), [*range(0x180), *BLANK, *letters()[::400]]
+        )

@@ -73,7 +73,7 @@ def test_nothing_piles_up_behind_a_slow_block() -> None:
     def first_is_slow() -> Iterator[Block]:
         for index in range(2000):
             seen.append(index)
-            yield Block(index, [Chunk(b"a" * (100_000_000 if index == 0 else 1), "t", 0, False)])
+            yield Block(index, [Chunk(b"a" * (20_000_000 if index == 0 else 1), "t", 0, False)])
 
     with closing(encode_in_order(first_is_slow(), BYTES, 2)) as results:  # type: ignore[type-var]
         next(results)
@@ -294,12 +294,12 @@ def silent(line: str) -> None:
 def test_a_worn_worker_hands_over_to_a_fresh_one() -> None:
     work = Wearing(engine="bytes", definition="", eot_id=256, vocab_size=257, errors="strict")
     log: list[str] = []
-    found = [text.split() for text in texts_of(encode_in_order(with_poison(24), work, 2, log.append))]
+    found = [text.split() for text in texts_of(encode_in_order(with_poison(12), work, 2, log.append))]
     assert log == [], "no death"
-    assert [text for text, _ in found] == [b"%d" % index for index in range(24)]
+    assert [text for text, _ in found] == [b"%d" % index for index in range(12)]
     workers = Counter(pid for _, pid in found)
     assert max(workers.values()) == 3
-    assert len(workers) >= 8
+    assert len(workers) >= 4
     assert worker_processes() == []
 
 

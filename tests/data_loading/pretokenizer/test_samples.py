@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import pretokenize_dataset
+from data_loading.pretokenizer.byte_files import SAMPLE_BYTES
 from data_loading.pretokenizer.fastokens_engine import FastokensEngine
 from data_loading.pretokenizer.json_lines import JsonLines
 from data_loading.pretokenizer.json_parts import longest_string
@@ -20,16 +21,18 @@ from data_loading.pretokenizer.parity import Verdict, hold_against_reference
 from data_loading.pretokenizer.special_tokens import probes
 from data_loading.tokenizer_files import read_tokenizer
 
+LONG_BYTES = 1_200_000
+"""More than the three samples that are taken of a text."""
 BAD = {
     "field.jsonl": b'{"body": "hello"}\n',
     "surrogate.jsonl": b'{"text": "a\\ud800"}\n',
     "list.jsonl": b"[1, 2]\n",
     "broken.jsonl": b'{"text": "a\n' * 9,
-    "long_broken.jsonl": b'{"text": "' + b"a b " * 400_000,
+    "long_broken.jsonl": b'{"text": "' + b"a b " * (LONG_BYTES // 4),
     "empty.jsonl": b'{"text": ""}\n' * 9,
-    "bytes.txt": b"\xff" * 2_000_000,
-    "bytes.txt.gz": gzip.compress(b"\xff" * 2_000_000),
-    "bytes.jsonl": b"\xff" * 2_000_000,
+    "bytes.txt": b"\xff" * LONG_BYTES,
+    "bytes.txt.gz": gzip.compress(b"\xff" * LONG_BYTES),
+    "bytes.jsonl": b"\xff" * LONG_BYTES,
 }
 
 
@@ -90,15 +93,16 @@ def test_standard_input_that_is_no_text(
     assert told[0] == told[1]
 
 
-def long_text() -> str:
+def long_text(count: int) -> str:
     words = ["the", "water", "\u00e9t\u00e9", "\u6587\u5b57", '"quoted"', "\\", "\n", "\U0001f600"]
-    return " ".join(random.Random(0).choices(words, k=250_000))
+    return " ".join(random.Random(0).choices(words, k=count))
 
 
-@pytest.mark.parametrize(("packed", "ascii_only"), [(False, True), (True, False)])
+@pytest.mark.parametrize(("packed", "ascii_only", "words"), [(False, True, 100_000), (True, False, 250_000)])
 def test_long_lines_are_sampled_and_tokenized(
     packed: bool,
     ascii_only: bool,
+    words: int,
     gpt2: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -106,12 +110,15 @@ def test_long_lines_are_sampled_and_tokenized(
 ) -> None:
     """No line lies in a sample whole."""
     monkeypatch.chdir(tmp_path)
-    text = long_text()
-    data = (json.dumps({"id": 1, "text": text}, ensure_ascii=ascii_only) + "\n").encode() * 3
+    text = long_text(words)
+    line = (json.dumps({"id": 1, "text": text}, ensure_ascii=ascii_only) + "\n").encode()
+    assert len(line) > (3 * SAMPLE_BYTES if packed else SAMPLE_BYTES)
+    data = line * 2
     name = "a.jsonl.gz" if packed else "a.jsonl"
     Path(name).write_bytes(gzip.compress(data) if packed else data)
     samples = JsonLines(Path(name)).samples()
     found = b"".join(samples)
+    assert len(samples) == (1 if packed else 3), "of a part each, not of the first line"
     assert len(found) > 500_000
     assert all(sample.decode()[20:-20] in text * 2 for sample in samples)
     assert pretokenize_dataset.main([name, "--tokenizer", gpt2, "--json", "--output", "x.npy"]) == 0

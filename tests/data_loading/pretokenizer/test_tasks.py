@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from data_loading import content_hash
 from data_loading.audit import audit
 from data_loading.formats import formats_of
 from data_loading.formats.export import export
-from data_loading.pretokenizer import byte_files, division, file_share
+from data_loading.pretokenizer import byte_files, division, file_share, journal
 from data_loading.pretokenizer.block_range import BlockRange, parse_block_range, without_block_range
 from data_loading.pretokenizer.engines import make_engine
 from data_loading.pretokenizer.find_inputs import InputOptions, as_one, open_inputs
@@ -45,6 +45,7 @@ from data_loading.token_set import open_token_set
 from data_loading.tokenizer import BytesTokenizer, Tokenizer
 from data_loading.tokenizer_files import read_tokenizer
 from tests.data_loading.pretokenizer.test_shard_sets import bytes_of, starts_of, tokens_of
+from tests.forked import killed_at
 from tests.searched import examples
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -491,36 +492,23 @@ class TestRefusals:
             parse_block_range(given_)
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import durable
-from data_loading.pretokenizer import journal
-from tests.data_loading.pretokenizer.test_tasks import merge, sources, task, tiny
-
-wanted, count = sys.argv[1], int(sys.argv[2])
-seen = 0
-def on_point(name):
-    global seen
-    seen += name == wanted
-    if name == wanted and seen == count:
-        os.kill(os.getpid(), signal.SIGKILL)
-durable.on_point = on_point
-journal.SYNC_TOKENS = 150
-with tiny(100):
-    for number in map(int, sys.argv[3]):
-        task(sources(Path("a.txt"), Path("b.txt")), Path("mix"), number, 3)
-    if "m" in sys.argv[4]:
-        merge(Path("mix"))
-"""
-
-
 def attempt(folder: Path, point: str, count: int, tasks: str, then: str = "-") -> None:
-    command = [sys.executable, "-c", KILLED, point, str(count), tasks, then]
-    done = subprocess.run(
-        command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
-    )
-    assert done.returncode == (-signal.SIGKILL if count else 0), done.stderr
+    """Do these tasks, and with `m` merge them, in a process that is killed when it comes to the point so
+    often. count: 0: in this one, to the end.
+    """
+
+    def work() -> None:
+        with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch, tiny(100):
+            patch.setattr(journal, "SYNC_TOKENS", 150)
+            for number in map(int, tasks):
+                task(sources(Path("a.txt"), Path("b.txt")), Path("mix"), number, 3)
+            if "m" in then:
+                merge(Path("mix"))
+
+    if count:
+        assert killed_at(point, work, count)
+    else:
+        work()
 
 
 class TestKilled:

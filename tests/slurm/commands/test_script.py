@@ -11,6 +11,7 @@ import pytest
 
 from conf import UserError
 from slurm.commands.script import TEMPLATE, script
+from slurm.in_job.plain import CODE, _runs_dir
 from slurm.one_run import compose
 
 
@@ -35,6 +36,46 @@ def test_as_it_comes() -> None:
     text = TEMPLATE.read_text()
     assert {"--requeue", "--open-mode=append", "--signal=USR2@120"} <= {*sbatch_lines(text)}
     assert subprocess.run(["bash", "-n", str(TEMPLATE)]).returncode == 0
+
+
+@pytest.mark.parametrize("array", [False, True])
+def test_a_later_start_has_the_code_of_the_first(tmp_path: Path, array: bool) -> None:
+    """Whatever was edited in the checkout since, the program that starts the run with it too."""
+    (tmp_path / "srun").write_text('#!/bin/sh\necho "$PYTHONPATH|$HIGHWATER_OUTPUT"\n')
+    (tmp_path / "srun").chmod(0o755)
+    copy = tmp_path / "a copy"
+    copy.mkdir()
+    runs_dir = tmp_path / "my runs"
+    note = runs_dir / "sweep" / ".submissions" / ("job-40_2" if array else "job-42") / CODE
+    note.parent.mkdir(parents=True)
+    note.write_text(f"{copy}\n")
+    around = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_SUBMIT_DIR": "/checkout", "SLURM_JOB_ID": "42"}
+    around |= {"SLURM_ARRAY_JOB_ID": "40", "SLURM_ARRAY_TASK_ID": "2"} if array else {}
+    out = tmp_path / "out.txt"
+
+    def started(*overrides: str, **more: str) -> list[str]:
+        with open(out, "wb") as file:
+            command = ["bash", str(TEMPLATE), "model=32d", *overrides]
+            assert subprocess.run(command, stdout=file, env=around | more).returncode == 0
+        return out.read_text().strip().split("|")
+
+    typed = f"runs_dir={runs_dir}"
+    again = {"SLURM_RESTART_COUNT": "1"}
+    assert started(typed) == ["/checkout", str(out)], "a job of the same number, of a cluster before this"
+    assert started(typed, **again) == [str(copy), str(out)]
+    assert started(**again, HIGHWATER_RUNS_DIR=str(runs_dir))[0] == str(copy)
+    assert started("runs_dir=~/my runs", **again, HOME=str(tmp_path))[0] == str(copy)
+    assert started(**again)[0] == "/checkout"
+    copy.rmdir()
+    assert started(typed, **again)[0] == "/checkout", "clean took it away"
+
+
+def test_where_it_looks_for_its_first_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HIGHWATER_RUNS_DIR", raising=False)
+    assert _runs_dir(["model=32d"]) == Path("runs")
+    monkeypatch.setenv("HIGHWATER_RUNS_DIR", "/elsewhere")
+    assert _runs_dir(["model=32d"]) == Path("/elsewhere")
+    assert _runs_dir(["+runs_dir=there", "model=32d"]) == Path("there")
 
 
 def test_a_sweep_is_for_a_launcher() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fake_slurm import FakeSlurm
 from tiny_run import write_text
 
+import durable
 import slurm.submit.reconciling
 import slurm.submit.runs
+import slurm.submit.waiting
 from experiments import main
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,6 +55,42 @@ def type_(place: Path, cluster: FakeSlurm) -> Type:
         return main([*ASKED, *chosen, *arguments])
 
     return run
+
+
+def end(cluster: FakeSlurm, place: Path, states: dict[int, str] | None = None) -> None:
+    """All queued runs end: as done, or by their seed as something else."""
+    import yaml
+
+    for path in place.glob("runs/*/*/config.yaml"):
+        config = yaml.safe_load(path.read_text())
+        state = (states or {}).get(config["seed"], "done")
+        loss = 2.0 + config["optimizer"]["lr"]
+        durable.write_json(
+            path.parent / "run.json", {"results": {"val_loss": loss if state == "done" else None}}
+        )
+        durable.write_json(path.parent / "status.json", {"state": state, "reason": "out of luck"})
+    for job in cluster.jobs:
+        cluster.set_state(job["id"], "COMPLETED")
+
+
+@pytest.fixture
+def cluster_that_runs(
+    cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeSlurm]:
+    """What is queued ends a moment later; seed 1 fails."""
+    monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(0.1):
+            if any(state == "PENDING" for job in cluster.jobs for state in job["states"]):
+                end(cluster, place, {1: "failed"})
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    yield cluster
+    stop.set()
+    thread.join()
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from conf.check import to_config
 from conf.exit_status import exit_status
 from experiment_utils import read_config
 from slurm.commands import cancel, resubmit
+from slurm.in_job.starts import Start, note_start
 from slurm.records import submissions
 from slurm.submit.again import new_mem, new_time
 from tests.slurm.submit.conftest import Type
@@ -45,14 +47,34 @@ def status(folder: Path, state: str, reason: str | None = None) -> None:
     durable.write_json(folder / "status.json", {"state": state, "reason": reason})
 
 
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where one test of this file stands after another, so that a sweep which many look at is made once."""
+    return tmp_path_factory.mktemp("ground")
+
+
 @pytest.fixture
-def ended(type_: Type, cluster: FakeSlurm, place: Path) -> list[Path]:
+def tmp_path(ground: Path) -> Path:
+    """Empty; the sweep as it was made lies beside it."""
+    folder = ground / "test"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def ended(type_: Type, cluster: FakeSlurm, place: Path, tmp_path: Path, ground: Path) -> list[Path]:
     """A sweep of four that has ended: done, failed, oom, and one that never began."""
+    made = ground / "made"
+    if made.exists():
+        shutil.copytree(made, tmp_path, symlinks=True, dirs_exist_ok=True)
+        return runs(place)
     assert type_("-m", "seed=0,1,2,3", "study.name=default") == 0
     folders = runs(place)
     for folder, state in zip(folders, ("done", "failed", "oom"), strict=False):
         status(folder, state, "why it died")
     cluster.set_state(cluster.jobs[0]["id"], "FAILED")
+    shutil.copytree(tmp_path, made, symlinks=True)
     return folders
 
 
@@ -181,9 +203,53 @@ def test_a_run_that_shares_its_job_is_not_cancelled_alone(
     assert type_("-m", "seed=0,1,2", "slurm.pack=2") == 0
     names = [folder.name for folder in runs(place)]
     assert command("cancel", "default", names[0], "--yes") == 2
-    assert "shares a job with other runs" in capsys.readouterr().err
+    assert f"shares a job with other runs ({names[1]}), which" in capsys.readouterr().err
     assert command("cancel", "default", names[2], "--yes") == 0
     assert cluster.jobs[0]["states"] == ["PENDING", "CANCELLED"]
+
+
+def over_in_its_job(run: Path, job: int, **more: object) -> None:
+    """As the job writes it of a run that failed while others of it go on."""
+    start = Start(f"{job}", f"{job}", 0, "n1", 7, 1.0, 1, 0, end="ended", state="failed", reason="it broke")
+    note_start(run, dataclasses.replace(start, **more))  # type: ignore[arg-type]
+    status(run, "failed", "it broke")
+
+
+@pytest.mark.parametrize("how", ["slurm.pack=3", "slurm.workers=1"])
+def test_what_failed_in_a_job_that_goes_on_is_submitted_again(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    """The job does not take it again, also where it is put back into the queue."""
+    assert type_("-m", "seed=0,1,2", "study.name=default", "slurm.mem=2GB", how) == 0
+    first = cluster.jobs[0]["id"]
+    failed, stopped, _ = runs(place)
+    over_in_its_job(failed, first)
+    over_in_its_job(stopped, first, signal="SIGUSR2", state="timeout")
+    for state in ("RUNNING", "PENDING"):
+        cluster.set_state(first, state)
+        capsys.readouterr()
+        assert command("resubmit", "default", "--only", "failed", "--dry-run", "--json") == 0
+        assert [one["run"] for one in json.loads(capsys.readouterr().out)] == [failed.name]
+    assert command("resubmit", "default") == 0
+    told = capsys.readouterr().out
+    assert "1 run again: 1 failed" in told
+    assert "left as they are: 2 " in told
+    assert len(cluster.jobs) == 2
+    assert (
+        type_("-m", "seed=0,1,2", "study.name=default", "slurm.mem=2GB", how) == 0
+    )  # now the new job holds it
+    assert len(cluster.jobs) == 2
+
+
+def test_the_sweep_typed_again_takes_what_failed_in_a_job_that_goes_on(
+    type_: Type, cluster: FakeSlurm, place: Path
+) -> None:
+    assert type_("-m", "seed=0,1,2", "slurm.pack=3", "slurm.mem=2GB") == 0
+    over_in_its_job(runs(place)[1], cluster.jobs[0]["id"])
+    cluster.set_state(cluster.jobs[0]["id"], "RUNNING")
+    assert type_("-m", "seed=0,1,2", "slurm.pack=3", "slurm.mem=2GB") == 0
+    (_, again) = submissions(place / "runs" / "default")
+    assert again.arrays[0].tasks == [[runs(place)[1].name]]
 
 
 def test_factors_and_sizes() -> None:

@@ -136,6 +136,23 @@ def test_a_sweep_with_its_report(type_: Type, home: Path) -> None:
     assert json.loads(again.stdout)[0]["submitted"] == []
 
 
+def test_a_search_in_rungs(type_: Type, home: Path) -> None:
+    """The better of two goes on as another job, from the checkpoint of its first."""
+    asked = ("hydra/sweeper=halving", "hydra.sweeper.eta=2", "optimizer.lr=1e-4,1e-2", "schedule=constant")
+    done = type_(*asked, "training.max_steps=8", "wait=true", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    assert [len(one["submitted"]) for one in answer["submitted"]] == [2, 1]
+    first, other, last = (home / one["folder"] for one in answer["outcomes"])
+    assert [one["state"] for one in answer["outcomes"]] == ["done"] * 3
+    better, _ = sorted((first, other), key=lambda run: experiment_utils.read_run(run)["results"]["val_loss"])
+    config = experiment_utils.read_config(last)
+    assert (home / config["restore"]["from"]).resolve() == better.resolve()
+    assert config["training"]["max_steps"] == 8
+    again = type_(*asked, "training.max_steps=8", "wait=true", "--json")
+    assert [one["submitted"] for one in json.loads(again.stdout)["submitted"]] == [[], []]
+
+
 def test_a_run_on_two_nodes(type_: Type, home: Path) -> None:
     """A rank on each, which meet by the nodes' names: DDP over gloo, with the losses of one rank."""
     done = type_("slurm.nodes=2", "slurm.tasks_per_node=1", "wait=true", "--json")

@@ -264,42 +264,6 @@ def test_a_dirty_tree_is_refused_where_that_is_asked_for(
     assert errors(capsys)[0].endswith("b.py. Commit them: git commit -a")
 
 
-def end(cluster: FakeSlurm, place: Path, states: dict[int, str] | None = None) -> None:
-    """All queued runs end: as done, or by their seed as something else."""
-    import yaml
-
-    for path in place.glob("runs/*/*/config.yaml"):
-        config = yaml.safe_load(path.read_text())
-        state = (states or {}).get(config["seed"], "done")
-        loss = 2.0 + config["optimizer"]["lr"]
-        durable.write_json(
-            path.parent / "run.json", {"results": {"val_loss": loss if state == "done" else None}}
-        )
-        durable.write_json(path.parent / "status.json", {"state": state, "reason": "out of luck"})
-    for job in cluster.jobs:
-        cluster.set_state(job["id"], "COMPLETED")
-
-
-@pytest.fixture
-def cluster_that_runs(
-    cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[FakeSlurm]:
-    """What is queued ends a moment later; seed 1 fails."""
-    monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
-    stop = threading.Event()
-
-    def run() -> None:
-        while not stop.wait(0.1):
-            if any(state == "PENDING" for job in cluster.jobs for state in job["states"]):
-                end(cluster, place, {1: "failed"})
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    yield cluster
-    stop.set()
-    thread.join()
-
-
 def test_waiting_tells_how_they_ended(
     type_: Type, cluster_that_runs: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -394,7 +358,7 @@ def their_sweeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
     (package / "halving.py").write_text(FOREIGN)
     conf = tmp_path / "their_conf" / "hydra" / "sweeper"
     conf.mkdir(parents=True)
-    (conf / "halving.yaml").write_text("_target_: hydra_plugins.halving.halving.Halving\n")
+    (conf / "theirs.yaml").write_text("_target_: hydra_plugins.halving.halving.Halving\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     Singleton._instances.pop(Plugins, None)
     yield tmp_path / "their_conf"
@@ -404,7 +368,7 @@ def their_sweeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
 def test_a_sweeper_that_chooses_by_results_gets_them(
     type_: Type, cluster_that_runs: FakeSlurm, their_sweeper: Path, place: Path
 ) -> None:
-    sweeper = ("-m", "--config-dir", str(their_sweeper), "hydra/sweeper=halving")
+    sweeper = ("-m", "--config-dir", str(their_sweeper), "hydra/sweeper=theirs")
     assert type_(*sweeper, "optimizer.lr=interval(1e-3,1e-2)", "wait=true") == 0
     told = eval((place / "told.txt").read_text())
     assert [[round(loss, 6) for loss, _ in batch] for batch in told] == [
@@ -418,7 +382,7 @@ def test_a_sweeper_that_chooses_by_results_gets_them(
 def test_such_a_sweeper_without_waiting_is_refused(
     type_: Type, cluster: FakeSlurm, their_sweeper: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert type_("-m", "--config-dir", str(their_sweeper), "hydra/sweeper=halving") == 2
+    assert type_("-m", "--config-dir", str(their_sweeper), "hydra/sweeper=theirs") == 2
     assert errors(capsys) == ["wait: this sweeper chooses runs by the results of earlier ones: set wait=true"]
     assert cluster.jobs == []
 

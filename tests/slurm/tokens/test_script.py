@@ -23,7 +23,7 @@ cd '/home/me/my texts' || exit 1
 module load python
 export PYTHONPATH=/data/.crawl.slurm/.snapshots/ab"${{PYTHONPATH:+:$PYTHONPATH}}"
 export PYTHONSAFEPATH=1
-exec srun --kill-on-bad-exit=1 --unbuffered {sys.executable} -u -m slurm.in_job.tokens \
+exec srun --kill-on-bad-exit=1 {sys.executable} -u -m slurm.in_job.tokens \
 /data/crawl "$task" 'part-*.txt' --workers 2
 """
 MERGE = f"""\
@@ -38,7 +38,7 @@ exec >> /data/.crawl.slurm/"$task"/log.txt 2>&1
 cd '/home/me/my texts' || exit 1
 export PYTHONPATH=/data/.crawl.slurm/.snapshots/ab"${{PYTHONPATH:+:$PYTHONPATH}}"
 export PYTHONSAFEPATH=1
-exec srun --kill-on-bad-exit=1 --unbuffered {sys.executable} -u -m pretokenize_dataset merge /data/crawl
+exec srun --kill-on-bad-exit=1 {sys.executable} -u -m pretokenize_dataset merge /data/crawl
 """
 
 

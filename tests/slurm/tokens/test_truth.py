@@ -56,6 +56,20 @@ def states(huge: MadeSet, slurm: FakeSlurm) -> list[tuple[str, str | None]]:
     return [(one.state, one.reason) for one in token_truths(huge.folder, ask=slurm.ask, now_s=NOW_S)]
 
 
+def test_starts_are_counted_over_all_jobs(huge: MadeSet, slurm: FakeSlurm) -> None:
+    """Of a task that is done Slurm is asked no more when the others are submitted again."""
+    begins = "2027-01-15 07:00:00 job {}, start {}: 00000-of-00003 of huge\n"
+    huge.done(TASKS[0])
+    huge.says(TASKS[0], begins.format("17_0", 1))
+    huge.says(TASKS[1], begins.format("17_1", 1) + "Killed\n" + begins.format("4242_1", 1))
+    huge.works(TASKS[1])
+    slurm.wait("4242_1", "RUNNING", "None", start=str(int(NOW_S - 100)), nodes="n1")
+    slurm.wait("4242_2", reason="Resources")
+    slurm.wait("4242_3", reason="Dependency")
+    found = token_truths(huge.folder, ask=slurm.ask, now_s=NOW_S)
+    assert [truth.attempt for truth in found] == [1, 2, None, None]
+
+
 def test_done_running_waiting_and_the_merge_behind_them(huge: MadeSet, slurm: FakeSlurm) -> None:
     huge.done(TASKS[0])
     huge.works(TASKS[1])

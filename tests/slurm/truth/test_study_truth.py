@@ -404,6 +404,32 @@ def test_a_later_start_that_failed_before_the_run_counts(
     assert truth_of(study, slurm).reason == told
 
 
+def test_a_run_on_several_nodes_is_on_all_of_them(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """It says itself where its first rank is."""
+    study.status("a", "running")
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 90)), nodes="n[1-2]")
+    assert truth_of(study, slurm).reason == "on n[1-2]"
+
+
+@pytest.mark.parametrize("output", [None, "logs/mine.txt"])
+def test_what_the_script_of_a_plain_job_says_is_read(
+    tmp_path: Path, slurm: FakeSlurm, output: str | None
+) -> None:
+    study = MadeStudy(
+        tmp_path / "s", ["a"], cwd=str(tmp_path), output=output, command="sbatch slurm/submit_job.sh"
+    )
+    study.status("a", "cancelled", age_s=500, reason="stopped by SIGTERM")
+    start = {"job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "state": "cancelled"}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    said = "  File plain.py\nSyntaxError: invalid syntax\nsrun: error: n1: task 0: Exited with exit code 1\n"
+    (tmp_path / "logs").mkdir()
+    (tmp_path / (output or "slurm-4242.out")).write_text(f"step 9\n{said}")
+    slurm.row("4242", "FAILED", "1:0", Restarts="1", Start=str(int(NOW_S - 100)))
+    found = truth_of(study, slurm)
+    told = "its job 4242 was started again and ended as FAILED before the run said a word"
+    assert (found.state, found.reason) == ("failed", f"{told}: SyntaxError: invalid syntax")
+
+
 @pytest.mark.parametrize("how", ["each", "workers"])
 def test_the_process_beside_the_run_was_killed(tmp_path: Path, slurm: FakeSlurm, how: str) -> None:
     """srun ends the step then, and Slurm calls that CANCELLED, by nobody: nobody has cancelled anything."""

@@ -48,6 +48,12 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 OPTIMIZERS["noisy"] = {"grad_noise": 0.01, "grad_clip": None}
 
 
+def short_config(folder: Path, **training: Any) -> Config:
+    """16 steps: two evaluations, and checkpoints at 5, 8, 10, 15 and 16."""
+    short = {"max_steps": 16, "evals": 2, "checkpoint_every": 5, "eval_tokens": 128}
+    return tiny_config(folder, **(short | training))
+
+
 def ensemble(base: Config, **lists: list[str]) -> list[Config]:
     """The runs of one, none of which the probe looks at."""
     asked = Ensemble(**(lists or {"lr": ["1e-3", "3e-3"], "seed": ["0", "1"]}), together=64)  # type: ignore[arg-type]
@@ -78,15 +84,17 @@ def assert_same_run(folder: Path, other: Path, tolerance: float = 1e-4) -> None:
 
 
 @pytest.fixture
-def four(tmp_path: Path) -> list[Path]:
-    return [make_run(config) for config in ensemble(tiny_config(tmp_path))]
+def three(tmp_path: Path) -> list[Path]:
+    return [make_run(config) for config in ensemble(short_config(tmp_path), seed=["0", "1", "2"])]
 
 
-def test_each_is_the_run_it_is_by_itself(tmp_path: Path, four: list[Path]) -> None:
+def test_each_is_the_run_it_is_by_itself(tmp_path: Path) -> None:
+    configs = ensemble(tiny_config(tmp_path, max_steps=24, eval_tokens=128))
+    four = [make_run(config) for config in configs]
     assert run_together(four) == 0
     names = [folder.name for folder in four]
     assert len(set(names)) == 4
-    for folder, config in zip(four, ensemble(tiny_config(tmp_path)), strict=True):
+    for folder, config in zip(four, configs, strict=True):
         assert experiment_utils.read_status(folder)["state"] == "done"
         other = alone(config, tmp_path / "alone")
         assert other.name == folder.name, "its identity is that of the run by itself"
@@ -94,7 +102,7 @@ def test_each_is_the_run_it_is_by_itself(tmp_path: Path, four: list[Path]) -> No
         run = experiment_utils.read_run(folder)
         assert run["ensemble"] == {"members": names, "together": 4}
         assert set(experiment_utils.read_run(other)) == set(run) - {"ensemble"}
-        assert checkpoint_steps(folder / "checkpoints")[-1] == 40
+        assert checkpoint_steps(folder / "checkpoints")[-1] == 24
         assert (folder / "log.txt").read_text().count("val loss") == 4, "its own evaluations, not the others'"
 
 
@@ -150,46 +158,54 @@ def test_so_it_is_with_other_data_and_what_a_step_does_besides(kind: str, tmp_pa
 
 POINTS = {
     "checkpoint:before_rename": 6,
-    "checkpoint:after_rename": 9,
-    "status.json:after_rename": 20,
+    "checkpoint:after_rename": 8,
+    "status.json:after_rename": 38,
     "run.json:after_rename": 8,
 }
+"""In the middle of those of step 8, of those of step 10, between that and step 15, at the end."""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Config, dict[str, Any]]]:
+    """Three that are trained together, and what came of each."""
+    configs = ensemble(short_config(tmp_path_factory.mktemp("undisturbed")), lr=["1e-3", "2e-3", "3e-3"])
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 0
+    return [(config, outcome(folder)) for config, folder in zip(configs, folders, strict=True)]
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_anywhere_they_go_on_as_if_nothing_had_been(point: str, tmp_path: Path) -> None:
-    configs = ensemble(tiny_config(tmp_path), lr=["1e-3", "2e-3", "3e-3"])
-    undisturbed = [copy_of(config, tmp_path / "undisturbed") for config in configs]
-    assert run_together(undisturbed) == 0
-    folders = [make_run(config) for config in configs]
+def test_killed_anywhere_they_go_on_as_if_nothing_had_been(
+    point: str, undisturbed: list[tuple[Config, dict[str, Any]]], tmp_path: Path
+) -> None:
+    folders = [copy_of(config, tmp_path / "killed") for config, _ in undisturbed]
     torch.set_num_threads(1)
     assert killed_at(point, lambda: run_together(folders), POINTS[point])
     assert "running" in {experiment_utils.read_status(folder).get("state") for folder in folders}
     assert run_together(folders) == 0
-    for folder, other in zip(folders, undisturbed, strict=True):
-        assert outcome(folder) == outcome(other)
+    assert [outcome(folder) for folder in folders] == [found for _, found in undisturbed]
 
 
 def test_at_unequal_steps_they_go_on_from_the_last_that_all_have(tmp_path: Path) -> None:
-    configs = ensemble(tiny_config(tmp_path, checkpoint_every=10, evals=1), seed=["0", "1"])
+    configs = ensemble(short_config(tmp_path, evals=1), seed=["0", "1"])
     folders = [make_run(config) for config in configs]
     assert killed_at("checkpoint:after_rename", lambda: run_together(folders), 5)  # of 3 writes of both
     newest = [checkpoint_steps(folder / "checkpoints")[-1] for folder in folders]
-    assert sorted(newest) == [20, 30]
+    assert sorted(newest) == [10, 15]
     assert run_together(folders) == 0
     resumed = [experiment_utils.read_run(folder)["attempts"][-1]["resumed_from_step"] for folder in folders]
-    assert resumed == [20, 20]
+    assert resumed == [10, 10]
 
 
 def test_one_that_diverges_is_left_and_the_others_are_as_before(tmp_path: Path) -> None:
-    base = dataclasses.replace(tiny_config(tmp_path), optimizer=Optimizer(grad_clip=None))
+    base = dataclasses.replace(short_config(tmp_path), optimizer=Optimizer(grad_clip=None))
     configs = ensemble(base, lr=["1e-3", "1e30", "3e-3"])
     folders = [make_run(config) for config in configs]
     assert run_together(folders) == 1
     states = [experiment_utils.read_status(folder) for folder in folders]
     assert [status["state"] for status in states] == ["done", "failed", "done"]
     assert "no longer finite" in states[1]["reason"]
-    assert len(metrics_without_clock(folders[1])) < 40
+    assert len(metrics_without_clock(folders[1])) < 16
     for number in (0, 2):
         assert_same_run(folders[number], alone(configs[number], tmp_path / "alone"))
     # by itself it says the same, at the same step
@@ -202,22 +218,23 @@ def test_one_that_diverges_is_left_and_the_others_are_as_before(tmp_path: Path) 
     assert (folders[0] / "metrics.csv").read_bytes() == before
 
 
-def test_one_that_was_finished_by_itself_is_not_trained_again(tmp_path: Path, four: list[Path]) -> None:
-    assert run_here(four[2], "--quiet").returncode == 0
-    before = outcome(four[2])
-    assert run_together(four) == 0
-    assert outcome(four[2]) == before
-    assert len(experiment_utils.read_run(four[2])["attempts"]) == 1
-    assert all(experiment_utils.read_status(folder)["state"] == "done" for folder in four)
+def test_one_that_was_finished_by_itself_is_not_trained_again(three: list[Path]) -> None:
+    assert run_here(three[2], "--quiet").returncode == 0
+    before = outcome(three[2])
+    assert run_together(three) == 0
+    assert outcome(three[2]) == before
+    assert len(experiment_utils.read_run(three[2])["attempts"]) == 1
+    assert all(experiment_utils.read_status(folder)["state"] == "done" for folder in three)
 
 
-def test_one_goes_on_by_itself(tmp_path: Path, four: list[Path]) -> None:
-    assert killed_at("checkpoint:after_rename", lambda: run_together(four), 14)
-    step = checkpoint_steps(four[1] / "checkpoints")[-1]
-    assert run_here(four[1], "--quiet").returncode == 0
-    assert experiment_utils.read_run(four[1])["attempts"][-1]["resumed_from_step"] == step > 0
-    assert "ensemble" not in experiment_utils.read_run(four[1]), "this attempt had no company"
-    assert_same_run(four[1], alone(ensemble(tiny_config(tmp_path))[1], tmp_path / "alone"))
+def test_one_goes_on_by_itself(tmp_path: Path, three: list[Path]) -> None:
+    assert killed_at("checkpoint:after_rename", lambda: run_together(three), 8)
+    step = checkpoint_steps(three[1] / "checkpoints")[-1]
+    assert run_here(three[1], "--quiet").returncode == 0
+    assert experiment_utils.read_run(three[1])["attempts"][-1]["resumed_from_step"] == step > 0
+    assert "ensemble" not in experiment_utils.read_run(three[1]), "this attempt had no company"
+    config = ensemble(short_config(tmp_path), seed=["0", "1", "2"])[1]
+    assert_same_run(three[1], alone(config, tmp_path / "alone"))
 
 
 @pytest.mark.slow
@@ -243,7 +260,7 @@ def test_groups_are_of_those_that_can_go_on_together() -> None:
 
 def test_small_groups_come_one_after_another(tmp_path: Path) -> None:
     asked = Ensemble(seed=["0", "1", "2"], together=2)
-    configs = members_of(dataclasses.replace(tiny_config(tmp_path, max_steps=10), ensemble=asked))
+    configs = members_of(dataclasses.replace(short_config(tmp_path, max_steps=4), ensemble=asked))
     folders = [make_run(config) for config in configs]
     assert run_together(folders) == 0
     assert [experiment_utils.read_status(folder)["state"] for folder in folders] == ["done"] * 3
@@ -254,7 +271,7 @@ def test_small_groups_come_one_after_another(tmp_path: Path) -> None:
 
 def test_one_at_a_time_is_each_by_itself(tmp_path: Path) -> None:
     asked = Ensemble(seed=["0", "1"], together=1)
-    configs = members_of(dataclasses.replace(tiny_config(tmp_path, max_steps=10), ensemble=asked))
+    configs = members_of(dataclasses.replace(short_config(tmp_path, max_steps=4), ensemble=asked))
     folders = [make_run(config) for config in configs]
     assert run_together(folders) == 0
     for folder, config in zip(folders, configs, strict=True):

@@ -1,0 +1,127 @@
+"""What is told of a fit: as JSON, and as a page in a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from analysis.commands.shared import notes_and_failures
+from conf.quantities import counted
+
+if TYPE_CHECKING:
+    from analysis.fits.points import Points
+    from analysis.fits.result import Fit, Foretold
+    from analysis.fits.trust import Interval
+    from analysis.reading.study import Study
+
+
+def as_json(
+    study: Study,
+    points: Points,
+    fit: Fit,
+    foretold: list[Foretold],
+    more: dict[str, Any],
+) -> dict[str, Any]:
+    values = {name: found.to_json() for name, found in fit.values.items()}
+    low, high = fit.e_range
+    if fit.law.fixed_e is None:
+        values["E"] = {"value": fit.values["E"].value if fit.identified else None, "low": low, "high": high}
+    return {
+        "version": 1, "study": study.path, **more, "x": points.x_name, "x_unit": points.x_unit,
+        "y": points.y_name,
+        **values, "r2": fit.r2.to_json(), "identified": fit.identified, "fixed_E": fit.law.fixed_e,
+        "huber": fit.robust or None, "draws": len(fit.drawn), "points": [
+            {"run": name, "x": float(x), "y": float(y), "fitted": float(fitted),
+             "residual": float(y - fitted), "seeds": seeds}
+            for name, x, y, fitted, seeds in zip(
+                points.names, points.x, points.y, fit.fitted, points.seeds, strict=True
+            )
+        ],
+        "without": [{"run": left.name, **left.values, "error": left.error} for left in fit.left],
+        "foretold": [
+            {"x": one.x, **one.loss.to_json(), "times_beyond_data": one.times, "far": one.is_far}
+            for one in foretold
+        ],
+        "seed_deviation": points.seed_deviation, "left_out": points.left_out, "notes": study.notes(),
+    }  # fmt: skip
+
+
+def as_lines(
+    study: Study,
+    points: Points,
+    fit: Fit,
+    foretold: list[Foretold],
+    formula: str,
+    options: argparse.Namespace,
+) -> list[str]:
+    import numpy as np
+
+    residuals = points.y - fit.fitted
+    freedom = len(points.y) - fit.law.free
+    deviation = math.sqrt(float((residuals**2).sum()) / freedom) if freedom > 0 else 0.0
+    lines = [
+        f"{study.path}: {counted(len(points.y), 'size')}, L = {points.y_name}, x = {points.x_name} "
+        f"({points.x_unit})",
+        formula, "",
+        f"{'':<8}{'value':>12}   95% interval (bootstrap, {len(fit.drawn):,} draws)",
+        *(_line(name, found, fit) for name, found in fit.values.items()),
+        f"{'R^2':<8}{fit.r2.value:>12.5f}",
+    ]  # fmt: skip
+    if fit.law.fixed_e is None and fit.identified:
+        if fit.is_profiled:
+            lines.append(f"E by its profile: {fit.e_range[0]:.3f} to {fit.e_range[1]:.3f}")
+    elif fit.law.fixed_e is None:
+        low, high = fit.e_range
+        lines.append(
+            f"E is not identified by these data: between {low:.2g} and {high:.2g}; the rest goes with it"
+        )
+    if fit.robust:
+        told = ", ".join(f"{name} {value:.5g}" for name, value in fit.robust.items())
+        lines.append(f"Huber's loss of log L instead: {told}")
+    if fit.left and fit.law.fixed_e is None:
+        least = min(fit.left, key=lambda left: left.values["E"])
+        most = max(fit.left, key=lambda left: left.values["E"])
+        lines.append(
+            f"leaving one out: E from {least.values['E']:.3f} (without {least.name}) "
+            f"to {most.values['E']:.3f} (without {most.name})"
+        )
+    worst = int(np.argmax(np.abs(residuals)))
+    lines.append(
+        f"residuals: s.d. {deviation:.4f}, the largest {residuals[worst]:+.4f} ({points.names[worst]})"
+        + (
+            f"; seeds of one size: s.d. {points.seed_deviation:.4f}"
+            if points.seed_deviation is not None
+            else ""
+        )
+    )
+    for one in foretold:
+        lines.append(f"at x = {one.x:.4g}: {one.loss.value:.4f} ({one.loss.low:.4f} to {one.loss.high:.4f})")
+        if one.is_far:
+            lines.append(f"  warning: {one.times:.3g} times beyond the data: the law may not hold so far")
+    if len(points.y) <= 24:
+        lines += ["", *_table(points, fit)]
+    lines += ["", *notes_and_failures(study, points.left_out)]
+    given = " ".join(map(shlex.quote, options.study))
+    return [*lines, f"next: python -m analysis table {given}   (what each run is)"]
+
+
+def _line(name: str, found: Interval, fit: Fit) -> str:
+    if name == "E" and fit.law.fixed_e is not None:
+        return f"{name:<8}{found.value:>12.6g}   fixed"
+    if name == "E" and not fit.identified:
+        return f"{name:<8}{'?':>12}   {found.low:.4g} to {found.high:.4g}"
+    return f"{name:<8}{found.value:>12.5g}   {found.low:.4g} to {found.high:.4g}"
+
+
+def _table(points: Points, fit: Fit) -> list[str]:
+    width = max(map(len, points.names))
+    errors = {left.name: left.error for left in fit.left}
+    lines = [f"{'size':<{width}}  {'x':>10}  {'L':>8}  {'fitted':>8}  {'residual':>8}  error if left out"]
+    for name, x, y, fitted in zip(points.names, points.x, points.y, fit.fitted, strict=True):
+        error = f"{errors[name]:+.4f}" if name in errors else "-"
+        lines.append(
+            f"{name:<{width}}  {x:>10.4g}  {y:>8.4f}  {fitted:>8.4f}  {y - fitted:>+8.4f}  {error:>17}"
+        )
+    return lines

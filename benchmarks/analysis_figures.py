@@ -1,0 +1,67 @@
+"""Sections of docs/figures.md about the analysis of studies."""
+
+from __future__ import annotations
+
+from benchmarks.tokenizing_parts.page import read, section, table
+
+
+def table_() -> str:
+    """Of analysis_table.py."""
+    found = read("analysis_table")
+    seconds, goals = found["seconds"], found["goals_s"]
+    rows = [
+        (
+            f"ours, {name}" if name in goals else name, f"{value['median']:.2f}",
+            f"{value['min']:.2f} to {value['max']:.2f}", f"{value['median'] / seconds['warm']['median']:.1f}",
+        )
+        for name, value in seconds.items()
+    ]  # fmt: skip
+    told = (
+        f"`python -m analysis table` of {found['runs']:,} run folders of {found['rows']:,} rows each. "
+        f"Goals: {goals['cold']:g} s without its index, {goals['warm']:g} s with it."
+    )
+    peers = ", ".join(f"{name} {version}" for name, version in found["peers"].items())
+    told += f" Beside it: {peers}." if peers else ""
+    return section(
+        "How soon a study is a table", "analysis_table", found, told,
+        table(("whole process", "s, median", "range", "/ ours, warm"), rows),
+    )  # fmt: skip
+
+
+def report() -> str:
+    """Of analysis_report.py."""
+    found = read("analysis_report")
+    what = {"cold": "the page, no index", "warm": "the page, with the index", "load": "shown by a browser"}
+    rows = [
+        (what[name], f"{value['median']:.2f}", f"{value['min']:.2f} to {value['max']:.2f}", f"{goal:g}")
+        for name, goal in found["goals_s"].items()
+        if (value := found["seconds"].get(name)) is not None
+    ]
+    told = (
+        f"`python -m analysis report` of {found['runs']:,} run folders of {found['rows']:,} rows each: a "
+        f"page of {found['page_bytes'] / 2**20:.1f} MB."
+    )
+    return section(
+        "How soon a study is a page", "analysis_report", found, told,
+        table(("", "s, median", "range", "goal, s"), rows),
+    )  # fmt: skip
+
+
+def fit() -> str:
+    """Of analysis_fit.py."""
+    found = read("analysis_fit")
+    rows = [
+        (
+            name, f"{value['median']:.2f}", f"{value['min']:.2f} to {value['max']:.2f}",
+            ", ".join(key for key, is_held in found["intervals_hold_the_truth"][name].items() if is_held),
+        )
+        for name, value in found["seconds"].items()
+    ]  # fmt: skip
+    told = (
+        f"`python -m analysis fit` with {found['draws']:,} draws, of made-up runs whose truth is known. "
+        f"Goal: {found['goal_s']:g} s."
+    )
+    return section(
+        "How long a fit takes", "analysis_fit", found, told,
+        table(("whole process", "s, median", "range", "95% intervals that hold the truth"), rows),
+    )  # fmt: skip

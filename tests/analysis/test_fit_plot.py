@@ -1,0 +1,188 @@
+"""Pictures of `python -m analysis fit -o FILE`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.__main__ import main
+from analysis.fit_plot import chinchilla_figure, power_figure
+from analysis.fits.chinchilla import Chinchilla
+from analysis.fits.points import points_of
+from analysis.fits.result import Fit, fit_law, fit_power
+from analysis.reading import read_study
+
+FLOPS = np.geomspace(1e13, 1e16, 8)
+
+
+def write(folder: Path, rows: list[dict[str, float]]) -> Path:
+    folder.mkdir()
+    for place, row in enumerate(rows):
+        (folder / f"{place}.csv").write_text(f"{','.join(row)}\n{','.join(map(repr, row.values()))}\n")
+    return folder
+
+
+@pytest.fixture
+def csvs(tmp_path: Path) -> Path:
+    noise = np.random.default_rng(0).normal(size=8)
+    losses = 2.5 + 300 * FLOPS**-0.15 + 0.01 * noise
+    pairs = zip(FLOPS.tolist(), losses.tolist(), strict=True)
+    return write(tmp_path / "scaling", [{"flops": x, "loss": y} for x, y in pairs])
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Path:
+    """Six sizes at four numbers of tokens: of isoFLOP budgets too."""
+    rows = []
+    for c in (1e15, 1e16, 1e17):
+        for n in np.geomspace(0.25, 4, 5) * 0.6 * (c / 6) ** 0.47:
+            d = c / 6 / n
+            loss = 1.7 + 400 * n**-0.34 + 410 * d**-0.28
+            rows.append({"n": float(n), "d": float(d), "flops": c, "loss": float(loss)})
+    return write(tmp_path / "both", rows)
+
+
+def drawn(folder: Path, *at: float) -> tuple[Any, Fit]:
+    points = points_of(read_study([str(folder)]), "flops", "loss")
+    fit = fit_power(points, draws=60)
+    foretold = [fit.foretell(np.array([one]), points.x) for one in at]
+    return power_figure(points, fit, foretold, title="a $t$"), fit
+
+
+def hatched(axes: Any) -> list[tuple[float, float]]:
+    return [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in axes.patches if patch.get_hatch()]
+
+
+def test_points_law_band_and_what_it_leaves(csvs: Path) -> None:
+    figure, fit = drawn(csvs, 1e17)
+    axes, below = figure.axes
+    assert (axes.get_xscale(), axes.get_yscale(), below.get_xscale()) == ("log", "log", "log")
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    np.testing.assert_allclose(lines["measured"].get_xdata(), FLOPS)
+    curve = next(line for label, line in lines.items() if "x^-" in str(label))
+    x, y = (np.asarray(values) for values in curve.get_data())
+    known = np.isfinite(y)
+    np.testing.assert_allclose(y[known], fit.law.predict(fit.theta, x[known]))
+    assert FLOPS[0] <= x[known].min()
+    assert x[known].max() <= FLOPS[-1], "solid where there are data, and there alone"
+    (band,) = [one for one in axes.collections if one.get_label() == "95% of the curve"]
+    inside = band.get_paths()[0]
+    assert inside.contains_point((1e15, float(fit.law.predict(fit.theta, np.array([1e15]))[0])))
+    left = next(line for line in below.get_lines() if len(line.get_xdata()) == 8)
+    measured = np.asarray(lines["measured"].get_ydata())
+    np.testing.assert_allclose(left.get_ydata(), measured - fit.fitted)
+    low, high = below.get_ylim()
+    assert low < min(left.get_ydata()) < max(left.get_ydata()) < high
+
+
+def test_what_is_far_beyond_the_data_is_hatched(csvs: Path) -> None:
+    assert hatched(drawn(csvs, 1e17)[0].axes[0]) == []
+    ((begin, end),) = hatched(drawn(csvs, 1e19)[0].axes[0])
+    assert begin == pytest.approx(1e17)
+    assert end >= 1e19
+    ((begin, end),) = hatched(drawn(csvs, 1e10)[0].axes[0])
+    assert begin <= 1e10
+    assert end == pytest.approx(1e12)
+
+
+def test_losses_stand_at_round_numbers(csvs: Path) -> None:
+    figure, _ = drawn(csvs, 1e17)
+    figure.draw_without_rendering()
+    low, high = figure.axes[0].get_ylim()
+    ticks = [float(label.get_text()) for label in figure.axes[0].get_yticklabels()]
+    assert sum(low <= tick <= high for tick in ticks) >= 4
+    assert figure.axes[0].get_title() == "a $t$"
+
+
+@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_forms_and_the_same_bytes_again(
+    csvs: Path, tmp_path: Path, suffix: str, begins: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = []
+    for name in "a" if suffix == "png" else "ab":  # the others hold dates and names of parts
+        path = tmp_path / f"{name}.{suffix}"
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert main(["fit", str(csvs), "--x", "flops", "--draws", "20", "-o", str(path)]) == 0
+        found.append(path.read_bytes())
+        assert str(path) in capsys.readouterr().err
+    assert found[0].startswith(begins)
+    assert len({*found}) == 1
+
+
+@pytest.mark.parametrize(
+    ("law", "panels"),
+    [(["--law", "chinchilla", "--size", "n", "--tokens", "d"], 2),
+     (["--law", "isoflop", "--x", "flops", "--size", "n"], 2),
+     (["--law", "isoflop", "--x", "flops", "--size", "n", "--where", "flops<2e15"], 1)],
+)  # fmt: skip
+def test_pictures_of_the_other_laws(
+    both: Path, tmp_path: Path, law: list[str], panels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    seen: list[Figure] = []
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *given, **more: (seen.append(self), save(self, *given, **more))[0]
+    )
+    path = tmp_path / "p.png"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert main(["fit", str(both), *law, "-o", str(path), "--draws", "20"]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert len(seen[0].axes) == panels
+    seen[0].draw_without_rendering()
+    for axes in seen[0].axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = axis.get_view_interval()
+            told = [label.get_text() for label in (*axis.get_majorticklabels(), *axis.get_minorticklabels())]
+            assert all(float(text.replace("\N{MINUS SIGN}", "-")) is not None for text in told if text)
+            assert sum(low <= place <= high for place in axis.get_majorticklocs()) >= 2
+
+
+def test_a_curve_a_size_of_both(both: Path) -> None:
+    runs = read_study([str(both)]).runs
+    x = np.array([[run.number("n"), run.number("d")] for run in runs], dtype=np.float64)
+    y = np.array([run.number("loss") for run in runs], dtype=np.float64)
+    x[:, 0] = np.array([1e5, 1e6, 1e7])[np.arange(15) % 3]
+    law = Chinchilla.of(x)
+    y = 1.7 + 400 * x[:, 0] ** -0.34 + 410 * x[:, 1] ** -0.28
+    fit = fit_law(law, x, y, [run.name for run in runs], draws=20)
+    figure = chinchilla_figure(law, fit, x, y, ["n", "d"], "loss", title="t")
+    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert labels == ["n 1e+05", "n 1e+06", "n 1e+07"]
+    assert sum(len(line.get_xdata()) == 5 for line in figure.axes[1].get_lines()) == 3
+
+
+def test_the_envelope_too(new_run: Callable[..., Any], shared_data: Path, tmp_path: Path) -> None:
+    given = [str(shared_data / "scaling_runs" / "x2_modern"), "--x", "theoretical_flops", "--law", "envelope"]
+    assert main(["fit", *given, "-o", str(tmp_path / "e.svg"), "--draws", "20"]) == 0
+    assert (tmp_path / "e.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_a_fixed_e_above_the_losses_is_refused_by_every_law(
+    both: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    curves = str(shared_data / "scaling_runs" / "x2_modern")
+    for given in (
+        [str(both), "--law", "chinchilla", "--size", "n", "--tokens", "d"],
+        [curves, "--x", "theoretical_flops", "--law", "envelope"],
+    ):
+        assert main(["fit", *given, "--fix", "E=50"]) == 2
+        assert "--fix E=50: expected 0 or more, below the lowest loss" in capsys.readouterr().err
+
+
+def test_a_wrong_name_is_told_before_anything_is_fitted(
+    csvs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", str(csvs), "--x", "flops", "-o", str(tmp_path / "p.jpg")]) == 2
+    assert "expected a name that ends in .png, .svg, .pdf" in capsys.readouterr().err
+    gone = tmp_path / "no" / "p.png"
+    assert main(["fit", str(csvs), "--x", "flops", "--draws", "20", "-o", str(gone)]) == 2
+    assert f"{gone}: cannot be written" in capsys.readouterr().err

@@ -1,0 +1,165 @@
+"""`hydra/sweeper=halving` as it is typed: rung after rung on a cluster, gone on with, planned, refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_slurm import FakeSlurm
+
+from experiment_utils import read_config, read_run
+from slurm.records import submissions
+from tests.slurm.submit.conftest import Type
+
+HALVING = ("-m", "hydra/sweeper=halving", "hydra.sweeper.eta=2", "training.max_steps=8", "wait=true")
+FOUR = "optimizer.lr=1e-3,2e-3,4e-3,8e-3"
+
+
+def runs(place: Path) -> list[tuple[int, float, Path]]:
+    """(steps, rate, folder), the shortest first."""
+    found = []
+    for path in place.glob("runs/*/*/config.yaml"):
+        config = read_config(path.parent)
+        found.append((config["training"]["max_steps"], config["optimizer"]["lr"], path.parent))
+    return sorted(found)
+
+
+def wrong(captured: pytest.CaptureFixture[str]) -> str:
+    return captured.readouterr().err
+
+
+def test_of_each_rung_the_better_half_goes_on(
+    type_: Type, cluster_that_runs: FakeSlurm, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert type_(*HALVING, FOUR) == 0
+    assert [(steps, rate) for steps, rate, _ in runs(place)] == [
+        (2, 0.001), (2, 0.002), (2, 0.004), (2, 0.008), (4, 0.001), (4, 0.002), (8, 0.001),
+    ]  # fmt: skip
+    told = [line for line in caplog.messages if line.startswith("rung")]
+    assert told == [
+        "rung 1 of 3: 4 runs", "rung 1 of 3: best val 2.0010: optimizer.lr=0.001",
+        "rung 2 of 3: 2 runs", "rung 2 of 3: best val 2.0010: optimizer.lr=0.001",
+        "rung 3 of 3: 1 run", "rung 3 of 3: best val 2.0010: optimizer.lr=0.001",
+    ]  # fmt: skip
+    assert len(list(submissions(place / "runs" / "default"))) == 3
+
+
+def test_typed_again_it_submits_what_is_missing(
+    type_: Type, cluster_that_runs: FakeSlurm, place: Path
+) -> None:
+    """As after a kill between two rungs, and within one: a search keeps nothing but its runs."""
+    assert type_(*HALVING, FOUR) == 0
+    assert type_(*HALVING, FOUR) == 0
+    assert len(cluster_that_runs.jobs) == 3
+    lost = [folder for steps, rate, folder in runs(place) if (steps, rate) in ((4, 0.002), (8, 0.001))]
+    for folder in lost:
+        shutil.rmtree(folder)
+    assert type_(*HALVING, FOUR) == 0
+    again = list(submissions(place / "runs" / "default"))[3:]
+    assert [array.tasks for one in again for array in one.arrays] == [[[folder.name]] for folder in lost]
+
+
+def test_what_has_failed_does_not_go_on(type_: Type, cluster_that_runs: FakeSlurm, place: Path) -> None:
+    """Those of seed 1."""
+    assert type_(*HALVING, "seed=1,2", "optimizer.lr=1e-3,2e-3") == 1
+    found = Counter((steps, read_config(folder)["seed"]) for steps, _, folder in runs(place))
+    assert found == {(2, 1): 2, (2, 2): 2, (4, 2): 2, (8, 2): 1}
+    assert type_(*HALVING, "seed=1", FOUR, "study.name=none") == 1
+    assert {steps for steps, _, folder in runs(place) if folder.parent.name == "none"} == {2}
+
+
+@pytest.mark.parametrize("sampling", ["sobol", "random"])
+def test_a_search_alone(type_: Type, cluster_that_runs: FakeSlurm, place: Path, sampling: str) -> None:
+    space = ("optimizer.lr=tag(log,interval(1e-4,1e-1))", "model.n_layers=int(interval(1,2))")
+    how = (f"hydra.sweeper.sampling={sampling}", "hydra.sweeper.samples=5", "hydra.sweeper.rungs=1")
+    assert type_(*HALVING, *how, *space) == 0
+    found = runs(place)
+    assert [steps for steps, _, _ in found] == [8] * 5
+    assert len({rate for _, rate, _ in found}) == 5
+    assert {read_config(folder)["model"]["n_layers"] for _, _, folder in found} == {1, 2}
+
+
+def test_the_plan_tells_the_rungs_and_submits_nothing(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local = "hydra/launcher=local"
+    assert type_(*HALVING, FOUR, local, "plan=true", "schedule=constant") == 0
+    told = capsys.readouterr().out
+    assert told.splitlines()[:4] == [
+        "rung 1: 4 runs of 2 steps",
+        "rung 2: 2 runs of 4 steps, from 2 on",
+        "rung 3: 1 run of 8 steps, from 4 on",
+        "together 16 steps; all 4 to the end: 32",
+    ]
+    assert "4 runs, " in told
+    assert "Start it: python experiments.py -m" in told
+    assert type_(*HALVING, FOUR, local, "plan=true", "--json") == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert [(rung["runs"], rung["budget"]) for rung in found["rungs"]] == [(4, 2), (2, 4), (1, 8)]
+    assert (found["goes_on"], len(found["first_rung"])) == (False, 4)
+    assert type_(*HALVING, FOUR, "plan=true") == 0
+    assert "Submit it: " in capsys.readouterr().out
+    assert not (place / "runs").exists()
+    assert cluster.jobs == []
+
+
+INTERVAL = "optimizer.lr=interval(1e-3,1e-2)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "hydra/sweeper: halving: nothing is searched: give a key several values, or 'optimizer.lr=tag("),
+        ((INTERVAL,), "hydra.sweeper.samples: how many candidates are to be drawn from optimizer.lr?"),
+        ((FOUR, "hydra.sweeper.eta=1"), "hydra.sweeper.eta: expected a whole number from 2 on, got 1"),
+        ((FOUR, "hydra.sweeper.eta=2.5"), "hydra.sweeper.eta: expected a whole number from 2 on, got 2.5"),
+        (
+            (FOUR, "hydra.sweeper.samples=0"),
+            "hydra.sweeper.samples: expected a whole number from 1 on, got 0",
+        ),
+        ((FOUR, "hydra.sweeper.seed=-1"), "hydra.sweeper.seed: expected a whole number from 0 on, got -1"),
+        ((FOUR, "hydra.sweeper.sampling=sobel"), "hydra.sweeper.sampling: no way `sobel`; nearest: sobol"),
+        ((FOUR, "hydra.sweeper.rungs=4"), "make 3 rungs at most, got 4: hydra.sweeper.samples=8"),
+        ((FOUR, "hydra.sweeper.etta=3"), "hydra.sweeper"),
+        ((FOUR, "training.max_steps=2,4"), "training.max_steps: the rungs say how long a run goes"),
+        ((FOUR, "training.max_steps=null"), "training.max_tokens: how long does a run of the last rung go?"),
+        (
+            (FOUR, "wait=false"),
+            "wait: this sweeper chooses runs by the results of earlier ones: set wait=true",
+        ),
+    ],
+)
+def test_bad_input(
+    type_: Type,
+    cluster: FakeSlurm,
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    expected: str,
+) -> None:
+    assert type_(*HALVING, *arguments) == 2
+    assert expected in wrong(capsys)
+    assert cluster.jobs == []
+    assert not list(place.glob("runs/*/*/config.yaml"))
+
+
+@pytest.mark.slow
+def test_runs_of_a_constant_rate_go_on_where_they_were(type_: Type, place: Path) -> None:
+    """To the loss of a run that had the whole budget from the beginning."""
+    asked = (*HALVING, "optimizer.lr=1e-3,1e-2", "schedule=constant", "hydra/launcher=local", "study.name=h")
+    assert type_(*asked) == 0
+    *first, (steps, rate, last) = runs(place)
+    assert [steps for steps, _, _ in first] == [4, 4]
+    assert steps == 8
+    trunk = next(folder for _, other, folder in first if other == rate)
+    assert Path(read_config(last)["restore"]["from"]).resolve() == trunk.resolve()
+    here = ("hydra/launcher=local", "schedule=constant", "training.max_steps=8", "study.name=whole")
+    assert type_(f"optimizer.lr={rate}", *here) == 0
+    (whole,) = (path.parent for path in place.glob("runs/whole/*/config.yaml"))
+    assert read_run(last)["results"]["val_loss"] == read_run(whole)["results"]["val_loss"]
