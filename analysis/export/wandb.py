@@ -53,9 +53,7 @@ class WandbRun:
         """
         # Else it sends reports of itself; it looks when it is imported.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        wandb: Any = importlib.import_module(
-            "wandb"
-        )  # checked alike where it is not there
+        wandb: Any = importlib.import_module("wandb")  # checked alike where it is not there
 
         self._id, self._mode = id_of(facts), mode()
         place.mkdir(parents=True, exist_ok=True)
