@@ -11,8 +11,7 @@ from fake_slurm import FakeSlurm
 
 from slurm.records import submissions
 from slurm.submit.follow_up import follow_up, summary
-from tests.slurm.submit.conftest import Type
-from tests.slurm.submit.test_runs import end
+from tests.slurm.submit.conftest import Type, end
 
 
 def test_it_waits_for_every_array_and_ends_with_mail(type_: Type, cluster: FakeSlurm, place: Path) -> None:
