@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from tests.searched import examples
 
 if TYPE_CHECKING:
+    from tests.browser import Browser
     from tests.local_slurm import Cluster
 
 # The same tree gets the same verdict on every machine, however slow; make soak looks for new examples.
@@ -140,3 +141,15 @@ def _cluster(limits: str) -> Iterator[Cluster]:
             yield found
     except NoCluster as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A real one, for the tests that look at pages."""
+    from tests.browser import Browser, find_browser
+
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium here: apt-get install chromium, or set HIGHWATER_BROWSER to one")
+    with Browser(program, tmp_path_factory.mktemp("browser")) as found:
+        yield found

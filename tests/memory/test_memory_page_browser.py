@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser, find_browser
+from browser import Browser
 from made_pages import HOSTILE, page_with
 from made_runs import make_killed
 
@@ -16,15 +15,6 @@ from memory.report.colors import ON_PAGE
 from memory.report.history import read_history
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        pytest.skip("no Chromium here: apt-get install chromium, or set HIGHWATER_BROWSER to one")
-    with Browser(program, tmp_path_factory.mktemp("browser")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, find_browser
+from browser import Browser
 from made_pages import HOSTILE
 from made_sweeps import BATCH_TOKENS, diverged, killed_for_memory, make_one, make_sweep, say
 
@@ -22,15 +21,6 @@ pytestmark = pytest.mark.slow
 
 ROWS = "[...document.querySelector('table.sortable').tBodies[0].rows]"
 CURVES = "document.querySelectorAll('figure.curves path.line').length"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        pytest.skip("no Chromium here: apt-get install chromium, or set HIGHWATER_BROWSER to one")
-    with Browser(program, tmp_path_factory.mktemp("browser")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
