@@ -71,6 +71,15 @@ def test_copy_on_write(tmp_path: Path) -> None:
     assert "DataLoader(num_workers=0)" in overrides(found)
 
 
+def test_copy_on_write_that_memory_stat_has_not_counted_yet(tmp_path: Path) -> None:
+    """memory.stat of v1 lags by up to two seconds: a fork's copies may fill the limit within them."""
+    tree = tuple(process(MAIN + number, 50) for number in range(7))
+    common = {"tree_anon_bytes": 350 * MB, "processes": 7, "tree": tree, "cache_bytes": 0, "kernel_bytes": 0}
+    samples = [sample(at / 4, 92, **common, usage_bytes=round((92 + 40 * at / 4) * MB)) for at in range(14)]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert (found.verdict, found.cause, found.cause_confidence) == ("oom_cgroup", "copy_on_write", "likely")
+
+
 def test_workers_that_grow_one_after_the_other_copy_nothing(tmp_path: Path) -> None:
     """The sum over the processes stays, since one of them is gone and another grew as much."""
     before = {"tree_anon_bytes": 250 * MB, "processes": 3,

@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,7 +81,7 @@ def test_stacks_and_watch_of_a_run(tmp_path: Path) -> None:
         child = children.start(run_command(folder, quiet=True), quiet=True)
         wait_for(lambda: experiment_utils.read_status(folder).get("stage") == "train")
         stacks = memory("stacks", str(folder), "--json")
-        seen = json.loads(memory("watch", str(folder), "--once", "--json"))
+        seen = wait_for(_in_a_stage(folder), "it is in no stage")
         child.process.send_signal(signal.SIGTERM)
         children.wait()
     first = json.loads(stacks)["processes"][0]
@@ -89,6 +90,16 @@ def test_stacks_and_watch_of_a_run(tmp_path: Path) -> None:
     assert seen["stage"].split()[0] in ("train", "evaluate", "checkpoint"), "whichever it was in just then"
     told = json.loads((folder / "outcome.json").read_text())
     assert (told["exit_code"], [one["signal"] for one in told["signals_passed_on"]]) == (1, ["SIGTERM"])
+
+
+def _in_a_stage(folder: Path) -> Callable[[], dict[str, Any] | None]:
+    """What watch shows of the run, where it did not look between two stages."""
+
+    def look() -> dict[str, Any] | None:
+        seen: dict[str, Any] = json.loads(memory("watch", str(folder), "--once", "--json"))
+        return seen if seen["stage"] else None
+
+    return look
 
 
 def memory(*arguments: str) -> str:

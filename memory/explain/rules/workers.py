@@ -34,7 +34,7 @@ def copy_on_write(facts: Facts) -> Iterator[Finding]:
     after = [s for s in several if s.time_s > first.time_s and there <= {process.pid for process in s.tree}]
     if not after:
         return
-    last = max(after, key=lambda sample: sample.anon_bytes or 0)
+    last = max(after, key=_of_run)
     grown = _of_run(last) - _of_run(first)
     of_tree = (last.tree_anon_bytes or 0) - (first.tree_anon_bytes or 0)
     unshared = _shared(first) - _shared(last)
@@ -42,7 +42,9 @@ def copy_on_write(facts: Facts) -> Iterator[Finding]:
     if grown < least or unshared < 0.5 * grown or of_tree > 0.5 * grown or _shared(first) < 0.8 * unshared:
         return
     alone = first.beside_anon_bytes is not None and last.beside_anon_bytes is not None
-    surely = "certain" if unshared > 0.8 * grown and grown > 2 * least else "likely"
+    # what the kernel has not counted as anon yet may be cache that it has not counted as cache either
+    counted = (last.anon_bytes or 0) - (first.anon_bytes or 0)
+    surely = "certain" if unshared > 0.8 * grown and min(grown, counted) > 2 * least else "likely"
     yield Finding(
         rule="copy_on_write",
         says="Forked workers copied what they shared with the main process: per process nothing "
@@ -114,15 +116,15 @@ def _fewer(facts: Facts) -> tuple[Advice, ...]:
 
 
 def _shared(sample: Sample) -> int:
-    """What the processes' anon adds up to beyond the cgroup's, which counts a shared page once.
+    """What the processes' anon adds up to beyond the cgroup's, which counts a shared page once."""
+    return (sample.tree_anon_bytes or 0) - _of_run(sample)
+
+
+def _of_run(sample: Sample) -> int:
+    """The cgroup's anon less that of processes beside the run.
 
     memory.stat of v1 lags by seconds, usage does not: what of it is no cache is anon, or kernel memory.
     """
     in_use = (sample.usage_bytes or 0) - (sample.cache_bytes or 0) - (sample.shmem_bytes or 0)
     of_job = max(sample.anon_bytes or 0, in_use - (sample.kernel_bytes or 0))
-    return (sample.tree_anon_bytes or 0) - max(0, of_job - (sample.beside_anon_bytes or 0))
-
-
-def _of_run(sample: Sample) -> int:
-    """The cgroup's anon less that of processes beside the run."""
-    return max(0, (sample.anon_bytes or 0) - (sample.beside_anon_bytes or 0))
+    return max(0, of_job - (sample.beside_anon_bytes or 0))
