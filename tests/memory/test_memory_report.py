@@ -258,6 +258,18 @@ def test_samples_alone_as_around_a_foreign_command(
     assert "python (main)" in said
 
 
+def test_it_lasted_until_its_supervisor_saw_it_end(tmp_path: Path) -> None:
+    """Not until the last sample, which may be the only one."""
+    write_ring(tmp_path, [sample_of(0.2, 10)])
+    assert read_history(tmp_path).last.lasted_s == pytest.approx(0.2)
+    write_outcome(tmp_path, 4.3, exit_code=0, signal=None, by="exit")
+    history = read_history(tmp_path)
+    assert history.last.lasted_s == pytest.approx(4.3)
+    assert lines_of(history)[0].endswith(": ended, 4.30 s")
+    write_outcome(tmp_path, 9.0, attempt=2)
+    assert read_history(tmp_path).last.lasted_s == pytest.approx(0.2), "of another attempt"
+
+
 def test_nothing_was_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
     said = capsys.readouterr()
