@@ -33,7 +33,7 @@ _STEP_IN_LOG = re.compile(r"oom[-_]kill event(?:\(s\)|s)? in (?:StepId=|step )\d
 _STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
 """Numbers of steps that have names (slurm/slurm.h, SLURM_BATCH_SCRIPT ...)."""
 _ASKING = {1: "SIGHUP", 2: "SIGINT", 10: "SIGUSR1", 12: "SIGUSR2", 15: "SIGTERM"}
-"""Signals with which somebody asks a program to stop, such as `sbatch --signal=B:TERM@60`, by their numbers."""
+"""Signals that ask a program to stop, as `sbatch --signal=B:TERM@60` sends one, by their numbers."""
 _ENDS = {
     "timeout": ("timeout", "none", "Its time limit was reached"),
     "preemption": ("killed_from_outside", "preemption", "A job of higher priority took its place"),
