@@ -549,6 +549,9 @@ def test_a_top_that_was_not_sampled(tmp_path: Path) -> None:
     found = explained(tmp_path / "a", outcome=dead(5.2, 700), samples=grew)
     assert found.cause == "growth"
     told = "memory grew by 200 MB/s to 700 MB of 1.0 GB (68%), and within 2.2 s of that look"
+    stood = [*grew, *(sample(3 + at, 700 + at) for at in range(1, 4))]  # then a handler of SIGTERM saved
+    still = explained(tmp_path / "d", outcome=dead(7.5, 703), samples=stood)
+    assert "rose between two samples, within 1.5 s" in still.sentence, still.sentence
     assert f"{told} it was at the limit" in found.sentence
     calm = [sample(at, 100) for at in range(4)]
     found = explained(tmp_path / "b", outcome=dead(3.5, 100), samples=calm)

@@ -112,7 +112,7 @@ def test_a_run_without_records_is_named(tmp_path: Path, capsys: pytest.CaptureFi
 def test_runs_of_one_name_are_told_by_their_folders_and_how_they_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Around a foreign command a folder may have any name; of one that was killed the highest U is no peak."""
+    """Around a foreign command folders have any name; of one that was killed the highest U is no peak."""
     a, b = make_calm(tmp_path / "one" / "mem"), make_calm(tmp_path / "other" / "mem", extra_mb=20)
     write_ring(a, [sample_of(at, 100 + at) for at in range(8)])
     kernel = {"counters_before": {"oom_kill": 0}, "counters_after": {"oom_kill": 1}}

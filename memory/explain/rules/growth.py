@@ -15,6 +15,8 @@ from memory.format import format_bytes
 
 _LIBRARIES_BYTES = 32 << 20
 """What an interpreter maps of its own: where no more of files was seen mapped, it may be no file."""
+_SHORT_S = 0.5
+"""Of a shorter time no speed is told."""
 
 
 def leak(facts: Facts) -> Iterator[Finding]:
@@ -135,14 +137,25 @@ def _unseen(facts: Facts) -> Finding:
     )
 
 
+def _latest_rate(looks: list[tuple[float, int]], over_s: float) -> float:
+    """Bytes a second over the newest looks: it may have stood still after it grew."""
+    last_s, amount = looks[-1]
+    earlier = [look for look in looks if look[0] <= last_s - max(over_s, _SHORT_S)] or looks[:1]
+    begin_s, low = earlier[-1]
+    return (amount - low) / (last_s - begin_s) if last_s > begin_s else 0.0
+
+
 def _since_the_last_look(facts: Facts) -> str:
     """It grew on as it had grown before, or what filled it came in between."""
-    looks = [at for at, _ in facts.u_series]
-    killed_s = facts.kill_time_s or seconds(facts.outcome.get("ended_s")) or max(looks, default=0.0)
-    before = [at for at in looks if at < killed_s]
-    unseen_s = killed_s - before[-1] if before else 0.0
+    looks = facts.u_series
+    killed_s = facts.kill_time_s or seconds(facts.outcome.get("ended_s"))
+    before = [look for look in looks if killed_s is None or look[0] < killed_s]
+    last_s = before[-1][0] if before else 0.0
+    unseen_s = killed_s - last_s if killed_s is not None and before else 0.0
     found = rise(facts)
-    rate = (found.bytes_per_s or 0.0) if found is not None and before and found.end_s >= before[-1] else 0.0
+    rate = 0.0
+    if found is not None and before and found.end_s >= last_s:
+        rate = min(found.bytes_per_s or 0.0, _latest_rate(before, unseen_s))
     room = (facts.limit_bytes or 0) - (facts.peak_bytes or 0)
     if found is not None and 0 < room <= 2 * rate * unseen_s:
         more = f"within {unseen_s:.1f} s of that look it was at the limit"
