@@ -111,6 +111,15 @@ def split(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
+def told_below(notes: Sequence[str], left_out: Sequence[str], most: int = 20) -> list[str]:
+    """Lines below an answer that stands on some runs alone."""
+    told = [f"note: {note}" for note in notes]
+    if left_out:
+        told += [f"left out: {len(left_out)}", *(f"  {line}" for line in left_out[:most])]
+        told += [f"  and {len(left_out) - most} more"] if len(left_out) > most else []
+    return told
+
+
 def notes_and_failures(study: Study, failures: Sequence[str], most: int = 20) -> list[str]:
     """Lines below an answer: what it leaves out, and why."""
     told = [f"note: {note}" for note in study.notes()]

@@ -80,7 +80,7 @@ def _row(size: SizeMemory) -> list[str | Cell]:
         _amount(size.limit_bytes),
         Cell("-" if share is None else f"{100 * share:.0f}%", share, bar=share,
              tone="bad" if share is not None and share >= _NEAR else ""),
-        _amount(size.asked_bytes),
+        Cell(size.asked_words, size.asked_bytes),
         "" if most is None else most.run.name,
     ]  # fmt: skip
 

@@ -48,10 +48,10 @@ def report_of(study: Study, *, command: str, x: str | None = None, y: str = "val
     details = {row: details_of(run) for row, run in enumerate(study.runs) if run.is_ours}
     best, no_best = best_run(study, y)
     each = families(study, y)
-    law = law_of(study, each, x, y) if no_best is None else None
+    law, no_law = law_of(study, each, x, y) if no_best is None else (None, None)
     found = Found(
         study, y, best, no_best, each, failures(study), uses(study.runs),
-        law.words if law is not None else (),
+        law.words if law is not None else [no_law] if no_law else (),
         wall_s=sum(one.wall_s for one in details.values()),
     )  # fmt: skip
     told, then, again = words(found), next_commands(found), _command_of(best)
@@ -126,7 +126,7 @@ def _advice(found: Found) -> list[tuple[str, str]]:
     if not bests or found.families is None:
         return []
     # without the noise: Trust tells whether seeds are too few, and a command for each size takes seconds
-    told = advice(found.study, bests, None, found.families.law)
+    told = advice(found.study, bests, None, found.families.laws)
     return [
         (one.command, f"{one.size}: {one.what}" if one.size else one.what)
         for one in told

@@ -93,7 +93,7 @@ def test_a_best_rate_at_the_edge_is_told_with_the_command_that_goes_beyond(
 ) -> None:
     make_sweep(tmp_path / "sweep", widths=(32,), rates=(0.00125, 0.0025, 0.005))
     told = summary_of(capsys, str(tmp_path / "sweep"))
-    assert "the largest rate tried is the best" in about(told, "Learning rate")
+    assert "the largest rate is the best" in about(told, "Learning rate")
     assert any("optimizer.lr=0.01,0.02" in one["command"] for one in told["next"])
 
 
