@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,6 +56,13 @@ def study_of(options: argparse.Namespace) -> Study:
     if not study.runs:
         raise UserError(f"{study.path}: no run there can be read: {study.notes()[0]}")
     return only(study, options.where)
+
+
+def as_typed(options: argparse.Namespace) -> str:
+    """STUDY with the options that say which of its runs, for a command that is about the same runs."""
+    told = [*options.study, *(word for one in options.where for word in ("--where", one))]
+    told += ["--pattern", options.pattern] if options.pattern is not None else []
+    return " ".join(map(shlex.quote, told))
 
 
 def say_json(value: Any, output: str | None = None) -> None:

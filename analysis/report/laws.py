@@ -100,7 +100,7 @@ def best_of_each(found: Sequence[Family]) -> list[Run]:
 
 
 def add_law(page: Page, law: Law | None, given: str) -> None:
-    """Nothing without one. given: the study, as it is typed."""
+    """Nothing without one. given: the study's runs, as they are typed."""
     if law is None:
         return
     page.heading("Scaling", f"the best rate of each size; 95% band of {DRAWS} draws")
@@ -108,7 +108,8 @@ def add_law(page: Page, law: Law | None, given: str) -> None:
         page.text(line)
     page.drawings("plotted", [("The law, to ten times the data", _curve(law).to_json()),
                               ("What it leaves", _residuals(law).to_json())])  # fmt: skip
-    page.code(f"python -m analysis fit {given} --x {shlex.quote(law.points.x_name)}")
+    x, y = (shlex.quote(name) for name in (law.points.x_name, law.points.y_name))
+    page.code(f"python -m analysis fit {given} --x {x} --y {y}")
 
 
 def _curve(law: Law) -> Plot:

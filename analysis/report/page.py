@@ -43,8 +43,10 @@ class Report:
     notes: list[str]
 
 
-def report_of(study: Study, *, command: str, x: str | None = None, y: str = "val_loss") -> Report:
-    """command: what wrote it, to be told at the end. x: of curves of foreign runs. y: the loss."""
+def report_of(study: Study, *, command: str, given: str, x: str | None = None, y: str = "val_loss") -> Report:
+    """command: what wrote it, to be told at the end. given: its runs, as they are typed. x: of curves of
+    foreign runs. y: the loss.
+    """
     details = {row: details_of(run) for row, run in enumerate(study.runs) if run.is_ours}
     best, no_best = best_run(study, y)
     each = families(study, y)
@@ -65,8 +67,8 @@ def report_of(study: Study, *, command: str, x: str | None = None, y: str = "val
     add_runs(page, study, best)
     notes = add_curves(page, study, x=x, y=y)
     add_learning_rates(page, each, y)
-    add_law(page, law, study.path)
-    add_memory(page, study, found.uses)
+    add_law(page, law, given)
+    add_memory(page, study, found.uses, given)
     add_failures(page, found.failures)
     add_configs(page, study)
     add_origins(page, study, details, again)
