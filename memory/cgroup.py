@@ -218,7 +218,7 @@ def _caught_up(
 ) -> Counters:
     """memory.stat of that level, read once more where it lacks much of what is in use.
 
-    A cgroup that waits for its own counts to be gathered keeps those above it from gathering theirs, for up to
+    A cgroup that waits for its own counts to be gathered keeps those above from gathering theirs, for up to
     two seconds (mm/memcontrol.c, memcg_rstat_updated; seen on Linux 6.18): to read the lower one ends that.
     """
     counted = sum(stat.get(part) or 0 for part in parts)
