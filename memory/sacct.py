@@ -9,6 +9,7 @@ Sources: sacct(1), scontrol(1), of 22.05 to 25.11.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Callable, Mapping
@@ -281,8 +282,29 @@ def why_not(answer: Answer, name: str, timeout_s: float) -> str:
     return f"{name} failed with exit code {answer.code}: {words[-1] if words else 'it says nothing'}"
 
 
+_OF_CLIENTS = ("SQUEUE_", "SACCT_", "SINFO_", "SACCTMGR_", "SCONTROL_", "SCANCEL_")
+_OF_PRINTING = {"SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN", "SLURM_JSON", "SLURM_YAML"}
+
+
+def client_environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Of these variables, by default this process's, those that a client command may see.
+
+    What a user likes to see of the queue is not asked for here: with SQUEUE_PARTITION, SQUEUE_USERS and their
+    like a job that waits is not told, and looks like one that has ended (squeue(1), ENVIRONMENT VARIABLES).
+    """
+    variables = os.environ if variables is None else variables
+    return {
+        name: value
+        for name, value in variables.items()
+        if not name.startswith(_OF_CLIENTS) and name not in _OF_PRINTING
+    }
+
+
 def run_client(command: list[str], timeout_s: float, environment: Mapping[str, str] | None = None) -> Answer:
-    """A client command of Slurm, with nothing to read; never raises. environment: None: this process's."""
+    """A client command of Slurm, with nothing to read; never raises.
+
+    environment: None: of `client_environment`.
+    """
     try:
         done = subprocess.run(
             command,
@@ -291,7 +313,7 @@ def run_client(command: list[str], timeout_s: float, environment: Mapping[str, s
             text=True,
             errors="replace",
             timeout=timeout_s,
-            env=environment,
+            env=client_environment() if environment is None else environment,
         )
     except subprocess.TimeoutExpired:
         return Answer(124)

@@ -1,7 +1,7 @@
 """What of a study's files is no longer needed, and taking it away: never of a run that runs or waits.
 
 checkpoints   of runs that are done: all but the best; of those that ended otherwise: all but the newest and
-              the best, from which they would go on
+              the best, from which they would go on; none that another run is to begin from
 left over     half-written checkpoints of runs that were killed
 reports       pictures and pages that are drawn anew when they are asked for
 submissions   submitit's folders of submissions whose runs are all done
@@ -15,11 +15,12 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import durable
 import experiment_utils
+from slurm.branches import wanted_checkpoints
 from slurm.records import run_folders, submissions
 from slurm.snapshot import while_removing
 from slurm.truth.study import Truth, study_truth
@@ -43,12 +44,15 @@ class Item:
 
 @dataclass(frozen=True)
 class Disk:
-    """study: its folder. held_bytes: by kind, now. items: what is not needed. kept_runs: that run or wait."""
+    """study: its folder. held_bytes: by kind, now. items: what is not needed. kept_runs: that run or wait.
+    kept_for: checkpoints that stay since a run is to begin from them, and which.
+    """
 
     study: Path
     held_bytes: dict[str, int]
     items: tuple[Item, ...]
     kept_runs: int
+    kept_for: dict[Path, Path] = field(default_factory=dict)
 
     @property
     def freed_bytes(self) -> int:
@@ -65,7 +69,10 @@ def look(study: Path, keep: str, truths: Sequence[Truth] | None = None) -> Disk:
     done = {truth.name for truth in truths if truth.state == "done"}
     items += _of_submissions(study, done)
     items += _of_snapshots(study, {truth.folder: truth for truth in truths})
-    return Disk(study, _held(study), tuple(items), sum(map(_is_kept, truths)))
+    wanted = wanted_checkpoints(study.parent)
+    kept_for = {item.path: wanted[item.path.resolve()] for item in items if item.path.resolve() in wanted}
+    items = [item for item in items if item.path not in kept_for]
+    return Disk(study, _held(study), tuple(items), sum(map(_is_kept, truths)), kept_for)
 
 
 def remove(items: Iterable[Item]) -> tuple[int, list[str]]:
@@ -78,6 +85,8 @@ def remove(items: Iterable[Item]) -> tuple[int, list[str]]:
     by_run: dict[Path | None, list[Item]] = {}
     for item in items:
         by_run.setdefault(item.run, []).append(item)
+    studies = {run.parent.parent for run in by_run if run is not None}
+    wanted = {path for runs_dir in studies for path in wanted_checkpoints(runs_dir)}  # perhaps new since
     for run, its_items in by_run.items():
         try:
             if run is None:
@@ -86,7 +95,8 @@ def remove(items: Iterable[Item]) -> tuple[int, list[str]]:
                 freed += _remove_copies(copies, refused)
             else:
                 with experiment_utils.run_lock(run):
-                    freed += _remove_all(its_items, refused)
+                    free = [item for item in its_items if item.path.resolve() not in wanted]
+                    freed += _remove_all(free, refused)
         except durable.LockHeld as held:
             refused.append(f"{run} was left alone: {held}")
         except OSError as error:

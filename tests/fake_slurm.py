@@ -73,12 +73,14 @@ if name == "sbatch":
         sys.exit("sbatch: error: Batch job submission failed: " + told("lost"))
     print(f"Submitted batch job {{number}}")
 elif name == "squeue":
-    for job in all_jobs():
+    hidden = [one for one in ("PARTITION", "USERS", "ACCOUNT", "QOS") if os.environ.get(f"SQUEUE_{{one}}")]
+    for job in [] if hidden else all_jobs():
         for task, state in enumerate(job["states"]):
             if state in ("PENDING", "RUNNING", "COMPLETING") or option("states") == "all":
                 words = {{"%j": job["name"], "%T": state, "%F": str(job["id"])}}
                 words |= {{"%A": words["%F"], "%K": str(task) if job["array"] else "N/A"}}
-                print(re.sub("%[AFKTj]", lambda found: words[found[0]], option("format")))
+                words["%o"] = job["script"]
+                print(re.sub("%[AFKTjo]", lambda found: words[found[0]], option("format")))
 elif name == "sacct":
     for job in all_jobs():
         print(f"{{job['id']}}|{{job['name']}}")
@@ -150,6 +152,12 @@ class FakeSlurm:
     @property
     def jobs(self) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in sorted((self.folder / "jobs").glob("*.json"))]
+
+    def rename(self, job: int | str, name: str, script: str | None = None) -> None:
+        """script: it is another job of that number."""
+        path = self.folder / "jobs" / f"{job}.json"
+        found = json.loads(path.read_text()) | {"name": name}
+        path.write_text(json.dumps(found | ({"script": script} if script else {})))
 
     def set_state(self, job: int | str, state: str, task: int | None = None) -> None:
         """Of one task, or of all."""

@@ -112,6 +112,10 @@ def _lines(disk: Disk) -> list[str]:
             lines.append(f"  {kind:<12} {format_bytes(max(held, goes[kind])):>8}{told}")
     if disk.kept_runs:
         lines.append(f"{counted(disk.kept_runs, 'run')} that run or wait are left alone")
+    lines += [
+        f"{path.parent.parent.name}: {path.name} stays: {run.parent.name}/{run.name} is to begin from it"
+        for path, run in list(disk.kept_for.items())[:_MOST]
+    ]
     if not disk.items:
         return [*lines, "nothing in it is unneeded"]
     lines += ["", "not needed:"]

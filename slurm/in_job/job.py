@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from memory.sacct import client_environment
+
 ANSWER_S = 20.0
 COME_BACK_S = 600
 """After so long a job looks again at a run that another copy has: each look takes half a minute."""
@@ -33,7 +35,9 @@ Ask = Callable[[list[str]], Answer]
 def ask(command: list[str]) -> Answer:
     """Run a command of Slurm's."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=ANSWER_S, env=client_environment()
+        )
     except subprocess.TimeoutExpired:
         return Answer(124, "", f"{command[0]} did not answer within {ANSWER_S:.0f} s")
     except OSError as error:

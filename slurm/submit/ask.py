@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
 
 from conf import Problem, UserError
+from memory.sacct import client_environment
 
 TIMEOUT_S = 60.0
 
@@ -47,7 +47,7 @@ def ask(command: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> str:
             text=True,
             timeout=timeout_s,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "LC_ALL": "C"},
+            env=client_environment() | {"LC_ALL": "C"},
         )
     except FileNotFoundError as error:
         raise NoAnswer(f"Slurm cannot be asked: there is no {command[0]} on this machine") from error

@@ -54,8 +54,9 @@ def under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
         UserError: Slurm does not answer.
     """
     known = list(submissions(study))
-    names = [array.name for one in known if one.launcher == SLURM for array in one.arrays if array.is_sent]
-    states = task_states(names)
+    states = task_states(
+        (one, array) for one in known if one.launcher == SLURM for array in one.arrays if array.is_sent
+    )
     found = []
     for submission in known:
         for array in submission.arrays:

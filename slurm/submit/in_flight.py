@@ -10,7 +10,7 @@ import experiment_utils
 from conf import UserError
 from slurm.in_job.starts import is_over_in, read_starts
 from slurm.records import LOCAL, SLURM, Array, Submission, places, read_submission
-from slurm.submit.ask import ask
+from slurm.submit.ask import NoAnswer, ask
 from slurm.submitters import launcher_lives
 
 _QUEUED = (
@@ -27,7 +27,7 @@ _QUEUED = (
 def in_flight(study: Path, runs: Sequence[str]) -> dict[str, str]:
     """Run to `queued` or `running`, for those of the runs that a job or a process in the background holds.
 
-    One call of squeue for all of them.
+    One call of squeue for all of them, a second where it does not list one.
 
     Raises:
         UserError: squeue does not answer, or what was submitted cannot be read: then nobody can tell.
@@ -42,12 +42,12 @@ def in_flight(study: Path, runs: Sequence[str]) -> dict[str, str]:
             if place.array < len(submission.arrays):
                 of_run.setdefault(run, []).append((submission, submission.arrays[place.array], place.task))
     asked = {
-        array.name
+        (submission.id, array.number): (submission, array)
         for held in of_run.values()
         for submission, array, _ in held
         if submission.launcher == SLURM and array.is_sent is not False
     }
-    states = task_states(asked)
+    states = task_states(asked.values())
     found = {}
     for run, held in of_run.items():
         words = {
@@ -60,17 +60,43 @@ def in_flight(study: Path, runs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def task_states(names: Iterable[str]) -> dict[tuple[str, int], str]:
-    """(name of the array, task) to Slurm's word, for all that squeue lists, whoever's they are."""
-    names = sorted(names)
-    if not names:
+def task_states(arrays: Iterable[tuple[Submission, Array]]) -> dict[tuple[str, int], str]:
+    """(name of the array, task) to Slurm's word, for all that squeue lists, whoever's they are.
+
+    A job that squeue does not list by its name is looked up by its number: a site, an administrator or its
+    user may have renamed it. Its script tells that it is ours, and not of a cluster that counts anew.
+    """
+    told = sorted(arrays, key=lambda one: one[1].name)
+    if not told:
         return {}
-    answer = ask(["squeue", "--noheader", "--array", f"--name={','.join(names)}", "--format=%j|%K|%T"])
+    names = ",".join(array.name for _, array in told)
+    answer = ask(["squeue", "--noheader", "--array", f"--name={names}", "--format=%j|%K|%T"])
     found = {}
     for line in answer.splitlines():
         name, task, state = line.strip().rsplit("|", 2)
-        found[name, int(task) if task.isdigit() else 0] = state
+        found[name, _task(task)] = state
+    seen = {name for name, _ in found}
+    unseen = {array.job_id: (one, array) for one, array in told if array.job_id and array.name not in seen}
+    for line in _by_number(unseen) if unseen else ():
+        job, task, state, script = line.strip().split("|", 3)
+        submission, array = unseen.get(job, (None, None))
+        if submission is not None and array is not None and submission.id in script:
+            found[array.name, _task(task)] = state
     return found
+
+
+def _by_number(jobs: Iterable[str]) -> list[str]:
+    try:
+        command = ["squeue", "--noheader", "--array", f"--jobs={','.join(jobs)}", "--format=%F|%K|%T|%o"]
+        return ask(command).splitlines()
+    except NoAnswer as error:
+        if "Invalid job id" in str(error):  # it is asked for one that Slurm has forgotten
+            return []
+        raise
+
+
+def _task(told: str) -> int:
+    return int(told) if told.isdigit() else 0
 
 
 def _words(

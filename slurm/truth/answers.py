@@ -20,6 +20,7 @@ from memory.sacct import (
     Answer,
     Ask,
     Job,
+    client_environment,
     from_sacct,
     from_scontrol,
     run_client,
@@ -172,10 +173,8 @@ def moment(text: str) -> float | None:
 
 def ask_in_unix_time(command: list[str], timeout_s: float) -> Answer:
     """Run a client of Slurm, which is to print times as Unix time, whatever the zone of this process."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SACCT_"))
-    }
-    return run_client(command, timeout_s, {**environment, "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"})
+    environment = client_environment() | {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+    return run_client(command, timeout_s, environment)
 
 
 def _from_scontrol(

@@ -13,15 +13,18 @@ from conf import UserError
 from memory.evidence import Evidence
 from memory.explain import Explanation, explain
 from memory.sacct import Ask, Job, SlurmFacts
-from slurm.records import SLURM, Place, Submission, named_places, read_submission, run_folders
+from slurm.records import SLURM, Array, Place, Submission, named_places, read_submission, run_folders
 from slurm.states import FROM_SLURM
 from slurm.submitters import launcher_lives, submitter_lives
-from slurm.truth.answers import SlurmAnswers, ask_slurm
+from slurm.truth.answers import QueueRow, SlurmAnswers, ask_slurm
 from slurm.truth.case import Case
 from slurm.truth.judge import judge
 from slurm.truth.known import Known, read_known
 from slurm.truth.last_words import last_words
 from slurm.truth.progress import Progress, read_progress
+
+_SUBMITTED_APART_S = 120.0
+"""Slurm's moment of a submission and its submitter's: what sbatch takes, and clocks that are apart."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +160,8 @@ def case_of(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
     job = _own_or_shared(known, answers) if known.array and known.array.how == "workers" else known.job
     queue = answers.row(job) if job else None
     starts = answers.starts(job) if job else ()
-    if known.array is not None:  # numbers begin anew where a cluster was set up again
-        name = known.array.name
+    if known.array is not None and not _was_renamed(queue, known.array):
+        name = known.array.name  # numbers begin anew where a cluster was set up again
         queue = queue if queue is None or queue.name in ("", name) else None
         starts = tuple(start for start in starts if start.row.name in ("", name))
     return Case(
@@ -242,6 +245,14 @@ def _with_number(known: Known, answers: SlurmAnswers) -> Known:
     if number is None:
         return known
     return replace(known, array=replace(array, job_id=number))
+
+
+def _was_renamed(queue: QueueRow | None, array: Array) -> bool:
+    """Another name than it was given, and submitted when ours was: a site, or somebody, has renamed it."""
+    if queue is None or queue.name in ("", array.name):
+        return False
+    told, ours = queue.submitted_s, array.submitted_s
+    return told is not None and ours is not None and abs(told - ours) < _SUBMITTED_APART_S
 
 
 def _own_or_shared(known: Known, answers: SlurmAnswers) -> str | None:

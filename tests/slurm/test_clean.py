@@ -89,6 +89,27 @@ def test_other_checkpoints_to_keep(
     assert left(study, "failed") == ["best", "step-00000100", "step-00000300"]
 
 
+@pytest.mark.parametrize("where", ["run", "checkpoint"])
+def test_what_another_run_is_to_begin_from_stays(
+    study: MadeStudy, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    wanted = study.folder / "done" / "checkpoints" / "step-00000200"
+    (wanted / "state.json").write_text("{}")
+    begins_from = study.folder / "done" if where == "run" else wanted
+    branch = study.folder.parent / "branches" / "branch"
+    branch.mkdir(parents=True)
+    (branch / "config.yaml").write_text(
+        f"seed: 0\nrestore:\n  what: run\n  from: {begins_from}\n  step: 200\nnotes: null\n"
+    )
+    text = told(capsys, "clean", "sweep", "--keep", "none", "--yes")
+    assert "done: step-00000200 stays: branches/branch is to begin from it" in text
+    assert "step-00000200" in left(study, "done")
+    assert "step-00000300" not in left(study, "done")
+    checkpoint(branch, 10)  # it goes on from there
+    told(capsys, "clean", "sweep", "--keep", "none", "--yes")
+    assert "step-00000200" not in left(study, "done")
+
+
 def test_what_no_open_run_needs_goes(
     study: MadeStudy, place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:

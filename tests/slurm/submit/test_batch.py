@@ -24,6 +24,7 @@ from slurm.records import SLURM, places, runs_of, submissions
 from slurm.submit.arrays import Asked
 from slurm.submit.asking import Limits
 from slurm.submit.batch import Order, Submitted, submit
+from slurm.submit.cancelling import cancel
 from slurm.submit.runs import render
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -123,6 +124,31 @@ def test_asking_again_submits_nothing_while_they_wait_or_run_and_then_what_is_mi
     assert done.left == {names[0]: "done", names[2]: "queued", names[3]: "queued"}
     assert done.sent == [names[1]]
     assert [place.task for place in places(plans[1].folder)] == [1, 0]
+
+
+@pytest.mark.parametrize("name", ["SQUEUE_PARTITION", "SQUEUE_USERS", "SQUEUE_ACCOUNT", "SQUEUE_QOS"])
+def test_what_a_user_likes_to_see_of_the_queue_hides_no_job(
+    cluster: FakeSlurm, plans: list[Planned], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit_all(plans)
+    monkeypatch.setenv(name, "something-else")
+    assert submit_all(plans).sent == []
+    assert len(cancel(plans[0].folder.parent)) == 2
+
+
+def test_a_job_that_was_renamed_is_not_submitted_twice(cluster: FakeSlurm, plans: list[Planned]) -> None:
+    submit_all(plans)
+    for job in cluster.jobs[:2]:
+        cluster.rename(job["id"], "mine")
+    assert set(submit_all(plans).left.values()) == {"queued"}
+    assert len(cancel(plans[0].folder.parent)) == 2
+
+
+def test_a_job_of_a_cluster_that_counts_anew_is_not_ours(cluster: FakeSlurm, plans: list[Planned]) -> None:
+    submit_all(plans)
+    for job in cluster.jobs[:2]:
+        cluster.rename(job["id"], "somebody-elses", script="/home/other/job.sh")
+    assert len(submit_all(plans).sent) == len(plans)
 
 
 def test_limits_split_and_what_does_not_fit_is_told(cluster: FakeSlurm, plans: list[Planned]) -> None:

@@ -588,6 +588,14 @@ def test_numbers_of_another_cluster_are_not_ours(study: MadeStudy, slurm: FakeSl
     assert truth_of(study, slurm).state == "failed"
 
 
+def test_a_job_that_was_renamed_is_ours(study: MadeStudy, slurm: FakeSlurm) -> None:
+    array = replace(study.submission.arrays[0], submitted_s=NOW_S - 500)
+    replace(study.submission, arrays=[array]).write()
+    slurm.wait("4242_0", "PENDING", "Resources", name="mine", submit=str(int(NOW_S - 502)))
+    found = truth_of(study, slurm)
+    assert (found.state, found.source) == ("queued", "squeue")
+
+
 def test_runs_of_this_machine_in_the_background(tmp_path: Path, slurm: FakeSlurm) -> None:
     host, pid, started = here()
     study = in_the_background(tmp_path / "sweep", ["a", "b", "c"], f"{host}:{pid}:{started}")

@@ -1,0 +1,46 @@
+"""Which checkpoints other runs are still to begin from (`restore.from`): nobody may take those away."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import experiment_utils
+from training.checkpoints import checkpoint_steps
+
+_BEGINS_FROM = re.compile(r"^restore:\n(?:  .*\n)*?  from: (?!null\b)\S", re.MULTILINE)
+"""In a config.yaml, as it is written: most have none, and to read one whole takes a hundred times as long."""
+
+
+def wanted_checkpoints(runs_dir: Path) -> dict[Path, Path]:
+    """Folder of a checkpoint to a run that begins from it: one that is not done and has none of its own yet.
+
+    Of all studies below runs_dir. A config that cannot be read names none.
+    """
+    wanted: dict[Path, Path] = {}
+    for path in sorted(runs_dir.glob("*/*/config.yaml")):
+        run = path.parent
+        with suppress(Exception):
+            if not _BEGINS_FROM.search(path.read_text(encoding="utf-8")) or _has_begun(run):
+                continue
+            asked = experiment_utils.read_config(run)["restore"]
+            found = _checkpoint(Path(asked["from"]), asked["step"])
+            if found is not None:
+                wanted.setdefault(found, run)
+    return wanted
+
+
+def _has_begun(run: Path) -> bool:
+    """It goes on from a checkpoint of its own, or not at all."""
+    is_done = experiment_utils.read_status(run).get("state") == "done"
+    return is_done or bool(checkpoint_steps(run / "checkpoints"))
+
+
+def _checkpoint(begins_from: Path, step: int | None) -> Path | None:
+    """begins_from: the folder of a run, or of a checkpoint."""
+    if (begins_from / "state.json").is_file():
+        return begins_from.resolve()
+    inside = begins_from / "checkpoints"
+    step = max(checkpoint_steps(inside), default=None) if step is None else step
+    return None if step is None else (inside / f"step-{step:08d}").resolve()
