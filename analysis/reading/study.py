@@ -225,8 +225,13 @@ def _run_folders(place: Path, skipped: list[tuple[Path, str]], depth: int = 0) -
         return
     if depth < _DEPTH:
         for entry in inside:
-            if entry.is_dir():
+            if entry.is_dir() and not _is_link_within(entry, place):
                 yield from _run_folders(Path(entry.path), skipped, depth + 1)
+
+
+def _is_link_within(entry: os.DirEntry[str], place: Path) -> bool:
+    """Whether it is another name of what stands in the place itself, `latest` say, to be counted once."""
+    return entry.is_symlink() and Path(entry.path).resolve().is_relative_to(place.resolve())
 
 
 def _ours(folders: Sequence[Path]) -> list[Run]:

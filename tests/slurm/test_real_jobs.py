@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 
 import experiment_utils
 from conf import Config
+from conf.logging_rules import is_missing
 from slurm.in_job.starts import read_starts
 from slurm.records import places, submissions
 from slurm.snapshot import take
@@ -42,6 +44,8 @@ def sent(
         "plain": lambda: _plain(where, folder),
         "kept": lambda: _kept(where, folder),
         "disk": lambda: _on_a_small_disk(where, folder),
+        "series": lambda: send(where, _logged(folder, "csv", seed=11)),
+        "events": lambda: send(where, _logged(folder, "tensorboard", seed=12)),
     }
     words = {word for item in request.session.items for word in item.name.split("_")}
     found = {name: make() for name, make in made.items() if name in words}
@@ -64,6 +68,11 @@ def _on_a_small_disk(where: Cluster, folder: Path) -> Sent:
     if where.small_disk is None:
         pytest.skip("cannot mount a small file system")
     return send(where, dataclasses.replace(disk_filling_config(folder), runs_dir=str(where.small_disk)))
+
+
+def _logged(folder: Path, to: str, seed: int) -> Config:
+    config = dataclasses.replace(tiny_config(folder), seed=seed)
+    return dataclasses.replace(config, logging=dataclasses.replace(config.logging, to=to))
 
 
 def _broken(where: Cluster, config: Config) -> Sent:
@@ -162,6 +171,36 @@ def test_success(sent: dict[str, Sent]) -> None:
     code = experiment_utils.read_run(job.run)["attempts"][0]["code"]
     assert code["snapshot"] in str(next((job.run.parent.parent / ".snapshots").iterdir()))
     assert code["commit"]
+
+
+def test_series_are_whole_when_a_job_ends(sent: dict[str, Sent]) -> None:
+    """`logging=csv`: the process beside the run has its last words before the job ends."""
+    job = sent["series"]
+    job.until_over()
+    assert job.ends() == [("done", "done", None)], job.told()
+    with open(job.run / "series.csv", newline="") as file:
+        told = [row for row in csv.DictReader(file) if row["series"] == "train_loss"]
+    with open(job.run / "metrics.csv", newline="") as file:
+        wrote = list(csv.DictReader(file))
+    assert [(row["step"], float(row["value"])) for row in told] == [
+        (row["step"], float(row["train_loss"])) for row in wrote
+    ]
+    assert len(told) == 40
+    assert "has ended" not in (job.run / "log.txt").read_text()
+
+
+def test_events_are_whole_when_a_job_ends(sent: dict[str, Sent]) -> None:
+    """`logging=tensorboard`."""
+    if is_missing("tensorboard"):
+        pytest.skip("make loggers installs tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    job = sent["events"]
+    job.until_over()
+    assert job.ends() == [("done", "done", None)], job.told()
+    events = EventAccumulator(str(job.run)).Reload()
+    assert [event.step for event in events.Scalars("train_loss")] == list(range(1, 41))
+    assert events.Scalars("val_loss")[-1].step == 40
 
 
 def test_exception(sent: dict[str, Sent]) -> None:

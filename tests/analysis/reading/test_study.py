@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_sweeps import make_sweep
 
 from analysis.reading import curve, read_study
 from analysis.reading.filters import only
@@ -172,3 +173,14 @@ def test_keys_of_the_configuration_are_columns(done_run: Any) -> None:
     assert study.runs[0].value("training.seq_len") == 128
     with pytest.raises(UserError, match=r"several keys end so: .*arch\.name"):
         study.column("name")
+
+
+def test_another_name_of_a_run_is_no_second_run(tmp_path: Path) -> None:
+    folders = make_sweep(tmp_path / "s", (32,), (0.01, 0.02))
+    elsewhere = make_sweep(tmp_path / "elsewhere", (48,), (0.01,))
+    (tmp_path / "s" / "latest").symlink_to(folders[1].name)
+    (tmp_path / "s" / "loop").symlink_to(".")
+    (tmp_path / "s" / "moved").symlink_to(elsewhere[0])
+    study = read_study([str(tmp_path / "s")])
+    assert [run.name for run in study.runs] == [folders[0].name, folders[1].name, "moved"]
+    assert not study.duplicates
