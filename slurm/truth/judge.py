@@ -203,8 +203,7 @@ def interrupted(case: Case) -> Verdict | None:
 
 def ended_by_slurm(case: Case) -> Verdict | None:
     state = case.stands
-    array = case.known.array
-    if case.known.state is None and array is not None and getattr(array, "cancelled_s", None) is not None:
+    if case.known.state is None and case.known.cancelled_s is not None:
         return Verdict("cancelled", "it was cancelled before it had started", "submission.json")
     if state in (None, "done", "failed") and lost_its_node(case):  # what came after it left it alone
         return Verdict("node_failed", how_slurm_ended(case, "node_failed", case.own_row), case.source)

@@ -374,12 +374,21 @@ def test_a_job_that_was_sent_sigterm_and_of_whose_end_slurm_does_not_tell(
 def test_sigterm_on_this_machine_is_cancelled_where_its_launcher_has_sent_it(
     tmp_path: Path, slurm: FakeSlurm
 ) -> None:
-    for at_s, state in ((None, "failed"), (NOW_S - 75, "cancelled"), (NOW_S + 600, "failed")):
+    for at_s, state in ((None, "failed"), (NOW_S - 75, "cancelled"), (NOW_S - 60, "failed")):
         host, array = here()[0], {"cancelled_s": at_s}
         array["job_id"] = f"{host}:{DEAD_PID}:1"
         study = MadeStudy(tmp_path / f"{at_s}", ["a"], launcher="local", array=array)
         study.status("a", "cancelled", age_s=70, reason="stopped by SIGTERM")
         assert truth_of(study, slurm).state == state
+
+
+def test_a_task_that_was_cancelled_while_it_waited_and_one_that_never_started_before(
+    tmp_path: Path, slurm: FakeSlurm
+) -> None:
+    """Slurm may forget a task of an array that waits as soon as it is cancelled."""
+    study = MadeStudy(tmp_path / "study", ["a", "b"], array={"cancelled_tasks": {"0": NOW_S - 5}})
+    assert truth_of(study, slurm).state == "cancelled"
+    assert truth_of(study, slurm, "b").state == "never_started"
 
 
 @pytest.mark.parametrize("own", ["cancelled", "running", "timeout"])
