@@ -306,6 +306,15 @@ def test_requeued(study: MadeStudy, slurm: FakeSlurm) -> None:
     assert str(found.reason).endswith("attempt 1 ended as timeout")
 
 
+def test_put_back_and_held(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """scontrol requeuehold: nobody has cancelled anything."""
+    study.status("a", "cancelled", age_s=130, reason="stopped by SIGTERM")
+    slurm.wait("4242_0", reason="job requeued in held state")
+    found = truth_of(study, slurm)
+    told = "it was put back into the queue, and is held there; attempt 1 was stopped by SIGTERM"
+    assert (found.state, found.reason) == ("queued", told)
+
+
 def test_while_its_job_is_put_back(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.status("a", "timeout", age_s=3, reason="stopped by SIGUSR2")
     start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "requeued"}
