@@ -152,6 +152,16 @@ def lost_its_node(case: Case) -> bool:
     return was_ended and row is not None and FROM_SLURM.get(row.state) == "node_failed"
 
 
+def left_the_queue(case: Case) -> bool:
+    """A task of an array that was cancelled while it waited: Slurm writes no row of its own for it, so that
+    sacct has it as waiting still, in that of the array, while squeue does not list it.
+    """
+    known, row = case.known, case.row
+    is_of_array = known.array is not None and known.array.how == "each" and known.array.is_array
+    was_waiting = row is not None and row.job != known.job and FROM_SLURM.get(row.state) == "queued"
+    return is_of_array and was_waiting and case.in_queue and case.queue is None and known.state is None
+
+
 def was_preempted(case: Case) -> bool:
     """The start before: by the word of its job, or by Slurm's row of it."""
     known = case.known

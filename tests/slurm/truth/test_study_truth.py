@@ -391,6 +391,15 @@ def test_sigterm_on_this_machine_is_cancelled_where_its_launcher_has_sent_it(
         assert truth_of(study, slurm).state == state
 
 
+def test_a_task_that_scancel_took_out_of_the_queue(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """Slurm 22.05, seen: squeue lists the others alone, and sacct one row of all of them as before."""
+    slurm.row("4242_[0-1%2]", "PENDING", Start="Unknown", End="Unknown")
+    slurm.wait("4242_1")
+    found = truth_of(study, slurm)
+    assert (found.state, found.source) == ("cancelled", "squeue")
+    assert truth_of(study, slurm, "b").state == "queued"
+
+
 def test_a_task_that_was_cancelled_while_it_waited_and_one_that_never_started_before(
     tmp_path: Path, slurm: FakeSlurm
 ) -> None:
