@@ -13,11 +13,11 @@ from typing import Any
 
 from analysis.columns import varying_columns
 from analysis.reading.study import Run
+from analysis.setups import BUDGETS, SEEDS
 from conf import UserError
 
 LEVEL = 0.95
 _SAME_BUDGET = 0.01
-_BUDGET_KEYS = ("training.max_tokens", "training.max_steps", "training.tokens_per_param")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Pair:
 @dataclass(frozen=True)
 class Comparison:
     """difference: mean of b less that of a; low, high, p: None where no test is possible, and `why_not`.
-    p: of several comparisons after Holm's correction.
+    p: of several comparisons after Holm's correction. alone: names of runs without a partner, which are not
+    in the difference.
     """
 
     a: str
@@ -56,6 +57,7 @@ class Comparison:
     pairs: tuple[Pair, ...]
     counts: tuple[int, int]
     why_not: str | None = None
+    alone: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -64,7 +66,7 @@ class Comparison:
             return f"{self.why_not}"
         if self.low <= 0 <= self.high:
             reach = (self.high - self.low) / 2
-            return f"no difference that so few seeds can show: it would have to be above {reach:.4f}"
+            return f"no difference that so few runs can show: it would have to be above {reach:.4f}"
         if self.p > 1 - LEVEL:
             return "alone this would be a difference; of so many comparisons one may look so by chance"
         lower = self.b if self.difference < 0 else self.a
@@ -72,14 +74,37 @@ class Comparison:
 
 
 def differing(groups: Sequence[Group]) -> dict[str, list[str]]:
-    """Columns and config paths that are one value in each group, and not the same in all, to these values."""
+    """Columns and config paths whose values are not the same in all groups, to these values: of each group
+    all that it has. Seeds only where each group has one.
+    """
     names = varying_columns([run for group in groups for run in group.runs])
     found = {}
     for name in names:
-        values = [{repr(run.value(name)) for run in group.runs} for group in groups]
-        if all(len(one) == 1 for one in values) and len({one.copy().pop() for one in values}) > 1:
-            found[name] = [_shown(group.runs[0].value(name)) for group in groups]
-    return {name: told for name, told in found.items() if name not in _BUDGET_KEYS}
+        values = [_values(group, name) for group in groups]
+        if len({frozenset(one) for one in values}) > 1 and not (name in SEEDS and max(map(len, values)) > 1):
+            found[name] = [", ".join(one) for one in values]
+    return {name: told for name, told in found.items() if name not in BUDGETS}
+
+
+def _values(group: Group, name: str) -> list[str]:
+    values = {repr(run.value(name)): run.value(name) for run in group.runs}.values()
+    return [_shown(value) for value in sorted(values, key=_rank)]
+
+
+def _rank(value: Any) -> tuple[bool, float, str]:
+    is_number = isinstance(value, int | float)
+    return not is_number, float(value) if is_number else 0.0, str(value)
+
+
+def _what_tells_apart(groups: Sequence[Group]) -> set[str]:
+    """Columns of one value in each group that are not the same in all: what is compared."""
+    names = varying_columns([run for group in groups for run in group.runs])
+    values = {name: [{repr(run.value(name)) for run in group.runs} for group in groups] for name in names}
+    return {
+        name
+        for name, each in values.items()
+        if all(len(one) == 1 for one in each) and len({frozenset(one) for one in each}) > 1
+    }
 
 
 def check_budgets(groups: Sequence[Group]) -> None:
@@ -106,7 +131,7 @@ def check_budgets(groups: Sequence[Group]) -> None:
 def compare(groups: Sequence[Group], y: str) -> list[Comparison]:
     """Each group but the first with the first."""
     first, *others = groups
-    apart = set(differing(groups))
+    apart = _what_tells_apart(groups)
     return _corrected([_compare(first, other, y, apart) for other in others])
 
 
@@ -114,30 +139,10 @@ def _compare(a: Group, b: Group, y: str, apart: set[str]) -> Comparison:
     import numpy as np
     from scipy import stats
 
-    pairs = _pairs(a, b, y, apart)
+    pairs, alone = _pairs(a, b, y, apart)
     counts = (len(a.runs), len(b.runs))
-    if len(pairs) > 1 or (pairs and min(counts) < 2):
-        first, second = np.array([one.a for one in pairs]), np.array([one.b for one in pairs])
-        difference = float((second - first).mean())
-        if len(pairs) < 2:
-            why = "one pair of runs: run more seeds (seed=1,2,3) to learn whether it is chance"
-            return Comparison(a.name, b.name, difference, None, None, None, True, tuple(pairs), counts, why)
-        if float(np.ptp(second - first)) < 1e-12:
-            why = "all pairs differ by the same: are they one run each?"
-            return Comparison(a.name, b.name, difference, None, None, None, True, tuple(pairs), counts, why)
-        found = stats.ttest_rel(second, first)
-        low, high = found.confidence_interval(LEVEL)
-        return Comparison(
-            a.name,
-            b.name,
-            difference,
-            float(low),
-            float(high),
-            float(found.pvalue),
-            True,
-            tuple(pairs),
-            counts,
-        )
+    if pairs and (len(pairs) == min(counts) or (len(pairs) > 1 and not _are_seeds(alone, a, b, apart))):
+        return replace(_of_pairs(a, b, pairs, counts), alone=tuple(run.name for run in alone))
     first, second = np.array(a.losses(y)), np.array(b.losses(y))
     difference = float(second.mean() - first.mean())
     if min(counts) < 2 or float(np.ptp(first)) + float(np.ptp(second)) < 1e-12:
@@ -150,16 +155,44 @@ def _compare(a: Group, b: Group, y: str, apart: set[str]) -> Comparison:
     )
 
 
-def _pairs(a: Group, b: Group, y: str, apart: set[str]) -> list[Pair]:
-    """By what varies within the groups; none where that does not tell runs of a group apart."""
-    names = [name for name in varying_columns([*a.runs, *b.runs]) if name not in {*apart, *_BUDGET_KEYS}]
+def _of_pairs(a: Group, b: Group, pairs: Sequence[Pair], counts: tuple[int, int]) -> Comparison:
+    import numpy as np
+    from scipy import stats
+
+    first, second = np.array([one.a for one in pairs]), np.array([one.b for one in pairs])
+    difference = float((second - first).mean())
+    why = None
+    if len(pairs) < 2:
+        why = "one pair of runs: run more seeds (seed=1,2,3) to learn whether it is chance"
+    elif float(np.ptp(second - first)) < 1e-12:
+        why = "all pairs differ by the same: are they one run each?"
+    if why is not None:
+        return Comparison(a.name, b.name, difference, None, None, None, True, tuple(pairs), counts, why)
+    found = stats.ttest_rel(second, first)
+    low, high = map(float, found.confidence_interval(LEVEL))
+    return Comparison(
+        a.name, b.name, difference, low, high, float(found.pvalue), True, tuple(pairs), counts
+    )  # fmt: skip
+
+
+def _are_seeds(alone: Sequence[Run], a: Group, b: Group, apart: set[str]) -> bool:
+    """Whether runs without a partner differ from the others in their seeds alone: then all of them count."""
+    names = {*varying_columns([*a.runs, *b.runs])} - {*apart, *SEEDS, *BUDGETS}
+    settings = [{tuple(repr(run.value(name)) for name in names) for run in group.runs} for group in (a, b)]
+    return bool(alone) and len(settings[0] | settings[1]) == 1
+
+
+def _pairs(a: Group, b: Group, y: str, apart: set[str]) -> tuple[list[Pair], list[Run]]:
+    """(by what varies within the groups, none where that does not tell runs of a group apart; runs alone)."""
+    names = [name for name in varying_columns([*a.runs, *b.runs]) if name not in {*apart, *BUDGETS}]
     if not names:
         one = len(a.runs) == len(b.runs) == 1
-        return [Pair("-", a.losses(y)[0], b.losses(y)[0])] if one else []
+        return ([Pair("-", a.losses(y)[0], b.losses(y)[0])] if one else []), []
     keys = [{tuple(repr(run.value(name)) for name in names): run for run in group.runs} for group in (a, b)]
     if len(keys[0]) < len(a.runs) or len(keys[1]) < len(b.runs):
-        return []
+        return [], []
     common = [key for key in keys[0] if key in keys[1]]
+    alone = [run for each in keys for key, run in each.items() if key not in common]
     return [
         Pair(
             ", ".join(f"{name} {_shown(keys[0][key].value(name))}" for name in names),
@@ -167,7 +200,7 @@ def _pairs(a: Group, b: Group, y: str, apart: set[str]) -> list[Pair]:
             keys[1][key].number(y) or 0.0,
         )
         for key in common
-    ]
+    ], alone
 
 
 def _corrected(found: list[Comparison]) -> list[Comparison]:

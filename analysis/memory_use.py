@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from analysis.reading.study import Run
+from analysis.reading.study import GOING_ON, Run
 from analysis.run_folder import RunFolder
+from memory.format import format_bytes
 from memory.report.stages import stage_rows
 
 _MARGIN = 1.15
@@ -68,8 +69,21 @@ class SizeMemory:
 
     @property
     def asked_bytes(self) -> int | None:
-        """Peak with a margin, rounded up: what the next job should ask for."""
-        return None if self.peak_bytes is None else -int(-self.peak_bytes * _MARGIN // _UNIT) * _UNIT
+        """Peak with a margin, rounded up: what the next job should ask for. None where no run has ended."""
+        if self.peak_bytes is None or all(use.run.state in GOING_ON for use in self.uses):
+            return None
+        return -int(-self.peak_bytes * _MARGIN // _UNIT) * _UNIT
+
+    @property
+    def is_too_little(self) -> bool:
+        """Whether the run with the peak was killed for it: what it would have needed nobody saw."""
+        return self.highest is not None and self.highest.run.state == "oom"
+
+    @property
+    def asked_words(self) -> str:
+        """`512 MB`; `> 512 MB` where it is a lower bound."""
+        amount = self.asked_bytes
+        return "-" if amount is None else ("> " if self.is_too_little else "") + format_bytes(amount)
 
     @property
     def unused_bytes(self) -> int | None:
@@ -108,8 +122,15 @@ def uses(runs: Sequence[Run]) -> list[Use]:
 def memory_by_size(runs: Sequence[Run]) -> list[SizeMemory]:
     """In order of their high-water marks, runs that tell nothing first."""
     groups: dict[tuple[str, Any], list[Run]] = defaultdict(list)
+    batches_of: dict[str, set[Any]] = defaultdict(set)
     for run in runs:
-        groups[str(run.value("model")), run.value("batch_tokens")].append(run)
+        if (batch := run.value("batch_tokens")) is not None:
+            batches_of[str(run.value("model"))].add(batch)
+    for run in runs:
+        model, batch = str(run.value("model")), run.value("batch_tokens")
+        if batch is None and len(batches_of[model]) == 1:  # of a run that has not been planned yet
+            batch = next(iter(batches_of[model]))
+        groups[model, batch].append(run)
     batches = Counter(model for model, _ in groups)
     found = [
         SizeMemory(

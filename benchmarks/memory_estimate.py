@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import save
-from benchmarks.memory_measured import VOCAB, measure, run_config
+from benchmarks.memory_measured import VOCAB, measure, run_config, with_arch
 from conf import Config
 from memory import constants
 from training.memory_parts import estimate_run
@@ -46,6 +46,13 @@ BYTES: tuple[tuple[int, int, dict[str, Any]], ...] = (
 )
 """Width, micro-batch and more of runs with a vocabulary of bytes, whose tensors are small."""
 
+LSTM = {"name": "lstm", "family": "lstm", "norm": "layer", "bias": "linear", "init": "xavier"}
+LSTMS: tuple[tuple[int, int, dict[str, Any]], ...] = (
+    (96, 16, {}),
+    (192, 16, {"effective_batch": 32}),
+)
+"""Width, micro-batch and more of layers of an LSTM, whose kernel brings its own room."""
+
 FEW_TOKENS_RUNS = 4
 FEW_TOKENS: tuple[tuple[int, int, dict[str, Any]], ...] = (
     (48, 1, {}),
@@ -60,15 +67,23 @@ FEW_TOKENS: tuple[tuple[int, int, dict[str, Any]], ...] = (
 
 
 def row(
-    folder: Path, width: int, batch: int, loss: str, vocab: int = VOCAB, runs: int = 1, **training: Any
+    folder: Path,
+    width: int,
+    batch: int,
+    loss: str,
+    vocab: int = VOCAB,
+    runs: int = 1,
+    arch: dict[str, Any] | None = None,
+    **training: Any,
 ) -> dict[str, Any]:
     """A configuration, told and measured: the most of so many runs, and the least."""
     peaks = []
     for _ in range(runs):
-        config = _config(folder, width, batch, loss, vocab, training)
+        config = with_arch(_config(folder, width, batch, loss, vocab, training), **(arch or {}))
         peaks.append(measure(config).peak_bytes)
     told = estimate_run(config, vocab_size=vocab, micro_batch=batch).own_bytes
-    spread = {"least_measured_mb": round(min(peaks) / MB)} if runs > 1 else {}
+    spread: dict[str, Any] = {"least_measured_mb": round(min(peaks) / MB)} if runs > 1 else {}
+    spread |= {"arch": arch["name"]} if arch else {}
     return _result(width, batch, loss, vocab, training | spread, told, max(peaks))
 
 
@@ -140,6 +155,7 @@ def main() -> None:
         rows.append(row(folder, 128, 8, "chunked", activation_checkpointing=True))
         rows.append(row(folder, 128, 8, "chunked", effective_batch=32))
         rows += [row(folder, *size, "chunked", vocab=257, **more) for *size, more in BYTES]
+        rows += [row(folder, *size, "chunked", arch=LSTM, **more) for *size, more in LSTMS]
         rows += [row(folder, *size, "whole", runs=FEW_TOKENS_RUNS, **more) for *size, more in FEW_TOKENS]
     plan_s = round(seconds_of_plan(), 2)
     print(f"plan of 100 runs: {plan_s} s")

@@ -31,6 +31,8 @@ from memory.pressure import read_pressure
 
 _UNLIMITED = 2**60
 """v1 writes 'no limit' as the largest whole number of pages, 2^63 less a page."""
+_UNCOUNTED_BYTES = 8 << 20
+"""Each CPU keeps up to 64 pages back, of what is in use and of each count."""
 _PLACES_LAST_S = 5.0
 _MAX_PLACES = 100
 _NOWHERE = -1
@@ -138,6 +140,9 @@ def _read_v1(levels: tuple[Level, ...], height: int, limit: int | None, wall: in
         height, limit = len(levels) - 1, inherited
         level, stat = levels[height], Counters(levels[height].folder + "/memory.stat", read_kept)
         limit_at = f"above {level.path}"
+    usage = read_number(f"{level.folder}/memory.usage_in_bytes", read_kept)
+    kernel = read_number(f"{level.folder}/memory.kmem.usage_in_bytes", read_kept)
+    stat = _caught_up(stat, (b"total_rss", b"total_cache"), (usage or 0) - (kernel or 0), levels, height)
     anon, shmem = stat.get(b"total_rss", b"rss"), stat.get(b"total_shmem", b"shmem")
     cache = stat.get(b"total_cache", b"cache")
     kills = [
@@ -156,11 +161,11 @@ def _read_v1(levels: tuple[Level, ...], height: int, limit: int | None, wall: in
         path=level.path,
         limit_bytes=limit,
         limit_at=limit_at,
-        usage_bytes=read_number(f"{level.folder}/memory.usage_in_bytes", read_kept),
+        usage_bytes=usage,
         peak_usage_bytes=peak,
         anon_bytes=anon,
         shmem_bytes=shmem,
-        kernel_bytes=read_number(f"{level.folder}/memory.kmem.usage_in_bytes", read_kept),
+        kernel_bytes=kernel,
         file_bytes=None if cache is None else max(0, cache - (shmem or 0)),
         events=events or None,
         swap_bytes=stat.get(b"total_swap", b"swap"),
@@ -173,6 +178,9 @@ def _read_v1(levels: tuple[Level, ...], height: int, limit: int | None, wall: in
 def _read_v2(levels: tuple[Level, ...], height: int, limit: int | None, wall: int) -> Cgroup:
     level = levels[height]
     stat = Counters(f"{level.folder}/memory.stat", read_kept)
+    usage = read_number(f"{level.folder}/memory.current", read_kept)
+    if stat.get(b"kernel") is not None:
+        stat = _caught_up(stat, (b"anon", b"file", b"kernel"), usage or 0, levels, height)
     shmem, cache = stat.get(b"shmem"), stat.get(b"file")
     high, high_at = _smallest_high(levels)
     if high is not None and high >= wall:
@@ -183,7 +191,7 @@ def _read_v2(levels: tuple[Level, ...], height: int, limit: int | None, wall: in
         path=level.path,
         limit_bytes=limit,
         limit_at=None if limit is None else level.path,
-        usage_bytes=read_number(f"{level.folder}/memory.current", read_kept),
+        usage_bytes=usage,
         peak_usage_bytes=read_number(f"{level.folder}/memory.peak", read_kept),
         anon_bytes=stat.get(b"anon"),
         shmem_bytes=shmem,
@@ -203,6 +211,22 @@ def _read_v2(levels: tuple[Level, ...], height: int, limit: int | None, wall: in
         stalled_percent=pressure.full_percent,
         some_stalled_percent=pressure.some_percent,
     )
+
+
+def _caught_up(
+    stat: Counters, parts: tuple[bytes, ...], usage: int, levels: tuple[Level, ...], height: int
+) -> Counters:
+    """memory.stat of that level, read once more where it lacks much of what is in use.
+
+    A cgroup that waits for its own counts to be gathered keeps those above from gathering theirs, for up to
+    two seconds (mm/memcontrol.c, memcg_rstat_updated; seen on Linux 6.18): to read the lower one ends that.
+    """
+    counted = sum(stat.get(part) or 0 for part in parts)
+    if height == 0 or usage - counted < max(_UNCOUNTED_BYTES, usage >> 6):
+        return stat
+    for level in levels[:height]:
+        read_kept(f"{level.folder}/memory.stat")
+    return Counters(f"{levels[height].folder}/memory.stat", read_kept)
 
 
 def _smallest_limit(levels: tuple[Level, ...], file: str, wall: int) -> tuple[int | None, int]:

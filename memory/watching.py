@@ -79,7 +79,7 @@ def of_run(folder: Path) -> Source:
             title=str(folder),
             sample=samples[-1] if samples else None,
             host_total_bytes=facts.get("host_total_bytes"),
-            slope_bytes_per_s=slope(samples),
+            slope_bytes_per_s=None if ended else slope(samples),
             stage=_stage(folder / "memory.jsonl"),
             ended=_UNKNOWN_END if unwatched and ended == _ALL_KILLED else ended,
         )
@@ -148,12 +148,24 @@ def _as_on_the_node(job_id: str, proc: str) -> str:
 
 
 def slope(samples: tuple[Sample, ...]) -> float | None:
-    """Growth of U in bytes a second: medians of the first and the last third of the last minute."""
+    """Growth of U in bytes a second: medians of the first and the last third of the last minute; where it
+    grew less in the later half of that time, so much: what stands still is not on its way to the limit.
+    """
     known = [(s.time_s, s.unreclaimable_bytes) for s in samples if s.unreclaimable_bytes is not None]
     recent = [one for one in known if one[0] >= known[-1][0] - SLOPE_OVER_S]
-    third = len(recent) // 3
     if len(recent) < _SLOPE_FROM:
         return None
+    whole = _between_thirds(recent)
+    middle_s = (recent[0][0] + recent[-1][0]) / 2
+    later = [one for one in recent if one[0] >= middle_s]
+    if whole is None or whole <= 0 or len(later) < _SLOPE_FROM:
+        return whole
+    of_later = _between_thirds(later)
+    return whole if of_later is None else max(0.0, min(whole, of_later))
+
+
+def _between_thirds(recent: list[tuple[float, int]]) -> float | None:
+    third = len(recent) // 3
     (from_s, low), (until_s, high) = (
         (median(t for t, _ in part), median(u for _, u in part)) for part in (recent[:third], recent[-third:])
     )

@@ -84,7 +84,7 @@ def estimate_run(
             rolls_back=training.on_spike == "rollback",
         ),
         *_of_data(config, data, step, batch),
-        *_of_process(of_model, step),
+        *_of_process(of_model, step, config.arch.family),
     ]
     if ranks > 1:
         layers = max(1, resolve_shape(config.model, config.arch).n_layers)
@@ -213,7 +213,7 @@ def compilers_at_once() -> int:
     return int(wanted) if wanted.isdecimal() and int(wanted) else constants.COMPILERS_AT_ONCE
 
 
-def _of_process(of_model: list[Part], step: StepSizes) -> Iterator[Part]:
+def _of_process(of_model: list[Part], step: StepSizes, family: str) -> Iterator[Part]:
     """What Python, torch and the allocator take besides."""
     yield Part("python and torch", constants.FRAMEWORK_BASE.in_bytes)
     yield Part("experiments.py", constants.ENTRY.in_bytes, beside=True)
@@ -238,6 +238,8 @@ def _of_process(of_model: list[Part], step: StepSizes) -> Iterator[Part]:
     # buffers and holes are of the size of what comes and goes: a model of bytes has few of either
     tensors = Estimate.of(of_model).own_bytes
     holes = min(holes, constants.HEAP_LEAST.in_bytes + int(constants.HEAP_MOST_SHARE.value * tensors))
+    if family == "lstm":  # the buffers of its products are in the workspaces
+        holes = constants.HEAP_LEAST.in_bytes
     holes += int(share * sum(part.heap_bytes for part in forward))
     holes += int(constants.HEAP_DISPLACED.value * sum(part.displaced_bytes for part in forward))
     holes += int(constants.HEAP_CHURN.value * sum(part.churned_bytes for part in forward))

@@ -15,7 +15,7 @@ from memory import format_bytes
 from memory.advice import Setup, advise
 from memory.estimate import Estimate, recommended_mem, told
 from memory.room import Room
-from memory.smaller import smaller_chunk, smaller_micro_batch
+from memory.smaller import WORTH, smaller_chunk, smaller_micro_batch
 from models.recomputed import recomputed_blocks
 from models.shape import resolve_shape
 from training.memory_parts import estimate_run, expected_device, step_sizes, writing_of
@@ -23,6 +23,8 @@ from training.optimizer_state import checkpoint_bytes
 
 _TIGHT = 0.9
 """Of what is free: a run that needs more is told that it is close."""
+_DEAREST = "training.activation_checkpointing="
+"""A third more time a step."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,8 @@ class MemoryNeeds:
         config = self.config if config is None else config
         training, dataset = config.training, config.dataset
         again = str(training.activation_checkpointing)  # to a dict true and 1 are one
-        key = (micro_batch, again, training.loss_chunk, dataset.num_workers, dataset.reader)
+        looks = config.memory.attribute
+        key = (micro_batch, again, training.loss_chunk, dataset.num_workers, dataset.reader, looks)
         if key not in self._asked:
             self._asked[key] = estimate_run(
                 config,
@@ -204,15 +207,16 @@ class MemoryNeeds:
         """All that is told of the run at this micro-batch."""
         estimate = self._traced(micro_batch) if self.config.memory.trace else self.at(micro_batch)
         sizes = self._sizes()
+        savings = {} if self.config.memory.trace else dict(self._savings_told(estimate, micro_batch))
         return MemoryPlan(
             estimate=estimate,
             room=self.room,
             largest_micro_batch=self.largest(sizes),
             effective_batch=sizes[0],
             problem=None if self.fits(estimate) else self._problem(estimate, micro_batch),
-            advice=tuple(self._advice(estimate, micro_batch)),
+            advice=tuple(self._advice(estimate, micro_batch, savings)),
             checkpoint_writing=self.checkpoint_writing,
-            savings={} if self.config.memory.trace else dict(self._savings_told(estimate, micro_batch)),
+            savings=savings,
         )
 
     def _savings_told(self, estimate: Estimate, micro_batch: int) -> Iterator[tuple[str, Estimate]]:
@@ -235,6 +239,9 @@ class MemoryNeeds:
         if chunk is not None:
             fewer = dataclasses.replace(training, loss_chunk=chunk)
             changes[f"training.loss_chunk={chunk}"] = dataclasses.replace(config, training=fewer)
+        if config.dataset.num_workers and config.memory.attribute:
+            unseen = dataclasses.replace(config.memory, attribute=False)
+            changes["memory.attribute=false"] = dataclasses.replace(config, memory=unseen)
         if config.dataset.num_workers:
             alone = dataclasses.replace(config.dataset, num_workers=0)
             changes["dataset.num_workers=0"] = dataclasses.replace(config, dataset=alone)
@@ -300,6 +307,10 @@ class MemoryNeeds:
             config = dataclasses.replace(config, dataset=dataclasses.replace(dataset, reader=AUTO))
             words = [*words, "dataset.reader=auto"]
             yield words, config
+        if dataset.num_workers and config.memory.attribute:
+            unseen = dataclasses.replace(config.memory, attribute=False)
+            config, words = dataclasses.replace(config, memory=unseen), [*words, "memory.attribute=false"]
+            yield words, config
         if dataset.num_workers:
             fewer = dataclasses.replace(config.dataset, num_workers=0)
             config, words = dataclasses.replace(config, dataset=fewer), [*words, "dataset.num_workers=0"]
@@ -323,10 +334,19 @@ class MemoryNeeds:
             yield half
         yield True
 
-    def _advice(self, estimate: Estimate, micro_batch: int) -> Iterator[str]:
+    def _less(self, estimate: Estimate, micro_batch: int, savings: dict[str, Estimate]) -> str:
+        """What to type to need less: what costs least, of what saves a good part."""
+        if not savings:  # of a trace
+            half = f"training.micro_batch={smaller_micro_batch(micro_batch)}"
+            return half if micro_batch > 1 else _DEAREST + "true"
+        worth = [words for words, less in savings.items() if less.host_bytes <= WORTH * estimate.host_bytes]
+        if worth:
+            return min(worth, key=lambda words: (" " in words, words.startswith(_DEAREST)))
+        raised = self.room.raised and self.room.raised(estimate)
+        return f"more memory{f', {raised}' if raised else ''}, or a smaller model="
+
+    def _advice(self, estimate: Estimate, micro_batch: int, savings: dict[str, Estimate]) -> Iterator[str]:
         dataset, data = self.config.dataset, self._data or {}
-        sizes = self._sizes()
-        smaller = next((size for size in sizes if size < micro_batch), 1)
         is_mapped = dataset.reader == "mmap" and dataset.max_resident is None
         mapped = int(data.get("file_bytes") or 0) if is_mapped else 0
         setup = Setup(
@@ -334,11 +354,7 @@ class MemoryNeeds:
             mapped_bytes=mapped,
             counts_rss=bool(mapped) and _counts_page_cache(),
             gpu=expected_device(self.config.training, self._kept or {})[0] == "cuda",
-            smaller=(
-                f"training.micro_batch={smaller}"
-                if micro_batch > 1
-                else "training.activation_checkpointing=true"
-            ),
+            smaller=self._less(estimate, micro_batch, savings),
         )
         yield from map(str, advise(setup, self.room))
         free = self.room.free_bytes

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from analysis.commands.shared import new_parser, notes_and_failures, say_json, study_of, tokens_asked, write
+from analysis.commands.shared import new_parser, say_json, study_of, tokens_asked, told_below, write
 from conf import UserError
 from conf.exit_status import DONE
 from conf.quantities import counted
@@ -54,14 +55,16 @@ def run(options: argparse.Namespace) -> int:
     from analysis.rates.advice import advice
     from analysis.rates.best import best_of, noise_of
     from analysis.rates.grid import sizes_of
-    from analysis.rates.law import rate_law
+    from analysis.rates.law import rate_laws
+    from analysis.reading.fair import texts_note
+    from analysis.setups import setup_columns
 
     study = study_of(options)
     lr, y, budget = _columns(study, options)
-    runs, left_out = _runs(study, lr, y, options)
-    sizes = sizes_of(
-        runs, lr, y, model=study.column(options.size) if study.is_ours else options.size, budget=budget
-    )
+    runs, left_out, pending = _runs(study, lr, y, options)
+    model = study.column(options.size) if study.is_ours else options.size
+    apart = setup_columns(study, runs, model, lr)
+    sizes = sizes_of(runs, lr, y, model=model, budget=budget, apart=apart, pending=pending)
     rates = {rate.lr for size in sizes for rate in size.rates}
     if len(rates) < 3:
         raise UserError(
@@ -70,12 +73,13 @@ def run(options: argparse.Namespace) -> int:
         )
     noise = noise_of(sizes)
     found = [best_of(size, noise) for size in sizes]
-    law = rate_law(found)
-    todo = advice(study, found, noise, law)
+    laws = rate_laws(found)
+    note = texts_note(runs, y)
+    todo = advice(study, found, noise, laws)
     if options.json:
-        say_json(_json(study, found, noise, law, todo, left_out, y))
+        say_json(_json(study, found, noise, laws, todo, left_out, note, y))
     else:
-        write("\n".join(_page(study, found, noise, law, todo, left_out, y)) + "\n", None)
+        write("\n".join(_page(study, found, noise, laws, todo, left_out, note, y)) + "\n", None)
     return DONE
 
 
@@ -98,8 +102,10 @@ def _columns(study: Study, options: argparse.Namespace) -> tuple[str, str, str]:
     return lr, y_column(study, options.y), budget
 
 
-def _runs(study: Study, lr: str, y: str, options: argparse.Namespace) -> tuple[list[Run], list[str]]:
-    """(runs with a rate that went to their end or diverged, a line for each other)."""
+def _runs(
+    study: Study, lr: str, y: str, options: argparse.Namespace
+) -> tuple[list[Run], list[str], list[Run]]:
+    """(runs with a rate that went to their end or diverged, a line for each other, those that did not)."""
     from analysis.reading.fair import at_tokens, check_losses_compare
 
     runs, left_out = [], []
@@ -108,13 +114,10 @@ def _runs(study: Study, lr: str, y: str, options: argparse.Namespace) -> tuple[l
             left_out.append(f"{one.name}: it has no number above 0 in {lr}")
         else:
             runs.append(one)
+    with_rate = runs
     if options.at_tokens is not None:
-        if not study.is_ours:
-            raise UserError(
-                "--at-tokens: of runs of ours alone; CSVs of other programs count by their last rows"
-            )
         found, limit = at_tokens(
-            [one for one in runs if not one.has_diverged], tokens_asked(options.at_tokens)
+            [one for one in runs if not one.has_diverged], tokens_asked(options.at_tokens), y
         )
         names = {one.folder for one in found}
         left_out += [
@@ -128,33 +131,39 @@ def _runs(study: Study, lr: str, y: str, options: argparse.Namespace) -> tuple[l
         runs = [one for one in runs if one.counts or one.has_diverged]
     if not options.any_data:
         check_losses_compare([one for one in runs if not one.has_diverged], y)
-    return runs, left_out
+    used = {one.folder for one in runs}
+    return runs, left_out, [one for one in with_rate if one.folder not in used]
 
 
 def _json(
     study: Study,
     found: list[Best],
     noise: Noise | None,
-    law: RateLaw | None,
+    laws: Mapping[str, RateLaw],
     todo: list[Advice],
     left_out: list[str],
+    note: str | None,
     y: str,
 ) -> list[dict[str, Any]]:
-    """An object a size; what is of all of them stands in each."""
-    of_all = {
-        "study": study.path, "y": y,
-        "law": None if law is None else {
+    """An object a size; what is of all of them stands in each, the law in those of its setup."""
+    told = {
+        setup: {
             "formula": "best_lr = factor * width ** exponent", "factor": law.factor,
             "exponent": law.exponent.to_json(), "r2": law.r2, "sizes": law.sizes,
-        },
+        }
+        for setup, law in laws.items()
+    }  # fmt: skip
+    of_all = {
+        "study": study.path, "y": y,
         "noise": None if noise is None else {
             "deviation": noise.deviation, "freedom": noise.freedom, "from_seeds": noise.from_seeds
         },
-        "left_out": left_out, "notes": study.notes(),
+        "left_out": left_out, "notes": [*study.notes(), *([note] if note else [])],
     }  # fmt: skip
     return [
         {
-            "version": 1, "model": best.size.model, "best_lr": best.lr, "low": best.low, "high": best.high,
+            "version": 1, "model": best.size.model, "setup": best.size.setup or None,
+            "best_lr": best.lr, "low": best.low, "high": best.high,
             "budget": best.size.budget or None, "width": best.size.width, "inside": best.is_inside,
             "edge": best.edge, "why_not": best.why_not,
             "by_points": {f"{2 * reach + 1}": lr for reach, lr in best.vertices.items()},
@@ -168,7 +177,7 @@ def _json(
                 for one in todo
                 if one.size in (best.size.name, None)
             ],
-            **of_all,
+            "pending": [*best.size.pending], "law": told.get(best.size.setup), **of_all,
         }
         for best in found
     ]  # fmt: skip
@@ -178,38 +187,39 @@ def _page(
     study: Study,
     found: list[Best],
     noise: Noise | None,
-    law: RateLaw | None,
+    laws: Mapping[str, RateLaw],
     todo: list[Advice],
     left_out: list[str],
+    note: str | None,
     y: str,
 ) -> list[str]:
     width = max(len(best.size.name) for best in found)
     lines = [
-        f"{study.path}: best learning rate by {y}, of {counted(len(found), 'size')}",
+        f"{study.path}: best learning rate by {y}, of {counted(len(found), _noun(found))}",
         "",
-        f"{'size':<{width}}  {'best lr':>9}  {'95% interval':<20}  {'loss there':>10}  rates",
+        f"{'size':<{width}}  {'best lr':>9}  {'95% interval':<20}  {'least loss':>10}  rates",
         *(_row(best, width) for best in found),
         "",
         _about_noise(noise),
     ]
-    if law is not None:
-        value, low, high = law.exponent.value or 0.0, law.exponent.low, law.exponent.high
-        lines.append(
-            f"law: best lr = {law.factor:.4g} * width^{value:.3f} ({low:.2f} to {high:.2f}), "
-            f"R^2 {law.r2:.3f} over {law.sizes} sizes"
-        )
+    for setup, law in laws.items():
+        lines.append(f"law{f' of {setup}' if setup else ''}: {law.words}")
     for best in found:
         half = [f"{rate.lr:.3g}" for rate in best.size.rates if rate.half]
         if half:
             lines.append(
                 f"note: {best.size.name} has half diverged at {', '.join(half)}: left out of its parabolas"
             )
-    lines += notes_and_failures(study, left_out)
+    lines += told_below([*study.notes(), *([note] if note else [])], left_out)
     for one in todo:
         lines.append(f"{f'{one.size}: ' if one.size else ''}{one.what}")
         if one.command:
             lines.append(f"  {one.command}")
     return lines
+
+
+def _noun(found: list[Best]) -> str:
+    return "setup" if any(best.size.setup for best in found) else "size"
 
 
 def _row(best: Best, width: int) -> str:
@@ -231,7 +241,10 @@ def _end(value: float | None) -> str:
 
 def _about_noise(noise: Noise | None) -> str:
     if noise is None:
-        return "how much seeds differ is not known: no rate has two, and too few rates tell it otherwise"
+        return (
+            "how much seeds differ is not known: no rate has two, and too few rates tell it otherwise; "
+            "the intervals hold the choice of points alone"
+        )
     if noise.from_seeds:
         return f"seeds of one rate: s.d. {noise.deviation:.4f} ({noise.freedom} degrees of freedom)"
     return (

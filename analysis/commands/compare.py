@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from analysis.commands.shared import new_parser, notes_and_failures, say_json, tokens_asked, write
+from analysis.commands.shared import new_parser, say_json, tokens_asked, write
 from conf import UserError
 from conf.exit_status import DONE
 from conf.quantities import counted
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from analysis.comparison import check_budgets, compare, differing
     from analysis.fits.points import usable, y_column
-    from analysis.reading.fair import at_tokens, check_losses_compare
+    from analysis.reading.fair import at_tokens, check_losses_compare, texts_note
 
     studies = _studies(options)
     y = y_column(studies[0], options.y)
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     limit = None
     if options.at_tokens is not None:
         every = [one for study in studies for one in study.once() if not one.has_diverged]
-        found, limit = at_tokens(every, tokens_asked(options.at_tokens))
+        found, limit = at_tokens(every, tokens_asked(options.at_tokens), y)
         by_folder = {one.folder: one for one in found}
         for study in studies:
             kept.append([by_folder[one.folder] for one in study.once() if one.folder in by_folder])
@@ -73,10 +73,12 @@ def run(options: argparse.Namespace) -> int:
         check_losses_compare([one for group in groups for one in group.runs], y)
         check_budgets(groups)
     comparisons, apart = compare(groups, y), differing(groups)
+    note = texts_note([one for group in groups for one in group.runs], y)
+    notes = [line for study in studies for line in study.notes()] + ([note] if note else [])
     if options.json:
-        say_json(_json(groups, comparisons, apart, left_out, y, limit))
+        say_json(_json(groups, comparisons, apart, left_out, notes, y, limit))
     else:
-        write("\n".join(_page(studies, groups, comparisons, apart, left_out, y, limit)) + "\n", None)
+        write("\n".join(_page(groups, comparisons, apart, left_out, notes, y, limit)) + "\n", None)
     return DONE
 
 
@@ -95,6 +97,7 @@ def _studies(options: argparse.Namespace) -> list[Study]:
 
 def _groups(studies: list[Study], kept: list[list[Run]], by: str | None) -> list[Group]:
     from analysis.comparison import Group
+    from analysis.run_table import ordered
 
     if by is None:
         found = [Group(study.path, tuple(runs)) for study, runs in zip(studies, kept, strict=True)]
@@ -104,8 +107,8 @@ def _groups(studies: list[Study], kept: list[list[Run]], by: str | None) -> list
         return found
     column = studies[0].column(by)
     values: dict[str, list[Run]] = {}
-    for one in kept[0]:
-        values.setdefault(f"{by}={one.value(column)}", []).append(one)
+    for one in ordered(kept[0], column):
+        values.setdefault(f"{by}={_shown(one.value(column))}", []).append(one)
     if len(values) < 2:
         raise UserError(
             f"--by {by}: all {len(kept[0])} runs that count have one value there: nothing to compare"
@@ -113,11 +116,16 @@ def _groups(studies: list[Study], kept: list[list[Run]], by: str | None) -> list
     return [Group(name, tuple(runs)) for name, runs in values.items()]
 
 
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def _json(
     groups: list[Group],
     comparisons: list[Comparison],
     apart: dict[str, list[str]],
     left_out: list[str],
+    notes: list[str],
     y: str,
     limit: float | None,
 ) -> dict[str, Any]:
@@ -138,20 +146,20 @@ def _json(
             {
                 "a": one.a, "b": one.b, "difference": one.difference, "low": one.low, "high": one.high,
                 "p": one.p, "paired": one.paired, "pairs": [vars(pair) for pair in one.pairs],
-                "verdict": one.verdict,
+                "alone": [*one.alone], "verdict": one.verdict,
             }
             for one in comparisons
         ],
-        "left_out": left_out,
+        "left_out": left_out, "notes": notes,
     }  # fmt: skip
 
 
 def _page(
-    studies: list[Study],
     groups: list[Group],
     comparisons: list[Comparison],
     apart: dict[str, list[str]],
     left_out: list[str],
+    notes: list[str],
     y: str,
     limit: float | None,
 ) -> list[str]:
@@ -187,6 +195,10 @@ def _page(
             lines += [
                 f"  {pair.what}: {pair.a:.4f} -> {pair.b:.4f} ({pair.b - pair.a:+.4f})" for pair in one.pairs
             ]
-    notes = [line for study in studies for line in notes_and_failures(study, [])]
-    told = [f"left out: {line}" for line in left_out]
-    return [*lines, "", *notes, *told] if notes or told else lines
+        if one.alone:
+            lines.append(
+                f"  without a partner and not in the difference: {counted(len(one.alone), 'run')}: "
+                f"{', '.join(one.alone[:4])}" + (", ..." if len(one.alone) > 4 else "")
+            )
+    told = [f"note: {line}" for line in notes] + [f"left out: {line}" for line in left_out]
+    return [*lines, "", *told] if told else lines

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from analysis.commands.pictures import picture_file, save_picture
-from analysis.commands.shared import new_parser, notes_and_failures, say_json, study_of
+from analysis.commands.shared import new_parser, say_json, study_of, told_below
 from conf import UserError
 from conf.exit_status import DONE
 from conf.quantities import counted
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         )
         return DONE
     print(f"{output}: {y} over {x} of {counted(count, 'run')}, {counted(len(bundles), 'curve')}")
-    print("\n".join([*notes_and_failures(study, []), *(f"left out: {line}" for line in left_out)]), end="")
+    print("".join(f"{line}\n" for line in told_below(study.notes(), left_out)), end="")
     return DONE
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.commands.fit_answer import as_json, as_lines
 from analysis.commands.pictures import picture_file, save_picture
-from analysis.commands.shared import new_parser, notes_and_failures, say_json, split, study_of, write
+from analysis.commands.shared import new_parser, say_json, split, study_of, told_below, write
 from conf import UserError
 from conf.exit_status import DONE
 from conf.quantities import counted
@@ -161,17 +161,20 @@ def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answ
 
     from analysis.fit_plot import chinchilla_figure
     from analysis.fits.chinchilla import MOST_CORRELATION, Chinchilla, correlation
-    from analysis.fits.points import Points, check_enough, usable, y_column
+    from analysis.fits.points import Points, best_settings, check_enough, usable, y_column
     from analysis.fits.result import check_fixed, fit_law
 
     y = y_column(study, options.y)
     names = [study.column(options.size or "non_embedding"), study.column(options.tokens or "tokens")]
     runs, left_out = usable(study, names, y, any_data=options.any_data)
+    groups, others, settings = best_settings(study, runs, names, y)
+    runs = [run for group in groups for run in group]
     x = np.array([[run.number(name) for name in names] for run in runs], dtype=np.float64).reshape(-1, 2)
     losses = np.array([run.number(y) for run in runs], dtype=np.float64)
     points = Points(
         [run.name for run in runs], np.arange(len(runs), dtype=np.float64), losses, [1] * len(runs),
-        f"{names[0]}, {names[1]}", y, left_out, None,
+        f"{names[0]}, {names[1]}", y, left_out, None, tuple(run.name for run in others), tuple(settings),
+        x,
     )  # fmt: skip
     check_enough(points, 6, study)
     together = correlation(x)
@@ -197,12 +200,14 @@ def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answ
 def _isoflop(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     from analysis.fit_plot import isoflop_figure
     from analysis.fits.isoflop import isoflop
-    from analysis.fits.points import usable, x_column, y_column
+    from analysis.fits.points import best_settings, others_note, usable, x_column, y_column
 
     x, y = x_column(study, options.x, "flops"), y_column(study, options.y)
     size = study.column(options.size or "non_embedding")
     runs, left_out = usable(study, [x, size], y, any_data=options.any_data)
-    found = isoflop(runs, x, size, y)
+    groups, others, settings = best_settings(study, runs, [size, x], y)
+    found = isoflop([run for group in groups for run in group], x, size, y)
+    notes = [*study.notes(), *others_note(others, settings, f"{size} and {x}", y)]
     budgets = [
         {
             x: budget.flops, "sizes": len(budget.sizes),
@@ -214,7 +219,7 @@ def _isoflop(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     told = {
         "version": 1, "study": study.path, "law": "isoflop", "x": x, "y": y, "size": size, "budgets": budgets,
         "exponent": found.exponent.to_json() if found.exponent else None, "factor": found.factor,
-        "left_out": left_out,
+        "left_out": left_out, "other_settings": [run.name for run in others], "notes": notes,
     }  # fmt: skip
     lines = [f"{study.path}: best {size} at equal {x}, by parabolas of {y} over log {size}", ""]
     for budget in found.budgets:
@@ -222,7 +227,7 @@ def _isoflop(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
             f"best {size} {budget.best[0]:,.0f}, loss {budget.best[1]:.4f}" if budget.best else ""
         )
         lines.append(f"  {budget.flops:>10.3g}  {counted(len(budget.sizes), 'size'):>8}  {what}")
-    lines += ["", _split_of_compute(found, size, x), *notes_and_failures(study, left_out)]
+    lines += ["", _split_of_compute(found, size, x), *told_below(notes, left_out)]
     return told, lines, lambda: isoflop_figure(found, size, x, y, title=study.path)
 
 
@@ -262,7 +267,10 @@ def _envelope(study: Study, options: argparse.Namespace, asked: Asked) -> Answer
     told = as_json(study, points, fit, [], {"law": "envelope", "method": method, "formula": formula})
     told["runs_on_it"] = on_it
     lines = as_lines(study, points, fit, [], f"{formula}, {_how(method, asked.fixed)}", options)
-    lines.append(f"on the envelope: {', '.join(on_it)}")
+    lines[0] = lines[0].replace(
+        counted(len(names), "size"), f"{counted(len(names), 'point')} of {counted(len(curves), 'run')}"
+    )
+    lines.insert(-1, f"on the envelope: {', '.join(on_it)}")
     return told, lines, lambda: power_figure(points, fit, [], title=study.path)
 
 

@@ -7,7 +7,7 @@ import math
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from analysis.commands.shared import notes_and_failures
+from analysis.commands.shared import told_below
 from conf.quantities import counted
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def as_json(
         "y": points.y_name,
         **values, "r2": fit.r2.to_json(), "identified": fit.identified, "fixed_E": fit.law.fixed_e,
         "huber": fit.robust or None, "draws": len(fit.drawn), "points": [
-            {"run": name, "x": float(x), "y": float(y), "fitted": float(fitted),
+            {"run": name, **where, "y": float(y), "fitted": float(fitted),
              "residual": float(y - fitted), "seeds": seeds}
-            for name, x, y, fitted, seeds in zip(
-                points.names, points.x, points.y, fit.fitted, points.seeds, strict=True
+            for name, where, y, fitted, seeds in zip(
+                points.names, _where(points), points.y, fit.fitted, points.seeds, strict=True
             )
         ],
         "without": [{"run": left.name, **left.values, "error": left.error} for left in fit.left],
@@ -44,8 +44,16 @@ def as_json(
             {"x": one.x, **one.loss.to_json(), "times_beyond_data": one.times, "far": one.is_far}
             for one in foretold
         ],
-        "seed_deviation": points.seed_deviation, "left_out": points.left_out, "notes": study.notes(),
+        "seed_deviation": points.seed_deviation, "left_out": points.left_out,
+        "other_settings": [*points.others], "notes": [*study.notes(), *points.notes],
     }  # fmt: skip
+
+
+def _where(points: Points) -> list[dict[str, float]]:
+    """Of each point, by name."""
+    if points.sizes_and_tokens is None:
+        return [{"x": float(x)} for x in points.x]
+    return [{"N": float(n), "D": float(d)} for n, d in points.sizes_and_tokens]
 
 
 def as_lines(
@@ -97,14 +105,19 @@ def as_lines(
         )
     )
     for one in foretold:
-        lines.append(f"at x = {one.x:.4g}: {one.loss.value:.4f} ({one.loss.low:.4f} to {one.loss.high:.4f})")
+        between = f"{_loss(one.loss.low)} to {_loss(one.loss.high)}"
+        lines.append(f"at x = {one.x:.4g}: {_loss(one.loss.value)} ({between})")
         if one.is_far:
             lines.append(f"  warning: {one.times:.3g} times beyond the data: the law may not hold so far")
     if len(points.y) <= 24:
         lines += ["", *_table(points, fit)]
-    lines += ["", *notes_and_failures(study, points.left_out)]
+    lines += ["", *told_below([*study.notes(), *points.notes], points.left_out)]
     given = " ".join(map(shlex.quote, options.study))
     return [*lines, f"next: python -m analysis table {given}   (what each run is)"]
+
+
+def _loss(value: float | None) -> str:
+    return f"{value:.4f}" if value is not None and abs(value) < 1e4 else f"{value or 0:.3g}"
 
 
 def _line(name: str, found: Interval, fit: Fit) -> str:
@@ -118,10 +131,11 @@ def _line(name: str, found: Interval, fit: Fit) -> str:
 def _table(points: Points, fit: Fit) -> list[str]:
     width = max(map(len, points.names))
     errors = {left.name: left.error for left in fit.left}
-    lines = [f"{'size':<{width}}  {'x':>10}  {'L':>8}  {'fitted':>8}  {'residual':>8}  error if left out"]
-    for name, x, y, fitted in zip(points.names, points.x, points.y, fit.fitted, strict=True):
+    places = _where(points)
+    titles = "  ".join(f"{title:>10}" for title in places[0])
+    lines = [f"{'size':<{width}}  {titles}  {'L':>8}  {'fitted':>8}  {'residual':>8}  error if left out"]
+    for name, place, y, fitted in zip(points.names, places, points.y, fit.fitted, strict=True):
+        at = "  ".join(f"{value:>10.4g}" for value in place.values())
         error = f"{errors[name]:+.4f}" if name in errors else "-"
-        lines.append(
-            f"{name:<{width}}  {x:>10.4g}  {y:>8.4f}  {fitted:>8.4f}  {y - fitted:>+8.4f}  {error:>17}"
-        )
+        lines.append(f"{name:<{width}}  {at}  {y:>8.4f}  {fitted:>8.4f}  {y - fitted:>+8.4f}  {error:>17}")
     return lines

@@ -52,9 +52,10 @@ def run(options: argparse.Namespace) -> int:
         amounts = "  ".join(
             f"{'-' if value is None else format_bytes(value):>9}"
             for value in (
-                size.peak_bytes, size.estimate_bytes, size.limit_bytes, size.unused_bytes, size.asked_bytes
+                size.peak_bytes, size.estimate_bytes, size.limit_bytes, size.unused_bytes
             )
         )  # fmt: skip
+        amounts += f"  {size.asked_words:>9}"
         stages = ", ".join(f"{name} {format_bytes(value)}" for name, value in size.stages)
         print(f"{size.name:<{width}}  {len(size.runs):>4}  {amounts}  {stages or '-'}")
     for note in study.notes():
@@ -68,5 +69,6 @@ def _plain(size: SizeMemory) -> dict[str, object]:
         "peak_bytes": size.peak_bytes, "least_peak_bytes": size.least_peak_bytes,
         "estimate_bytes": size.estimate_bytes, "limit_bytes": size.limit_bytes,
         "unused_bytes": size.unused_bytes, "ask_bytes": size.asked_bytes,
+        "ask_is_too_little": size.is_too_little,
         "stages": [{"name": name, "highest_bytes": value} for name, value in size.stages],
     }  # fmt: skip

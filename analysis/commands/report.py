@@ -6,10 +6,11 @@ import argparse
 import shlex
 from pathlib import Path
 
-from analysis.commands.shared import new_parser, say_json, study_of, write
+from analysis.commands.shared import as_typed, new_parser, say_json, study_of, write
 from analysis.reading.study import Study
 from conf import UserError
 from conf.exit_status import DONE
+from conf.quantities import counted
 
 EXAMPLES = """\
 examples:
@@ -43,8 +44,10 @@ def run(options: argparse.Namespace) -> int:
     study = study_of(options)
     x, y = _columns(study, options)
     output = options.output or str(_default_place(study))
-    given = " ".join(map(shlex.quote, options.study))
-    report = report_of(study, command=f"python -m analysis report {given}", x=x, y=y)
+    given = as_typed(options)
+    asked = [f"--{name} {shlex.quote(told)}" for name in ("x", "y") if (told := getattr(options, name))]
+    command = " ".join(["python -m analysis report", given, *asked])
+    report = report_of(study, command=command, given=given, x=x, y=y)
     write(report.html, output)
     if options.json:
         say_json(
@@ -59,7 +62,9 @@ def run(options: argparse.Namespace) -> int:
         return DONE
     told = [f"{about}\n" + "\n".join(f"  {line}" for line in lines) for about, lines in report.words]
     told += (
-        [f"note: {len(report.notes)} things could not be read; the page lists them"] if report.notes else []
+        [f"note: not all could be read; the page lists {counted(len(report.notes), 'thing')}"]
+        if report.notes
+        else []
     )
     told += ["next:", *(f"  {typed}   ({why})" for typed, why in report.next)] if report.next else []
     write("\n".join(told) + "\n", None)

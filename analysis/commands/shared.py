@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,6 +56,13 @@ def study_of(options: argparse.Namespace) -> Study:
     if not study.runs:
         raise UserError(f"{study.path}: no run there can be read: {study.notes()[0]}")
     return only(study, options.where)
+
+
+def as_typed(options: argparse.Namespace) -> str:
+    """STUDY with the options that say which of its runs, for a command that is about the same runs."""
+    told = [*options.study, *(word for one in options.where for word in ("--where", one))]
+    told += ["--pattern", options.pattern] if options.pattern is not None else []
+    return " ".join(map(shlex.quote, told))
 
 
 def say_json(value: Any, output: str | None = None) -> None:
@@ -109,6 +117,15 @@ def tokens_asked(text: str) -> float | None:
 def split(text: str | None) -> list[str]:
     """`a,b` as names."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def told_below(notes: Sequence[str], left_out: Sequence[str], most: int = 20) -> list[str]:
+    """Lines below an answer that stands on some runs alone."""
+    told = [f"note: {note}" for note in notes]
+    if left_out:
+        told += [f"left out: {len(left_out)}", *(f"  {line}" for line in left_out[:most])]
+        told += [f"  and {len(left_out) - most} more"] if len(left_out) > most else []
+    return told
 
 
 def notes_and_failures(study: Study, failures: Sequence[str], most: int = 20) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
 from analysis.export.facts import RunFacts
 from analysis.export.series import Point
+from analysis.reading.dialect import dialect_of
 from analysis.reading.study import Run
 
 _STEPS = ("step", "global_step", "iteration", "iter")
@@ -29,13 +29,15 @@ def points_of_csv(path: Path, x: str | None) -> Iterator[Point]:
         OSError: it cannot be read.
     """
     time_s = path.stat().st_mtime
-    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-        rows = csv.DictReader(file)
-        names = [name.strip() for name in rows.fieldnames or ()]
-        rows.fieldnames = names
+    with open(path, encoding="utf-8-sig", errors="replace", newline="\n") as file:
+        header, first = file.readline(), file.readline()
+        dialect = dialect_of(header, first)
+        names = dialect.fields(header)
         counts = x or next((name for name in _STEPS if name in names), None)
-        for at, row in enumerate(rows, start=1):
-            numbers = {name: found for name, text in row.items() if (found := _number(text)) is not None}
+        rows = (dialect.fields(line) for line in (first, *file) if line.strip())
+        for at, row in enumerate((row for row in rows if len(row) == len(names)), start=1):
+            told = dict(zip(names, row, strict=True))
+            numbers = {name: found for name, text in told.items() if (found := _number(text)) is not None}
             step = numbers.pop(counts, None) if counts else at
             if step is None or step != step:
                 continue

@@ -11,6 +11,7 @@ import numpy as np
 
 from analysis.reading.fair import check_losses_compare
 from analysis.reading.study import ALIASES, Run, Study
+from analysis.setups import of_best_setup, settings_of
 from conf import UserError
 from conf.quantities import counted
 
@@ -36,6 +37,8 @@ _SAME_X = 1e-3
 class Points:
     """names, x, y: by ascending x; a point is the mean of `seeds` runs. x_name, y_name: columns.
     left_out: a line for each run that is not in it. seed_deviation: of one run, over seeds of one x.
+    others: names of runs whose setting is not the best of their x, which are not in it either; settings: what
+    they differ in. sizes_and_tokens: (points, 2), N and D where the law is over both: x only numbers them.
     """
 
     names: list[str]
@@ -46,6 +49,14 @@ class Points:
     y_name: str
     left_out: list[str]
     seed_deviation: float | None
+    others: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    sizes_and_tokens: Array | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of how they were chosen."""
+        return others_note(self.others, self.settings, self.x_name, self.y_name)
 
     @property
     def x_unit(self) -> str:
@@ -114,17 +125,49 @@ def usable(
     return found, left_out
 
 
-def points_of(study: Study, x: str, y: str, *, any_data: bool = False) -> Points:
-    """Runs of one x as one point, their mean."""
-    runs, left_out = usable(study, [x], y, any_data=any_data)
-    runs.sort(key=lambda run: run.number(x) or 0.0)
+def best_settings(
+    study: Study, runs: Sequence[Run], columns: Sequence[str], y: str
+) -> tuple[list[list[Run]], list[Run], list[str]]:
+    """(by ascending numbers in these columns the runs of each that count, the others, what sets them apart).
+
+    Runs of one x that differ in more than their seeds are no seeds of it: those of the best setting count.
+    """
     groups: list[list[Run]] = []
-    for run in runs:
-        here = run.number(x) or 0.0
-        if groups and here <= (groups[-1][0].number(x) or 0.0) * (1 + _SAME_X):
+    for run in sorted(runs, key=lambda run: [run.number(name) or 0.0 for name in columns]):
+        if groups and all(_near(groups[-1][0].number(name), run.number(name)) for name in columns):
             groups[-1].append(run)
         else:
             groups.append([run])
+    kept: list[list[Run]] = []
+    others: list[Run] = []
+    settings: dict[str, None] = {}
+    for group in groups:
+        names = settings_of(study, group)
+        good, rest = of_best_setup(group, lambda _: None, names, y)
+        kept.append(good)
+        others += rest
+        settings |= dict.fromkeys(names if rest else [])
+    return kept, others, list(settings)
+
+
+def others_note(others: Sequence[object], settings: Sequence[str], x: str, y: str) -> list[str]:
+    """A line where there are any."""
+    if not others:
+        return []
+    return [
+        f"runs of one {x} differ in {', '.join(settings)}, not in seeds alone: of each the setting with the "
+        f"lowest {y} counts, {counted(len(others), 'run')} of other settings not"
+    ]
+
+
+def _near(one: float | None, other: float | None) -> bool:
+    return math.isclose(one or 0.0, other or 0.0, rel_tol=_SAME_X)
+
+
+def points_of(study: Study, x: str, y: str, *, any_data: bool = False) -> Points:
+    """Runs of one x as one point: the mean over the seeds of its best setting."""
+    runs, left_out = usable(study, [x], y, any_data=any_data)
+    groups, others, settings = best_settings(study, runs, [x], y)
     squares, freedom = 0.0, 0
     for group in groups:
         losses = np.array([run.number(y) for run in group], dtype=np.float64)
@@ -137,6 +180,7 @@ def points_of(study: Study, x: str, y: str, *, any_data: bool = False) -> Points
         seeds=[len(group) for group in groups],
         x_name=x, y_name=y, left_out=left_out,
         seed_deviation=math.sqrt(squares / freedom) if freedom else None,
+        others=tuple(run.name for run in others), settings=tuple(settings),
     )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ class PowerLaw:
 
     def predict(self, theta: Array, x: Array) -> Array:
         """Losses, of the shape of x."""
-        return theta[0] + np.exp(theta[1] - theta[2] * (np.log(x) - self.log_x0))
+        return theta[0] + _exp(theta[1] - theta[2] * (np.log(x) - self.log_x0))
 
     def values(self, theta: Array) -> dict[str, float]:
         """E, A and alpha of the formula."""
@@ -117,7 +117,8 @@ class PowerLaw:
 
         begin = start[1:] if fixed else start
         # in full, as it else tells stderr of each search that came to its end late
-        found, *_ = leastsq(residuals, begin, Dfun=derivatives, maxfev=_EVALUATIONS, full_output=True)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a covariance that nobody reads
+            found, *_ = leastsq(residuals, begin, Dfun=derivatives, maxfev=_EVALUATIONS, full_output=True)
         return whole(found)
 
     def _huber_from(self, x: Array, y: Array, starts: Sequence[Array]) -> Array:

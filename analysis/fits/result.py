@@ -24,6 +24,8 @@ from analysis.fits.trust import (
 from conf import UserError
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
+_STEEPEST = 10.0
+"""An alpha beyond that is a step from the first size to all others, which are alike."""
 FAR = 10.0
 """Beyond so many times the data a foretelling is a guess."""
 
@@ -113,16 +115,33 @@ def check_fixed(fixed_e: float | None, y: Array) -> None:
         raise UserError(f"--fix E={fixed_e:g}: expected 0 or more, below the lowest loss, {y.min():.4f}")
 
 
+def check_falls(alpha: float, points: Points) -> None:
+    """Whether a law that falls describes these points at all.
+
+    Raises:
+        UserError: the best of this form rises.
+    """
+    if 0 < alpha < _STEEPEST:
+        return
+    ends = f"{points.y[0]:.4f} at {points.x[0]:.3g}, {points.y[-1]:.4f} at {points.x[-1]:.3g}"
+    beyond = " beyond the smallest" if alpha > 0 else ""
+    raise UserError(
+        f"{points.y_name} does not fall with {points.x_name}{beyond} ({ends}): no law of this kind describes "
+        f"these {len(points.x)} sizes. Is each at its best rate (python -m analysis best-lr)?"
+    )
+
+
 def fit_power(
     points: Points, *, method: str = "least-squares", fixed_e: float | None = None, draws: int = DRAWS
 ) -> Fit:
     """The power law of these points.
 
     Raises:
-        UserError: a fixed E that is not below every loss.
+        UserError: a fixed E that is not below every loss, or losses that do not fall.
     """
     x, y = points.x, points.y
     law = power_law(x, y, method, fixed_e)
+    check_falls(law.values(law.fit(x, y))["alpha"], points)
     found = fit_law(law, x, y, points.names, draws=draws)
     if fixed_e is not None or method != "least-squares":
         return found

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.next_steps import again, larger_size
 from analysis.rates.best import Best, Noise
 from analysis.rates.law import RateLaw
-from analysis.reading.study import Run, Study
+from analysis.reading.study import GOING_ON, Run, Study
 from analysis.run_folder import RunFolder
+from conf.quantities import counted
 
 _BEYOND = 2
 """How many rates are added where the edge is the best."""
+_HOLE = 1.5
+"""Steps of the grid, in logs: a wider one lacks a rate."""
+_SAME = 1e-3
+"""Relative: rates that near are one."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +32,21 @@ class Advice:
     command: str | None = None
 
 
-def advice(study: Study, found: Sequence[Best], noise: Noise | None, law: RateLaw | None) -> list[Advice]:
-    """In the order in which it should be followed."""
+def advice(
+    study: Study, found: Sequence[Best], noise: Noise | None, laws: Mapping[str, RateLaw]
+) -> list[Advice]:
+    """In the order in which it should be followed. laws: by setup."""
     told = [*_edges(study, found), *_missing(study, found), *_died(study), *_seeds(found, noise, study)]
-    if law is None and study.is_ours:
-        inside = sum(best.is_inside for best in found)
-        told.append(Advice(None, f"a law over width needs >= 3 sizes with their best inside, has {inside}"))
-    if law is not None and not told:
-        told += _larger(study, found, law)
+    setups = list(dict.fromkeys(best.size.setup for best in found))
+    for setup in setups:
+        own = [best for best in found if best.size.setup == setup]
+        if setup in laws:
+            if not told:
+                told += _larger(study, own, laws[setup])
+        elif study.is_ours:
+            inside = sum(best.is_inside for best in own)
+            words = f"a law over width needs >= 3 sizes with their best inside, has {inside}"
+            told.append(Advice(None, f"{setup}: {words}" if setup else words))
     return told
 
 
@@ -43,30 +57,40 @@ def _edges(study: Study, found: Sequence[Best]) -> list[Advice]:
             if best.lr is None:
                 told.append(Advice(best.size.name, best.why_not or "", None))
             continue
-        rates = [rate.lr for rate in best.size.good]
-        step = rates[1] / rates[0] if best.edge == "low" else rates[-1] / rates[-2]
+        if best.awaited:  # in the hole that they leave the best may well lie
+            told.append(Advice(best.size.name, best.edge_words))
+            continue
+        rates, step = [rate.lr for rate in best.size.good], _step(found, best)
         beyond = [
             rates[0] / step**count if best.edge == "low" else rates[-1] * step**count
             for count in range(1, _BEYOND + 1)
         ]
-        which = "smallest" if best.edge == "low" else "largest"
-        told.append(
-            Advice(
-                best.size.name,
-                f"the {which} rate is the best: the lowest point lies outside the grid",
-                _command(study, best.size.runs, sorted(beyond)),
-            )
-        )
+        told.append(Advice(best.size.name, best.edge_words, _command(study, best.size.runs, sorted(beyond))))
     return told
+
+
+def _step(found: Sequence[Best], best: Best) -> float:
+    """From one rate of the grid to the next at its end; the least there is where that is a hole."""
+    rates = sorted({*_tried(found, best), *best.size.pending})
+    ratios = [high / low for low, high in itertools.pairwise(rates) if high > low * (1 + _SAME)]
+    own = [rate.lr for rate in best.size.good]
+    last = own[1] / own[0] if best.edge == "low" else own[-1] / own[-2]
+    return last if last < min(ratios) ** _HOLE else min(ratios)
+
+
+def _tried(found: Sequence[Best], best: Best) -> list[float]:
+    """Rates of all sizes of its setup."""
+    same = [one for one in found if one.size.setup == best.size.setup]
+    return sorted({f"{rate.lr:.6g}": rate.lr for one in same for rate in one.size.rates}.values())
 
 
 def _missing(study: Study, found: Sequence[Best]) -> list[Advice]:
     """Rates that other sizes have between the outermost that bracket a best."""
-    every = sorted({f"{rate.lr:.6g}": rate.lr for best in found for rate in best.size.rates}.values())
     told = []
     for best in found:
-        own = [rate.lr for rate in best.size.rates]
-        absent = [lr for lr in every if not any(math.isclose(lr, one, rel_tol=1e-3) for one in own)]
+        own = [*(rate.lr for rate in best.size.rates), *best.size.pending]
+        every = _tried(found, best)
+        absent = [lr for lr in every if not any(math.isclose(lr, one, rel_tol=_SAME) for one in own)]
         top = min((rate.lr for rate in best.size.rates if rate.has_diverged), default=math.inf)
         absent = [lr for lr in absent if lr < top]
         if absent:
@@ -82,16 +106,25 @@ def _missing(study: Study, found: Sequence[Best]) -> list[Advice]:
 
 
 def _died(study: Study) -> list[Advice]:
-    died = [run for run in study.once() if run.state not in ("done", None) and not run.has_diverged]
-    if not died:
-        return []
-    return [
-        Advice(
-            None,
-            f"{len(died)} run{'s' * (len(died) > 1)} did not come to their end and are left out",
-            f"python -m slurm resubmit {died[0].folder.parent}",
+    others = [run for run in study.once() if run.state not in ("done", None) and not run.has_diverged]
+    going = [run for run in others if run.state in GOING_ON]
+    died = [run for run in others if run.state not in GOING_ON]
+    told = []
+    if died:
+        told.append(
+            Advice(
+                None,
+                f"{counted(len(died), 'run')} died on the way and {_are(died)} left out",
+                f"python -m slurm resubmit {shlex.quote(str(died[0].folder.parent))}",
+            )
         )
-    ]
+    if going:
+        told.append(Advice(None, f"{counted(len(going), 'run')} {_are(going)} not done yet: ask again then"))
+    return told
+
+
+def _are(runs: Sequence[Run]) -> str:
+    return "is" if len(runs) == 1 else "are"
 
 
 def _seeds(found: Sequence[Best], noise: Noise | None, study: Study) -> list[Advice]:

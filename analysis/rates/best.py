@@ -57,6 +57,27 @@ class Best:
     def is_inside(self) -> bool:
         return self.lr is not None and self.edge is None
 
+    @property
+    def awaited(self) -> tuple[float, ...]:
+        """Where the edge is the best: rates beside or beyond it whose runs have not come to their end."""
+        good = self.size.good
+        if self.edge is None or len(good) < 2:
+            return ()
+        if self.edge == "low":
+            return tuple(rate for rate in self.size.pending if rate < good[1].lr)
+        return tuple(rate for rate in self.size.pending if rate > good[-2].lr)
+
+    @property
+    def edge_words(self) -> str:
+        """Where the best may lie beyond what was tried, and why there is none."""
+        if self.edge is None:
+            return self.why_not or ""
+        which = "smallest" if self.edge == "low" else "largest"
+        if self.awaited:
+            shown = ", ".join(f"{rate:.3g}" for rate in self.awaited)
+            return f"the {which} rate that is done is the best so far: {shown} beside it is not done"
+        return f"the {which} rate is the best: the lowest point lies outside the grid"
+
 
 def noise_of(sizes: Sequence[Size]) -> Noise | None:
     """Over seeds where any rate has two; else from what a cubic leaves of the points round each lowest."""

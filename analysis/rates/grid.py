@@ -12,6 +12,7 @@ import numpy as np
 
 from analysis.fits.parabola import round_minimum, vertex
 from analysis.reading.study import Run
+from analysis.setups import setup_of
 from conf.quantities import format_count
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -51,7 +52,8 @@ class Rate:
 @dataclass(frozen=True)
 class Size:
     """model: its name. width: None where it is not known. rates: by ascending lr, of whatever came of them.
-    budget: what its runs read, where sizes of one name have several.
+    budget: what its runs read, where sizes of one name have several. setup: what else sets its runs apart
+    from others of that name, `muon`. pending: rates of runs that wait, go on, or died.
     """
 
     model: str
@@ -59,10 +61,13 @@ class Size:
     rates: tuple[Rate, ...]
     runs: tuple[Run, ...]
     budget: str = ""
+    setup: str = ""
+    pending: tuple[float, ...] = ()
 
     @property
     def name(self) -> str:
-        return f"{self.model}{f' at {self.budget}' if self.budget else ''}"
+        setup = f", {self.setup}" if self.setup else ""
+        return f"{self.model}{setup}{f' at {self.budget}' if self.budget else ''}"
 
     @property
     def good(self) -> list[Rate]:
@@ -85,19 +90,30 @@ class Size:
 
 
 def sizes_of(
-    runs: Sequence[Run], lr: str, y: str, *, model: str = "model", budget: str = "budget_tokens"
+    runs: Sequence[Run],
+    lr: str,
+    y: str,
+    *,
+    model: str = "model",
+    budget: str = "budget_tokens",
+    apart: Sequence[str] = (),
+    pending: Sequence[Run] = (),
 ) -> list[Size]:
     """Sizes in ascending width, each with its rates. lr, y, model, budget: columns.
 
-    runs: also those that diverged, which belong to their rate; not those that died otherwise.
+    runs: also those that diverged, which belong to their rate; not those that died otherwise, nor those that
+    wait or go on: they are `pending`. apart: columns in which runs of one size are no seeds of each other.
     """
-    groups: dict[tuple[str, Any], list[Run]] = defaultdict(list)
+    groups: dict[tuple[str, str, Any], list[Run]] = defaultdict(list)
     for run in runs:
-        groups[str(run.value(model) or "all"), _rounded(run.number(budget))].append(run)
-    names = [name for name, _ in groups]
+        groups[(*_name(run, model, apart), _rounded(run.number(budget)))].append(run)
+    names = [(name, setup) for name, setup, _ in groups]
+    absent: dict[tuple[str, str], set[float]] = defaultdict(set)
+    for run in pending:
+        absent[_name(run, model, apart)].add(run.number(lr) or 0.0)
     found = []
-    for (name, tokens), members in groups.items():
-        shown = format_count(tokens) + " tokens" if names.count(name) > 1 and tokens else ""
+    for (name, setup, tokens), members in groups.items():
+        shown = format_count(tokens) + " tokens" if names.count((name, setup)) > 1 and tokens else ""
         found.append(
             Size(
                 name,
@@ -105,9 +121,15 @@ def sizes_of(
                 _without_cliff(_rates(members, lr, y)),
                 tuple(members),
                 shown,
+                setup,
+                tuple(sorted(rate for rate in absent[name, setup] if rate > 0)),
             )
         )
     return sorted(found, key=lambda size: (size.width is None, size.width or 0.0, size.name))
+
+
+def _name(run: Run, model: str, apart: Sequence[str]) -> tuple[str, str]:
+    return str(run.value(model) or "all"), setup_of(run, apart)
 
 
 def width_of(run: Run, name: str) -> float | None:

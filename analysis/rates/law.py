@@ -24,9 +24,23 @@ class RateLaw:
     r2: float
     sizes: int
 
+    @property
+    def words(self) -> str:
+        """`best lr = 0.41 * width^-0.98 (-1.2 to -0.8), R^2 0.990 over 4 sizes`."""
+        between = f"{self.exponent.low:.2f} to {self.exponent.high:.2f}"
+        formula = f"best lr = {self.factor:.4g} * width^{self.exponent.value or 0:.3f} ({between})"
+        return f"{formula}, R^2 {self.r2:.3f} over {self.sizes} sizes"
+
     def at(self, width: float) -> float:
         """The rate that it foretells."""
         return self.factor * width ** (self.exponent.value or 0.0)
+
+
+def rate_laws(found: Sequence[Best]) -> dict[str, RateLaw]:
+    """Setup to the law of its sizes: rates of one optimizer tell nothing of those of another."""
+    setups = dict.fromkeys(best.size.setup for best in found)
+    laws = {setup: rate_law([best for best in found if best.size.setup == setup]) for setup in setups}
+    return {setup: law for setup, law in laws.items() if law is not None}
 
 
 def rate_law(found: Sequence[Best]) -> RateLaw | None:

@@ -2,6 +2,7 @@
 
 tail.py     the last whole row of a CSV
 facts.py    a run folder to plain values
+dialect.py  what stands between the fields of a CSV
 index.py    the same of a whole study, remembered by size and time of the files
 foreign.py  a folder of CSVs that other programs wrote
 study.py    all of it: runs, what was skipped and why, who is there twice

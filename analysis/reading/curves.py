@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from analysis.reading.dialect import OURS, dialect_of
 from analysis.reading.study import Run
 from conf import UserError
 
@@ -33,26 +33,23 @@ def curve(run: Run, names: Sequence[str]) -> dict[str, np.ndarray]:
     header, *lines = text.split("\n")
     if run.is_ours and lines:
         lines.pop()  # after the last line's end; what stands there may have lost digits
-    columns = [name.strip().strip('"') for name in (_quoted if '"' in header else _plain)(header)]
+    dialect = OURS if run.is_ours else dialect_of(header, lines[0] if lines else "")
+    columns = dialect.fields(header)
     places = []
     for name in names:
         column = _OF_METRICS.get(name, name) if run.is_ours else name
         if column not in columns:
             raise UserError(f"{path}: no column {name}; there are: {', '.join(columns)}")
         places.append(columns.index(column))
-    split = _quoted if not run.is_ours and '"' in text else _plain
+    split = _plain if dialect == OURS and (run.is_ours or '"' not in text) else dialect.fields
     rows = [found for line in lines if (found := _row(split(line), places, len(columns))) is not None]
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
     return {name: table[:, place] for place, name in enumerate(names)}
 
 
 def _plain(line: str) -> list[str]:
+    """As a dialect does, in a third of the time."""
     return line.rstrip("\r").split(",")
-
-
-def _quoted(line: str) -> list[str]:
-    """Of other programs: `"a, b",2.5`."""
-    return next(csv.reader([line.rstrip("\r")]), [])
 
 
 def _row(parts: Sequence[str], places: Sequence[int], width: int) -> list[float] | None:

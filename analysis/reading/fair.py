@@ -10,10 +10,14 @@ from typing import Any
 
 from analysis.reading.curves import curve
 from analysis.reading.study import Run
+from analysis.run_folder import RunFolder
 from conf import UserError
 from conf.quantities import format_count
 
 _IN_NATS = ("val_loss", "best_val_loss", "train_loss")
+_OF_ROWS = ("tokens", "flops", "step", "seconds", "train_loss", "val_loss")
+_ON_THE_WAY = ("val_loss", "best_val_loss", "bits_per_byte", "train_loss", "flops", "seconds", "step")
+"""Columns that are known of each evaluation."""
 
 
 def check_losses_compare(runs: Sequence[Run], y: str) -> None:
@@ -41,50 +45,77 @@ def check_losses_compare(runs: Sequence[Run], y: str) -> None:
             )
 
 
-def at_tokens(runs: Sequence[Run], asked: float | None, y: str = "val_loss") -> tuple[list[Run], float]:
-    """The runs as they were at their last evaluation within `asked` tokens, or within what all reached.
+def texts_note(runs: Sequence[Run], y: str) -> str | None:
+    """Bits a byte compare tokenizers on one text: which text it was nothing here can tell."""
+    texts = {run.value("data") for run in runs if run.value("data") is not None}
+    if y != "bits_per_byte" or len(texts) < 2:
+        return None
+    return (
+        f"bits_per_byte of {len(texts)} token sets: it compares where they are tokenizations of one text, "
+        "and says nothing where their texts differ"
+    )
 
-    Of ours alone: tokens, flops, step, seconds and losses are of that row. Runs without one are left out.
+
+def at_tokens(runs: Sequence[Run], asked: float | None, y: str = "val_loss") -> tuple[list[Run], float]:
+    """The runs as they were at their last measurement within `asked` tokens, or within what all reached.
+
+    Of ours: at an evaluation; tokens, flops, step, seconds, losses and bits a byte are of that row. Of CSVs
+    of other programs: tokens and `y` are of the last row with both. Runs without one are left out.
 
     Raises:
-        UserError: none has an evaluation there.
+        UserError: none has one there, or y is not among what is known of a run on its way.
     """
-    curves = {}  # by folder: the same run, started in two studies, has one name in both
+    if any(run.is_ours for run in runs) and y not in _ON_THE_WAY:
+        raise UserError(
+            f"--at-tokens: {y} is known of the end of a run alone; on the way: {', '.join(_ON_THE_WAY)}"
+        )
+    curves, why = {}, ""  # by folder: the same run, started in two studies, has one name in both
     for run in runs:
         try:
-            curves[run.folder] = curve(run, ["tokens", "flops", "step", "seconds", "train_loss", "val_loss"])
-        except UserError:
-            continue
-    points = {folder: found["tokens"][_known(found)] for folder, found in curves.items()}
+            curves[run.folder] = curve(run, _OF_ROWS if run.is_ours else ["tokens", y])
+        except UserError as error:
+            why = why or str(error)
+    points = {run.folder: _measured(run, curves[run.folder], y) for run in runs if run.folder in curves}
     points = {folder: tokens for folder, tokens in points.items() if len(tokens)}
     if not points:
-        raise UserError("no run has an evaluation yet: there is no common number of tokens")
+        told = f" ({why})" if why else ""
+        raise UserError(f"no run has an evaluation yet: there is no common number of tokens{told}")
     limit = min(float(tokens[-1]) for tokens in points.values()) if asked is None else asked
-    found = []
-    for run in runs:
-        if run.folder not in points:
-            continue
-        known = curves[run.folder]
-        rows = [row for row in range(len(known["tokens"])) if known["tokens"][row] <= limit]
-        rows = [row for row in rows if math.isfinite(known["val_loss"][row])]
-        if rows:
-            last = {name: float(values[rows[-1]]) for name, values in known.items()}
-            values = {
-                **run.values,
-                **last,
-                "best_val_loss": min(float(known["val_loss"][row]) for row in rows),
-            }
-            lost = not math.isfinite(last["train_loss"])
-            found.append(replace(run, values=values | {"diverged": lost}, state="done"))
+    made = [_as_it_was(run, curves[run.folder], limit, y) for run in runs if run.folder in points]
+    found = [run for run in made if run is not None]
     if not found:
         raise UserError(f"no run has an evaluation within {format_count(limit)} tokens")
     return found, limit
 
 
-def _known(found: dict[str, Any]) -> Any:
+def _as_it_was(run: Run, known: dict[str, Any], limit: float, y: str) -> Run | None:
+    loss = known["val_loss" if run.is_ours else y]
+    rows = [row for row, tokens in enumerate(known["tokens"]) if tokens <= limit and math.isfinite(loss[row])]
+    if not rows:
+        return None
+    last = {name: float(values[rows[-1]]) for name, values in known.items()}
+    if not run.is_ours:
+        return replace(run, values={**run.values, **last})
+    told = {
+        "best_val_loss": min(float(loss[row]) for row in rows),
+        "val_at_tokens": last["tokens"], "diverged": not math.isfinite(last["train_loss"]),
+        **_of_evaluation(run, last["tokens"]),
+    }  # fmt: skip
+    return replace(run, values={**run.values, **last, **told}, state="done")
+
+
+def _of_evaluation(run: Run, tokens: float) -> dict[str, Any]:
+    """What metrics.csv does not tell of it."""
+    records = [record for record in RunFolder(run.folder).evals if record.get("tokens") == tokens]
+    record = records[-1] if records else {}
+    return {name: record.get(name) for name in ("bits_per_byte", "eval_tokens")}
+
+
+def _measured(run: Run, found: dict[str, Any], y: str) -> Any:
+    """Tokens at which it was."""
     import numpy as np
 
-    return np.isfinite(found["val_loss"])
+    return found["tokens"][np.isfinite(found["val_loss" if run.is_ours else y])]
 
 
 def _few(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from analysis.reading.dialect import twice
 from analysis.reading.tail import read_tail
 from conf import UserError
 
@@ -64,6 +65,8 @@ def read_foreign(path: Path, pattern: Pattern | None) -> tuple[dict[str, Any] | 
         return None, f"cannot be read: {error.strerror}"
     if not any(tail.columns):
         return None, "it is empty"
+    if (name := twice([*tail.columns])) is not None:
+        return None, f"two of its columns are called {name}"
     if tail.row is None:
         return None, "it has no whole row below its header"
     row = {name: _typed(text) for name, text in zip(tail.columns, tail.row, strict=True) if name}

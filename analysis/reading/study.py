@@ -23,6 +23,9 @@ from memory.usage import UsageError, is_folder, path_of, root_of
 ALIASES = {"time": "seconds", "N": "non_embedding", "D": "tokens", "n": "non_embedding", "d": "tokens"}
 """What may be typed for a column of our runs."""
 
+GOING_ON = ("running", "queued", "stalled")
+"""States of runs that may still come to their end."""
+
 _OF_ITSELF = ("run", "state", "reason", "folder")
 _DEPTH = 2
 """A study's folder, or one of several studies."""
@@ -115,7 +118,8 @@ class Study:
         if self.skipped:
             shown = [f"{path} ({why})" for path, why in self.skipped[:5]]
             more = f" and {len(self.skipped) - 5} more" if len(self.skipped) > 5 else ""
-            told.append(f"skipped {counted(len(self.skipped), 'folder')}: {'; '.join(shown)}{more}")
+            noun = "file" if all(path.suffix == ".csv" for path, _ in self.skipped) else "folder"
+            told.append(f"skipped {counted(len(self.skipped), noun)}: {'; '.join(shown)}{more}")
         return told
 
     def once(self) -> list[Run]:

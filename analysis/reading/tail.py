@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from analysis.reading.dialect import OURS, Dialect, dialect_of
 
 _TAIL_BYTES = 4 << 10
 
@@ -33,8 +34,10 @@ def read_tail(path: Path, *, is_foreign: bool = False) -> Tail:
         OSError: it cannot be read.
     """
     with open(path, "rb") as file:
-        header = _fields(file.readline().removeprefix(b"\xef\xbb\xbf"))
+        told = file.readline().removeprefix(b"\xef\xbb\xbf")
         begin, size = file.tell(), os.fstat(file.fileno()).st_size
+        dialect = dialect_of(_text(told), _text(file.readline())) if is_foreign else OURS
+        header = _fields(told, dialect)
         reach = _TAIL_BYTES
         while True:
             at = max(begin, size - reach)
@@ -49,7 +52,7 @@ def read_tail(path: Path, *, is_foreign: bool = False) -> Tail:
             for line in reversed(lines):
                 if not line.strip():
                     continue
-                row = _fields(line)
+                row = _fields(line, dialect)
                 if len(row) == len(header) and all(map(_is_text if is_foreign else _is_value, row)):
                     return Tail(header, row, torn)
                 torn += 1
@@ -82,11 +85,12 @@ def last_of(path: Path, column: str) -> float | None:
     return None
 
 
-def _fields(line: bytes) -> tuple[str, ...]:
-    text = line.decode("utf-8", errors="replace").rstrip("\r\n")
-    if '"' in text:
-        return tuple(field.strip() for field in next(csv.reader([text]), []))
-    return tuple(field.strip() for field in text.split(","))
+def _fields(line: bytes, dialect: Dialect = OURS) -> tuple[str, ...]:
+    return tuple(dialect.fields(_text(line)))
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", errors="replace")
 
 
 def _is_text(field: str) -> bool:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.reading import Run, Study
+from analysis.reading.study import GOING_ON
 from memory.report.page import Page
 
 _SHOWN = 12
-_GOING_ON = ("running", "queued", "stalled")
 _NUMBER = re.compile(r"\d[\d,.:]*")
 
 
@@ -29,7 +29,7 @@ def failures(study: Study) -> list[Failure]:
     """Of all runs that do not count, the most common first; those that still go on are none."""
     groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in study.runs:
-        if not run.counts and run.state not in _GOING_ON:
+        if not run.counts and run.state not in GOING_ON:
             groups[_state(run), _NUMBER.sub("#", run.reason or "").replace(run.name, "")].append(run)
     found = [
         Failure(state, runs[0].reason or "no reason is told", runs) for (state, _), runs in groups.items()
@@ -39,7 +39,7 @@ def failures(study: Study) -> list[Failure]:
 
 def going_on(study: Study) -> list[Run]:
     """Runs that wait or run."""
-    return [run for run in study.runs if run.state in _GOING_ON]
+    return [run for run in study.runs if run.state in GOING_ON]
 
 
 def add_failures(page: Page, found: Sequence[Failure]) -> None:

@@ -25,10 +25,11 @@ _LEAST = 4
 
 @dataclass(frozen=True)
 class Law:
-    """A fit and the points that it is of."""
+    """A fit and the points that it is of. open: sizes whose best rate may lie beyond what was tried."""
 
     points: Points
     fit: Fit
+    open: Sequence[str] = ()
 
     @property
     def words(self) -> list[str]:
@@ -46,17 +47,21 @@ class Law:
             told.append(f"E is not identified by these data: between {low:.3g} and {high:.3g}")
         else:
             told.append(f"E lies between {low:.4g} and {high:.4g}")
+        if self.open:
+            told.append(
+                f"Not at their best rate, it may be: {', '.join(self.open)}; their points may lie too high"
+            )
         return told
 
 
-def law_of(study: Study, found: Families, x: str | None, y: str) -> Law | None:
-    """None where there are too few sizes for one, or their losses do not compare."""
+def law_of(study: Study, found: Families, x: str | None, y: str) -> tuple[Law | None, str | None]:
+    """(the law, None); (None, why) where there are sizes enough, but no law through them."""
     over = x or ("flops" if study.is_ours else None)
     if over is None:
-        return None
+        return None, None
     chosen = best_of_each(found.each) if found.each else list(study.once())
     if len({run.number(over) for run in chosen}) < _LEAST:
-        return None
+        return None, None
     from analysis.fits.points import check_enough, points_of
     from analysis.fits.result import fit_power
 
@@ -64,9 +69,20 @@ def law_of(study: Study, found: Families, x: str | None, y: str) -> Law | None:
     try:
         points = points_of(some, over, y)
         check_enough(points, _LEAST, some)
-        return Law(points, fit_power(points, draws=DRAWS))
-    except UserError:
-        return None
+        fit = fit_power(points, draws=DRAWS)
+    except UserError as error:
+        return None, f"No law: {str(error).removeprefix(f'{study.path}: ')}"
+    return Law(points, fit, _open(found.each)), None
+
+
+def _open(found: Sequence[Family]) -> list[str]:
+    """Sizes of one rate ask for none better; of several the best should lie among them."""
+    return [
+        family.label
+        for family in found
+        if len(family.size.rates) + len(family.size.pending) > 1
+        and (family.best is None or family.best.edge is not None)
+    ]
 
 
 def best_of_each(found: Sequence[Family]) -> list[Run]:
@@ -84,7 +100,7 @@ def best_of_each(found: Sequence[Family]) -> list[Run]:
 
 
 def add_law(page: Page, law: Law | None, given: str) -> None:
-    """Nothing without one. given: the study, as it is typed."""
+    """Nothing without one. given: the study's runs, as they are typed."""
     if law is None:
         return
     page.heading("Scaling", f"the best rate of each size; 95% band of {DRAWS} draws")
@@ -92,7 +108,8 @@ def add_law(page: Page, law: Law | None, given: str) -> None:
         page.text(line)
     page.drawings("plotted", [("The law, to ten times the data", _curve(law).to_json()),
                               ("What it leaves", _residuals(law).to_json())])  # fmt: skip
-    page.code(f"python -m analysis fit {given} --x {shlex.quote(law.points.x_name)}")
+    x, y = (shlex.quote(name) for name in (law.points.x_name, law.points.y_name))
+    page.code(f"python -m analysis fit {given} --x {x} --y {y}")
 
 
 def _curve(law: Law) -> Plot:

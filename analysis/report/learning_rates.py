@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from analysis.report.plot import Axis, Plot, Series
 from analysis.report.setups import Families, Family
 from memory.report.page import Cell, Column, Page
+
+if TYPE_CHECKING:
+    from analysis.rates.law import RateLaw
 
 _HUES = 9
 _LABELS = 12
@@ -26,27 +30,14 @@ def add_learning_rates(page: Page, found: Families, y: str) -> None:
          Column("runs", True), Column("diverged at", is_long=True), Column("", is_long=True)],
         [_row(family) for family in drawn],
     )  # fmt: skip
-    if found.law is not None:
-        page.text(law_words(found))
-        page.drawn("plotted", _law_plot(found).to_json())
-
-
-def law_words(found: Families) -> str:
-    """`best lr = 0.41 * width^-0.98 (-1.2 to -0.8), R^2 0.99 over 4 sizes`."""
-    law = found.law
-    assert law is not None
-    between = f"{law.exponent.low:.2f} to {law.exponent.high:.2f}"
-    formula = f"best lr = {law.factor:.4g} * width^{law.exponent.value or 0:.3f} ({between})"
-    return f"{formula}, R^2 {law.r2:.3f} over {law.sizes} sizes"
+    for setup, law in found.laws.items():
+        page.text(f"{setup}: {law.words}" if setup else law.words)
+        page.drawn("plotted", _law_plot(found, setup, law).to_json())
 
 
 def edge_words(family: Family) -> str:
-    """Where the best may lie beyond what was tried, and why there is none."""
-    best = family.best
-    if best is None or best.edge is None:
-        return (best.why_not or "") if best is not None else ""
-    which = "smallest" if best.edge == "low" else "largest"
-    return f"the {which} rate tried is the best: the lowest point lies outside"
+    """As of `Best`; nothing where too few rates were tried."""
+    return "" if family.best is None else family.best.edge_words
 
 
 def rate_plot(found: Sequence[Family], y: str) -> Plot:
@@ -85,10 +76,12 @@ def rate_plot(found: Sequence[Family], y: str) -> Plot:
     )  # fmt: skip
 
 
-def _law_plot(found: Families) -> Plot:
-    law = found.law
-    assert law is not None
-    inside = [family for family in found.with_rates if family.best is not None and family.best.is_inside]
+def _law_plot(found: Families, setup: str, law: RateLaw) -> Plot:
+    inside = [
+        family
+        for family in found.with_rates
+        if family.size.setup == setup and family.best is not None and family.best.is_inside
+    ]
     x = [family.size.width or 0.0 for family in inside]
     bests = [family.best for family in inside if family.best is not None]
     widths = [min(x) * (2 * max(x) / min(x)) ** (i / 40) for i in range(41)]

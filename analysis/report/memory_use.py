@@ -15,8 +15,8 @@ _NEAR = 0.9
 _LIMIT_IN_SIGHT = 4.0
 
 
-def add_memory(page: Page, study: Study, found: Sequence[Use]) -> None:
-    """Nothing where no supervisor told it. found: of the runs of the study."""
+def add_memory(page: Page, study: Study, found: Sequence[Use], given: str) -> None:
+    """Nothing where no supervisor told it. found: of the runs of the study. given: as they are typed."""
     if not found:
         return
     page.heading(
@@ -30,7 +30,7 @@ def add_memory(page: Page, study: Study, found: Sequence[Use]) -> None:
         [_row(size) for size in memory_by_size(study.runs) if size.uses],
     )  # fmt: skip
     folder = shlex.quote(str(highest(found).run.folder))
-    page.code(f"python -m analysis memory {study.path}\npython -m memory report {folder} --html")
+    page.code(f"python -m analysis memory {given}\npython -m memory report {folder} --html")
 
 
 def highest(found: Sequence[Use]) -> Use:
@@ -80,7 +80,7 @@ def _row(size: SizeMemory) -> list[str | Cell]:
         _amount(size.limit_bytes),
         Cell("-" if share is None else f"{100 * share:.0f}%", share, bar=share,
              tone="bad" if share is not None and share >= _NEAR else ""),
-        _amount(size.asked_bytes),
+        Cell(size.asked_words, size.asked_bytes),
         "" if most is None else most.run.name,
     ]  # fmt: skip
 

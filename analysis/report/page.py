@@ -43,15 +43,17 @@ class Report:
     notes: list[str]
 
 
-def report_of(study: Study, *, command: str, x: str | None = None, y: str = "val_loss") -> Report:
-    """command: what wrote it, to be told at the end. x: of curves of foreign runs. y: the loss."""
+def report_of(study: Study, *, command: str, given: str, x: str | None = None, y: str = "val_loss") -> Report:
+    """command: what wrote it, to be told at the end. given: its runs, as they are typed. x: of curves of
+    foreign runs. y: the loss.
+    """
     details = {row: details_of(run) for row, run in enumerate(study.runs) if run.is_ours}
     best, no_best = best_run(study, y)
     each = families(study, y)
-    law = law_of(study, each, x, y) if no_best is None else None
+    law, no_law = law_of(study, each, x, y) if no_best is None else (None, None)
     found = Found(
         study, y, best, no_best, each, failures(study), uses(study.runs),
-        law.words if law is not None else (),
+        law.words if law is not None else [no_law] if no_law else (),
         wall_s=sum(one.wall_s for one in details.values()),
     )  # fmt: skip
     told, then, again = words(found), next_commands(found), _command_of(best)
@@ -65,8 +67,8 @@ def report_of(study: Study, *, command: str, x: str | None = None, y: str = "val
     add_runs(page, study, best)
     notes = add_curves(page, study, x=x, y=y)
     add_learning_rates(page, each, y)
-    add_law(page, law, study.path)
-    add_memory(page, study, found.uses)
+    add_law(page, law, given)
+    add_memory(page, study, found.uses, given)
     add_failures(page, found.failures)
     add_configs(page, study)
     add_origins(page, study, details, again)
@@ -126,7 +128,7 @@ def _advice(found: Found) -> list[tuple[str, str]]:
     if not bests or found.families is None:
         return []
     # without the noise: Trust tells whether seeds are too few, and a command for each size takes seconds
-    told = advice(found.study, bests, None, found.families.law)
+    told = advice(found.study, bests, None, found.families.laws)
     return [
         (one.command, f"{one.size}: {one.what}" if one.size else one.what)
         for one in told

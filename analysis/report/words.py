@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from analysis.memory_use import Use
 from analysis.reading import Run, Study
 from analysis.report.failures import Failure, going_on
-from analysis.report.learning_rates import edge_words, law_words
+from analysis.report.learning_rates import edge_words
 from analysis.report.memory_use import highest
 from analysis.report.setups import Families, Family
 from conf.quantities import counted, format_count, format_duration
@@ -106,7 +106,10 @@ def _rates(families: Families) -> list[str]:
     lines = [_rate(family) for family in families.with_rates]
     if len(lines) > _SETUPS:
         lines = [*lines[:_SETUPS], f"and {len(lines) - _SETUPS} more, below"]
-    return lines + ([f"The law over width: {law_words(families)}"] if families.law is not None else [])
+    return lines + [
+        f"The law over width{f' of {setup}' if setup else ''}: {law.words}"
+        for setup, law in families.laws.items()
+    ]
 
 
 def _rate(family: Family) -> str:

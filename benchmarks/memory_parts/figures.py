@@ -84,7 +84,9 @@ def _kind(run: dict[str, object]) -> str:
     if run.get("least_measured_mb"):
         more["least_measured_mb"] = f"least of several {run['least_measured_mb']:,} MB"
     small = [f"vocabulary of {run['vocabulary']}"] if run.get("vocabulary") else []
-    return ", ".join([f"{run['loss']} loss", *small, *(words for key, words in more.items() if run.get(key))])
+    first = [str(run["arch"])] if run.get("arch") else []
+    first.append(f"{run['loss']} loss")
+    return ", ".join([*first, *small, *(words for key, words in more.items() if run.get(key))])
 
 
 def _fresh_kinds(found: dict[str, Any]) -> str:

@@ -149,9 +149,19 @@ class Measured:
         known = [(u_of(sample), number(sample.limit_bytes)) for sample in self.samples]
         return [(u, limit) for u, limit in known if u is not None and limit]
 
+    @property
+    def unseen_cgroup(self) -> str:
+        """The one that counts its memory, where nothing could be seen of it: its limit is not known, and
+        what stands for it is the machine's memory. Empty otherwise.
+        """
+        told = text(self.outcome.get("unseen_cgroup")) or text(self.ring_facts.get("unseen_cgroup"))
+        return told if self.limit_at == "host" else ""
+
     @cached_property
     def near_limit(self) -> bool | None:
-        return None if self.peak_share is None else self.peak_share >= NEAR
+        """None: not known; so also far from all that the machine has, under a limit that nobody saw."""
+        is_near = None if self.peak_share is None else self.peak_share >= NEAR
+        return None if self.unseen_cgroup and not is_near else is_near
 
     @property
     def met_limit(self) -> bool:

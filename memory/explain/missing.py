@@ -33,7 +33,11 @@ def missing(facts: Facts) -> tuple[str, ...]:
             if printed
             else "no log: what it said is not known. Next time: python -m memory run --log ..., or --log FILE"
         )
-    if facts.peak_bytes is not None and facts.limit_bytes is None:
+    if facts.unseen_cgroup:
+        found.append(
+            f"the limit of its cgroup {facts.unseen_cgroup}: no file of it could be seen from where it ran"
+        )
+    elif facts.peak_bytes is not None and facts.limit_bytes is None:
         found.append("no limit is known: how close it was cannot be said")
     for name, given, kept in (
         ("outcome.json", evidence.outcome, facts.outcome),

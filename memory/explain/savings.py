@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from memory.explain.facts import Facts
 from memory.explain.values import mapping, number
+from memory.smaller import WORTH
 
-_WORTH = 0.97
-"""Of what it needs now: an estimate is not so exact that less would be told from nothing."""
 _OF_A_STEP = ("activations", "backward pass", "logits and loss", "allocator", "batches")
 """Parts that a smaller step may make smaller."""
 
@@ -32,7 +31,7 @@ def helps(facts: Facts, override: str, *, gpu: bool = False) -> bool:
         return True
     limit = number(mapping(facts.evidence.run.get("memory")).get("gpu_total_bytes"))
     limit = limit if gpu else facts.limit_bytes
-    return after <= _WORTH * now and (limit is None or after <= limit)
+    return after <= WORTH * now and (limit is None or after <= limit)
 
 
 def combined(facts: Facts) -> str | None:

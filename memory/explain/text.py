@@ -34,7 +34,7 @@ def _lines(found: Explanation, columns: int, colour: bool) -> Iterator[str]:
             for place, advice in enumerate(found.advice, 1):
                 yield from _wrapped(_told(advice), columns, f"  {place}. ")
     yield from _list("What speaks against it", found.doubts, columns)
-    if not not_yet and (not quiet or not found.peak_bytes):
+    if not not_yet and (not quiet or not found.peak_bytes or not found.limit_bytes):
         yield from _list("What is missing", found.missing, columns)
 
 
@@ -50,7 +50,8 @@ def _how_close(found: Explanation) -> str:
         return "How close it was is not known."
     if not found.limit_bytes:
         return (
-            f"U, the memory that cannot be given back, peaked at {format_bytes(found.peak_bytes)} (sampled)."
+            f"U, the memory that cannot be given back, peaked at {format_bytes(found.peak_bytes)} (sampled). "
+            "Its limit is not known."
         )
     share = 100 * found.peak_bytes / found.limit_bytes
     close = "That is near: a little more would be killed." if found.near_limit else "It was not near."

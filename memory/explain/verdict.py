@@ -60,7 +60,7 @@ def explain(evidence: Evidence, *, slurm: SlurmFacts | None = None) -> Explanati
         is_running=facts.is_running or (end.rule == NOT_OVER and not waits(facts)),
         is_waiting=end.rule == NOT_OVER and waits(facts),
         peak_bytes=facts.peak_bytes,
-        limit_bytes=facts.peak_limit_bytes,
+        limit_bytes=None if facts.unseen_cgroup else facts.peak_limit_bytes,
         evidence=_unique(
             [*end.evidence, *(why.evidence if why else ()), *(line for f in plain for line in f.evidence)]
         ),

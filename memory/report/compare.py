@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory.evidence import Evidence
+from memory.report.ending import Ending, ending
 from memory.report.history import History, Track
 from memory.report.moments import PARTS
 from memory.report.processes import process_rows
@@ -65,6 +66,17 @@ class Comparison:
         return self.a.last.main, self.b.last.main
 
     @property
+    def names(self) -> tuple[str, str]:
+        """Of both; where they are alike, as around two foreign commands, their folders."""
+        if self.a.name != self.b.name:
+            return self.a.name, self.b.name
+        return str(self.a.evidence.folder), str(self.b.evidence.folder)
+
+    @property
+    def endings(self) -> tuple[Ending, Ending]:
+        return ending(self.a.evidence, self.a.last), ending(self.b.evidence, self.b.last)
+
+    @property
     def highest(self) -> Pair:
         return Pair(*(None if t.highest is None else t.highest.u for t in self.tracks))
 
@@ -98,8 +110,10 @@ def to_json(found: Comparison) -> dict[str, Any]:
 
     return {
         "version": 1,
-        "a": {"run": found.a.name, "attempt": found.a.last.number},
-        "b": {"run": found.b.name, "attempt": found.b.last.number},
+        **{
+            which: {"run": history.name, "attempt": history.last.number, "ended": end.words}
+            for which, history, end in zip("ab", (found.a, found.b), found.endings, strict=True)
+        },
         "highest_unreclaimable_bytes": told(found.highest),
         "seconds": told(found.seconds),
         "parts_at_highest_bytes": {name: told(pair) for name, pair in found.parts.items()},

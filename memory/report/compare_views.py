@@ -23,10 +23,7 @@ _PARTS = {
 
 def lines_of(found: Comparison) -> list[str]:
     """As plain text."""
-    lines = [
-        f"A  {found.a.name}{_attempt(found.a.last.number)}",
-        f"B  {found.b.name}{_attempt(found.b.last.number)}",
-    ]
+    lines = [f"{which}  {title}" for which, title in zip("AB", _titles(found), strict=True)]
     lines += ["", f"  {growth_words(found)}"]
     if found.stages:
         lines += ["", "By stage: U after it, the highest within it, its change, seconds"]
@@ -67,8 +64,22 @@ def lines_of(found: Comparison) -> list[str]:
     return lines
 
 
+def _titles(found: Comparison) -> list[str]:
+    """Of both runs: the name, and how it ended where that is not as it should be."""
+    return [
+        f"{name}{_attempt(history.last.number)}{f', {end.words}' if end.is_bad else ''}"
+        for name, history, end in zip(found.names, (found.a, found.b), found.endings, strict=True)
+    ]
+
+
 def growth_words(found: Comparison) -> str:
     """`B's highest U is 120 MB above A's; the workers grew most: +110 MB.`"""
+    killed = [which for which, end in zip("AB", found.endings, strict=True) if end.is_oom]
+    more = (f" {which} was killed at its limit: how much it wanted is not known." for which in killed)
+    return _difference_words(found) + "".join(more)
+
+
+def _difference_words(found: Comparison) -> str:
     difference = found.highest.difference
     if difference is None:
         return "The highest U of one of them is not known."
@@ -87,10 +98,7 @@ def growth_words(found: Comparison) -> str:
 def page_of(found: Comparison, *, command: str) -> str:
     """Both runs on one page, with one time axis from their start."""
     a, b = found.tracks
-    names = (
-        f"A: {found.a.name}{_attempt(found.a.last.number)}",
-        f"B: {found.b.name}{_attempt(found.b.last.number)}",
-    )
+    names = tuple(f"{which}: {title}" for which, title in zip("AB", _titles(found), strict=True))
     page = Page(
         "Memory of two runs",
         subtitle=" · ".join(names),

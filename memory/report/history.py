@@ -32,6 +32,7 @@ class Track:
 
     rank: None where only the supervisor looked. moments: oldest first, at most `POINTS`. spans, rows: stages.
     clock: pairs of Unix time and seconds since its zero, one more for each time that the clock was set.
+    ended_s: since its zero, as who waited for it saw.
     """
 
     rank: int | None
@@ -44,6 +45,7 @@ class Track:
     main_pid: int | None = None
     records: int = 0
     samples: int = 0
+    ended_s: float | None = None
 
     def at(self, time_s: float) -> float | None:
         """Seconds since its zero, of a Unix time; None where no clock was recorded."""
@@ -53,6 +55,7 @@ class Track:
     def lasted_s(self) -> float:
         ends = [self.moments[-1].at_s] if self.moments else []
         ends += [span.begin_s if span.end_s is None else span.end_s for span in self.spans]
+        ends += [] if self.ended_s is None else [self.ended_s]
         return max(ends, default=0.0)
 
     @property
@@ -142,6 +145,7 @@ def read_history(folder: Path) -> History:
         for track in attempt.tracks:
             told = evidence.outcome.get("limit_at")
             track.limit_at = told if track.limit_at is None and isinstance(told, str) else track.limit_at
+        _see_end(attempt, evidence.outcome)
         if ring.damaged:
             notes.append(f"{ring.damaged} samples were being written as the run was killed, and are left out")
     notes += evidence.damage
@@ -251,6 +255,13 @@ def _add_samples(attempt: Attempt, ring: Ring, notes: list[str]) -> None:
     for span in track.spans:
         span.begin_s -= begin_s
         span.end_s = None if span.end_s is None else span.end_s - begin_s
+
+
+def _see_end(attempt: Attempt, outcome: dict[str, Any]) -> None:
+    """The last sample is up to a second older, or the only one."""
+    time_s, track = finite(outcome.get("ended_s")), attempt.main
+    if time_s is not None and whole(outcome.get("attempt")) == attempt.number:
+        track.ended_s = track.at(time_s)
 
 
 def _raise_highest(track: Track, seen: list[Moment]) -> None:

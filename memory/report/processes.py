@@ -12,7 +12,9 @@ TOLD = 8
 
 @dataclass
 class ProcessRow:
-    """anon in bytes at its first and last sight and at most; seen: how often. is_main: of the run."""
+    """name: as it held most. anon in bytes at its first and last sight and at most; seen: how often. is_main:
+    of the run.
+    """
 
     pid: int
     name: str
@@ -43,7 +45,8 @@ def process_rows(moments: Sequence[Moment]) -> list[ProcessRow]:
                 rows[pid] = ProcessRow(pid, name, place == 0, anon, anon, anon, moment.at_s, moment.at_s)
                 continue
             row.is_main = row.is_main or place == 0
-            row.name = row.name or name
+            if name and (anon > row.highest_bytes or not row.name):
+                row.name = name  # a shell that became the program holds what that holds
             row.last_bytes, row.last_s = anon, moment.at_s
             row.highest_bytes = max(row.highest_bytes, anon)
             row.seen += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memory.cgroup import Level, find_levels, read_membership
+from memory.cgroup import Level, find_levels, read_membership, unseen_cgroup
 from memory.kept_files import read_kept
 from memory.kernel_files import folders_in, read_counters, read_number
 from memory.limit_hits import limit_hits
@@ -25,6 +25,8 @@ class Counters:
         self._version = 0
         self._levels: tuple[Level, ...] = ()
         self._before: dict[str, dict[str, int]] = {}
+        self._unseen: str | None = None
+        self._has_looked = False
 
     def note(self, pid: int) -> None:
         """Look up where the process is now; costs a read of one small file where that is known."""
@@ -32,6 +34,9 @@ class Counters:
         if not membership:
             return
         version, levels = find_levels(self._root, membership)
+        if not levels and not self._has_looked:
+            self._has_looked = True
+            self._unseen = unseen_cgroup(pid, self._root)
         if levels and levels is not self._levels:
             self._version, self._levels = version, levels
             for level in levels:
@@ -41,12 +46,14 @@ class Counters:
     def told(self, limit_at: str | None) -> dict[str, Any]:
         """counters_before and counters_after of the cgroup whose limit counts, else of the run's own: above
         it others are killed too. `parents`: each cgroup from the run's own up. cgroup_version, cgroup_path.
+        unseen_cgroup: the one that counts its memory, where no file of it could be seen.
         """
         if not self._levels:
             empty: dict[str, Any] = {}
             return {
                 "cgroup_version": None,
                 "cgroup_path": None,
+                "unseen_cgroup": self._unseen,
                 "counters_before": empty,
                 "counters_after": empty,
                 "parents": [],
@@ -56,6 +63,7 @@ class Counters:
         return {
             "cgroup_version": self._version,
             "cgroup_path": self._levels[0].path,
+            "unseen_cgroup": None,
             "counters_before": self._before.get(counted.folder, {}),
             "counters_after": after[counted.folder],
             "parents": [

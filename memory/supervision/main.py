@@ -250,10 +250,13 @@ def _tees(options: Options) -> tuple[tuple[int, int] | None, tuple[int, ...]]:
 
 
 def _tee(read_end: int, write_ends: list[int], stream: int, log: str) -> int:
-    """All signals that stop others stay blocked in it: it ends when the last writer has."""
+    """All signals that stop others stay blocked in it: it ends when the last writer has, or, by SIGPIPE, when
+    nobody reads any more, so that the command meets what it would without a log.
+    """
     pid = os.fork()
     if pid == 0:
         try:
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and exec hands on
             os.dup2(read_end, 0)
             if stream == 2:
                 os.dup2(2, 1)

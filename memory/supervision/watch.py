@@ -211,6 +211,7 @@ class Watch:
             "host_total_bytes": first.host_total_bytes,
             "cgroup_version": counted["cgroup_version"],
             "cgroup_path": counted["cgroup_path"],
+            "unseen_cgroup": counted["unseen_cgroup"],
             "counters_before": counted["counters_before"],
             "pid": pid,
             "started_at": started_at(pid),

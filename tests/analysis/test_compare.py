@@ -38,7 +38,7 @@ def test_pairs_show_what_seeds_hide() -> None:
     apart = compare([group("a", shared), group("b", shared - 0.01 + small, range(5, 10))], "val_loss")[0]
     assert not apart.paired
     assert (apart.p or 0) > 0.5
-    assert "no difference that so few seeds can show" in apart.verdict
+    assert "no difference that so few runs can show" in apart.verdict
 
 
 def test_one_pair_is_no_test() -> None:

@@ -159,7 +159,7 @@ def test_seeds_are_one_point_and_runs_that_died_are_told(
     assert [line.partition(":")[0] for line in found["left_out"]] == ["died", "lost"]
     main(["fit", str(scaling), "--draws", "60"])
     page = capsys.readouterr().out
-    assert "not done: 2\n  died: cancelled at 4,096 tokens" in page
+    assert "left out: 2\n  died: cancelled at 4,096 tokens" in page
     assert "lost: its loss is not finite" in page
 
 

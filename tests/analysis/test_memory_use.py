@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_sweeps import killed_for_memory, make_sweep, write
 
 from analysis.__main__ import main
 from memory.ring import RingWriter
@@ -87,3 +88,26 @@ def test_nothing_to_tell_exits_2(study: Path, tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "a.csv").write_text("step,loss\n1,2\n")
     assert main(["memory", str(tmp_path / "a.csv")]) == 2
     assert "CSVs of other programs" in capsys.readouterr().err
+
+
+def test_runs_that_have_not_begun_are_no_size_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned, queued = make_sweep(tmp_path / "s", (32,), (0.01, 0.02))
+    told = json.loads((planned / "run.json").read_text())
+    write(planned, "run.json", told | {"batch_tokens": 4096})
+    (queued / "outcome.json").unlink()
+    write(queued, "status.json", {"version": 1, "state": "queued"})
+    assert main(["memory", str(tmp_path / "s"), "--json"]) == 0
+    sizes = json.loads(capsys.readouterr().out)["sizes"]
+    assert [(size["model"], len(size["runs"])) for size in sizes] == [("32d", 2)]
+
+
+def test_what_a_killed_run_had_is_too_little(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in make_sweep(tmp_path / "s", (32,), (0.01, 0.02)):
+        killed_for_memory(folder)
+    assert main(["memory", str(tmp_path / "s"), "--json"]) == 0
+    size = json.loads(capsys.readouterr().out)["sizes"][0]
+    assert size["ask_is_too_little"]
+    assert main(["memory", str(tmp_path / "s")]) == 0
+    assert "> 1.2 GB" in capsys.readouterr().out

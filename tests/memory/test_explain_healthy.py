@@ -51,6 +51,25 @@ def test_it_says_when_it_was_near(tmp_path: Path) -> None:
     assert "That is near" in as_text(found)
 
 
+@pytest.mark.parametrize("where", ["outcome", "ring"])
+def test_a_limit_that_nobody_could_see_is_none(tmp_path: Path, where: str) -> None:
+    """A container without /sys/fs/cgroup: far from the machine's memory is not far from its limit."""
+    unseen = {"unseen_cgroup": "/docker/ab12"}
+    host = {"limit_at": "host", "limit_bytes": 24 * GB, "cgroup_path": None}
+    found = explained(
+        tmp_path,
+        outcome=outcome(peak_unreclaimable_bytes=107 * MB, **host, **(unseen if where == "outcome" else {})),
+        ring_facts={"pid": MAIN, "attempt": 1, "limit_at": "host", "host_total_bytes": 24 * GB}
+        | (unseen if where == "ring" else {}),
+        samples=[sample(at, 100 + at, limit_bytes=24 * GB) for at in range(8)],
+    )
+    assert (found.verdict, found.near_limit, found.limit_bytes) == ("healthy", None, None)
+    text = as_text(found)
+    assert "peaked at 107 MB (sampled). Its limit is not known." in text
+    assert "/docker/ab12" in text
+    assert "not near" not in text
+
+
 def test_mapped_files_ten_times_the_limit(tmp_path: Path) -> None:
     samples = [
         sample(

@@ -68,6 +68,26 @@ def test_a_job_that_is_not_over(tmp_path: Path, row: str, head: str, words: tupl
     assert all(word in shown for word in words)
 
 
+@pytest.mark.parametrize(("code", "confidence"), [("0:15", "certain"), ("143:0", "likely")])
+def test_accounting_alone_tells_who_was_asked_to_stop(tmp_path: Path, code: str, confidence: str) -> None:
+    """As `sbatch --signal=B:TERM@60` asks, before the time is up."""
+    job = f"42|FAILED|{code}||4G|{TIMES}|"
+    found = explained(tmp_path, slurm=told(job, f"42.batch|CANCELLED|0:15|100000K||{TIMES}|"))
+    assert (found.verdict, found.confidence) == ("terminated", confidence)
+    assert "SIGTERM" in found.sentence
+    failed = explained(tmp_path, slurm=told(f"42|FAILED|3:0||4G|{TIMES}|"))
+    assert failed.verdict == "failed"
+
+
+@pytest.mark.parametrize(("step", "row"), [("1", "42.1: MaxRSS 977 MB"), ("", "42.0: MaxRSS 2.9 GB")])
+def test_the_max_rss_beside_a_run_is_that_of_its_own_step(tmp_path: Path, step: str, row: str) -> None:
+    rows = [f"42|COMPLETED|0:0||4G|{TIMES}|", f"42.0|COMPLETED|0:0|3000000K||{TIMES}|",
+            f"42.1|FAILED|3:0|1000000K||{TIMES}|"]  # fmt: skip
+    ended = outcome(exit_code=3, environment={"SLURM_JOB_ID": "42", "SLURM_STEP_ID": step})
+    found = explained(tmp_path, slurm=told(*rows), outcome=ended, samples=ramp(50, 60))
+    assert [line for line in found.evidence if row in line], found.evidence
+
+
 def test_sigkill_that_slurm_did_not_count(tmp_path: Path) -> None:
     job = f"42|FAILED|137:0||4G|{TIMES}|"
     found = explained(tmp_path, slurm=told(job, f"42.batch|FAILED|137:0|4190000K||{TIMES}|"))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory.cgroup import Cgroup, read_cgroup
+from memory.kernel_files import read_file
 from tests.searched import examples
 
 GB = 1 << 30
@@ -57,6 +58,38 @@ def test_slurm_on_v1_has_its_limit_at_the_job(tree) -> None:
         events={"oom_kill": 3},
     )
     assert read(tree).unreclaimable_bytes == 741 * MB
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("missing_mb", [4, 600])
+def test_counts_that_a_cgroup_below_keeps_back(
+    tree, monkeypatch: pytest.MonkeyPatch, version: int, missing_mb: int
+) -> None:
+    """What is in use is told at once, of what kind it is only when the cgroup below has been read."""
+    job = "sys/fs/cgroup/memory/job_7" if version == 1 else "sys/fs/cgroup/job_7"
+    task = f"{job}/task_0"
+    tree.membership(
+        "4:memory:/job_7/task_0\n" if version == 1 else "0::/job_7/task_0\n", V1 if version == 1 else V2
+    )
+
+    def write(anon_mb: int) -> None:
+        if version == 1:
+            tree.v1(job, limit=2 * GB, rss_mb=anon_mb, cache_mb=100, kmem_mb=10)
+            tree.write(f"{job}/memory.usage_in_bytes", f"{810 * MB}\n")
+        else:
+            tree.v2(job, limit=2 * GB, anon_mb=anon_mb, file_mb=100, kernel=KERNEL_6)
+            tree.write(f"{job}/memory.current", f"{809 * MB}\n")
+
+    def read_kept(path: str) -> bytes | None:
+        if path.endswith("/task_0/memory.stat"):
+            write(700)
+        return read_file(path)
+
+    (tree.v1 if version == 1 else tree.v2)(task)
+    write(700 - missing_mb)
+    monkeypatch.setattr("memory.cgroup.read_kept", read_kept)
+    expected_mb = 700 if missing_mb > 8 else 700 - missing_mb
+    assert read(tree).anon_bytes == expected_mb * MB, "no second look for what CPUs keep back"
 
 
 def test_slurm_on_v2_has_its_limit_above_the_task(tree) -> None:

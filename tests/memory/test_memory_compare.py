@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from made_runs import MB, MadeStages, make_killed, sample_of, write_ring
+from made_runs import MB, MadeStages, make_killed, sample_of, write_outcome, write_ring
 
 from memory.__main__ import main
 from memory.report.compare import compared
@@ -107,3 +107,19 @@ def test_a_run_without_records_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "empty").mkdir()
     assert main(["compare", str(a), str(tmp_path / "empty")]) == 2
     assert f"{tmp_path / 'empty'}: nothing of this run's memory" in capsys.readouterr().err
+
+
+def test_runs_of_one_name_are_told_by_their_folders_and_how_they_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Around a foreign command a folder may have any name; of one that was killed the highest U is no peak."""
+    a, b = make_calm(tmp_path / "one" / "mem"), make_calm(tmp_path / "other" / "mem", extra_mb=20)
+    write_ring(a, [sample_of(at, 100 + at) for at in range(8)])
+    kernel = {"counters_before": {"oom_kill": 0}, "counters_after": {"oom_kill": 1}}
+    write_outcome(a, 9.5, victim={"is_main": True, "pid": 100}, **kernel)
+    assert main(["compare", str(a), str(b)]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"A  {a}, killed by the OOM killer\nB  {b}\n")
+    assert "A was killed at its limit" in told
+    assert main(["compare", str(a), str(b), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["a"]["ended"] == "killed by the OOM killer"

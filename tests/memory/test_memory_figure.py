@@ -59,7 +59,8 @@ def test_a_death_in_the_setup_is_drawn_within_its_stage(tmp_path: Path) -> None:
     assert [label.get_text() for label in setup.get_xticklabels()] == ["start", "load", "first_step"]
     x = list(lines(setup)["unreclaimable, of the job"].get_xdata())
     assert x == sorted(x)
-    assert (x[0], x[-1]) == (0, 3)
+    assert x[0] == 0
+    assert 2.9 < x[-1] < 3, "the last sample is 0.2 s older than its death"
     assert set(lines(setup)["killed by SIGKILL"].get_xdata()) == {3}
 
 

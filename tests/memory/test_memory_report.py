@@ -29,6 +29,7 @@ from memory.report.ending import ending, marks
 from memory.report.history import POINTS, read_history
 from memory.report.html import peak_rss
 from memory.report.moments import PARTS, of_sample, of_snapshot, split
+from memory.report.processes import process_rows
 from memory.report.summary import summary
 from memory.report.terminal import lines_of
 from memory.usage import UsageError
@@ -256,6 +257,29 @@ def test_samples_alone_as_around_a_foreign_command(
     assert "ended with exit code 3" in said
     assert "By stage" not in said
     assert "python (main)" in said
+
+
+def test_it_lasted_until_its_supervisor_saw_it_end(tmp_path: Path) -> None:
+    """Not until the last sample, which may be the only one."""
+    write_ring(tmp_path, [sample_of(0.2, 10)])
+    assert read_history(tmp_path).last.lasted_s == pytest.approx(0.2)
+    write_outcome(tmp_path, 4.3, exit_code=0, signal=None, by="exit")
+    history = read_history(tmp_path)
+    assert history.last.lasted_s == pytest.approx(4.3)
+    assert lines_of(history)[0].endswith(": ended, 4.30 s")
+    write_outcome(tmp_path, 9.0, attempt=2)
+    assert read_history(tmp_path).last.lasted_s == pytest.approx(0.2), "of another attempt"
+
+
+def test_a_process_is_called_as_it_was_when_it_held_most(tmp_path: Path) -> None:
+    """A shell that becomes python, and python that becomes sleep."""
+    names = {1: "bash", 2: "bash", 3: "python", 4: "python", 5: "sleep"}
+    samples = []
+    for at, name in names.items():
+        seen = sample_of(at, 200 if name == "python" else 2)
+        samples.append(replace(seen, tree=(replace(seen.tree[0], name=name),)))
+    write_ring(tmp_path, samples)
+    assert [row.name for row in process_rows(read_history(tmp_path).last.main.moments)] == ["python"]
 
 
 def test_nothing_was_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

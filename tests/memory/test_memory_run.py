@@ -13,12 +13,13 @@ import time
 from pathlib import Path
 
 import pytest
+from made_runs import sample_of, write_outcome, write_ring
 from supervised import outcome_in, pid_in, python, start_supervised, wait_for
 
 from memory.ring import RingWriter, read_ring
 from memory.samples import ProcessSample, Sample
 from memory.supervision.census import started_at
-from memory.watching import job_processes, slope
+from memory.watching import job_processes, of_run, slope
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -308,6 +309,23 @@ def test_the_slope_is_of_the_last_minute() -> None:
     assert slope(samples) == pytest.approx(3 * MB)
     assert slope(samples[:3]) is None
     assert slope(()) is None
+
+
+def test_what_stands_still_is_not_on_its_way_to_the_limit() -> None:
+    """It grew in its first second, in which it was looked at more often."""
+    grown = [Sample(1000.0 + t / 10, unreclaimable_bytes=6 * t * MB) for t in range(11)]
+    still = [Sample(1001.0 + t, unreclaimable_bytes=60 * MB) for t in range(1, 12)]
+    assert slope(tuple(grown)) == pytest.approx(60 * MB)
+    assert slope((*grown, *still)) == 0
+    assert slope((*still, *(Sample(1012.0 + t, unreclaimable_bytes=(60 + 2 * t) * MB) for t in range(12))))
+
+
+def test_of_a_run_that_has_ended_nothing_grows_any_more(tmp_path: Path) -> None:
+    write_ring(tmp_path, [sample_of(t, 10 + 10 * t) for t in range(12)])
+    assert of_run(tmp_path)().slope_bytes_per_s is None, "of another host, and silent for long"
+    write_outcome(tmp_path, 12.0)
+    view = of_run(tmp_path)()
+    assert (view.ended, view.slope_bytes_per_s) == ("killed by SIGKILL", None)
 
 
 def test_a_sample_of_many_processes_is_drawn() -> None:

@@ -188,6 +188,14 @@ def test_counters_of_v2_and_of_nothing(tree: Any) -> None:
     assert counters.told("/job_7")["counters_after"] == {}
 
 
+def test_a_cgroup_of_which_nothing_can_be_seen(tree: Any) -> None:
+    tree.membership("4:memory:/docker/ab12\n", "")
+    counters = Counters(str(tree.root))
+    counters.note(4_000_000)
+    told = counters.told("host")
+    assert (told["unseen_cgroup"], told["cgroup_path"], told["counters_after"]) == ("/docker/ab12", None, {})
+
+
 def test_a_look_at_a_machine_without_cgroups(tree: Any) -> None:
     tree.process(anon_mb=100, shmem_mb=7, children={4_000_000: [4_000_001, 4_000_002]})
     tree.process(4_000_001, anon_mb=30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -81,6 +82,18 @@ def test_a_machine_without_tee(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (4, "out\n", "err\n")
     assert sorted((tmp_path / "log.txt").read_text().split()) == ["err", "out"]
+
+
+@pytest.mark.parametrize("path", [os.environ["PATH"], "/nowhere"], ids=["tee", "without tee"])
+def test_a_reader_that_has_gone_ends_the_command_with_a_log_too(tmp_path: Path, path: str) -> None:
+    """As without one: `... | head` is no reason to fill the disk."""
+    line = command_line(["/bin/sh", "-c", "exec /usr/bin/head -c 50000000 /dev/zero"], tmp_path, log=True)
+    with subprocess.Popen(line, stdout=subprocess.PIPE, env={**os.environ, "PATH": path}) as process:
+        assert process.stdout is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.wait(timeout=240) == -signal.SIGPIPE
+    assert (tmp_path / "log.txt").stat().st_size < 10_000_000
 
 
 def test_without_tee_and_without_a_log_the_command_goes_on(tmp_path: Path) -> None:

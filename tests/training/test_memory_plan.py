@@ -127,6 +127,35 @@ def test_the_nearest_that_fits_is_told_among_the_savings(tmp_path: Path) -> None
     assert plan.to_json()["savings"][nearest[0]]["host_bytes"] == nearest[1]
 
 
+@pytest.mark.parametrize(
+    ("width", "micro_batch", "workers", "typed"),
+    [
+        (256, 8, 0, "training.micro_batch=4"),
+        (64, 1, 0, "more memory, or a smaller model="),
+        (64, 1, 2, "memory.attribute=false"),
+    ],
+)
+def test_what_is_advised_where_it_is_close_saves_a_good_part(
+    tmp_path: Path, width: int, micro_batch: int, workers: int, typed: str
+) -> None:
+    """Recomputing one window's activations takes a third more time, and saves a hundredth."""
+    config = config_of(tmp_path, width, micro_batch=micro_batch, seq_len=64, checkpoint_writing="background")
+    config.dataset.num_workers, config.memory.attribute = workers, bool(workers)
+    needed = needs(config, 32 * GB).at(micro_batch).host_bytes
+    plan = make_plan(config, tokenize=False, room=limited(int(needed * 1.02)))
+    assert plan.memory is not None
+    assert [line for line in plan.memory.advice if line.endswith(f"which is close: {typed}")]
+
+
+def test_no_look_at_who_holds_it_is_cheaper_than_no_workers(tmp_path: Path) -> None:
+    config = config_of(tmp_path, 64, micro_batch=1)
+    config.dataset.num_workers, config.memory.attribute = 2, True
+    needed = needs(config, 32 * GB).at(1).host_bytes
+    found = needs(config, needed - 10 * MB).nearest(1)
+    assert found is not None
+    assert found[0] == "memory.attribute=false"
+
+
 def test_memory_lowers_what_speed_allows_and_never_raises_it(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     plenty = make_plan(config, tokenize=False, room=Room())

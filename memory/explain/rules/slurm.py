@@ -32,6 +32,8 @@ _STATES = {
 _STEP_IN_LOG = re.compile(r"oom[-_]kill event(?:\(s\)|s)? in (?:StepId=|step )\d+(?:_\d+)?\.(\w+)")
 _STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
 """Numbers of steps that have names (slurm/slurm.h, SLURM_BATCH_SCRIPT ...)."""
+_ASKING = {1: "SIGHUP", 2: "SIGINT", 10: "SIGUSR1", 12: "SIGUSR2", 15: "SIGTERM"}
+"""Signals that ask a program to stop, as `sbatch --signal=B:TERM@60` sends one, by their numbers."""
 _ENDS = {
     "timeout": ("timeout", "none", "Its time limit was reached"),
     "preemption": ("killed_from_outside", "preemption", "A job of higher priority took its place"),
@@ -79,11 +81,17 @@ def _are_other_steps(rows: Sequence[Row], facts: Facts) -> bool:
     """Whether the kills are of steps beside the one that this run was, which has none of its own: by sacct's
     rows, else by the steps that the log names.
     """
-    own = _STEPS.get(told := text(facts.environment.get("SLURM_STEP_ID")), told)
+    own = _own_step(facts)
     if not own or facts.kills or not facts.has_ended_well:
         return False
     steps = [row.step for row in rows] or [match[1] for match in _STEP_IN_LOG.finditer(facts.log)]
     return bool(steps) and all(step not in (None, own) for step in steps)
+
+
+def _own_step(facts: Facts) -> str:
+    """In which this run was, by its environment; empty where that does not say."""
+    told = text(facts.environment.get("SLURM_STEP_ID"))
+    return _STEPS.get(told, told)
 
 
 def polled_kill(facts: Facts) -> Iterator[Finding]:
@@ -188,7 +196,20 @@ def ended_by_slurm(facts: Facts) -> Iterator[Finding]:
     )
     if row.timelimit_s and row.elapsed_s is not None:
         told += f"; it had run {row.elapsed_s:.0f} of {row.timelimit_s:.0f} s"
-    yield from _end(facts, _STATES[row.state], told)
+    asked = None if facts.outcome or row.state != "FAILED" else _asked_to_stop(row)
+    if asked is None:
+        yield from _end(facts, _STATES[row.state], told)
+        return
+    name, worth = asked
+    yield from _end(facts, ("terminated", "none", f"It was asked to stop by {name}"), told, worth)
+
+
+def _asked_to_stop(row: Row) -> tuple[str, str] | None:
+    """The signal that ended it, and how sure that is: `0:15` is wait(2)'s word, 143 a habit of shells."""
+    for number, worth in ((row.exit_signal, "certain"), ((row.exit_code or 0) - 128, "likely")):
+        if number in _ASKING:
+            return _ASKING[number], worth
+    return None
 
 
 def _end(facts: Facts, end: tuple[str, str, str], line: str, worth: str = "certain") -> Iterator[Finding]:
@@ -255,7 +276,8 @@ def max_rss(facts: Facts) -> Iterator[Finding]:
     rows = [row for row in job.rows if row.max_rss_bytes] if job else []
     if not rows or facts.slurm is None:
         return
-    row: Row = max(rows, key=lambda row: row.max_rss_bytes or 0)
+    own = _own_step(facts)  # of another one it says nothing
+    row: Row = max(rows, key=lambda row: (row.step == own, row.max_rss_bytes or 0))
     asked = _asked(job)
     yield Finding(
         rule="max_rss",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ def test_a_best_rate_at_the_edge_is_told_with_the_command_that_goes_beyond(
 ) -> None:
     make_sweep(tmp_path / "sweep", widths=(32,), rates=(0.00125, 0.0025, 0.005))
     told = summary_of(capsys, str(tmp_path / "sweep"))
-    assert "the largest rate tried is the best" in about(told, "Learning rate")
+    assert "the largest rate is the best" in about(told, "Learning rate")
     assert any("optimizer.lr=0.01,0.02" in one["command"] for one in told["next"])
 
 
@@ -246,3 +247,18 @@ def test_mistakes_exit_2_with_one_message(tmp_path: Path, kind: str, capsys: Cap
     told = capsys.readouterr().err
     assert expected in told
     assert "Traceback" not in told
+
+
+def test_what_wrote_it_is_told_as_it_was_typed(tmp_path: Path, capsys: Captured) -> None:
+    folder = tmp_path / "curves"
+    folder.mkdir()
+    for place in range(5):
+        flops = 10.0 ** (12 + place)
+        (folder / f"m{place}.csv").write_text(f"c,l\n{flops / 2:g},9\n{flops:g},{2 + 300 * flops**-0.2}\n")
+    page = tmp_path / "page.html"
+    given = f"{folder} --where 'model!=m9' --pattern '{{model}}.csv'"
+    typed = shlex.split(f"report {given} --x c --y l")
+    assert main([*typed, "-o", str(page)]) == 0
+    text = html.unescape(page.read_text())
+    assert f"Written by python -m analysis {shlex.join(typed[:1])} {given} --x c --y l." in text
+    assert f"python -m analysis fit {given} --x c --y l" in text
