@@ -153,13 +153,16 @@ def lost_its_node(case: Case) -> bool:
 
 
 def left_the_queue(case: Case) -> bool:
-    """A task of an array that was cancelled while it waited: Slurm writes no row of its own for it, so that
-    sacct has it as waiting still, in that of the array, while squeue does not list it.
+    """A task of an array that was cancelled while it waited: Slurm writes no row of its own for it. squeue does
+    not list it, and sacct has it as waiting, in the row of the array, or soon not at all.
     """
     known, row = case.known, case.row
     is_of_array = known.array is not None and known.array.how == "each" and known.array.is_array
-    was_waiting = row is not None and row.job != known.job and FROM_SLURM.get(row.state) == "queued"
-    return is_of_array and was_waiting and case.in_queue and case.queue is None and known.state is None
+    if not is_of_array or known.state is not None or not case.in_queue or case.queue is not None:
+        return False
+    if row is None:
+        return case.in_accounting and case.knows_array
+    return row.job != known.job and FROM_SLURM.get(row.state) == "queued"
 
 
 def was_preempted(case: Case) -> bool:
