@@ -153,8 +153,8 @@ def lost_its_node(case: Case) -> bool:
 
 
 def left_the_queue(case: Case) -> bool:
-    """A task of an array that was cancelled while it waited: Slurm writes no row of its own for it. squeue does
-    not list it, and sacct has it as waiting, in the row of the array, or soon not at all.
+    """A task of an array that was cancelled while it waited: Slurm writes no row of its own for it. squeue
+    does not list it, and sacct has it as waiting, in the row of the array, or soon not at all.
     """
     known, row = case.known, case.row
     is_of_array = known.array is not None and known.array.how == "each" and known.array.is_array

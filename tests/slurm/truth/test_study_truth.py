@@ -393,7 +393,7 @@ def test_sigterm_on_this_machine_is_cancelled_where_its_launcher_has_sent_it(
 
 @pytest.mark.parametrize("row", ["4242_[0-1%2]", "4242_[1%2]"])
 def test_a_task_that_scancel_took_out_of_the_queue(study: MadeStudy, slurm: FakeSlurm, row: str) -> None:
-    """Slurm 22.05, seen: squeue lists the others alone, and sacct one row, a while of all of them as before."""
+    """Slurm 22.05, seen: squeue lists the others alone, and sacct one row, for a while of all as before."""
     slurm.row(row, "PENDING", JobIDRaw="4242", Start="Unknown", End="Unknown")
     slurm.wait("4242_1")
     found = truth_of(study, slurm)
