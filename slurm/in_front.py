@@ -18,7 +18,7 @@ import experiment_utils
 from conf import UserError
 from memory.supervision.census import started_at
 from slurm.in_job.lock import Heartbeat
-from slurm.records import LOCAL, Array, Submission, note_cancelled
+from slurm.records import LOCAL, STOPS_S, Array, Submission, note_cancelled
 from slurm.submit.arrays import ToSend, array_name
 from slurm.submit.phases import intend, submission_id
 from slurm.submitters import BEAT_S, beat
@@ -49,7 +49,7 @@ def noted(folders: Sequence[Path], jobs: int, command: str) -> Iterator[Callable
     def was_stopped() -> None:
         for submission in made:
             with suppress(OSError, UserError):
-                note_cancelled(submission, submission.arrays[0])
+                note_cancelled(submission, submission.arrays[0], time.time() - STOPS_S)
 
     live()
     with Heartbeat(beat_s=BEAT_S, also=live):

@@ -19,6 +19,7 @@ import experiment_utils
 from conf import Config, Problem, UserError
 from conf.by_model import settle
 from conf.quantities import counted, format_count, format_duration
+from conf.request import SLURM_LAUNCHER, Launcher
 from memory import format_bytes
 from slurm.cluster import Ask, Cluster, Speeds, ask, planned_for, read_cluster
 from slurm.cluster.reach import of_this_machine_alone, unreachable
@@ -28,7 +29,7 @@ from slurm.plans import plan_all
 from slurm.records import SLURM, Submission
 from slurm.submit.arrays import Asked, ToSend, arrays_of
 from slurm.submit.asking import MAX_ARRAY_SIZE, refusals
-from slurm.submit.checks import check_clean
+from slurm.submit.checks import check_clean, check_request
 from slurm.submit.in_flight import in_flight
 from slurm.submit.script import script
 
@@ -142,7 +143,9 @@ def plan_for_cluster(configs: Sequence[Config], *, cluster: Cluster | None = Non
             runs[key] = PlannedRun(name, plan, asked, states.get(key, plan.state))
     missing = {key: run for key, run in runs.items() if not run.is_there}
     of_missing = [run.plan for run in missing.values()]
-    refused = problems(every, cluster)
+    # of the launcher that it is a plan for; what a sweeper waits for is no matter of its resources
+    asked_for = check_request(configs, Launcher(SLURM_LAUNCHER), is_open=False)
+    refused = asked_for + problems(every, cluster)
     return ClusterPlan(
         cluster=cluster,
         runs=list(runs.values()),

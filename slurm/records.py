@@ -10,8 +10,7 @@ from the answer. Where the submitter died in between, the name of the array find
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ class Array:
     sbatch, without dashes. parallel: tasks at a time; of the local launcher: runs side by side. job_id: of
     the array, `4242`, without a task; None: not known to have been submitted; of the local launcher
     `HOST:PID:STARTED_AT`. error: why it was not submitted: what sbatch said where it refused. cancelled_s:
-    when `slurm cancel` ended all of it.
+    when `slurm cancel` ended all of it; cancelled_tasks: of a job array when it ended which of its tasks.
     """
 
     number: int
@@ -49,6 +48,7 @@ class Array:
     submitted_s: float | None = None
     error: str | None = None
     cancelled_s: float | None = None
+    cancelled_tasks: dict[str, float] = field(default_factory=dict)
 
     @property
     def is_sent(self) -> bool | None:
@@ -62,6 +62,10 @@ class Array:
     def job_of(self, task: int) -> str | None:
         """As Slurm writes it: `4242_3`, or `4242` of a plain job."""
         return f"{self.job_id}_{task}" if self.job_id and self.is_array else self.job_id
+
+    def cancelled_at(self, task: int) -> float | None:
+        """Unix time; None of a task that `slurm cancel` has not ended."""
+        return self.cancelled_tasks.get(str(task), self.cancelled_s)
 
 
 @dataclass(frozen=True)
@@ -187,16 +191,26 @@ def add_place(run: Path, place: Place) -> None:
     durable.write_json(run / JOBS, {"version": VERSION, "places": [asdict(one) for one in known]})
 
 
-def note_cancelled(submission: Submission, array: Array) -> None:
-    """Write down that all of an array was asked to end just now."""
+STOPS_S = 120.0
+"""A launcher notes a signal that it has passed on when its runs have stopped: so long ago at most."""
+
+
+def note_cancelled(
+    submission: Submission, array: Array, asked_s: float, tasks: Iterable[int] | None = None
+) -> None:
+    """Write down what was asked to end, and when: tasks of an array (None: all of it)."""
     submission = read_submission(submission.study, submission.id)
-    arrays = [
-        replace(one, cancelled_s=one.cancelled_s or round(time.time(), 3))
-        if one.number == array.number
-        else one
-        for one in submission.arrays
-    ]
-    replace(submission, arrays=arrays).write()
+
+    def noted(one: Array) -> Array:
+        if one.number != array.number:
+            return one
+        if tasks is None:
+            return replace(one, cancelled_s=one.cancelled_s or round(asked_s, 3))
+        return replace(
+            one, cancelled_tasks={str(task): round(asked_s, 3) for task in tasks} | one.cancelled_tasks
+        )
+
+    replace(submission, arrays=[noted(one) for one in submission.arrays]).write()
 
 
 def _known(kind: Any, plain: dict[str, Any]) -> Any:

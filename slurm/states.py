@@ -101,7 +101,8 @@ PRECEDENCE: tuple[Step, ...] = (
         "squeue, sacct, scontrol",
         "the row of the job says TIMEOUT, DEADLINE, PREEMPTED, CANCELLED, NODE_FAIL, ...; not of a run that "
         "had failed by itself while its job went on. `node_failed` also where the start that the run was in "
-        "lost its node, and a later one left the run alone",
+        "lost its node, and a later one left the run alone; `cancelled` also where a task of an array that "
+        "waits, or is not there, by sacct is not listed by squeue",
     ),
     Step(
         "ended_before_it",

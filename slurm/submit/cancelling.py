@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,7 +84,7 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
         reconcile(study)
         found = under_way(study, runs)
         tasks_of = [_tasks(target, runs) for target in found] if runs else [None] * len(found)
-        jobs = []
+        jobs, asked_s = [], time.time()  # before: what ended earlier did so by itself
         for target, tasks in zip(found, tasks_of, strict=True):
             if target.submission.launcher == LOCAL:
                 _end_process(target.array)
@@ -97,8 +98,9 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
         if jobs:
             ask(["scancel", *jobs])
         for target, tasks in zip(found, tasks_of, strict=True):
-            if tasks is None or target.submission.launcher == LOCAL:
-                note_cancelled(target.submission, target.array)
+            is_whole = target.submission.launcher == LOCAL or target.array.how == "workers"
+            ended = sorted(target.tasks) if tasks is None else tasks  # others of it had ended by themselves
+            note_cancelled(target.submission, target.array, asked_s, None if is_whole else ended)
     return found
 
 

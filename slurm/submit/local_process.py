@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from memory.supervision.census import started_at
 from slurm.in_job.lock import Heartbeat
-from slurm.records import Array, Submission, note_cancelled, read_submission
+from slurm.records import STOPS_S, Array, Submission, note_cancelled, read_submission
 from slurm.submit.environment import environment
 from slurm.submit.send import Refused
 from slurm.submitters import BEAT_S, beat
@@ -96,7 +96,7 @@ def main(study: Path, submission_id: str, lock: int | None) -> int:
         stopped = run_units(units, array.parallel or 1, quiet=True, note=note)
     if stopped is not None:
         log.info("stopped by %s", signal.Signals(stopped).name)
-        note_cancelled(submission, array)
+        note_cancelled(submission, array, time.time() - STOPS_S)
     follow_up(submission)
     return 1 if failed or stopped is not None else 0
 

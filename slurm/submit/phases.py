@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import durable
+from conf import UserError
 from slurm.records import SUBMISSIONS, Array, Place, Submission, add_place
 from slurm.submit.arrays import ToSend
 from slurm.submit.ask import NoAnswer
@@ -40,11 +41,20 @@ def study_lock(study: Path) -> Iterator[None]:
 
     Raises:
         LockHeld: somebody else still does after minutes.
+        UserError: a file of the study cannot be written.
     """
     folder = study / SUBMISSIONS
-    folder.mkdir(parents=True, exist_ok=True)
-    with durable.lock(folder / LOCK, f"submitting runs of {study}", wait_s=LOCK_WAIT_S):
-        yield
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with durable.lock(folder / LOCK, f"submitting runs of {study}", wait_s=LOCK_WAIT_S):
+            yield
+    except OSError as error:
+        if error.filename is not None and not Path(error.filename).is_relative_to(study):
+            raise
+        raise UserError(
+            f"cannot write {error.filename or folder}: {error.strerror}. When that is mended, type the same "
+            "command again: it finds what has been submitted already"
+        ) from error
 
 
 def submission_id(now_s: float) -> str:

@@ -37,6 +37,8 @@ class Case:
     """Of a run of this machine that waits for its turn: whether what starts it is there; None: not known."""
     submitter_lives: bool | None = None
     """Of an array that is not known to be submitted: whether somebody still submits it; None: not known."""
+    knows_array: bool = False
+    """Whether Slurm knows the array that it is a task of, of whatever of its tasks."""
     asked_to_stop: bool = False
     """Whether what started the run was asked to stop, and has passed that on."""
     notes: tuple[str, ...] = field(default=())

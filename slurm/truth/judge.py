@@ -25,6 +25,7 @@ from slurm.truth.signs import (
     is_stopping,
     is_waiting,
     its_turn_s,
+    left_the_queue,
     lost_its_node,
     own_rows,
     ran_in_its_job,
@@ -203,9 +204,13 @@ def interrupted(case: Case) -> Verdict | None:
 
 def ended_by_slurm(case: Case) -> Verdict | None:
     state = case.stands
-    array = case.known.array
-    if case.known.state is None and array is not None and getattr(array, "cancelled_s", None) is not None:
+    if case.known.state is None and case.known.cancelled_s is not None:
         return Verdict("cancelled", "it was cancelled before it had started", "submission.json")
+    if left_the_queue(case):
+        told = (
+            "it was cancelled before it had started: Slurm's queue has it no more, and nothing has started it"
+        )
+        return Verdict("cancelled", told, "squeue")
     if state in (None, "done", "failed") and lost_its_node(case):  # what came after it left it alone
         return Verdict("node_failed", how_slurm_ended(case, "node_failed", case.own_row), case.source)
     if state not in ("timeout", "preempted", "cancelled", "node_failed") or not was_asked_of(case):

@@ -87,6 +87,11 @@ class Known:
         return self.own_job
 
     @property
+    def cancelled_s(self) -> float | None:
+        """When `slurm cancel` ended it, in its newest submission; None where it has not."""
+        return self.array.cancelled_at(self.place.task) if self.array and self.place else None
+
+    @property
     def own_job(self) -> str | None:
         """That the last attempt was in, by the job's own word or its supervisor's environment."""
         if isinstance(self.start.get("job_id"), str):

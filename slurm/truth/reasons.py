@@ -48,6 +48,7 @@ REASONS: dict[str, Reason] = {
     "JobHeldUser": Reason("it is held by its user", _RELEASE),
     "JobHeldAdmin": Reason("it is held by an administrator, or by Slurm after a failed start", _RELEASE),
     "JobHoldMaxRequeue": Reason("it was requeued as often as the cluster allows, and is held", _RELEASE),
+    "job requeued in held state": Reason("it was put back into the queue, and is held there", _RELEASE),
     "launch failed requeued held": Reason("its node could not start it; requeued, it is held", _RELEASE),
     "JobLaunchFailure": Reason("it could not be started: a file system, a missing program", _RELEASE),
     "BadConstraints": Reason("no node can ever have what it asks for", _CHOOSE, True),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from memory.sacct import Row
 from slurm.in_job.starts import ENDED, GAVE_UP, PREEMPTED
+from slurm.records import LOCAL
 from slurm.states import FROM_SLURM
 from slurm.truth.answers import moment
 from slurm.truth.case import CLOCKS_APART_S, Case
 
 _BEFORE_THE_JOB_S = 180.0
 """A run that had failed so long before its job was ended, longer than KillWait and any grace time, failed."""
-_STOPS_S = 120.0
-"""So long a run may take to stop before its launcher has written down that it was asked to."""
 _BEGINS_S = 15.0
 """A supervisor looks at a run that begins more often."""
 _JUDGED_S = 60.0
@@ -115,11 +114,11 @@ def was_ended_by_us(case: Case) -> bool:
     of whose end Slurm tells nothing. Where there is a row that says CANCELLED, that has told before.
     """
     known = case.known
-    cancelled_s = known.array.cancelled_s if known.array is not None else None
     if case.asked_to_stop:
         return True
-    if cancelled_s is not None:
-        return known.heartbeat_s is None or known.heartbeat_s > cancelled_s - _STOPS_S
+    if known.cancelled_s is not None:
+        apart_s = 1.0 if known.submission and known.submission.launcher == LOCAL else CLOCKS_APART_S
+        return known.heartbeat_s is None or known.heartbeat_s > known.cancelled_s - apart_s
     is_of_job = known.start.get("attempt") == known.attempt and known.start.get("signal") == "SIGTERM"
     return is_of_job and case.stands is None
 
@@ -151,6 +150,19 @@ def lost_its_node(case: Case) -> bool:
     row, state = case.own_row, case.known.state
     was_ended = state in ("cancelled", "running") and "Ctrl-C" not in (case.known.reason or "")
     return was_ended and row is not None and FROM_SLURM.get(row.state) == "node_failed"
+
+
+def left_the_queue(case: Case) -> bool:
+    """A task of an array that was cancelled while it waited: Slurm writes no row of its own for it. squeue
+    does not list it, and sacct has it as waiting, in the row of the array, or soon not at all.
+    """
+    known, row = case.known, case.row
+    is_of_array = known.array is not None and known.array.how == "each" and known.array.is_array
+    if not is_of_array or known.state is not None or not case.in_queue or case.queue is not None:
+        return False
+    if row is None:
+        return case.in_accounting and case.knows_array
+    return row.job != known.job and FROM_SLURM.get(row.state) == "queued"
 
 
 def was_preempted(case: Case) -> bool:

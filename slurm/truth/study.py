@@ -176,6 +176,7 @@ def case_of(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
         last_words=partial(last_words, known),
         launcher_lives=_launcher_lives(known, now_s),
         submitter_lives=_submitter_lives(known),
+        knows_array=_knows_array(known, answers),
         notes=answers.notes,
     )
 
@@ -253,6 +254,16 @@ def _was_renamed(queue: QueueRow | None, array: Array) -> bool:
         return False
     told, ours = queue.submitted_s, array.submitted_s
     return told is not None and ours is not None and abs(told - ours) < _SUBMITTED_APART_S
+
+
+def _knows_array(known: Known, answers: SlurmAnswers) -> bool:
+    """The last of its tasks to begin has the array's own number."""
+    number = known.array.job_id if known.array is not None else None
+    if number is None or known.array is None:
+        return False
+    row = answers.row(number)
+    names = [start.row.name for start in answers.starts(number)] + ([row.name] if row is not None else [])
+    return known.array.name in names
 
 
 def _own_or_shared(known: Known, answers: SlurmAnswers) -> str | None:

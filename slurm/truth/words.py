@@ -10,7 +10,7 @@ from memory.explain import Victim
 from memory.explain.telling import place
 from memory.sacct import Row, count_nodes
 from slurm.truth.case import Case
-from slurm.truth.signs import lost_its_node, was_preempted
+from slurm.truth.signs import lost_its_node, was_ended_by_us, was_preempted
 from slurm.truth.verdict import one_line
 
 
@@ -70,6 +70,8 @@ def ended_before(case: Case) -> str | None:
         return f"attempt {known.attempt or 1} made room for another job"
     if lost_its_node(case) and case.own_row is not None:
         return f"attempt {known.attempt or 1} was cut off: its node {case.own_row.nodes} failed"
+    if known.state == "cancelled" and "SIGTERM" in (known.reason or "") and not was_ended_by_us(case):
+        return f"attempt {known.attempt or 1} was stopped by SIGTERM"
     if known.state in ("failed", "timeout", "cancelled", "oom"):
         return f"attempt {known.attempt or 1} ended as {known.state}"
     return f"attempt {known.attempt or 1} was cut off" if known.state == "running" else None

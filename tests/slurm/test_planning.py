@@ -118,6 +118,15 @@ def test_what_would_be_refused_is_told_beside_the_table(configs: list[Config]) -
     assert "It would be refused: slurm.partition: no partition `bach`; nearest: batch" in render(found)
 
 
+def test_more_runs_than_are_submitted_unasked_would_be_refused(configs: list[Config]) -> None:
+    planned(configs[0])
+    found = plan_for_cluster(
+        [with_slurm(config, confirm=len(configs) - 1) for config in configs], cluster=recorded("20.11")
+    )
+    assert len(configs) > 1
+    assert f"It would be refused: slurm.confirm: {len(configs)} runs would be submitted" in render(found)
+
+
 def test_a_tree_with_changes_would_be_refused(
     configs: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

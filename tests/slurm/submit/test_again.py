@@ -167,7 +167,7 @@ def test_cancel_ends_all_that_is_under_way(
     assert answer["runs"] == [folder.name for folder in runs(place)[1:]]
     assert cluster.calls("scancel") == [[str(first), str(follow_up)]]
     (submission,) = submissions(place / "runs" / "default")
-    assert submission.arrays[0].cancelled_s is not None
+    assert [submission.arrays[0].cancelled_at(task) is None for task in range(3)] == [True, False, False]
     assert command("cancel", "default") == 0
     assert "nothing of it is queued" in capsys.readouterr().out
 
@@ -195,6 +195,8 @@ def test_cancel_of_one_run_ends_its_task_alone(
     assert command("cancel", "default", folder.name.rpartition("-")[2], "--yes") == 0
     assert cluster.calls("scancel") == [[f"{cluster.jobs[0]['id']}_1"]]
     assert cluster.jobs[0]["states"] == ["PENDING", "CANCELLED", "PENDING"]
+    (submission,) = submissions(place / "runs" / "default")
+    assert [submission.arrays[0].cancelled_at(task) is None for task in range(3)] == [True, False, True]
 
 
 def test_a_run_that_shares_its_job_is_not_cancelled_alone(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -149,6 +150,31 @@ def test_a_job_of_a_cluster_that_counts_anew_is_not_ours(cluster: FakeSlurm, pla
     for job in cluster.jobs[:2]:
         cluster.rename(job["id"], "somebody-elses", script="/home/other/job.sh")
     assert len(submit_all(plans).sent) == len(plans)
+
+
+def test_a_study_that_cannot_be_written_is_told_and_the_same_command_again_goes_on(
+    cluster: FakeSlurm, plans: list[Planned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder cannot be made, or its disk is full once sbatch has answered."""
+    study = plans[0].folder.parent
+    study.parent.mkdir()
+    study.write_text("a file is in its place")
+    with pytest.raises(UserError, match=r"cannot write .*: (Not a directory|File exists)"):
+        submit_all(plans)
+    study.unlink()
+    write = durable.write_json
+
+    def full(path: Path, value: object) -> None:
+        if path.name == "submission.json" and cluster.jobs:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "write_json", full)
+        with pytest.raises(UserError, match=r"No space left on device\. When that is mended"):
+            submit_all(plans)
+    submit_all(plans)
+    assert sorted(in_queue(cluster, study)) == sorted(plan.folder.name for plan in plans)
 
 
 def test_limits_split_and_what_does_not_fit_is_told(cluster: FakeSlurm, plans: list[Planned]) -> None:

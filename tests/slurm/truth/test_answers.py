@@ -127,6 +127,7 @@ def test_accounting_that_does_not_answer_is_no_answer(error: str, code: int) -> 
         ),
         ("AssocMaxMemPerNode", "it asks for more memory than its account gives a node"),
         ("MaxGRESPerAccount", "the jobs of your account use as many GPUs as its QOS allows"),
+        ("job_requeued_in_held_state", "it was put back into the queue, and is held there"),
         ("launch_failed_requeued_held", "its node could not start it; requeued, it is held"),
         (
             "ReqNodeNotAvail, UnavailableNodes:n[1-3]",

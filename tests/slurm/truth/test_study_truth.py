@@ -306,6 +306,15 @@ def test_requeued(study: MadeStudy, slurm: FakeSlurm) -> None:
     assert str(found.reason).endswith("attempt 1 ended as timeout")
 
 
+def test_put_back_and_held(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """scontrol requeuehold: nobody has cancelled anything."""
+    study.status("a", "cancelled", age_s=130, reason="stopped by SIGTERM")
+    slurm.wait("4242_0", reason="job requeued in held state")
+    found = truth_of(study, slurm)
+    told = "it was put back into the queue, and is held there; attempt 1 was stopped by SIGTERM"
+    assert (found.state, found.reason) == ("queued", told)
+
+
 def test_while_its_job_is_put_back(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.status("a", "timeout", age_s=3, reason="stopped by SIGUSR2")
     start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "requeued"}
@@ -374,12 +383,31 @@ def test_a_job_that_was_sent_sigterm_and_of_whose_end_slurm_does_not_tell(
 def test_sigterm_on_this_machine_is_cancelled_where_its_launcher_has_sent_it(
     tmp_path: Path, slurm: FakeSlurm
 ) -> None:
-    for at_s, state in ((None, "failed"), (NOW_S - 75, "cancelled"), (NOW_S + 600, "failed")):
+    for at_s, state in ((None, "failed"), (NOW_S - 75, "cancelled"), (NOW_S - 60, "failed")):
         host, array = here()[0], {"cancelled_s": at_s}
         array["job_id"] = f"{host}:{DEAD_PID}:1"
         study = MadeStudy(tmp_path / f"{at_s}", ["a"], launcher="local", array=array)
         study.status("a", "cancelled", age_s=70, reason="stopped by SIGTERM")
         assert truth_of(study, slurm).state == state
+
+
+@pytest.mark.parametrize("row", ["4242_[0-1%2]", "4242_[1%2]"])
+def test_a_task_that_scancel_took_out_of_the_queue(study: MadeStudy, slurm: FakeSlurm, row: str) -> None:
+    """Slurm 22.05, seen: squeue lists the others alone, and sacct one row, for a while of all as before."""
+    slurm.row(row, "PENDING", JobIDRaw="4242", Start="Unknown", End="Unknown")
+    slurm.wait("4242_1")
+    found = truth_of(study, slurm)
+    assert (found.state, found.source) == ("cancelled", "squeue")
+    assert truth_of(study, slurm, "b").state == "queued"
+
+
+def test_a_task_that_was_cancelled_while_it_waited_and_one_that_never_started_before(
+    tmp_path: Path, slurm: FakeSlurm
+) -> None:
+    """Slurm may forget a task of an array that waits as soon as it is cancelled."""
+    study = MadeStudy(tmp_path / "study", ["a", "b"], array={"cancelled_tasks": {"0": NOW_S - 5}})
+    assert truth_of(study, slurm).state == "cancelled"
+    assert truth_of(study, slurm, "b").state == "never_started"
 
 
 @pytest.mark.parametrize("own", ["cancelled", "running", "timeout"])
