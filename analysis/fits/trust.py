@@ -2,7 +2,9 @@
 
 Bootstrap: the sizes of a study are chosen, not drawn, so its losses are drawn anew around the curve: each
 point gets the residual of some point, divided by sqrt(1 - leverage) for what the fit took of it, and times
-t / z for the few degrees of freedom (else the 95% interval of 11 sizes covers far less).
+t / z for the few degrees of freedom (else the 95% interval of 11 sizes covers far less). Huber's fit goes
+through as many points as it has parameters, as that of absolute deviations does: what is left of those points
+is no noise, and is not drawn (else the intervals are too narrow: tests/analysis/fits/test_trust.py).
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+
+from analysis.fits.power import HUBER_DELTA
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 DRAWS = 1000
@@ -74,7 +78,7 @@ def bootstrap(law: Law, theta: Array, x: Array, y: Array, *, draws: int = DRAWS,
     generator = np.random.default_rng(seed)
     found = []
     for _ in range(draws):
-        moved = residuals[generator.integers(0, len(y), len(y))]
+        moved = residuals[generator.integers(0, len(residuals), len(y))]
         drawn = fitted * np.exp(moved) if law.is_multiplicative else fitted + moved
         found.append(law.fit(x, np.maximum(drawn, 1e-9), start=theta))
     return np.array(found)
@@ -90,6 +94,11 @@ def _standing_for_all(law: Law, theta: Array, x: Array, y: Array, fitted: Array)
     derivatives = law.jacobian(theta, x) / (fitted[:, None] if law.is_multiplicative else 1.0)
     leverage = np.einsum("ij,ji->i", derivatives, np.linalg.pinv(derivatives))
     whole = residuals / np.sqrt(1 - np.clip(leverage, 0, _MOST_LEVERAGE))
+    size = np.abs(residuals)
+    # where most are smaller than delta, Huber's loss is that of least squares
+    goes_through = law.is_multiplicative and float(np.median(size)) > HUBER_DELTA
+    if goes_through:
+        whole = whole[np.argsort(size)[law.free :]]
     tail = (1 + LEVEL) / 2
     return (whole - whole.mean()) * stdtrit(freedom, tail) / ndtri(tail)
 

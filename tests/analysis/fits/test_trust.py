@@ -32,8 +32,8 @@ def runs_of(x: np.ndarray, y: np.ndarray) -> list[Run]:
     ]
 
 
-def grid() -> np.ndarray:
-    return np.array([(n, n * ratio) for n in np.geomspace(1e6, 3e8, 6) for ratio in (5, 20, 80, 320)])
+def grid(ratios: tuple[int, ...] = (5, 20, 80, 320)) -> np.ndarray:
+    return np.array([(n, n * ratio) for n in np.geomspace(1e6, 3e8, 6) for ratio in ratios])
 
 
 def loss(x: np.ndarray) -> np.ndarray:
@@ -65,8 +65,8 @@ def test_its_derivatives_are_those_of_its_losses() -> None:
 
 @pytest.mark.slow
 def test_chinchillas_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    """Each of its numbers, a too: of intervals half as wide two thirds would."""
-    x, rounds = grid(), 60
+    """Each of its numbers, a too; with the points drawn that the fit goes through, E is outside too often."""
+    x, rounds = grid((5, 40, 320)), 60
     law = Chinchilla.of(x)
     truth = law.fit(x, loss(x))
     inside = dict.fromkeys(law.values(truth), 0)
@@ -78,7 +78,7 @@ def test_chinchillas_intervals_hold_the_truth_as_often_as_they_say() -> None:
             found = interval(value, [one[name] for one in drawn])
             inside[name] += found.low <= law.values(truth)[name] <= found.high
     for name, count in inside.items():
-        assert 0.85 <= count / rounds <= 1, (name, count / rounds)
+        assert 0.9 <= count / rounds <= 1, (name, count / rounds)
 
 
 def test_sizes_and_tokens_that_go_together_are_seen() -> None:
