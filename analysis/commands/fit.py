@@ -266,11 +266,11 @@ def _envelope(study: Study, options: argparse.Namespace, asked: Asked) -> Answer
     on_it = list(dict.fromkeys(names))
     told = as_json(study, points, fit, [], {"law": "envelope", "method": method, "formula": formula})
     told["runs_on_it"] = on_it
-    lines = as_lines(study, points, fit, [], f"{formula}, {_how(method, asked.fixed)}", options)
-    lines[0] = lines[0].replace(
-        counted(len(names), "size"), f"{counted(len(names), 'point')} of {counted(len(curves), 'run')}"
-    )
-    lines.insert(-1, f"on the envelope: {', '.join(on_it)}")
+    lines = as_lines(
+        study, points, fit, [], f"{formula}, {_how(method, asked.fixed)}", options,
+        count=f"{counted(len(names), 'point')} of {counted(len(curves), 'run')}",
+        more=[f"on the envelope: {', '.join(on_it)}"],
+    )  # fmt: skip
     return told, lines, lambda: power_figure(points, fit, [], title=study.path)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
-import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.commands.shared import told_below
+from analysis.commands.shared import as_typed, told_below
 from conf.quantities import counted
 
 if TYPE_CHECKING:
@@ -63,14 +63,18 @@ def as_lines(
     foretold: list[Foretold],
     formula: str,
     options: argparse.Namespace,
+    *,
+    count: str | None = None,
+    more: Sequence[str] = (),
 ) -> list[str]:
+    """count: of what there are so many points, where they are no sizes. more: lines about them."""
     import numpy as np
 
     residuals = points.y - fit.fitted
     freedom = len(points.y) - fit.law.free
     deviation = math.sqrt(float((residuals**2).sum()) / freedom) if freedom > 0 else 0.0
     lines = [
-        f"{study.path}: {counted(len(points.y), 'size')}, L = {points.y_name}, x = {points.x_name} "
+        f"{study.path}: {count or counted(len(points.y), 'size')}, L = {points.y_name}, x = {points.x_name} "
         f"({points.x_unit})",
         formula, "",
         f"{'':<8}{'value':>12}   95% interval (bootstrap, {len(fit.drawn):,} draws)",
@@ -111,9 +115,8 @@ def as_lines(
             lines.append(f"  warning: {one.times:.3g} times beyond the data: the law may not hold so far")
     if len(points.y) <= 24:
         lines += ["", *_table(points, fit)]
-    lines += ["", *told_below([*study.notes(), *points.notes], points.left_out)]
-    given = " ".join(map(shlex.quote, options.study))
-    return [*lines, f"next: python -m analysis table {given}   (what each run is)"]
+    lines += ["", *told_below([*study.notes(), *points.notes], points.left_out), *more]
+    return [*lines, f"next: python -m analysis table {as_typed(options)}   (what each run is)"]
 
 
 def _loss(value: float | None) -> str:

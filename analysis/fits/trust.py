@@ -98,7 +98,10 @@ def _standing_for_all(law: Law, theta: Array, x: Array, y: Array, fitted: Array)
     # where most are smaller than delta, Huber's loss is that of least squares
     goes_through = law.is_multiplicative and float(np.median(size)) > HUBER_DELTA
     if goes_through:
-        whole = whole[np.argsort(size)[law.free :]]
+        off = whole[np.argsort(size)[law.free :]]
+        whole = np.concatenate(
+            [off, -off]
+        )  # of one that is left, as of four sizes, nothing would remain else
     tail = (1 + LEVEL) / 2
     return (whole - whole.mean()) * stdtrit(freedom, tail) / ndtri(tail)
 

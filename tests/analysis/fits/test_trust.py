@@ -81,6 +81,16 @@ def test_chinchillas_intervals_hold_the_truth_as_often_as_they_say() -> None:
         assert 0.9 <= count / rounds <= 1, (name, count / rounds)
 
 
+def test_the_one_point_that_a_robust_fit_leaves_still_says_how_unsure_it_is() -> None:
+    """Of four sizes Huber's fit goes through three."""
+    x = np.geomspace(1e15, 1e18, 4)
+    y = (2 + 300 * x**-0.15) * np.exp([0.0, 0.02, -0.02, 0.01])
+    law = PowerLaw.of(x, "huber")
+    theta = law.fit(x, y)
+    alphas = bootstrap(law, theta, x, y, draws=40)[:, 2]
+    assert np.ptp(alphas) > 0.01
+
+
 def test_sizes_and_tokens_that_go_together_are_seen() -> None:
     n = np.geomspace(1e6, 1e9, 8)
     assert correlation(np.column_stack([n, 20 * n])) == pytest.approx(1)
