@@ -24,6 +24,7 @@ from training.ensemble.probe import settle_together
 from training.ensemble.together import EnsembleLoop
 from training.interrupt import Interrupt, Interrupted
 from training.logger import Logger
+from training.stopping import MAX_TIME
 
 if TYPE_CHECKING:
     from training.started import Started
@@ -68,13 +69,16 @@ def run_members(
 
 
 def _is_over(folder: Path) -> bool:
-    """Done; or it diverged among the others, and would do so again."""
+    """Done, with its results."""
     status = experiment_utils.read_status(folder)
     return status.get("state") == "done" and bool(experiment_utils.read_run(folder).get("results"))
 
 
 def _was_stopped(folder: Path) -> bool:
-    return experiment_utils.read_status(folder).get("state") in ("cancelled", "timeout")
+    """Whether a signal ended it, which is for the runs behind it too; training.max_time is of each run."""
+    status = experiment_utils.read_status(folder)
+    is_by_its_time = str(status.get("reason")).startswith(f"training.{MAX_TIME}=")
+    return status.get("state") in ("cancelled", "timeout") and not is_by_its_time
 
 
 class _Attempt:
@@ -125,7 +129,9 @@ class _Attempt:
         for name, folder in self._folders.items():
             with about(name):
                 steps[name] = Checkpoints(folder / "checkpoints", 1).whole_steps()
-        found = groups(steps, self.together)
+        runs = {name: experiment_utils.read_run(folder) for name, folder in self._folders.items()}
+        by_themselves = [name for name, run in runs.items() if not run.get("ensemble")]
+        found = groups(steps, self.together, by_themselves)
         for group in found:
             waiting = [name for later in found[found.index(group) :] for name in later.members]
             logger = Logger([self._folders[name] for name in group.members])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,20 +35,27 @@ class Group:
     step: int
 
 
-def groups(steps: Mapping[str, Sequence[int]], together: int) -> list[Group]:
+def groups(
+    steps: Mapping[str, Sequence[int]], together: int, by_themselves: Collection[str] = ()
+) -> list[Group]:
     """The runs in groups of at most `together`, each of runs that have a checkpoint of the same step.
 
     steps: of the whole checkpoints of each run, ascending, in the order of the ensemble. Runs at unequal
     steps, after a kill between the writing of two checkpoints, go on from the last step that all have.
     One that did not have it lately, since it was trained by itself for longer, goes on in another group.
+    by_themselves: those whose last attempt had no company: no kill left them a step ahead of the others, so
+    that they go on from their newest checkpoint and from no other.
     """
     found: list[Group] = []
     waiting = dict(steps)
+
+    def has(name: str, step: int) -> bool:
+        newest = [0, *waiting[name]][-1 if name in by_themselves else -2 :]
+        return step in newest
+
     while waiting:
         step = min(of_one[-1] if of_one else 0 for of_one in waiting.values())
-        same = [
-            name for name, of_one in waiting.items() if step in of_one[-2:] or (not step and len(of_one) < 2)
-        ]
+        same = [name for name in waiting if has(name, step)]
         for name in same:
             del waiting[name]
         found += [Group(same[i : i + together], step) for i in range(0, len(same), together)]

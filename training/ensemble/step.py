@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import experiment_utils
 from data_loading.spans import IGNORED_LABEL
 from training.dropout_seed import drops, step_seed
+from training.ensemble.log import about
 from training.noise import add_noise
 from training.schedules import course_of
 from training.spikes import Diverged
@@ -149,7 +150,9 @@ class Together:
         run, optimizer = member.run, member.optimizer
         if run.guard is not None:
             try:
-                if run.guard.refuses(result.loss, result.grad_norm, step=step + 1):
+                with about(run.folder.name):
+                    is_refused = run.guard.refuses(result.loss, result.grad_norm, step=step + 1)
+                if is_refused:
                     return StepResult(
                         result.loss, result.grad_norm, result.by_source, result.norms, is_skipped=True
                     )

@@ -80,7 +80,8 @@ class EnsembleLoop:
         lead = self.going[0].run
         until = lead.step + 1 if name == "first_step" else min(next_boundary(m.run) for m in self.going)
         with self._stage(name, may_stop=True) as measured:
-            while lead.step < until and self.going:
+            # Asked of those that are still there: the first may leave, and then stands still.
+            while self.going and self.going[0].run.step < until:
                 self._step()
                 self._tell()
                 if lead.interrupt.agree() is not None or any(is_over(member.run) for member in self.going):

@@ -218,6 +218,27 @@ def test_one_that_diverges_is_left_and_the_others_are_as_before(tmp_path: Path) 
     assert (folders[0] / "metrics.csv").read_bytes() == before
 
 
+def test_the_first_may_leave_and_the_others_evaluate_and_end_where_they_should(tmp_path: Path) -> None:
+    base = dataclasses.replace(short_config(tmp_path), optimizer=Optimizer(grad_clip=None))
+    configs = ensemble(base, lr=["1e30", "1e-3", "3e-3"])
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 1
+    states = [experiment_utils.read_status(folder)["state"] for folder in folders]
+    assert states == ["failed", "done", "done"]
+    for number in (1, 2):
+        assert_same_run(folders[number], alone(configs[number], tmp_path / "alone"))
+
+
+def test_a_step_that_is_skipped_is_told_in_the_log_of_its_run_alone(tmp_path: Path) -> None:
+    guarded = {"on_spike": "skip", "spike_window": 5, "spike_threshold": 1.5, "max_steps": 30}
+    folders = [make_run(one) for one in ensemble(short_config(tmp_path, **guarded), seed=["0", "1", "2"])]
+    assert run_together(folders) == 0
+    told = [(folder / "log.txt").read_text().count(" is skipped: ") for folder in folders]
+    skipped = [experiment_utils.read_run(folder)["results"]["skipped_steps"] for folder in folders]
+    assert told == skipped
+    assert any(skipped)
+
+
 def test_one_that_was_finished_by_itself_is_not_trained_again(three: list[Path]) -> None:
     assert run_here(three[2], "--quiet").returncode == 0
     before = outcome(three[2])
@@ -256,6 +277,20 @@ def test_groups_are_of_those_that_can_go_on_together() -> None:
     assert groups({"a": [], "b": [500, 600]}, 2) == [Group(["a"], 0), Group(["b"], 600)]
     assert groups({"a": [5], "b": [5, 800, 900]}, 2) == [Group(["a"], 5), Group(["b"], 900)], "its best one"
     assert groups({"a": [5], "b": [5, 6], "c": [6]}, 2) == [Group(["a", "b"], 5), Group(["c"], 6)]
+    # what was trained by itself is a step ahead because it was trained for longer
+    assert groups({"a": [], "b": [10], "c": []}, 4, ["b"]) == [Group(["a", "c"], 0), Group(["b"], 10)]
+    assert groups({"a": [5], "b": [5, 10]}, 4, ["b"]) == [Group(["a"], 5), Group(["b"], 10)]
+    assert groups({"a": [5, 10], "b": [10]}, 4, ["a", "b"]) == [Group(["a", "b"], 10)]
+    assert groups({"a": [], "b": []}, 4, ["a", "b"]) == [Group(["a", "b"], 0)]
+
+
+def test_what_one_has_done_by_itself_is_not_done_again(tmp_path: Path) -> None:
+    configs = ensemble(short_config(tmp_path, evals=1, checkpoint_every=10), seed=["0", "1"])
+    folders = [make_run(config) for config in configs]
+    assert killed_at("checkpoint:after_rename", lambda: run_here(folders[0], "--quiet"))
+    assert run_together(folders) == 0
+    resumed = [experiment_utils.read_run(folder)["attempts"][-1]["resumed_from_step"] for folder in folders]
+    assert resumed == [10, 0]
 
 
 def test_small_groups_come_one_after_another(tmp_path: Path) -> None:
@@ -276,3 +311,12 @@ def test_one_at_a_time_is_each_by_itself(tmp_path: Path) -> None:
     assert run_together(folders) == 0
     for folder, config in zip(folders, configs, strict=True):
         assert outcome(folder) == outcome(alone(config, tmp_path / "alone"))
+
+
+def test_the_time_of_one_is_not_that_of_those_behind_it(tmp_path: Path) -> None:
+    asked = Ensemble(seed=["0", "1"], together=1)
+    base = short_config(tmp_path, max_steps=10_000, max_time="1s", checkpoint_every=5000, evals=1)
+    base = dataclasses.replace(base, dataset=dataclasses.replace(base.dataset, repeat=True))
+    folders = [make_run(config) for config in members_of(dataclasses.replace(base, ensemble=asked))]
+    assert run_together(folders) == 1
+    assert [experiment_utils.read_status(folder).get("state") for folder in folders] == ["timeout"] * 2
