@@ -34,6 +34,31 @@ def test_what_does_not_pay_is_left_and_said() -> None:
     assert words.startswith("ensemble of 4 does not pay here: one after another (2 at a time 1.01x")
 
 
+def test_what_pays_must_pay_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fastest of several sizes may have been lucky: it is measured once more, against one by itself."""
+    base = tiny_config(tmp_path)
+    make_run(base)
+    rounds = [{1: 1.0, 2: 1.7, 4: 4.2}, {1: 1.0, 2: 2.1}]
+    asked: list[set[int]] = []
+
+    def measured(steps: dict[int, object], device: object) -> dict[int, float]:
+        asked.append(set(steps))
+        return rounds[len(asked) - 1]
+
+    monkeypatch.setattr("training.ensemble.probe._measured", measured)
+    found = probe(base, 4)
+    assert asked == [{1, 2, 4}, {1, 2}]
+    assert found.together == 1
+    assert found.words(4).startswith("ensemble of 4 does not pay here: one after another (2 at a time 0.95x")
+    asked.clear()
+    rounds[1] = {1: 1.0, 2: 1.6}
+    assert probe(base, 4).together == 2
+    asked.clear()
+    rounds[0] = {1: 1.0, 2: 2.1, 4: 4.2}
+    assert probe(base, 4).together == 1
+    assert len(asked) == 1
+
+
 def test_steps_are_taken_and_leave_nothing_behind(tmp_path: Path) -> None:
     import torch
 
