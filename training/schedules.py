@@ -135,8 +135,13 @@ def _length(schedule: Schedule, budget: Budget) -> Length:
     warmup = warmup_steps(schedule, budget)
     decay_from = warmup
     if schedule.name == "wsd":
-        decay_from = max(warmup, budget.steps - round(schedule.decay_fraction * budget.steps))
+        decay_from = max(warmup, budget.steps - _falling_steps(schedule.decay_fraction, budget.steps))
     return Length(budget.steps, warmup, decay_from)
+
+
+def _falling_steps(fraction: float, steps: int) -> int:
+    """Of wsd. Rounded down: so a checkpoint at the first step that has read the other tokens is in time."""
+    return max(math.floor(fraction * steps + 1e-9), 1 if fraction else 0)
 
 
 def warmup_steps(schedule: Schedule, budget: Budget) -> int:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conf import Config
@@ -141,6 +141,21 @@ def test_the_trunk_of_wsd_is_the_same_for_every_budget(short: int, long: int, wa
     trunk = of(max(short, long), Schedule("stable", warmup_steps=warmup))
     for step in range(first.length.decay_from):
         assert first.lr_at(step) == second.lr_at(step) == trunk.lr_at(step)
+
+
+@given(st.integers(1, 4000), st.integers(1, 400_000), st.sampled_from([10, 20, 25, 30, 50]))
+@example(4096, 100_000_000, 20)
+@example(4096, 53_248, 20)
+def test_a_milestone_of_the_trunk_is_in_time_for_the_decay(
+    batch_tokens: int, tokens: int, percent: int
+) -> None:
+    """A budget of N tokens branches off at the first step that has read (1 - decay_fraction) N."""
+    steps = -(-tokens // batch_tokens)
+    milestone = -(-(tokens * (100 - percent)) // (100 * batch_tokens))
+    made = of(steps, Schedule("wsd", warmup_steps=0, decay_fraction=percent / 100))
+    if steps * percent >= 100:
+        assert milestone <= made.length.decay_from
+        assert made.length.total - made.length.decay_from == steps * percent // 100
 
 
 def test_values_of_each_shape_by_hand() -> None:
