@@ -102,6 +102,9 @@ class Training:
         choices=("highest", "high", "medium"),
         as_before="highest",
     )
+    deterministic: bool = key(
+        False, "on a GPU too the same numbers bit for bit each time, where that is slower", as_before=False
+    )
     device: str = key(AUTO, "auto: cuda where there is one", choices=(AUTO, "cpu", "cuda"))
     threads: int | str = key(AUTO, "CPU threads of torch; auto: those this job may use", at_least=1)
     parallel: str = key(

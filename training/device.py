@@ -37,12 +37,14 @@ class Device:
     """kind: cpu or cuda. precision: fp32, or bf16: matrix products in bfloat16, weights and loss in fp32.
 
     matmul_precision: inside products of fp32 numbers, as torch.set_float32_matmul_precision names it.
+    is_deterministic: a GPU takes no operation whose sums are made in any order; a CPU has none.
     """
 
     kind: str
     precision: str
     threads: int
     matmul_precision: str = HIGHEST
+    is_deterministic: bool = False
 
     @property
     def torch_device(self) -> torch.device:
@@ -64,6 +66,10 @@ class Device:
 
         torch.set_num_threads(self.threads)
         torch.set_float32_matmul_precision(self.matmul_precision)
+        if self.is_deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the GPU is first used
+            torch.use_deterministic_algorithms(True)
+            torch.utils.deterministic.fill_uninitialized_memory = False  # all that is read was written
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor on this device."""
@@ -81,7 +87,8 @@ class Device:
 
         name = torch.cuda.get_device_name() if self.kind == "cuda" else "CPU"
         inside = "" if self.matmul_precision == HIGHEST else f" (products: {self.matmul_precision})"
-        return f"{name}, {self.precision}{inside}, {counted(self.threads, 'thread')}"
+        same = ", deterministic" if self.is_deterministic else ""
+        return f"{name}, {self.precision}{inside}, {counted(self.threads, 'thread')}{same}"
 
 
 def take_gpu(training: Training, kept: Mapping[str, object], local_rank: int) -> str:
@@ -107,7 +114,8 @@ def resolve_device(training: Training, kept: Mapping[str, object], ranks_here: i
     that have it. ranks_here: processes of the run on this node.
 
     Raises:
-        UserError: cuda is asked for, or was used by the earlier attempts, and there is none.
+        UserError: cuda is asked for, or was used by the earlier attempts, and there is none; or what is to be
+            deterministic is not.
     """
     import torch
 
@@ -136,7 +144,16 @@ def resolve_device(training: Training, kept: Mapping[str, object], ranks_here: i
         if "matmul_precision" not in kept:
             log.warning("training.matmul_precision=%s is of GPUs: on this CPU it stays %s", inside, HIGHEST)
         inside = HIGHEST
-    return Device(kind, precision, int(threads), inside)
+    if training.deterministic and training.compile and kind == "cpu" and int(threads) > 1:
+        raise UserError(
+            Problem(
+                "training.deterministic",
+                f"training.compile=true on a CPU with {threads} threads does not give the same bits each "
+                "time. Use training.compile=false, or training.threads=1",
+            )
+        )
+    is_deterministic = training.deterministic and kind == "cuda"
+    return Device(kind, precision, int(threads), inside, is_deterministic)
 
 
 def available_threads(ranks_here: int = 1) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,28 @@ def test_auto_on_a_cpu_is_fp32_and_what_was_chosen_is_kept() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match=r"training\.device"):
             resolve_device(Training(device="cuda"), {})
+
+
+def test_a_device_that_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
+    from conf import UserError
+    from conf.schema import Training
+
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")  # so that what is set here does not stay
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    asked = Training(device="cpu", deterministic=True, threads=2)
+    found = resolve_device(asked, {})
+    assert not found.is_deterministic, "a CPU is so anyway"
+    with pytest.raises(UserError, match=r"training\.deterministic: training\.compile=true on a CPU with 2"):
+        resolve_device(dataclasses.replace(asked, compile=True), {})
+    assert resolve_device(dataclasses.replace(asked, compile=True, threads=1), {}).threads == 1
+    threads = torch.get_num_threads()
+    try:
+        Device("cuda", "fp32", 1, is_deterministic=True).take()
+        assert torch.are_deterministic_algorithms_enabled()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_num_threads(threads)
 
 
 def test_a_cpu_computes_products_in_fp32_whatever_is_asked(caplog: pytest.LogCaptureFixture) -> None:
