@@ -3,36 +3,78 @@
 from __future__ import annotations
 
 from conf.errors import Problem
-from conf.schema import Config
+from conf.schema import Arch, Config
 
 ADAM_LIKE = ("adamw", "adam", "lion", "schedule_free")
 BY_SIZE = ("mup", "completep")
+WITH_OWN_DEVIATIONS = ("gpt2", "transformer_scaled")
+"""Values of arch.init that do not look at arch.init_std."""
 
 
 def optimizer_of_a_parametrization(config: Config) -> list[Problem]:
     """The factors of muP and CompleteP are for steps that do not follow the size of gradients, as Adam's."""
-    if config.arch.init not in BY_SIZE or config.optimizer.name in ADAM_LIKE:
+    init, optimizer = config.arch.init, config.optimizer
+    if init not in BY_SIZE:
         return []
-    return [
-        Problem(
-            "arch.init",
-            f"{config.arch.init}'s factors on the learning rate are those of Adam, not of "
-            f"optimizer={config.optimizer.name}. Use optimizer=adamw, or arch.init=default",
+    if optimizer.name not in ADAM_LIKE:
+        return [
+            Problem(
+                "arch.init",
+                f"{init}'s factors on the learning rate are those of Adam, not of "
+                f"optimizer={optimizer.name}. Use optimizer=adamw, or arch.init=default",
+            )
+        ]
+    problems = []
+    if optimizer.name == "adam" and optimizer.weight_decay:
+        problems.append(
+            Problem(
+                "optimizer.weight_decay",
+                f"adam adds it to gradients, which shrink with the width under arch.init={init}, so that it "
+                "means another decay at every width. Use optimizer=adamw, or 0",
+            )
         )
+    if optimizer.grad_noise:
+        problems.append(
+            Problem(
+                "optimizer.grad_noise",
+                f"gradients shrink with the width under arch.init={init}, and the noise does not. Take it "
+                "away, or use arch.init=default",
+            )
+        )
+    return problems
+
+
+def numbers_that_count(config: Config) -> list[Problem]:
+    """No number is given that nothing of this model looks at: two values would be two runs, and the same."""
+    arch, plain = config.arch, Arch()
+    has_norm = arch.norm != "none" or arch.final_norm not in ("same", "none") or arch.qk_norm
+    drops = bool(arch.dropout_embedding or arch.dropout_residual)
+    rows: list[tuple[tuple[str, ...], bool, str]] = [
+        (("norm_eps",), has_norm, "there is no norm"),
+        (("init_std",), arch.init not in WITH_OWN_DEVIATIONS, f"arch.init={arch.init} has another"),
+    ]
+    if arch.family == "transformer":  # what a recurrence has no use for: models.family_keys
+        rotates = arch.positions == "rotary"
+        is_llama3 = arch.rope_scaling == "llama3"
+        of_llama3 = ("rope_original_positions", "rope_low_frequency", "rope_high_frequency")
+        rows += [
+            (("rope_theta", "rope_factor"), rotates, f"arch.positions={arch.positions} rotates nothing"),
+            (of_llama3, is_llama3, "it is of arch.rope_scaling=llama3"),
+        ]
+    else:
+        rows += [(("dropout_locked",), drops, "arch.dropout_embedding and dropout_residual are 0")]
+    if arch.family != "lstm":
+        rows += [(("balance_loss",), arch.n_experts is not None, "there are no experts (arch.n_experts)")]
+    found = [(name, why) for names, is_read, why in rows if not is_read for name in names]
+    return [
+        Problem(f"arch.{name}", f"{_typed(value)}: {why}. Take it away (arch.{name}={_typed(default)})")
+        for name, why in found
+        if (value := getattr(arch, name)) != (default := getattr(plain, name))
     ]
 
 
-def optimizer_of_experts(config: Config) -> list[Problem]:
-    """Muon turns single matrices, and those of experts are one tensor."""
-    if config.arch.n_experts is None or config.optimizer.name != "muon":
-        return []
-    return [
-        Problem(
-            "arch.n_experts",
-            "optimizer=muon makes single matrices orthogonal, and those of experts lie in one tensor. Use "
-            "optimizer=adamw, or no arch.n_experts",
-        )
-    ]
+def _typed(value: float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
 
 def experts_are_not_traced(config: Config) -> list[Problem]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from conf.arch_rules import (
     experts_are_not_traced,
     kernel_of_an_lstm,
+    numbers_that_count,
     optimizer_of_a_parametrization,
-    optimizer_of_experts,
     rows_that_go_on,
     scan_is_not_compiled,
 )
@@ -257,8 +257,8 @@ OF_ONE = (
     Rule(("optimizer.name", "schedule"), free_of_a_schedule),
     Rule(("optimizer.name", "training.ema"), one_average),
     Rule(("optimizer.name", "arch.n_experts"), no_stacked_matrices),
-    Rule(("arch.init", "optimizer.name"), optimizer_of_a_parametrization),
-    Rule(("arch.n_experts", "optimizer.name"), optimizer_of_experts),
+    Rule(("arch",), numbers_that_count),
+    Rule(("arch.init", "optimizer"), optimizer_of_a_parametrization),
     Rule(("arch.n_experts", "memory.trace", "training.compile"), experts_are_not_traced),
     Rule(
         ("arch.family", "memory.trace", "training.compile", "training.dead_units", "dataset.documents"),

@@ -55,7 +55,8 @@ def only_what_its_shape_has(config: Config) -> list[Problem]:
                     f"it is of schedule=wsd; {schedule.name} falls from its peak to the end",
                 )
             )
-    if schedule.name in (*WITHOUT_AN_END, "stable") and schedule.final_lr_fraction != plain.final_lr_fraction:
+    endless = (*WITHOUT_AN_END, "stable", "constant")
+    if schedule.name in endless and schedule.final_lr_fraction != plain.final_lr_fraction:
         problems.append(
             Problem(
                 "schedule.final_lr_fraction",

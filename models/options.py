@@ -246,7 +246,11 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
         ),
     ),
     "init_std": (
-        Option("number", "standard deviation of first weights, for `default`, `mup` and `completep`"),
+        Option(
+            "number",
+            "standard deviation of first weights, for `default`, `mup` and `completep`; of tables alone for "
+            "`xavier` and `kaiming`",
+        ),
     ),
 }
 

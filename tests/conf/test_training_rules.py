@@ -50,7 +50,9 @@ def test_what_goes_together() -> None:
     )
     assert "optimizer.beta1" in problems(optimizer=free | {"beta1": 0}, schedule=stable)
     muon = {"name": "muon"}
-    assert "experts are stacked" in problems(optimizer=muon, arch={"n_experts": 4})["optimizer.name"]
+    stacked = problems(optimizer=muon, arch={"n_experts": 4})
+    assert list(stacked) == ["optimizer.name"], "said once"
+    assert "experts are stacked" in stacked["optimizer.name"]
     factor = {"lr_factor_output": 0.5}
     assert "the head is tied" in problems(optimizer=factor)["optimizer.lr_factor_output"]
     assert problems(optimizer=factor, arch={"tied_head": False}) == {}
@@ -84,9 +86,44 @@ def test_no_more_blocks_are_computed_again_than_there_are() -> None:
         ({"name": "wsd", "warmup_steps": 6, "decay_fraction": 1}, None),
         ({"name": "inverse_sqrt", "final_lr_fraction": 0}, "final_lr_fraction"),
         ({"name": "stable", "final_lr_fraction": 0}, "final_lr_fraction"),
+        ({"name": "constant", "warmup_fraction": 0, "final_lr_fraction": 0.5}, "final_lr_fraction"),
         ({"name": "transformer"}, None),
         ({"name": "one_cycle", "final_lr_fraction": 0}, "final_lr_fraction"),
     ],
 )  # fmt: skip
 def test_a_schedule_is_told_only_what_it_has(schedule: dict[str, Any], wrong: str | None) -> None:
     assert list(problems(schedule=schedule)) == ([] if wrong is None else [f"schedule.{wrong}"])
+
+
+@pytest.mark.parametrize(
+    ("arch", "wrong"),
+    [
+        ({"positions": "alibi", "rope_theta": 500}, "arch.rope_theta"),
+        ({"positions": "learned", "rope_factor": 2}, "arch.rope_factor"),
+        ({"rope_scaling": "ntk", "rope_factor": 2, "rope_low_frequency": 2}, "arch.rope_low_frequency"),
+        ({"rope_high_frequency": 8}, "arch.rope_high_frequency"),
+        ({"norm": "none", "norm_eps": 0.1}, "arch.norm_eps"),
+        ({"norm": "none", "norm_eps": 0.1, "qk_norm": True}, None),
+        ({"norm": "none", "norm_eps": 0.1, "final_norm": "rms"}, None),
+        ({"balance_loss": 0.5}, "arch.balance_loss"),
+        ({"n_experts": 4, "balance_loss": 0.5}, None),
+        ({"init": "gpt2", "init_std": 0.1}, "arch.init_std"),
+        ({"init": "transformer_scaled", "init_std": 0.1}, "arch.init_std"),
+        ({"init": "xavier", "init_std": 0.1}, None),
+        ({"family": "lstm", "dropout_locked": True}, "arch.dropout_locked"),
+        ({"family": "mingru", "dropout_locked": True, "dropout_embedding": 0.1}, None),
+    ],
+)  # fmt: skip
+def test_a_number_that_nothing_looks_at_is_refused(arch: dict[str, Any], wrong: str | None) -> None:
+    """Two values of it would be two runs of the same numbers."""
+    assert list(problems(arch=arch)) == ([] if wrong is None else [wrong])
+
+
+def test_what_does_not_follow_the_width_does_not_go_with_mup() -> None:
+    mup = {"init": "mup"}
+    decay = problems(arch=mup, optimizer={"name": "adam", "weight_decay": 0.1})
+    assert "another decay at every width" in decay["optimizer.weight_decay"]
+    assert problems(arch=mup, optimizer={"name": "adam", "weight_decay": 0}) == {}
+    assert problems(arch=mup, optimizer={"name": "adamw", "weight_decay": 0.1}) == {}
+    assert "the noise does not" in problems(arch=mup, optimizer={"grad_noise": 0.1})["optimizer.grad_noise"]
+    assert "of Adam, not of optimizer=sgd" in problems(arch=mup, optimizer={"name": "sgd"})["arch.init"]
