@@ -64,7 +64,7 @@ def spikes_are_looked_for(config: Config) -> list[Problem]:
             Problem(
                 "training.on_spike",
                 "rollback: what a branch (restore.what=run) would go back to lies in its trunk's folder. "
-                "Use training.on_spike=skip",
+                "Use training.on_spike=skip, in the trunk too",
             )
         )
     return problems

@@ -20,6 +20,8 @@ _MAY_DIFFER = ("schedule.", "restore.", "training.max_", "training.tokens_per_pa
 """Keys in which a branch is not its trunk: budget, schedule, evaluations."""
 _OF_MOMENTS = ("optimizer.name", "optimizer.lr_factor_", "model.", "arch.")
 """Keys that say which moments there are, and in which order of the parameters."""
+_WITHOUT_MOMENTUM_LESS = ("sgd", "rmsprop")
+"""Optimizers that keep a moment less where optimizer.momentum is 0."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,11 @@ def _check_other_run(config: Config, checkpoint: Path, data_fingerprint: str | N
         for key, values in changes(before, now, experiment_utils.is_in_identity).items()
         if (not key.startswith(_MAY_DIFFER) if is_branch else key.startswith(_OF_MOMENTS))
     }
+    of_each = [of_one["optimizer"] for of_one in (before, now)]
+    if of_each[0]["name"] == of_each[1]["name"] in _WITHOUT_MOMENTUM_LESS:
+        old, new = (one["momentum"] for one in of_each)
+        if not (old and new) and old != new:
+            differing["optimizer.momentum"] = (old, new)
     why = (
         "a branch differs in budget and schedule alone"
         if is_branch

@@ -155,6 +155,20 @@ def test_what_cannot_be_gone_on_with_is_told(trunk: Path, tmp_path: Path) -> Non
     assert make_plan(by_name, tokenize=False).restored == make_plan(after(trunk), tokenize=False).restored
 
 
+@pytest.mark.parametrize("name", ["rmsprop", "sgd"])
+def test_moments_of_another_momentum_are_not_there(name: str, tmp_path: Path) -> None:
+    plain = dataclasses.replace(
+        tiny_config(tmp_path, max_steps=2, evals=1), optimizer=Optimizer(name=name, weight_decay=0.0)
+    )
+    folder = make_run(plain)
+    assert run_here(folder, "--quiet").returncode == 0
+    with_momentum = dataclasses.replace(plain.optimizer, momentum=0.9)
+    config = dataclasses.replace(after(folder, plain, what="optimizer"), optimizer=with_momentum)
+    told = refused(config)
+    assert f"optimizer.momentum: is 0.9, of {folder.name} 0: moments are of one optimizer" in told
+    assert make_plan(after(folder, plain, what="optimizer"), tokenize=False).restored
+
+
 def test_another_model_is_refused_with_what_differs_or_taken_in_part(trunk: Path, tmp_path: Path) -> None:
     config = after(trunk)
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, n_layers=2))
