@@ -41,7 +41,7 @@ from training.optimizer_state import checkpoint_bytes
 from training.origin import Origin, find_origin
 from training.plan_data import count_train_windows, describe, problems_with_data
 from training.plan_problems import problems_with_place, problems_with_ranks
-from training.plan_words import besides, learning_words
+from training.plan_words import besides, learning_words, model_words
 
 if TYPE_CHECKING:
     from data_loading import Data, MixedData
@@ -142,16 +142,15 @@ class Plan:
     def render(self) -> str:
         """The plan as a page for a terminal."""
         config, budget = self.config, self.budget
-        model, training = config.model, config.training
-        name = experiment_utils.run_name(config, self.identity) if self.identity else size_name(model)
+        training = config.training
+        name = experiment_utils.run_name(config, self.identity) if self.identity else size_name(config.model)
         rows = [
             ("run", name if self.identity else f"{name} (identity after tokenizing)"),
             ("folder", f"{self.folder or '-'}" + (f" ({self.state})" if self.state else "")),
             (
                 "model",
-                f"{config.arch.name}, width {model.d_model}, {counted(model.n_layers or 0, 'layer')}, "
-                f"{counted(model.n_heads or 0, 'head')}: "
-                f"{self.parameters:,} parameters ({self.non_embedding:,} in the matrices of the blocks)",
+                f"{model_words(config)}: {self.parameters:,} parameters "
+                f"({self.non_embedding:,} in the matrices of the blocks)",
             ),
             *([("begins", self.restored.line())] if self.restored else []),
             ("data", self._describe_data()),

@@ -1,13 +1,22 @@
-"""How the weights are moved, in words, where it is not as by default: for the page of a plan. No torch."""
+"""What the model is and how its weights are moved, in words: for the page of a plan. No torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from conf import Config
+from conf.quantities import counted
 from conf.schema import Optimizer
 from experiment_utils import Budget
+from models.family_keys import RECURRENT
 from training.schedules import course_of
+
+
+def model_words(config: Config) -> str:
+    """`transformer, width 32, 2 layers, 2 heads`; a recurrence has no heads."""
+    model = config.model
+    words = f"{config.arch.name}, width {model.d_model}, {counted(model.n_layers or 0, 'layer')}"
+    return words if config.arch.family in RECURRENT else f"{words}, {counted(model.n_heads or 0, 'head')}"
 
 
 def learning_words(config: Config, budget: Budget) -> str:

@@ -35,6 +35,8 @@ class Profiler:
     def __init__(self, folder: Path, asked: str | None, total_steps: int) -> None:
         steps = range(0) if asked is None else parse_steps(asked)
         self._steps = range(steps.start, min(steps.stop, total_steps + 1)) if steps else steps
+        if steps and not self._steps:
+            log.warning("training.profile=%s: the run ends at step %s: nothing is traced", asked, total_steps)
         self._folder = folder
         self._torchs: profile | None = None
         self._first = 0

@@ -16,6 +16,8 @@ _NOT_YET = "\ufffd"
 """What stands for bytes that are no character, or the beginning of one."""
 _LONGEST_CHARACTER = 8
 """Tokens after which such bytes are no beginning any more."""
+_GREEDY_BELOW = 1e-6
+"""Temperatures below it leave one token anyway, and quotients that are no numbers of fp32."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def draw(logits: torch.Tensor, choice: Choice, generator: torch.Generator) -> in
     """An index of logits (vocab,)."""
     import torch
 
-    if choice.temperature == 0:
+    if choice.temperature < _GREEDY_BELOW:
         return int(logits.argmax())
     ordered, indices = (logits / choice.temperature).sort(descending=True, stable=True)
     ordered, indices = ordered[: choice.top_k], indices[: choice.top_k]

@@ -47,6 +47,7 @@ class SavedRun:
         import torch
 
         from models import build_model
+        from training.beginning import matched
         from training.plan import max_positions
 
         try:
@@ -60,12 +61,12 @@ class SavedRun:
         positions = max_positions(self.config.arch, self.config.training.seq_len)
         with torch.random.fork_rng(devices=[]):  # the first weights are not kept
             model = build_model(self.config.model, self.config.arch, self.vocab_size, positions)
-        own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-        if own != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
+        found = matched(model, weights)
+        if not found.is_whole:
             raise UserError(
                 f"{self.checkpoint} has other parameters than this code builds from "
-                f"{self.folder}/config.yaml. Check out the commit that it was trained with: "
-                f"{self.commit or 'run.json does not tell it'}"
+                f"{self.folder}/config.yaml: {found.words()}. Undo what was edited there, or check out the "
+                f"commit that it was trained with: {self.commit or 'run.json does not tell it'}"
             )
         model.load_state_dict(weights)
         return model.eval()

@@ -134,6 +134,7 @@ class TestSample:
             return {draw(logits, Choice(**choice), generator) for _ in range(300)}
 
         assert drawn() == {0, 1, 2, 3}
+        assert drawn(temperature=1e-40) == drawn(temperature=1e-300) == {1}, "no numbers of fp32"
         assert drawn(temperature=0) == drawn(top_k=1) == drawn(top_p=1e-6) == {1}
         assert drawn(top_k=2) == {1, 3}
         # 0.64, 0.24, 0.09, 0.03: the first that reach 0.7 together are two
@@ -214,7 +215,9 @@ class TestRefused:
             "tied_head: true", "tied_head: false"
         ))  # fmt: skip
         commit = experiment_utils.read_run(copy)["attempts"][-1]["code"]["commit"]
-        assert str(commit or "run.json does not tell it") in refused(capsys, "sample", copy)
+        said = refused(capsys, "sample", copy)
+        assert str(commit or "run.json does not tell it") in said
+        assert "1 not in the checkpoint: head.weight" in said
 
     def test_data_of_another_vocabulary(
         self, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

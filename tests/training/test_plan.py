@@ -49,6 +49,13 @@ def test_the_plan_of_a_tokenized_text_is_complete(tmp_path: Path) -> None:
         assert fact in page
 
 
+def test_a_recurrence_has_no_heads(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path)
+    assert "1 layer, 1 head: " in make_plan(config, tokenize=True).render()
+    lstm = dataclasses.replace(config, arch=dataclasses.replace(config.arch, family="lstm"))
+    assert "1 layer: " in make_plan(lstm, tokenize=True).render()
+
+
 def test_resolving_twice_changes_nothing(tmp_path: Path) -> None:
     config = resolve(with_training(tiny_config(tmp_path), effective_batch=None, batch_tokens=64))
     assert config.training.effective_batch == 4

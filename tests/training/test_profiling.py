@@ -39,10 +39,12 @@ def test_a_range_that_ends_behind_the_run_ends_with_it(tmp_path: Path) -> None:
     assert [path.name for path in folder.glob("profile*")] == ["profile-steps-4-5.json.gz"]
 
 
-def test_one_behind_the_run_traces_nothing(tmp_path: Path) -> None:
+def test_one_behind_the_run_traces_nothing_and_says_so(tmp_path: Path) -> None:
     folder = make_run(tiny_config(tmp_path, max_steps=5, profile="6:7"))
     assert run_here(folder, "--quiet").returncode == 0
     assert list(folder.glob("profile*")) == []
+    log = (folder / "log.txt").read_text()
+    assert log.count("training.profile=6:7: the run ends at step 5: nothing is traced") == 1
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import shlex
 from pathlib import Path
 
+from conf import UserError
 from training.commands.arguments import add_checkpoint
 from training.saved_run import open_run
 
@@ -41,7 +42,8 @@ def run(options: argparse.Namespace) -> int:
     """Write it and tell.
 
     Raises:
-        UserError: no such run or checkpoint, no such model in transformers, or the folder is taken.
+        UserError: no such run or checkpoint, no such model in transformers, or the folder is taken, or cannot
+            be written.
     """
     from training.export.hugging_face import export
 
@@ -49,7 +51,11 @@ def run(options: argparse.Namespace) -> int:
     output = (
         Path(options.output).expanduser() if options.output else saved.folder / f"hf-step-{saved.step:08d}"
     )
-    found = export(saved, output)
+    try:
+        found = export(saved, output)
+    except OSError as error:
+        told = error.strerror or str(error)
+        raise UserError(f"{output} cannot be written: {told}. Choose another folder with --output") from error
     if options.json:
         print(json.dumps({"output": str(output), **found}, indent=2))
         return 0

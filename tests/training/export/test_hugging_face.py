@@ -52,6 +52,16 @@ def test_a_folder_that_is_there_is_left_as_it_is(
     assert list((tmp_path / "mine").iterdir()) == []
 
 
+def test_where_nothing_can_be_written(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["export", str(finished), "--output", str(tmp_path / "file" / "mine")]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'file' / 'mine'} cannot be written: Not a directory" in said
+    assert "Choose another folder with --output" in said
+
+
 def test_other_logits_are_noticed_and_nothing_is_left(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
