@@ -96,6 +96,7 @@ def ensemble_problems(config: Config) -> list[Problem]:
         return [Problem("ensemble.together", f"it is of an ensemble, which a list such as {lists} makes")]
     given, problems = _values(config)
     problems += _seeds_said_twice(config, given)
+    problems += _warmup_said_twice(config, given)
     problems += _not_together(config)
     return problems
 
@@ -110,6 +111,19 @@ def _seeds_said_twice(config: Config, given: dict[str, list[Any]]) -> list[Probl
     return [
         Problem("ensemble.seed", f"{' and '.join(said)} are given too, so that it says nothing. Take it away")
     ]
+
+
+def _warmup_said_twice(config: Config, given: dict[str, list[Any]]) -> list[Problem]:
+    """A warm-up in steps or tokens stands in the place of a share, so that all shares would be one run."""
+    instead = [
+        name
+        for name in ("warmup_steps", "warmup_tokens")
+        if name in given or getattr(config.schedule, name) is not None
+    ]
+    if "warmup_fraction" not in given or not instead:
+        return []
+    what = f"{instead[0]} is given too, in whose place it says nothing. Take one of the two away"
+    return [Problem("ensemble.warmup_fraction", what)]
 
 
 def _not_together(config: Config) -> list[Problem]:

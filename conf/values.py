@@ -49,7 +49,7 @@ def describe(key: Key) -> str:
     elif key.types == (bool,):
         words = "true or false"
     elif key.kind == "time":
-        words = f"auto, or {A_TIME}"
+        words = f"auto, or {A_TIME}" if key.default == AUTO else A_TIME
     elif key.kind == "count":
         words = "a count such as 500M, 2e9 or 1000,"
     elif key.kind == "size":

@@ -53,6 +53,10 @@ def test_every_list_is_of_a_number_that_a_run_has() -> None:
         ({"together": 3}, "it is of an ensemble"),
         ({"momentum": ["0.5"]}, "optimizer.momentum"),  # of adamw, which has none
         ({"seed": ["1"], "seed_init": ["2"], "seed_data": ["3"]}, "it says nothing"),
+        (
+            {"warmup_fraction": ["0.05", "0.3"], "warmup_steps": ["5"]},
+            "warmup_steps is given too, in whose place",
+        ),
     ],
 )
 def test_values_that_are_none_are_refused(ensemble: dict[str, Any], said: str) -> None:

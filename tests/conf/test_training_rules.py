@@ -119,6 +119,13 @@ def test_a_number_that_nothing_looks_at_is_refused(arch: dict[str, Any], wrong: 
     assert list(problems(arch=arch)) == ([] if wrong is None else [wrong])
 
 
+def test_auto_is_no_time_of_a_run_and_is_not_said_to_be() -> None:
+    for given in ("0s", "soon", "auto"):
+        said = problems(training={"max_time": given})["training.max_time"]
+        assert "expected a time" in said
+        assert "auto, or" not in said
+
+
 def test_what_does_not_follow_the_width_does_not_go_with_mup() -> None:
     mup = {"init": "mup"}
     decay = problems(arch=mup, optimizer={"name": "adam", "weight_decay": 0.1})
