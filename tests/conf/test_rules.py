@@ -239,7 +239,7 @@ def test_factors_by_size_are_for_adam(init: str) -> None:
 def test_experts_go_with_what_knows_them() -> None:
     experts = {"n_experts": 4}
     assert problems(arch=experts) == {}
-    assert "optimizer=adamw" in problems(arch=experts, optimizer={"name": "muon"})["arch.n_experts"]
+    assert "optimizer=adamw" in problems(arch=experts, optimizer={"name": "muon"})["optimizer.name"]
     assert "Use false" in problems(arch=experts, memory={"trace": True})["memory.trace"]
     assert "Use false" in problems(arch=experts, training={"compile": True})["training.compile"]
 
