@@ -69,7 +69,8 @@ class Device:
         if self.is_deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the GPU is first used
             torch.use_deterministic_algorithms(True)
-            torch.utils.deterministic.fill_uninitialized_memory = False  # all that is read was written
+            # All that is read was written.
+            torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor on this device."""
