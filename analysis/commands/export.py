@@ -75,6 +75,8 @@ def run(options: argparse.Namespace) -> int:
     if options.follow:
         return _follow(options)
     study = study_of(options)
+    if options.x:
+        study.column(options.x)
     named = _named(study)
     if not named:
         raise UserError("; ".join(f"{path}: {why}" for path, why in study.skipped))
@@ -178,6 +180,8 @@ def _named(study: Study) -> list[tuple[Run, str]]:
 def _why_not(one: Run, options: argparse.Namespace) -> str | None:
     if not one.curve_file.exists():
         return "it has no rows yet"
+    if options.x and not one.is_ours and options.x not in one.values:
+        return f"it has no column {options.x}"
     is_its_own = options.output is None and one.value("logging.to") == options.to != "csv"
     if is_its_own and one.state == "running":
         return f"it goes on, and writes there itself (logging={options.to})"

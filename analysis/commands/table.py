@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
+from collections.abc import Sequence
 
-from analysis.columns import export_columns, shown_columns
+from analysis.columns import export_columns, shown_columns, y_column
 from analysis.commands.shared import (
     new_parser,
     notes_and_failures,
@@ -16,8 +18,9 @@ from analysis.commands.shared import (
     write,
     xy_columns,
 )
-from analysis.reading.study import Study
+from analysis.reading.study import Run, Study
 from analysis.run_table import as_csv, as_json, as_markdown, as_parquet, failures, lines, ordered, summary
+from conf import UserError
 from conf.exit_status import DONE
 
 EXAMPLES = """\
@@ -70,9 +73,20 @@ def run(options: argparse.Namespace) -> int:
     else:
         told = [summary(study), "", *lines(runs, columns), "", *notes_and_failures(study, failures(runs))]
         damaged = [f"note: {one.name}: {line}" for one in runs for line in one.damage]
+        damaged += [] if study.is_ours else _not_finite(study, runs, options.y)
         told += [*damaged[:10], *([f"note: and {len(damaged) - 10} more of the kind"] * (len(damaged) > 10))]
         write("\n".join([*told, _next(study, options)]) + "\n", options.output)
     return DONE
+
+
+def _not_finite(study: Study, runs: Sequence[Run], asked: str | None) -> list[str]:
+    """A line for each CSV of another program that ended with a loss that is no number."""
+    try:
+        y = y_column(study, asked)
+    except UserError:  # which column is the loss nobody has to say here
+        return []
+    found = [(run.name, loss) for run in runs if (loss := run.number(y)) is not None]
+    return [f"note: {name}: its {y} is {loss}" for name, loss in found if not math.isfinite(loss)]
 
 
 def _next(study: Study, options: argparse.Namespace) -> str:
