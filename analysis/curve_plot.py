@@ -53,14 +53,16 @@ class Bundle:
     lines: tuple[Line, ...]
 
     def band(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(x, lowest, mean, highest) of the smoothed curves, where all of them are."""
+        """(x, lowest, mean, highest) of the smoothed curves, at each x of those that come so far."""
         import numpy as np
 
-        low = max(float(line.x[0]) for line in self.lines)
-        high = min(float(line.x[-1]) for line in self.lines)
+        low = min(float(line.x[0]) for line in self.lines)
+        high = max(float(line.x[-1]) for line in self.lines)
         x = np.linspace(low, high, _GRID)
-        table = np.array([np.interp(x, line.x, line.mean) for line in self.lines])
-        return x, table.min(axis=0), table.mean(axis=0), table.max(axis=0)
+        table = np.array([np.interp(x, line.x, line.mean, left=np.nan, right=np.nan) for line in self.lines])
+        known = np.isfinite(table).any(axis=0)  # none is between two that have no x in common
+        x, table = x[known], table[:, known]
+        return x, np.nanmin(table, axis=0), np.nanmean(table, axis=0), np.nanmax(table, axis=0)
 
 
 def bundles_of(

@@ -47,8 +47,8 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UserError: no run has such a curve, or the file cannot be written.
     """
+    from analysis.columns import y_column
     from analysis.curve_plot import bundles_of, curves_figure
-    from analysis.fits.points import y_column
 
     study = study_of(options)
     x = study.column(options.x) if options.x else "tokens"
