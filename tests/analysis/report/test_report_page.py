@@ -195,6 +195,21 @@ def test_csvs_of_other_programs(tmp_path: Path, capsys: Captured) -> None:
     told = summary_of(capsys, str(tmp_path), "--pattern", "{model}.csv", "--x", "flops", "-o", out)
     assert told["best"] == "128d"
     assert '"label":"loss of 5 runs"' in Path(out).read_text()
+    summary_of(capsys, str(tmp_path), "--pattern", "{model}.csv", "-o", out)
+    assert "--y COLUMN say what is drawn" in Path(out).read_text()
+
+
+def test_an_e_that_the_data_do_not_hold_is_no_number(tmp_path: Path, capsys: Captured) -> None:
+    for place in range(6):
+        flops = 1e15 * 1.3**place
+        off = 0.02 * (-1) ** place
+        (tmp_path / f"m{place}.csv").write_text(
+            f"flops,loss\n{flops / 2:g},9\n{flops:g},{2.5 + 300 * flops**-0.15 + off}\n"
+        )
+    told = summary_of(capsys, str(tmp_path), "--x", "flops", "-o", str(tmp_path / "r.html"))
+    lines = about(told, "Scaling")
+    assert "loss = E + " in lines
+    assert "E is not identified by these data: between 0 and" in lines
 
 
 def test_what_half_diverged_is_told_as_best_lr_tells_it(
