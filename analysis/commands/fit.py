@@ -183,7 +183,7 @@ def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answ
         raise UserError(
             f"{study.path}: {names[0]} and {names[1]} go together in these runs (correlation of their logs "
             f"{together:.3f}), so that their terms cannot be told apart: run some sizes on more and on fewer "
-            "tokens (training.tokens_per_param=5,20,80), or fit --law power"
+            "tokens (training.max_steps=200,600,1800), or fit --law power"
         )
     method = options.method or "huber"
     check_fixed(asked.fixed, losses)

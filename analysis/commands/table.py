@@ -8,8 +8,9 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from analysis.columns import export_columns, shown_columns, y_column
+from analysis.columns import export_columns, shown_columns, varying_columns, y_column
 from analysis.commands.shared import (
+    as_typed,
     new_parser,
     notes_and_failures,
     say_json,
@@ -20,6 +21,7 @@ from analysis.commands.shared import (
 )
 from analysis.reading.study import Run, Study
 from analysis.run_table import as_csv, as_json, as_markdown, as_parquet, failures, lines, ordered, summary
+from analysis.setups import SEEDS
 from conf import UserError
 from conf.exit_status import DONE
 
@@ -90,12 +92,17 @@ def _not_finite(study: Study, runs: Sequence[Run], asked: str | None) -> list[st
 
 
 def _next(study: Study, options: argparse.Namespace) -> str:
-    given = " ".join(map(shlex.quote, options.study))
+    given = as_typed(options)
     if not study.is_ours:
-        return f"next: python -m analysis fit {given} --x COLUMN --y COLUMN   (a scaling law of these)"
+        x, y = (shlex.quote(name or "COLUMN") for name in (options.x, options.y))
+        return f"next: python -m analysis fit {given} --x {x} --y {y}   (a scaling law of these)"
     if any(not run.counts for run in study.runs):
-        return f"next: python -m slurm status {given}   (what became of those that are not done)"
+        studies = " ".join(map(shlex.quote, options.study))
+        return f"next: python -m slurm status {studies}   (what became of those that are not done)"
     rates = {run.value("lr") for run in study.runs}
     if len(rates) > 2:
         return f"next: python -m analysis best-lr {given}   (which learning rate is best)"
-    return f"next: python -m analysis compare {given}   (which are better than chance)"
+    apart = next((name for name in varying_columns(study.runs) if name not in SEEDS), None)
+    if apart is None:
+        return f"next: python -m analysis report {given}   (all of it on one page)"
+    return f"next: python -m analysis compare {given} --by {apart}   (which are better than chance)"

@@ -203,7 +203,7 @@ def _more_sizes(study: Study) -> str:
 
 
 def _sizes_and_tokens(study: Study) -> str:
-    asked = "model=32d,64d,128d training.tokens_per_param=5,20,80 study.name=scaling"
+    asked = "model=32d,64d,128d training.max_steps=200,600,1800 study.name=scaling"
     return f"; run more: python experiments.py -m {asked}" if study.is_ours else ""
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_sweeps import make_one, say
+from made_sweeps import make_one, make_sweep, say
 
 from analysis.__main__ import main
 
@@ -126,6 +127,20 @@ def test_a_csv_of_another_program_that_ended_without_a_number_is_told(
     page = capsys.readouterr().out
     assert "note: a: its loss is nan" in page
     assert "note: b: 1 of its last lines passed over" in page
+
+
+@pytest.mark.parametrize(
+    ("rates", "seeds"), [((0.01,), 1), ((0.01,), 2), ((0.01, 0.02), 1), ((0.01, 0.02, 0.03), 1)]
+)
+def test_what_it_says_to_type_next_can_be_typed(
+    tmp_path: Path, rates: tuple[float, ...], seeds: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_sweep(tmp_path / "s", (32,), rates, seeds)
+    assert main(["table", str(tmp_path / "s"), "--where", "model=32d"]) == 0
+    line = capsys.readouterr().out.rpartition("next: python -m analysis ")[2]
+    typed = shlex.split(line.partition("   (")[0])
+    assert "model=32d" in typed
+    assert main(typed) == 0
 
 
 def test_a_row_is_one_line_whatever_its_notes_hold(
