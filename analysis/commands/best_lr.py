@@ -96,7 +96,7 @@ def _columns(study: Study, options: argparse.Namespace) -> tuple[str, str, str]:
         if study.is_ours:
             raise
         raise UserError(
-            f"{error} Where file names tell it: --pattern '{{model}}_lr_{{log10_lr}}.csv'; else --lr COLUMN"
+            f"{error}. Where file names tell it: --pattern '{{model}}_lr_{{log10_lr}}.csv'; else --lr COLUMN"
         ) from error
     budget = x if x is not None and not is_rate else "budget_tokens" if study.is_ours else "tokens"
     return lr, y_column(study, options.y), budget

@@ -135,7 +135,8 @@ def _line(name: str, found: Interval, fit: Fit) -> str:
     if name == "E" and fit.law.fixed_e is not None:
         return f"{name:<8}{found.value:>12.6g}   fixed"
     if name == "E" and not fit.identified:
-        return f"{name:<8}{'?':>12}   {found.low:.4g} to {found.high:.4g}"
+        low, high = fit.e_range
+        return f"{name:<8}{'?':>12}   {low:.4g} to {high:.4g}"
     return f"{name:<8}{found.value:>12.5g}   {found.low:.4g} to {found.high:.4g}"
 
 

@@ -84,6 +84,7 @@ def test_an_e_that_the_data_do_not_hold_is_no_number(
     page = capsys.readouterr().out
     assert "E is not identified by these data: between 0 and" in page
     assert "Huber's loss of log L instead: E ?, A " in page
+    assert f"E                  ?   0 to {found['E']['high']:.4g}\n" in page  # and no other interval
     assert "<!-- E + " in (tmp_path / "fit.svg").read_text()  # the law's name in the legend
 
 
