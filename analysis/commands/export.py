@@ -87,8 +87,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         written = (_to_csv if options.to == "csv" else _to_folders)(study, exported, options)
     except OSError as error:
-        place = options.output or error.filename
-        raise UserError(f"{place}: cannot be written: {error.strerror}") from error
+        place = options.output or Path(error.filename or ".").parent  # the file itself has a passing name
+        raise UserError(f"{place}: cannot be written: {error.strerror}; -o names another place") from error
     _say(options, study, written, left_out)
     return DONE
 
