@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -234,6 +235,8 @@ def _tees(options: Options) -> tuple[tuple[int, int] | None, tuple[int, ...]]:
     log = os.path.join(os.path.abspath(options.output), "log.txt")
     ends, pids = [], []
     try:
+        if os.path.exists(log) and not os.path.isfile(log):
+            raise OSError(errno.EINVAL, "it is no plain file")  # tee would wait for who reads a FIFO
         for stream in (1, 2):
             read_end, write_end = os.pipe()
             ends.append(write_end)
