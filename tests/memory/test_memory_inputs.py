@@ -235,4 +235,4 @@ def test_run_with_a_log_that_is_no_file(tmp_path: Path) -> None:
     words = f"run --output {tmp_path}/mem --log -- sh -c 'echo hello; exit 3'"
     done = _into("", words)
     assert (done.returncode, done.stdout) == (3, "hello\n")
-    assert f"what it prints is not copied to {tmp_path}/mem/log.txt: it is no plain file" in done.stderr
+    assert f"what it prints is not copied to {tmp_path}/mem/log.txt: it is a FIFO" in done.stderr
