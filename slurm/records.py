@@ -9,7 +9,10 @@ from the answer. Where the submitter died in between, the name of the array find
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -229,9 +232,10 @@ def find_study(given: str, runs_dir: str | None = None) -> Path:
     Raises:
         UserError: there is none; names those that there are.
     """
+    is_path = given in (".", "..") or given.startswith(("./", "../"))
     try:
         root = root_of(runs_dir)
-        for path in (root / given, path_of(given)):
+        for path in (path_of(given),) if is_path else (root / given, path_of(given)):
             if is_folder(path):
                 return path
     except UsageError as error:
@@ -239,6 +243,23 @@ def find_study(given: str, runs_dir: str | None = None) -> Path:
     there = sorted(path.name for path in root.glob("*") if run_folders(path))
     told = f"studies there: {', '.join(there)}" if there else "there is no study there yet"
     raise UserError(f"{given}: no such study: expected a folder, or a name under {root}; {told}")
+
+
+def this_user() -> str:
+    """The name of who runs this; of a user id without a name, as in a container, the number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def typed_study(study: Path) -> str:
+    """STUDY for a shell, as `find_study` takes it: its name where that leads there, else its path."""
+    try:
+        is_named = (root_of() / study.name).samefile(study)
+    except (OSError, UsageError):
+        is_named = False
+    return shlex.quote(study.name if is_named else str(study))
 
 
 def run_folders(study: Path) -> Sequence[Path]:
