@@ -667,7 +667,7 @@ def test_runs_that_were_never_submitted(tmp_path: Path, slurm: FakeSlurm) -> Non
     assert (found.state, found.is_live) == ("never_started", False)
     assert found.reason == (
         "nothing has started it: the command that was to do so has ended. It is started by: "
-        "python -m slurm resubmit sweep"
+        f"python -m slurm resubmit {study.folder}"
     )
 
 
