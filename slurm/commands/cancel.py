@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import experiment_utils
-from conf.exit_status import DONE, INTERRUPTED
+from conf.exit_status import DONE, INTERRUPTED, agreed
 from conf.quantities import counted
 from slurm.finding import find_token_jobs, set_of
 from slurm.records import LOCAL, find_study, named_places, run_folders
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
             listed = ", ".join(_words(one.array.job_id, one.submission.launcher) for one in found)
             many = counted(len(runs or {run for one in found for run in one.runs}), "run")
             print(f"{name}: {many} in {listed}")
-            if input("End them? [y/N] ").strip().lower() not in ("y", "yes"):
+            if not agreed("End them? [y/N] "):
                 print("left as they are")
                 return INTERRUPTED
         found = cancel(study, runs)
