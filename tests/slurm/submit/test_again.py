@@ -47,6 +47,18 @@ def status(folder: Path, state: str, reason: str | None = None) -> None:
     durable.write_json(folder / "status.json", {"state": state, "reason": reason})
 
 
+@pytest.mark.parametrize("key", ["plan=true", "wait=true", "runs_dir=elsewhere", "study.name=other"])
+def test_keys_that_mean_nothing_to_a_run_that_is_submitted_again(
+    ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    before = len(cluster.jobs)
+    assert command("resubmit", "default", key) == 2
+    assert capsys.readouterr().err.startswith(f"error: {key.partition('=')[0]}: ")
+    assert command("resubmit", "default", "--jobs", "2") == 2
+    assert "slurm.parallel=N" in capsys.readouterr().err
+    assert len(cluster.jobs) == before
+
+
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where one test of this file stands after another, so that a sweep which many look at is made once."""
