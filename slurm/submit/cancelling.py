@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -134,4 +135,5 @@ def _end_process(array: Array) -> None:
     host, pid, _ = process_of(array.job_id)
     if host != socket.gethostname():
         raise UserError(f"the process {pid} is on {host}: type this there")
-    os.kill(pid, signal.SIGTERM)
+    with suppress(ProcessLookupError):  # it has just come to its end
+        os.kill(pid, signal.SIGTERM)
