@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import experiment_utils
 from conf import Config, UserError
 from conf.check import to_config
-from conf.schema import Arch, Model, Training
+from conf.schema import Arch, Model, Restore, Training
 from experiment_utils import identity, micro_batch, milestones, resolve_budget
 
 GOLDEN = Path(__file__).parent / "golden" / "identities.json"
@@ -247,6 +247,14 @@ def test_what_an_option_brings_with_it_is_told_by_its_name() -> None:
     assert experiment_utils.varying_settings([plain, post]) == {"arch": names}
     told = experiment_utils.varying_settings([plain, post, bare])
     assert told == {"arch": [*names, names[1]], "tied_head": ["true", "true", "false"]}
+
+
+def test_what_follows_from_the_run_that_one_begins_from_has_no_column() -> None:
+    """The rungs of a search: the first begins anew."""
+    anew, trunk = Config(), Config(restore=Restore(from_="runs/a/b", what="run", step=20))
+    assert experiment_utils.varying_settings([anew, trunk]) == {"from": ["null", "runs/a/b"]}
+    earlier = dataclasses.replace(trunk, restore=dataclasses.replace(trunk.restore, step=10))
+    assert experiment_utils.varying_settings([trunk, earlier]) == {"step": ["20", "10"]}
 
 
 def test_titles_tell_keys_of_the_same_name_apart() -> None:
