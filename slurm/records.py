@@ -21,6 +21,7 @@ from typing import Any
 import durable
 from conf import UserError
 from memory.usage import UsageError, is_folder, path_of, root_of
+from slurm.shapes import shaped
 
 VERSION = 1
 SUBMISSIONS, SUBMISSION, JOBS = ".submissions", "submission.json", "jobs.json"
@@ -134,8 +135,8 @@ def read_submission(study: Path, submission_id: str) -> Submission:
     path = study / SUBMISSIONS / submission_id / SUBMISSION
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
-        arrays = [_known(Array, array) for array in plain.pop("arrays")]
-        return _known(Submission, {**plain, "arrays": arrays, "study": study})
+        arrays = [shaped(Array, array) for array in plain.pop("arrays")]
+        return shaped(Submission, {**plain, "arrays": arrays, "study": study})
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -155,10 +156,10 @@ def places(run: Path) -> list[Place]:
     """Of a run, oldest first; of a file that is missing or damaged, those by the submissions that name it."""
     try:
         plain = json.loads((run / JOBS).read_text(encoding="utf-8"))
-        return [_known(Place, place) for place in plain["places"]]
+        return [shaped(Place, place) for place in plain["places"]]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return named_places(run.parent).get(run.name, [])
 
 
@@ -214,11 +215,6 @@ def note_cancelled(
         )
 
     replace(submission, arrays=[noted(one) for one in submission.arrays]).write()
-
-
-def _known(kind: Any, plain: dict[str, Any]) -> Any:
-    """Keys that a later version added are passed over."""
-    return kind(**{key: value for key, value in plain.items() if key in kind.__dataclass_fields__})
 
 
 def runs_of(submission: Submission) -> list[str]:
