@@ -106,9 +106,11 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
 
 
 def _tasks(target: Target, runs: Sequence[str]) -> list[int]:
-    """The tasks that hold these runs and no other."""
+    """The tasks that hold these runs and no other; none that has ended by itself."""
     numbers = []
     for number, names in enumerate(target.array.tasks):
+        if target.submission.launcher == SLURM and number not in target.tasks:
+            continue
         wanted = set(runs) & set(names)
         others = sorted(set(end_together(target.submission, target.array, number)) - set(runs))
         if wanted and others:
