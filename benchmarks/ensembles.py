@@ -1,9 +1,9 @@
 """Runs as an ensemble against the same runs one after another: 32d, at several batches and vocabularies.
 
-Two processes take turns in every round, each with the runs of one case: one steps them together
-(`training.ensemble`), the other one after another, with the ordinary step of `core.train`. A round is so many
-steps of every run; the ratio is of the two times of the same round. What the probe chooses for the case
-stands beside it: where that is one after another, an ensemble costs what the runs do.
+Processes take turns in every round, each with the runs of one case: one steps them all together
+(`training.ensemble`), one one after another, with the ordinary step of `core.train`, and one as many at a
+time as the probe has chosen for the case, where that is neither. A round is so many steps of every run; the
+ratios are of the times of the same round. What `auto` does is `as chosen`.
 
     python benchmarks/ensembles.py [--members 8] [--steps 10] [--rounds 9] [--cases 4x128 8x128]
 """
@@ -35,7 +35,9 @@ CASES = {
     "GPT-2 vocabulary, 4 x 128": (4, 50_257),
 }
 GOALS = {"bytes, 4 x 128": 1.5, "bytes, 8 x 128": 1.25}
-TOGETHER, ONE_BY_ONE = "together", "one after another"
+NEVER_SLOWER = 1.0
+"""Of what the probe has chosen, in every case."""
+TOGETHER, ONE_BY_ONE, CHOSEN = "together", "one after another", "as chosen"
 
 
 def folders_of(place: Path, batch: int, vocab: int, members: int) -> list[Path]:
@@ -77,16 +79,19 @@ def begun(folders: list[Path], together: int) -> list[Any]:
     ]
 
 
-def steps_together(folders: list[Path]) -> Callable[[int], None]:
+def steps_together(folders: list[Path], size: int) -> Callable[[int], None]:
+    """So many at a time, one group after another."""
     from training.ensemble.allocator import keep_freed_memory
     from training.ensemble.together import EnsembleLoop
 
     keep_freed_memory()
-    loop = EnsembleLoop(begun(folders, len(folders)), lambda member, error: None)
+    groups = [folders[at : at + size] for at in range(0, len(folders), size)]
+    loops = [EnsembleLoop(begun(group, len(group)), lambda member, error: None) for group in groups]
 
     def take(count: int) -> None:
-        for _ in range(count):
-            loop._step()
+        for loop in loops:
+            for _ in range(count):
+                loop._step()
 
     return take
 
@@ -104,11 +109,14 @@ def steps_one_by_one(folders: list[Path]) -> Callable[[int], None]:
     return take
 
 
-def child(how: str, folders: list[Path], line: Connection) -> None:
-    """A process that takes as many steps of each run as it is told, and answers with the seconds."""
+def child(size: int, folders: list[Path], line: Connection) -> None:
+    """A process that takes as many steps of each run as it is told, and answers with the seconds.
+
+    size: runs at a time; 1: one after another.
+    """
     logging.disable(logging.CRITICAL)
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as core.train
-    take = {TOGETHER: steps_together, ONE_BY_ONE: steps_one_by_one}[how](folders)
+    take = steps_one_by_one(folders) if size == 1 else steps_together(folders, size)
     take(3)
     line.send(0.0)
     while count := line.recv():
@@ -118,15 +126,25 @@ def child(how: str, folders: list[Path], line: Connection) -> None:
 
 
 def measure(batch: int, vocab: int, members: int, steps: int, rounds: int) -> dict[str, Any]:
-    """Seconds a step of all runs of either way, the ratio by round, and what the probe says."""
+    """Seconds a step of all runs of each way, their ratios by round, and what the probe says."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as place:
+        folders = folders_of(Path(place) / "probed", batch, vocab, members)
+        ours, theirs = context.Pipe()
+        chosen = context.Process(target=_probe, args=(folders[0], members, theirs))
+        chosen.start()
+        choice = ours.recv()
+        chosen.join()
+        sizes = {TOGETHER: members, ONE_BY_ONE: 1}
+        same = next((how for how, size in sizes.items() if size == choice["together"]), None)
+        if same is None:
+            sizes[CHOSEN] = choice["together"]
         lines: dict[str, Connection] = {}
         processes = []
-        for how in (TOGETHER, ONE_BY_ONE):
-            folders = folders_of(Path(place) / how.split()[0], batch, vocab, members)
+        for how, size in sizes.items():
+            folders = folders_of(Path(place) / how.replace(" ", "_"), batch, vocab, members)
             lines[how], theirs = context.Pipe()
-            processes.append(context.Process(target=child, args=(how, folders, theirs), daemon=True))
+            processes.append(context.Process(target=child, args=(size, folders, theirs), daemon=True))
             processes[-1].start()
             lines[how].recv()
         found: dict[str, list[float]] = {how: [] for how in lines}
@@ -137,17 +155,17 @@ def measure(batch: int, vocab: int, members: int, steps: int, rounds: int) -> di
         for how, process in zip(lines, processes, strict=True):
             lines[how].send(0)
             process.join()
-        ours, theirs = context.Pipe()
-        chosen = context.Process(target=_probe, args=(folders[0], members, theirs))
-        chosen.start()
-        choice = ours.recv()
-        chosen.join()
-    ratios = [alone / own for alone, own in zip(found[ONE_BY_ONE], found[TOGETHER], strict=True)]
+    found[CHOSEN] = found[same or CHOSEN]
+
+    def over_one_by_one(how: str) -> dict[str, float]:
+        return summary([alone / own for alone, own in zip(found[ONE_BY_ONE], found[how], strict=True)])
+
     return {
         "batch": batch,
         "vocab": vocab,
         "seconds_a_step": {how: summary(seconds) for how, seconds in found.items()},
-        "speedup": summary(ratios),
+        "speedup": over_one_by_one(TOGETHER),
+        "speedup_as_chosen": over_one_by_one(CHOSEN),
         "probe": choice,
     }
 
@@ -179,9 +197,11 @@ def main() -> None:
     for name, (batch, vocab) in wanted.items():
         fewer = 1 if vocab > 1000 else 2 if batch > 8 else options.steps
         cases[name] = measure(batch, vocab, options.members, fewer, options.rounds)
-        print(name, cases[name]["speedup"], cases[name]["probe"]["words"], flush=True)
+        case = cases[name]
+        print(name, case["speedup"], case["speedup_as_chosen"], case["probe"]["words"], flush=True)
     if not options.dry:
-        save("ensembles", {"members": options.members, "goals": GOALS, "cases": cases})
+        goals = {**GOALS, "as chosen, every case": NEVER_SLOWER}
+        save("ensembles", {"members": options.members, "goals": goals, "cases": cases})
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def ensembles() -> str:
     for name, case in found["cases"].items():
         seconds, probe = case["seconds_a_step"], case["probe"]
         goal = found["goals"].get(name)
-        together, ratio = probe["together"], case["speedup"]
+        together, ratio, chosen = probe["together"], case["speedup"], case["speedup_as_chosen"]["median"]
         rows.append(
             (
                 name,
@@ -159,14 +159,18 @@ def ensembles() -> str:
                 f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})",
                 f">= {goal}" if goal else "",
                 "one after another" if together == 1 else f"{together} at a time",
+                f"{chosen:.2f}",
             )
         )
     text = (
         f"{found['members']} runs of 32d, a step of all, one after another and all as one program "
-        "([ensembles.md](ensembles.md)); the ratio is the median over rounds. The probe decides at the start "
-        "of an ensemble, so that it is never slower than one after another."
+        "([ensembles.md](ensembles.md)); ratios are medians over rounds. The probe chooses at the start "
+        "of an ensemble how many go at a time, so that it is not slower than one after another (goal "
+        f"{found['goals']['as chosen, every case']:g})."
     )
-    header = ("step of each", "one by one, ms", "together, ms", "times as fast", "goal", "the probe")
+    header = (
+        "step of each", "one by one, ms", "together, ms", "times as fast", "goal", "the probe", "as it chose",
+    )  # fmt: skip
     return section("Ensembles", "ensembles", found, text, table(header, rows))
 
 

@@ -3,7 +3,7 @@
 Each row is a run of `core.py` in a process of its own: four steps on computed tokens with a vocabulary of
 50,257, or of the 257 of bytes, an evaluation, and a checkpoint after the second, whose copy the others meet.
 Of few tokens at once the allocator makes a run's peak a matter of chance: the most of several runs counts,
-and the least stands beside it.
+and the least stands beside it. Of an ensemble all runs are in that process.
 Measured is the peak of its own anon and shmem (RssAnon + RssShmem every 3 ms, and VmHWM less mapped files).
 Of a compiled run the C++ compilers that it starts count as well: once with torch.compile's cache empty, as on
 a new node (cold), and once with what that run left in it (warm).
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import save
-from benchmarks.memory_measured import VOCAB, measure, run_config, with_arch
+from benchmarks.memory_measured import VOCAB, measure, run_config, with_arch, with_members
 from conf import Config
 from memory import constants
 from training.memory_parts import estimate_run
@@ -53,6 +53,15 @@ LSTMS: tuple[tuple[int, int, dict[str, Any]], ...] = (
 )
 """Width, micro-batch and more of layers of an LSTM, whose kernel brings its own room."""
 
+ENSEMBLES: tuple[tuple[int, int, dict[str, Any]], ...] = (
+    (32, 4, {"members": 8, "vocab": 257}),
+    (48, 16, {"members": 4, "vocab": 257, "effective_batch": 32}),
+    (96, 8, {"members": 3, "vocab": 257}),
+    (32, 4, {"members": 4}),
+    (64, 8, {"members": 2}),
+)
+"""Width, micro-batch, runs in one process and more of ensembles."""
+
 FEW_TOKENS_RUNS = 4
 FEW_TOKENS: tuple[tuple[int, int, dict[str, Any]], ...] = (
     (48, 1, {}),
@@ -74,16 +83,21 @@ def row(
     vocab: int = VOCAB,
     runs: int = 1,
     arch: dict[str, Any] | None = None,
+    members: int = 1,
     **training: Any,
 ) -> dict[str, Any]:
-    """A configuration, told and measured: the most of so many runs, and the least."""
+    """A configuration, told and measured: the most of so many runs, and the least.
+
+    members: of an ensemble.
+    """
     peaks = []
     for _ in range(runs):
         config = with_arch(_config(folder, width, batch, loss, vocab, training), **(arch or {}))
-        peaks.append(measure(config).peak_bytes)
-    told = estimate_run(config, vocab_size=vocab, micro_batch=batch).own_bytes
+        peaks.append(measure(with_members(config, members) if members > 1 else config).peak_bytes)
+    told = estimate_run(config, vocab_size=vocab, micro_batch=batch, together=members).own_bytes
     spread: dict[str, Any] = {"least_measured_mb": round(min(peaks) / MB)} if runs > 1 else {}
     spread |= {"arch": arch["name"]} if arch else {}
+    spread |= {"members": members} if members > 1 else {}
     return _result(width, batch, loss, vocab, training | spread, told, max(peaks))
 
 
@@ -156,6 +170,7 @@ def main() -> None:
         rows.append(row(folder, 128, 8, "chunked", effective_batch=32))
         rows += [row(folder, *size, "chunked", vocab=257, **more) for *size, more in BYTES]
         rows += [row(folder, *size, "chunked", arch=LSTM, **more) for *size, more in LSTMS]
+        rows += [row(folder, *size, "chunked", **more) for *size, more in ENSEMBLES]
         rows += [row(folder, *size, "whole", runs=FEW_TOKENS_RUNS, **more) for *size, more in FEW_TOKENS]
     plan_s = round(seconds_of_plan(), 2)
     print(f"plan of 100 runs: {plan_s} s")

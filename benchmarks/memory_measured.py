@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from conf import Config
-from conf.schema import Dataset, Model, Tokenizer, Training
+from conf.schema import Dataset, Ensemble, Model, Tokenizer, Training
 from memory.process import Process, read_descendants, read_process
 
 CORE = Path(__file__).resolve().parent.parent / "core.py"
@@ -66,21 +66,32 @@ def run_config(
     )
 
 
+def with_members(config: Config, members: int) -> Config:
+    """So many runs of it, of seeds of their own, in one process."""
+    return replace(config, ensemble=Ensemble(seed=[str(seed) for seed in range(members)], together=members))
+
+
 def with_arch(config: Config, **arch: Any) -> Config:
     """The same with another architecture."""
     return replace(config, arch=replace(config.arch, **arch))
 
 
 def measure(config: Config, compiler_cache: Path | None = None) -> Measured:
-    """Run it in a fresh process; raises CalledProcessError when it fails. compiler_cache: torch.compile's."""
+    """Run it in a fresh process; raises CalledProcessError when it fails. compiler_cache: torch.compile's.
+
+    An ensemble's runs are all in that process.
+    """
     import experiment_utils
+    from conf.ensembles import members_of
     from training.plan import make_plan
 
-    plan = make_plan(config, tokenize=True)
-    assert plan.identity is not None
-    folder = experiment_utils.create_run(plan.config, plan.identity)
+    folders = []
+    for member in members_of(config):
+        plan = make_plan(member, tokenize=True)
+        assert plan.identity is not None
+        folders.append(str(experiment_utils.create_run(plan.config, plan.identity)))
     environment = {"TORCHINDUCTOR_CACHE_DIR": str(compiler_cache)} if compiler_cache else {}
-    return watch([sys.executable, str(CORE), str(folder), "--quiet"], os.environ | environment)
+    return watch([sys.executable, str(CORE), *folders, "--quiet"], os.environ | environment)
 
 
 def watch(command: list[str], environment: Mapping[str, str] | None = None) -> Measured:

@@ -96,13 +96,17 @@ class Level:
     folder: str
 
 
-def read_cgroup(pid: int, root: str = "", host_bytes: int | None = None) -> Cgroup | None:
+def read_cgroup(
+    pid: int, root: str = "", host_bytes: int | None = None, known: Cgroup | None = None
+) -> Cgroup | None:
     """Measure the cgroup that limits `pid`, or None where no cgroup counts its memory.
 
     Args:
         pid: the process.
         root: what stands before /proc and /sys; tests hand in trees of recorded files.
         host_bytes: the machine's memory; a limit that is not below it does not limit.
+        known: what was read some seconds ago: of the same cgroup and limit, the peak of its usage and how
+            often v1 met the limit are not read anew, which are a third of the files.
     """
     membership = read_membership(pid, root, read_kept)
     if membership is None:
@@ -112,7 +116,7 @@ def read_cgroup(pid: int, root: str = "", host_bytes: int | None = None) -> Cgro
         return None
     wall = _UNLIMITED if host_bytes is None else min(host_bytes, _UNLIMITED)
     limit, height = _smallest_limit(levels, f"/{_LIMIT_FILE[version]}", wall)
-    return (_read_v1 if version == 1 else _read_v2)(levels, height, limit, wall)
+    return (_read_v1 if version == 1 else _read_v2)(levels, height, limit, wall, known)
 
 
 def read_membership(pid: int, root: str = "", read: Read = read_file) -> bytes | None:
@@ -131,7 +135,9 @@ def _is_of_the_root(membership: bytes) -> bool:
     return _own_path(membership)[1] == "/"
 
 
-def _read_v1(levels: tuple[Level, ...], height: int, limit: int | None, wall: int) -> Cgroup:
+def _read_v1(
+    levels: tuple[Level, ...], height: int, limit: int | None, wall: int, known: Cgroup | None
+) -> Cgroup:
     level, stat = levels[height], Counters(levels[height].folder + "/memory.stat", read_kept)
     limit_at = None if limit is None else level.path
     inherited = stat.get(b"hierarchical_memory_limit")
@@ -149,11 +155,14 @@ def _read_v1(levels: tuple[Level, ...], height: int, limit: int | None, wall: in
         Counters(f"{below.folder}/memory.oom_control", read_kept).get(b"oom_kill")
         for below in levels[: height + 1]
     ]
-    known = [count for count in kills if count is not None]
+    counted = [count for count in kills if count is not None]
     # v1 counts a kill in the victim's own cgroup alone, not in those above it
-    events = {"oom_kill": sum(known)} if known else {}
-    peak = read_number(f"{level.folder}/memory.max_usage_in_bytes", read_kept)
-    hits = limit_hits(level.folder, peak, limit, read_kept)
+    events = {"oom_kill": sum(counted)} if counted else {}
+    if known is not None and _is_the_same(known, level.path, limit):
+        peak, hits = known.peak_usage_bytes, (known.events or {}).get("failcnt")
+    else:
+        peak = read_number(f"{level.folder}/memory.max_usage_in_bytes", read_kept)
+        hits = limit_hits(level.folder, peak, limit, read_kept)
     if hits is not None:
         events["failcnt"] = hits
     return Cgroup(
@@ -175,7 +184,9 @@ def _read_v1(levels: tuple[Level, ...], height: int, limit: int | None, wall: in
     )
 
 
-def _read_v2(levels: tuple[Level, ...], height: int, limit: int | None, wall: int) -> Cgroup:
+def _read_v2(
+    levels: tuple[Level, ...], height: int, limit: int | None, wall: int, known: Cgroup | None
+) -> Cgroup:
     level = levels[height]
     stat = Counters(f"{level.folder}/memory.stat", read_kept)
     usage = read_number(f"{level.folder}/memory.current", read_kept)
@@ -192,7 +203,9 @@ def _read_v2(levels: tuple[Level, ...], height: int, limit: int | None, wall: in
         limit_bytes=limit,
         limit_at=None if limit is None else level.path,
         usage_bytes=usage,
-        peak_usage_bytes=read_number(f"{level.folder}/memory.peak", read_kept),
+        peak_usage_bytes=known.peak_usage_bytes
+        if known is not None and _is_the_same(known, level.path, limit)
+        else read_number(f"{level.folder}/memory.peak", read_kept),
         anon_bytes=stat.get(b"anon"),
         shmem_bytes=shmem,
         kernel_bytes=_kernel_v2(stat),
@@ -211,6 +224,10 @@ def _read_v2(levels: tuple[Level, ...], height: int, limit: int | None, wall: in
         stalled_percent=pressure.full_percent,
         some_stalled_percent=pressure.some_percent,
     )
+
+
+def _is_the_same(known: Cgroup, path: str, limit: int | None) -> bool:
+    return (known.path, known.limit_bytes) == (path, limit)
 
 
 def _caught_up(

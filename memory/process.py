@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from memory.cgroup import Cgroup, read_cgroup
 from memory.kept_files import read_kept
 from memory.kernel_files import (
     exists,
@@ -103,7 +104,7 @@ def read_pss(pid: int, proc: str = "/proc") -> int | None:
 
 
 class Reads:
-    """How processes are read; a subclass may read less often."""
+    """How processes, and what is told of their job, are read; a subclass may read less often."""
 
     def process(self, pid: int, proc: str) -> Process | None:
         """As `read_process`."""
@@ -112,6 +113,10 @@ class Reads:
     def children(self, process: Process, proc: str) -> list[int]:
         """As `children_of`."""
         return children_of(process, proc)
+
+    def cgroup(self, pid: int, root: str, host_bytes: int | None) -> Cgroup | None:
+        """As `read_cgroup`."""
+        return read_cgroup(pid, root, host_bytes)
 
     def beside(self, pid: int, path: str, ours: set[int], root: str) -> int | None:
         """Anon of other processes in a cgroup above `pid`, where that is looked for."""

@@ -43,7 +43,7 @@ SNAPSHOTS, DIFF = ".snapshots", ".snapshot.diff"
 VERSION = 1
 LIMIT_BYTES = 100 << 20
 PACKAGE = (
-    "analysis", "conf", "core.py", "data_loading", "durable.py", "experiment_utils.py", "experiments.py",
+    "analysis", "conf", "core.py", "data_loading", "durable.py", "experiment_utils", "experiments.py",
     "highwater.py", "hydra_plugins", "memory", "models", "pretokenize_dataset.py", "pyproject.toml", "slurm",
     "training",
 )  # fmt: skip

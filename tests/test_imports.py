@@ -101,7 +101,8 @@ def test_no_folder_stands_beside_a_file_of_its_name(root: Path, taken: str) -> N
 
 
 @pytest.mark.parametrize(
-    "room", ["analysis", "conf", "data_loading", "memory", "models", "slurm", "training"]
+    "room",
+    ["analysis", "conf", "data_loading", "experiment_utils", "memory", "models", "slurm", "training"],
 )
 def test_every_name_of_a_rooms_face_is_there(room: str) -> None:
     face = importlib.import_module(room)

@@ -85,6 +85,8 @@ def _kind(run: dict[str, object]) -> str:
         more["least_measured_mb"] = f"least of several {run['least_measured_mb']:,} MB"
     small = [f"vocabulary of {run['vocabulary']}"] if run.get("vocabulary") else []
     first = [str(run["arch"])] if run.get("arch") else []
+    if run.get("members"):
+        first.append(f"ensemble of {run['members']}")
     first.append(f"{run['loss']} loss")
     return ", ".join([*first, *small, *(words for key, words in more.items() if run.get(key))])
 

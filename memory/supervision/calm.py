@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 
+from memory.cgroup import Cgroup, read_cgroup
 from memory.host import Host, read_host
 from memory.kept_files import read_kept
 from memory.process import Process, Reads, children_of, read_process
@@ -26,8 +27,9 @@ _MUCH = 0.5
 
 
 class CalmReads(Reads):
-    """Of one job, from look to look. In calm a process's name, swap, peak and threads, its new children, and
-    what the machine has while that is much, may be some looks old; resident, anon, file and shmem never are.
+    """Of one job, from look to look. In calm a process's name, swap, peak and threads, its new children, how
+    often the cgroup met its limit, and what the machine has while that is much, may be some looks old;
+    resident, anon, file and shmem never are.
     """
 
     def __init__(self) -> None:
@@ -38,6 +40,7 @@ class CalmReads(Reads):
         self._seen: dict[int, Process] = {}
         self._statm: dict[int, bytes] = {}
         self._host: Host | None = None
+        self._job: Cgroup | None = None
         self._beside: tuple[str, int | None] = "", None
 
     def begin(self, *, is_calm: bool) -> None:
@@ -76,6 +79,12 @@ class CalmReads(Reads):
             return known
         self._host = read_host("/proc", "/dev/shm")
         return self._host
+
+    def cgroup(self, pid: int, root: str, host_bytes: int | None) -> Cgroup | None:
+        """As `read_cgroup`; in calm its peak, and how often it met the limit, may be some looks old."""
+        known = None if self.is_turn_of(0, LOOKS_OF_THE_REST) else self._job
+        self._job = read_cgroup(pid, root, host_bytes, known)
+        return self._job
 
     def beside(self, pid: int, path: str, ours: set[int], root: str) -> int | None:
         """As `anon_beside`; in calm it may be some looks old."""

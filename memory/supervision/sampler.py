@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from memory.cgroup import Cgroup, read_cgroup
+from memory.cgroup import Cgroup
 from memory.host import Host, read_host
 from memory.kept_files import read_kept
 from memory.process import Process, Reads, read_descendants, read_process
@@ -113,10 +113,10 @@ def look(
     living = [one for one in found.values() if one.rss_bytes is not None and one.pid not in passed_over]
     ordered = sorted(living, key=lambda one: (one.pid != main_pid, -(one.anon_bytes or 0)))
     lives = bool(ordered) and ordered[0].pid == main_pid
-    job = read_cgroup(main_pid if lives else os.getpid(), root, host.total_bytes)
+    job = reads.cgroup(main_pid if lives else os.getpid(), root, host.total_bytes)
     if lives and (job is None or job.limit_at is None) and _has_ended(main_pid, proc):
         # since its memory was read: the kernel has put it into the root's cgroup, where there is no limit
-        lives, job = False, read_cgroup(os.getpid(), root, host.total_bytes)
+        lives, job = False, reads.cgroup(os.getpid(), root, host.total_bytes)
     anon, shmem = _total(ordered, "anon_bytes"), _total(ordered, "shmem_bytes")
     u = None if job is None else job.unreclaimable_bytes
     counted = None if job is None else job.anon_bytes

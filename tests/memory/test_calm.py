@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from supervised import wait_for
 
+from memory.cgroup import Cgroup
 from memory.host import Host
 from memory.process import Process, read_process
 from memory.supervision import calm
@@ -184,6 +186,44 @@ def test_status_is_read_seldom_in_calm_and_always_in_haste(monkeypatch: pytest.M
     finally:
         sleeper.kill()
         sleeper.communicate()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_job_in_calm_is_told_as_it_is_but_for_its_peak_and_hits(tree: Any, version: int) -> None:
+    folder = "sys/fs/cgroup/memory/job_7" if version == 1 else "sys/fs/cgroup/job_7"
+    kind = "cgroup rw,memory" if version == 1 else "cgroup2 rw"
+    mount = "/ /sys/fs/cgroup/memory" if version == 1 else "/ /sys/fs/cgroup"
+    tree.membership("4:memory:/job_7\n" if version == 1 else "0::/job_7\n", f"{mount} {kind}")
+
+    def write(megabytes: int, limit: int = 1 << 30) -> None:
+        if version == 1:
+            tree.v1(folder, rss_mb=megabytes, limit=limit, kills=megabytes)
+            tree.write(f"{folder}/memory.failcnt", f"{megabytes}\n")
+        else:
+            tree.v2(folder, anon_mb=megabytes, limit=limit, kills=megabytes)
+
+    by = CalmReads()
+
+    def told(*, is_calm: bool) -> Cgroup:
+        by.begin(is_calm=is_calm)
+        found = by.cgroup(4_000_000, str(tree.root), 64 << 30)
+        assert found is not None
+        return found
+
+    write(100)
+    peaks = {told(is_calm=True).peak_usage_bytes}
+    write(200)
+    for _ in range(LOOKS_OF_THE_REST):
+        found = told(is_calm=True)
+        assert (found.anon_bytes, (found.events or {})["oom_kill"]) == (200 << 20, 200)
+        peaks.add(found.peak_usage_bytes)
+    assert peaks == {107 << 20, 207 << 20}, "old for some looks, and then read"
+    write(300)
+    found = told(is_calm=False)
+    assert found.peak_usage_bytes == 307 << 20
+    assert version == 2 or (found.events or {})["failcnt"] == 300
+    write(400, limit=2 << 30)
+    assert told(is_calm=True).peak_usage_bytes == 407 << 20, "of another limit nothing is known"
 
 
 @pytest.mark.parametrize(("available", "reads"), [(60, 2), (40, 16)])

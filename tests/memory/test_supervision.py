@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from supervised import outcome_in, pid_in, python, start_supervised, supervise, wait_for
 
+import memory.process
 import memory.supervision.sampler as sampler
 import memory.supervision.watch as watch_module
 from memory.asking import has_handler
@@ -239,7 +240,7 @@ def test_a_process_that_ends_while_it_is_looked_at_has_no_limit_of_its_own(
         asked.append(pid)
         tree.write("proc/4000000/status", "Name:\tgone\nState:\tZ (zombie)\nThreads:\t1\n")
 
-    monkeypatch.setattr(sampler, "read_cgroup", read_cgroup)
+    monkeypatch.setattr(memory.process, "read_cgroup", read_cgroup)
     tree.process()
     assert not sampler.look(4_000_000, (4_000_000,), 5.0, root=str(tree.root)).main_lives
     assert asked == [4_000_000, os.getpid()]

@@ -95,16 +95,25 @@ def probe(config: Config, members: int) -> Choice:
         torch.set_rng_state(rng)
 
 
-def choose(seconds: Mapping[int, float], members: int) -> Choice:
-    """seconds: of a step of so many together. A last group that is smaller counts too."""
-    alone = seconds[1]
-    speedups = {}
-    for size, lasted_s in seconds.items():
-        if size > 1:
-            whole, rest = divmod(members, size)
-            speedups[size] = members * alone / (whole * lasted_s + rest * min(alone, lasted_s))
-    best = max(speedups, key=lambda size: speedups[size], default=1)
-    return Choice(best if speedups.get(best, 1.0) >= PAYS else 1, speedups)
+def choose(rounds: Mapping[int, Sequence[float]], members: int) -> Choice:
+    """rounds: seconds of a step of so many together, in each round. A last group that is smaller counts too.
+
+    A size pays where its median says so and hardly a round the contrary: of noise alone, the best of several
+    sizes looks faster than it is.
+    """
+    speedups, paying = {}, {}
+    for size, lasted_s in rounds.items():
+        if size == 1:
+            continue
+        whole, rest = divmod(members, size)
+        ratios = sorted(
+            members * alone / (whole * together + rest * min(alone, together))
+            for alone, together in zip(rounds[1], lasted_s, strict=True)
+        )
+        speedups[size] = statistics.median(ratios)
+        if speedups[size] >= PAYS and ratios[len(ratios) // ROUNDS] >= 1:
+            paying[size] = speedups[size]
+    return Choice(max(paying, key=lambda size: paying[size], default=1), speedups)
 
 
 def _sizes(members: int) -> list[int]:
@@ -153,8 +162,8 @@ def _step_of(plan: Plan, device: Device, size: int) -> Callable[[], None]:
     return step
 
 
-def _measured(steps: Mapping[int, Callable[[], None]], device: Device) -> dict[int, float]:
-    """Seconds of a step of each, in turns, the median; the first two of each are not counted."""
+def _measured(steps: Mapping[int, Callable[[], None]], device: Device) -> dict[int, list[float]]:
+    """Seconds of a step of each, by round; the first two of each are not counted."""
     seconds: dict[int, list[float]] = {size: [] for size in steps}
     lasts_s = 0.0
     for step in steps.values():
@@ -163,7 +172,7 @@ def _measured(steps: Mapping[int, Callable[[], None]], device: Device) -> dict[i
     for _ in range(max(1, min(ROUNDS, int(LONGEST_S / max(lasts_s, 1e-9))))):
         for size, step in steps.items():
             seconds[size].append(_timed(step, device))
-    return {size: statistics.median(values) for size, values in seconds.items()}
+    return seconds
 
 
 def _timed(step: Callable[[], None], device: Device) -> float:

@@ -15,23 +15,32 @@ from training.ensemble.probe import choose, probe, settle_together
 
 
 def test_the_size_with_which_all_take_the_least_time() -> None:
-    seconds = {1: 1.0, 2: 1.6, 4: 2.4, 8: 6.4}
-    found = choose(seconds, 8)
+    found = choose({1: [1.0], 2: [1.6], 4: [2.4], 8: [6.4]}, 8)
     assert found.together == 4
     assert found.speedups == pytest.approx({2: 1.25, 4: 8 / 4.8, 8: 1.25})
     assert "4 at a time" in found.words(8)
 
 
 def test_a_last_group_that_is_smaller_counts() -> None:
-    assert choose({1: 1.0, 2: 1.6, 4: 3.0, 5: 3.5}, 5).together == 5
-    assert choose({1: 1.0, 4: 3.9, 5: 5.5}, 5).together == 1, "of 4 at a time one is left over"
+    assert choose({1: [1.0], 2: [1.6], 4: [3.0], 5: [3.5]}, 5).together == 5
+    assert choose({1: [1.0], 4: [3.9], 5: [5.5]}, 5).together == 1, "of 4 at a time one is left over"
 
 
 def test_what_does_not_pay_is_left_and_said() -> None:
-    found = choose({1: 1.0, 2: 1.98, 4: 4.5}, 4)
+    found = choose({1: [1.0], 2: [1.98], 4: [4.5]}, 4)
     assert found.together == 1
     words = found.words(4)
     assert words.startswith("ensemble of 4 does not pay here: one after another (2 at a time 1.01x")
+
+
+def test_what_pays_in_some_rounds_alone_is_left() -> None:
+    alone = [1.0] * 5
+    assert choose({1: alone, 2: [1.8, 1.8, 1.8, 2.1, 2.2]}, 2).together == 1
+    assert choose({1: alone, 2: [1.8, 1.8, 1.8, 1.9, 2.2]}, 2).together == 2, "one round may be disturbed"
+    slower = choose({1: alone, 2: [1.7] * 5, 4: [3.2, 3.2, 3.2, 4.2, 4.2]}, 4)
+    assert slower.together == 2, "the one that looks fastest is not sure"
+    drifting = {1: [1.0, 2.0, 4.0], 2: [1.6, 3.2, 6.4]}
+    assert choose(drifting, 2).speedups == pytest.approx({2: 1.25}), "of the same round"
 
 
 def test_steps_are_taken_and_leave_nothing_behind(tmp_path: Path) -> None:

@@ -1,0 +1,247 @@
+"""The run folder, a versioned contract: what is written into it around the loop, and read by every room."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import durable
+from conf import Config, Problem, UserError
+from experiment_utils.run_identity import run_name
+
+log = logging.getLogger("experiment_utils")
+
+RUN_FOLDER_VERSION = 1
+STALLED_AFTER_S = 300.0
+"""A heartbeat comes at each stage and every 5 s between; an evaluation may take minutes."""
+
+
+def run_folder(config: Config, run_identity: str) -> Path:
+    """Where the run of this identity lies: runs_dir / study / name."""
+    return Path(config.runs_dir) / (config.study.name or "default") / run_name(config, run_identity)
+
+
+def create_run(config: Config, run_identity: str) -> Path:
+    """Make the run's folder and write the resolved config into it. Safe to call again.
+
+    A finished run is left as it is. Keys of the second tuple (`HOW_IT_IS_COMPUTED`) may have changed
+    since the last attempt: the new ones are written.
+
+    Raises:
+        LockHeld: when a process is running in this folder.
+        UserError: when the folder cannot be written.
+    """
+    from conf.check import to_config, to_yaml
+
+    folder = run_folder(config, run_identity)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if read_status(folder).get("state") == "done":
+            return folder
+        with run_lock(folder):
+            durable.write_text(folder / "config.yaml", to_yaml(config))
+    except OSError as error:
+        raise UserError(
+            Problem(
+                "runs_dir", f"cannot write {folder}: {error.strerror}. Choose another place with runs_dir="
+            )
+        ) from error
+    if to_config(read_config(folder)) != config:
+        raise AssertionError(f"{folder / 'config.yaml'} does not read back as the config that was written")
+    return folder
+
+
+def run_lock(folder: Path) -> Any:
+    """Hold the run folder for the length of a `with` block; raises LockHeld with the holder."""
+    return durable.lock(folder / "run.lock", f"the run folder {folder}")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The run's resolved config as plain values."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # five times as fast
+    return yaml.load((folder / "config.yaml").read_text(encoding="utf-8"), Loader=loader)
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """The run's status.json; empty when it has none yet, or one that was damaged: the run writes it anew.
+
+    Raises:
+        UserError: it is there and cannot be read.
+    """
+    try:
+        return _read_json(folder / "status.json")
+    except ValueError:
+        return {}
+
+
+def state_of(folder: Path) -> str | None:
+    """The state of a run, None before its first attempt; `failed` where its process is gone unheard."""
+    state = read_status(folder).get("state")
+    if state != "running":
+        return state
+    holder = holder_of(folder)
+    gone = holder.is_gone() if holder is not None else not (folder / "run.lock").exists()
+    return "failed" if gone else state
+
+
+def holder_of(folder: Path) -> durable.Holder | None:
+    """The process that runs in the folder, here or elsewhere; None: none. A damaged lock tells nothing."""
+    try:
+        return durable.read_holder(folder / "run.lock", f"the run folder {folder}")
+    except (OSError, UserError):
+        return None
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """The run's run.json; empty when it has none yet.
+
+    Raises:
+        UserError: it was damaged, or cannot be read.
+    """
+    path = folder / "run.json"
+    try:
+        found = _read_json(path)
+        for key, kind in (("attempts", list), ("auto", dict), ("results", dict)):
+            if not isinstance(found.get(key) or kind(), kind):
+                raise ValueError(f"{key} is {found[key]!r}")
+        return found
+    except ValueError as error:
+        aside = shlex.join(["mv", str(path), f"{path}.damaged"])
+        raise UserError(
+            f"{path} was damaged ({error}). The checkpoints beside it are still good. Move it aside: {aside} "
+            "and type the command again: the run goes on from its newest checkpoint and writes the file "
+            "anew. Only the record of its earlier attempts is lost; every `auto` is settled anew"
+        ) from error
+
+
+def next_attempt(folder: Path) -> int:
+    """Number of the attempt that begins next, from 1.
+
+    Raises:
+        UserError: run.json was damaged, or cannot be read.
+    """
+    return len(read_run(folder).get("attempts", [])) + 1
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Raises ValueError for what is no JSON object."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"expected an object, found {type(found).__name__}")
+    return found
+
+
+def record_attempt(
+    folder: Path,
+    plan: dict[str, Any],
+    auto: dict[str, Any],
+    implementation: dict[str, str],
+    provenance: dict[str, Any],
+    *,
+    ranks: int = 1,
+    ensemble: dict[str, Any] | None = None,
+) -> None:
+    """Note in run.json that an attempt begins: what it computes, with which choices, code and versions.
+
+    ensemble: the runs that it is trained together with.
+    """
+    run = read_run(folder)
+    training = plan["config"]["training"]
+    attempts = run.get("attempts", [])
+    attempts.append(
+        {
+            "attempt": len(attempts) + 1,
+            "started_s": round(time.time(), 3),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            **provenance,
+            "how": {
+                **{
+                    key: training[key] for key in ("activation_checkpointing", "checkpoint_every", "parallel")
+                },
+                "ranks": ranks,
+                **auto,
+                **({"together": ensemble["together"]} if ensemble else {}),
+            },
+        }
+    )
+    fields_of_plan = {key: value for key, value in plan.items() if key not in ("state", "folder", "needs")}
+    durable.write_json(
+        folder / "run.json",
+        {
+            "version": RUN_FOLDER_VERSION,
+            **fields_of_plan,
+            "restored": run.get("restored") or fields_of_plan.get("restored"),  # with what matched
+            "auto": auto,
+            "implementation": implementation,
+            "results": run.get("results"),
+            **({"ensemble": ensemble} if ensemble else {}),
+            "attempts": attempts,
+        },
+    )
+
+
+def update_attempt(folder: Path, **changes: Any) -> None:
+    """Add facts to the attempt that is running."""
+    run = read_run(folder)
+    run["attempts"][-1].update(changes)
+    durable.write_json(folder / "run.json", run)
+
+
+def update_run(folder: Path, **changes: Any) -> None:
+    """Add facts to run.json."""
+    durable.write_json(folder / "run.json", {**read_run(folder), **changes})
+
+
+class Status:
+    """status.json, written by the run alone: state, stage, step, attempt, heartbeat, reason.
+
+    is_written: not by the ranks of a run that are not its first.
+    """
+
+    def __init__(
+        self, folder: Path, attempt: int, total_steps: int | None = None, *, is_written: bool = True
+    ) -> None:
+        self.attempt = attempt
+        self._is_written = is_written
+        self._path = folder / "status.json"
+        try:
+            _read_json(self._path)
+        except ValueError as error:
+            log.warning("%s was damaged (%s) and is written anew", self._path, error)
+        self._fields: dict[str, Any] = {
+            "version": RUN_FOLDER_VERSION,
+            "state": "running",
+            "stage": None,
+            "step": None,
+            "total_steps": total_steps,
+            "attempt": attempt,
+            "heartbeat_s": 0.0,
+            "reason": None,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+        }
+
+    def update(self, **changes: Any) -> None:
+        """Write the changed fields and a fresh heartbeat (Unix seconds)."""
+        self._fields.update(changes, heartbeat_s=round(time.time(), 3))
+        if self._is_written:
+            durable.write_json(self._path, self._fields)
+
+    def beat(self, every_s: float = 5.0, **changes: Any) -> None:
+        """`update` when the last heartbeat is older than `every_s`."""
+        if time.time() - self._fields["heartbeat_s"] >= every_s:
+            self.update(**changes)

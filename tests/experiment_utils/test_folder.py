@@ -1,0 +1,56 @@
+"""Run folders are found again, and what is damaged in one is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+import experiment_utils
+from conf import Config, UserError
+from conf.check import to_config
+
+
+def test_create_run_writes_a_config_that_reads_back(tmp_path: Path) -> None:
+    config = dataclasses.replace(
+        Config(), runs_dir=str(tmp_path / "runs"), tags=["été", "1e-3"], notes="on: off"
+    )
+    folder = experiment_utils.create_run(config, "ab" * 32)
+    assert folder == tmp_path / "runs" / "default" / "32d-lr0.003-seed0-abababab"
+    assert to_config(experiment_utils.read_config(folder)) == config
+    assert experiment_utils.create_run(config, "ab" * 32) == folder
+
+
+def test_create_run_says_where_it_cannot_write(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    config = dataclasses.replace(Config(), runs_dir=str(tmp_path / "runs"))
+    with pytest.raises(UserError, match="runs_dir") as raised:
+        experiment_utils.create_run(config, "ab" * 32)
+    assert str(tmp_path / "runs") in str(raised.value)
+
+
+def test_the_state_of_a_run_whose_process_is_gone(tmp_path: Path) -> None:
+    assert experiment_utils.state_of(tmp_path) is None
+    experiment_utils.Status(tmp_path, attempt=1).update(state="running")
+    with experiment_utils.run_lock(tmp_path):
+        assert experiment_utils.state_of(tmp_path) == "running"
+        lock = (tmp_path / "run.lock").read_text()
+    assert experiment_utils.state_of(tmp_path) == "failed"
+    holder = json.loads(lock)
+    (tmp_path / "run.lock").write_text(json.dumps(holder | {"pid": 1, "started_at": 1}))
+    assert experiment_utils.state_of(tmp_path) == "failed"
+    (tmp_path / "run.lock").write_text(json.dumps(holder | {"host": "elsewhere"}))
+    assert experiment_utils.state_of(tmp_path) == "running"
+    (tmp_path / "run.lock").write_text("{")
+    assert experiment_utils.state_of(tmp_path) == "running"
+    experiment_utils.Status(tmp_path, attempt=1).update(state="done")
+    assert experiment_utils.state_of(tmp_path) == "done"
+
+
+@pytest.mark.parametrize("content", ['{"attempts": 5}', '{"auto": [1]}', '{"results": 5}', "[]", "{"])
+def test_a_run_json_of_another_shape_is_told(content: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(UserError, match=r"run\.json was damaged .*Move it aside: mv "):
+        experiment_utils.read_run(tmp_path)
