@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import experiment_utils
+from conf.durations import format_limit
 from conf.quantities import format_duration, parse_size
 from memory.explain import Advice, Explanation
 from memory.explain.advice import OF_SBATCH
@@ -287,11 +288,30 @@ def _words(look: Look) -> list[str]:
 
 
 def _more_memory(look: Look) -> str:
-    """For resubmit: what memory's word advises, else twice as much."""
+    """For resubmit: what memory's word advises, else twice of what was asked for, as far as that is known."""
     explained = _explained(look) or look.explained
     typed = [one.override for one in explained.advice if one.override] if explained is not None else []
     found = next((one for one in typed if one.startswith((_MEM, _KEY))), None)
-    return f" --mem {found.partition('=')[2]}" if found else " --mem x2"
+    if found:
+        return f" --mem {found.partition('=')[2]}"
+    if "mem" in _asked(look):
+        return " --mem x2"
+    row = look.case.row
+    return f" --mem {2 * row.requested_bytes >> 20}M" if row is not None and row.requested_bytes else ""
+
+
+def _more_time(look: Look) -> str:
+    """For resubmit: twice of what was asked for, or of what the job got that asked for none."""
+    if "time" in _asked(look):
+        return " --time x2"
+    row = look.case.row
+    return f" --time {format_limit(2 * row.timelimit_s)}" if row is not None and row.timelimit_s else ""
+
+
+def _asked(look: Look) -> dict[str, Any]:
+    """Options of sbatch of its submission; a plain script's own are not among them."""
+    array = look.case.known.array
+    return array.options if array is not None else {}
 
 
 def _next(look: Look) -> Next:
@@ -305,7 +325,7 @@ def _next(look: Look) -> Next:
     if truth.state in ("stalled", "blocked"):
         cancel = shlex.join(["python", "-m", "slurm", "cancel", str(truth.folder.parent), *_with_it(look)])
         return Next(cancel, f"then: python -m slurm resubmit {study}")
-    more = {"oom": _more_memory(look), "timeout": " --time x2"}.get(truth.state, "")
+    more = {"oom": _more_memory, "timeout": _more_time}.get(truth.state, lambda look: "")(look)
     again = f"python -m slurm resubmit {study} --only {truth.state}{more if truth.launcher == SLURM else ''}"
     return Next(again, f"goes on with what ended so; all it wrote: {logs}")
 
@@ -337,7 +357,7 @@ def _next_of_task(look: Look) -> Next:
         return Next(f"python -m slurm status {tokens}", "all tasks of the set")
     if truth.state in ("stalled", "blocked"):
         return Next(f"python -m slurm cancel {tokens}", f"then: python -m slurm resubmit {tokens}")
-    more = {"oom": " --mem x2", "timeout": " --time x2"}.get(truth.state, "")
+    more = {"oom": _more_memory, "timeout": _more_time}.get(truth.state, lambda look: "")(look)
     why = f"goes on where it was; all it wrote: python -m slurm logs {shlex.quote(str(truth.folder))}"
     return Next(f"python -m slurm resubmit {tokens}{more}", why)
 
