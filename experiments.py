@@ -15,6 +15,8 @@ from conf.errors import UserError
 from conf.exit_status import DONE, FAILED, INTERRUPTED, USER_ERROR, exit_status
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from conf import Config
     from conf.arguments import Arguments
     from conf.request import Request
@@ -132,7 +134,15 @@ def _plan(
     if arguments.json:
         return _print([plan.to_json() for plan in plans])
     needs = dict.fromkeys(need for plan in plans for need in plan.needs)
-    return _print("\n".join([render_plans(plans), "", *needs, f"Start it: {command}"]))
+    return _print("\n".join([render_plans(plans), "", *needs, _start(needs, command)]))
+
+
+def _start(needs: Iterable[str], command: str) -> str:
+    """The next command; of a run that would be refused it is not yet the next."""
+    from training.memory_plan import DOES_NOT_FIT
+
+    is_refused = any(need.startswith(DOES_NOT_FIT) for need in needs)
+    return f"{'When that is mended, start it' if is_refused else 'Start it'}: {command}"
 
 
 def _plan_search(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
@@ -169,7 +179,7 @@ def _plan_ensembles(configs: list[Config], as_json: bool, command: str) -> int:
     if as_json:
         return _print([plan for one in found for plan in one.to_json()])
     needs = dict.fromkeys(need for one in found for plan in one.plans for need in plan.needs)
-    return _print("\n".join([*(one.render() for one in found), "", *needs, f"Start it: {command}"]))
+    return _print("\n".join([*(one.render() for one in found), "", *needs, _start(needs, command)]))
 
 
 def _sweep(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:

@@ -251,7 +251,8 @@ def page() -> str:
         f"{how['seq_len']} tokens, AdamW, {how['schedule']}, {seeds} seed{'s' * (seeds > 1)}, learning rates "
         f"from {how['lrs'][0]:.4f} to {how['lrs'][-1]:.4f} by factors of two; the loss is on held-out "
         f"files, nats a byte. muP: `arch.init=mup arch.base_width={how['base_width']}`. What it costs: the "
-        f"loss with the learning rate that is the best at width {WIDTHS[0]}, less the best loss.\n\n"
+        f"loss with the learning rate that is the best at width {WIDTHS[0]}, less the best loss. Where that "
+        "is little, the rate serves; runs so short say little about which rule ends lower.\n\n"
         "![Held-out loss by learning rate and width](images/lr_transfer.png)"
     )
     names = [f"{what}, {rule}" for rule in INITS.values() for what in ("best lr", "loss", "costs")]
@@ -275,22 +276,21 @@ def draw() -> Path:
         ):
             for number, (width, losses) in enumerate(found[init].items()):
                 shade = 0.3 + 0.7 * number / (len(WIDTHS) - 1)
-                axes.plot(list(losses), list(losses.values()), color="#0b6e99", alpha=shade, lw=1.6)
+                line = list(losses.values())
+                axes.plot(list(losses), line, color="#0b6e99", alpha=shade, lw=1.6, label=str(width))
                 best = min(losses, key=losses.__getitem__)
                 axes.plot([best], [losses[best]], "o", color="#0b6e99", alpha=shade, ms=5)
-                axes.annotate(
-                    str(width), (min(losses), losses[min(losses)]), xytext=(-4, 0), ha="right", va="center",
-                    textcoords="offset points", fontsize=8, color="#0b6e99",
-                )  # fmt: skip
             axes.set_xscale("log", base=2)
             axes.set_title(name, fontsize=10)
             axes.set_xlabel("learning rate (optimizer.lr)")
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2g}"))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.1g}"))
+            axes.set_xticks(LRS[1::2])
             axes.xaxis.set_minor_formatter(NullFormatter())
-            axes.margins(x=0.12)
+            axes.margins(x=0.05)
         top = max(losses[min(losses)] for by_width in found.values() for losses in by_width.values())
         lowest = min(min(losses.values()) for by_width in found.values() for losses in by_width.values())
         figure.axes[0].set_ylim(lowest - 0.05, top + 0.3)
+        figure.axes[1].legend(title="width", frameon=False)
         figure.axes[0].set_ylabel("held-out loss, nats a byte")
         figure.savefig(path, format="png", dpi=DPI)
     return path

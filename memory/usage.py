@@ -25,6 +25,8 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
     Raises:
         UsageError: there is none, or there are several; names them.
     """
+    if not given:
+        raise UsageError("RUN is empty: expected a run's folder, its name, or part of its identity")
     path = path_of(given)
     kind = _kind(path)
     folder = path if is_folder(path) else None if kind is None else path.parent

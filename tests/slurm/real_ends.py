@@ -16,13 +16,14 @@ from tests.slurm.real_jobs import Sent
 from tests.tiny_run import tiny_config
 from training.checkpoints import checkpoint_steps
 
+CHECKPOINT_EVERY = 100
 LONG = 1_500
 """Steps after whose first hundred a run goes on for a second: time for `wait_for_its_signal` to see it."""
 
 
 def long_config(folder: Path, seed: int = 0, steps: int = LONG) -> Config:
     """A checkpoint each hundred steps, and nothing else that takes time."""
-    config = tiny_config(folder, max_steps=steps, evals=2, checkpoint_every=100)
+    config = tiny_config(folder, max_steps=steps, evals=2, checkpoint_every=CHECKPOINT_EVERY)
     repeating = dataclasses.replace(config.dataset, repeat=True)
     return dataclasses.replace(
         config,
@@ -57,7 +58,8 @@ def stop_until_its_signal(job: Sent) -> None:
 def wait_for_its_signal(job: Sent) -> None:
     """Stop the run's process after a checkpoint, and let it go on when SIGUSR2 waits for it.
 
-    The next start has time enough, on a slow machine too.
+    The next start has time enough, on a slow machine too. One whose signal came before its hundredth step
+    writes a checkpoint for that, and is about to end.
     """
     while (status := job.status).get("state") != "done":
         time.sleep(0.02)
@@ -66,6 +68,9 @@ def wait_for_its_signal(job: Sent) -> None:
             continue
         if status.get("state") != "running":
             continue
+        if max(steps) % CHECKPOINT_EVERY:
+            job.where.say("scontrol", "update", f"JobId={job.job}", "TimeLimit=30")
+            return
         with contextlib.suppress(OSError):  # it has ended: its signal came just now
             os.kill(status["pid"], signal.SIGSTOP)
             while not _waits_for(status["pid"], signal.SIGUSR2):
