@@ -14,6 +14,7 @@ import pytest
 from tiny_run import make_run, run_here, tiny_config
 
 import experiment_utils
+from conf import Config
 from training.metrics import COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,7 +95,7 @@ def test_the_run_folder_page_names_what_is_not_in_the_identity() -> None:
         assert f"`{key}`" in page
     for key in experiment_utils.HOW_IT_IS_COMPUTED:
         group, name = key.split(".")
-        if hasattr(getattr(experiment_utils.Config(), group), name):
+        if hasattr(getattr(Config(), group), name):
             assert f"`{key}`" in page
 
 
