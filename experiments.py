@@ -107,7 +107,10 @@ def _run(request: Request, arguments: Arguments) -> int:
     return outcome.exit_code
 
 
-def _plan(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
+def _plan(
+    request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments, *, goes_on: bool = False
+) -> int:
+    """goes_on: more runs are chosen by the results of these."""
     from conf.ensembles import is_ensemble
     from conf.request import SLURM_LAUNCHER
     from slurm.plans import plan_all, render_plans
@@ -124,7 +127,7 @@ def _plan(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: A
     if request.launcher.target == SLURM_LAUNCHER:
         from slurm.planning import plan_for_cluster, render
 
-        found = plan_for_cluster(configs)
+        found = plan_for_cluster(configs, is_open=goes_on)
         submit = "When that is mended, submit it" if found.refused else "Submit it"
         return _print(found.to_json() if arguments.json else f"{render(found)}\n\n{submit}: {command}")
     plans = plan_all(configs, tokenize=False)
@@ -146,7 +149,7 @@ def _plan_search(request: Request, composer: Any, rules: tuple[Rule, ...], argum
     """Rung by rung, and the plan of the runs of the first one."""
     import dataclasses
 
-    from conf.request import Run, read_run
+    from conf.request import SLURM_LAUNCHER, Run, read_run
     from slurm.search.asked import read_search
 
     search = read_search(request)
@@ -155,10 +158,16 @@ def _plan_search(request: Request, composer: Any, rules: tuple[Rule, ...], argum
     first = dataclasses.replace(request, runs=runs, is_open=False, sweeper={})
     if not arguments.json:
         _print(f"{search.render()}\n\nrung 1:")
-        return _plan(first, composer, rules, arguments)
+        return _plan(first, composer, rules, arguments, goes_on=True)
+    configs = [run.config for run in runs]
+    if request.launcher.target == SLURM_LAUNCHER:
+        from slurm.planning import plan_for_cluster
+
+        found = plan_for_cluster(configs, is_open=True).to_json()
+        return _print(search.to_json() | {"first_rung": found.pop("runs"), **found})
     from slurm.plans import plan_all
 
-    plans = plan_all([run.config for run in runs], tokenize=False)
+    plans = plan_all(configs, tokenize=False)
     return _print(search.to_json() | {"first_rung": [plan.to_json() for plan in plans]})
 
 

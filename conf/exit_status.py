@@ -44,6 +44,15 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
         return FAILED
 
 
+def agreed(question: str) -> bool:
+    """Whether who sits at the terminal says yes; Ctrl-D is no."""
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        print()
+        return False
+
+
 def _stdout_refuses() -> bool:
     """Whether not even the end of a line can be written to it."""
     try:
