@@ -15,6 +15,8 @@ from conf.errors import UserError
 from conf.exit_status import DONE, FAILED, INTERRUPTED, USER_ERROR, exit_status
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from conf import Config
     from conf.arguments import Arguments
     from conf.request import Request
@@ -105,7 +107,10 @@ def _run(request: Request, arguments: Arguments) -> int:
     return outcome.exit_code
 
 
-def _plan(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
+def _plan(
+    request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments, *, goes_on: bool = False
+) -> int:
+    """goes_on: more runs are chosen by the results of these."""
     from conf.ensembles import is_ensemble
     from conf.request import SLURM_LAUNCHER
     from slurm.plans import plan_all, render_plans
@@ -122,21 +127,29 @@ def _plan(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: A
     if request.launcher.target == SLURM_LAUNCHER:
         from slurm.planning import plan_for_cluster, render
 
-        found = plan_for_cluster(configs)
+        found = plan_for_cluster(configs, is_open=goes_on)
         submit = "When that is mended, submit it" if found.refused else "Submit it"
         return _print(found.to_json() if arguments.json else f"{render(found)}\n\n{submit}: {command}")
     plans = plan_all(configs, tokenize=False)
     if arguments.json:
         return _print([plan.to_json() for plan in plans])
     needs = dict.fromkeys(need for plan in plans for need in plan.needs)
-    return _print("\n".join([render_plans(plans), "", *needs, f"Start it: {command}"]))
+    return _print("\n".join([render_plans(plans), "", *needs, _start(needs, command)]))
+
+
+def _start(needs: Iterable[str], command: str) -> str:
+    """The next command; of a run that would be refused it is not yet the next."""
+    from training.memory_plan import DOES_NOT_FIT
+
+    is_refused = any(need.startswith(DOES_NOT_FIT) for need in needs)
+    return f"{'When that is mended, start it' if is_refused else 'Start it'}: {command}"
 
 
 def _plan_search(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:
     """Rung by rung, and the plan of the runs of the first one."""
     import dataclasses
 
-    from conf.request import Run, read_run
+    from conf.request import SLURM_LAUNCHER, Run, read_run
     from slurm.search.asked import read_search
 
     search = read_search(request)
@@ -145,10 +158,16 @@ def _plan_search(request: Request, composer: Any, rules: tuple[Rule, ...], argum
     first = dataclasses.replace(request, runs=runs, is_open=False, sweeper={})
     if not arguments.json:
         _print(f"{search.render()}\n\nrung 1:")
-        return _plan(first, composer, rules, arguments)
+        return _plan(first, composer, rules, arguments, goes_on=True)
+    configs = [run.config for run in runs]
+    if request.launcher.target == SLURM_LAUNCHER:
+        from slurm.planning import plan_for_cluster
+
+        found = plan_for_cluster(configs, is_open=True).to_json()
+        return _print(search.to_json() | {"first_rung": found.pop("runs"), **found})
     from slurm.plans import plan_all
 
-    plans = plan_all([run.config for run in runs], tokenize=False)
+    plans = plan_all(configs, tokenize=False)
     return _print(search.to_json() | {"first_rung": [plan.to_json() for plan in plans]})
 
 
@@ -160,7 +179,7 @@ def _plan_ensembles(configs: list[Config], as_json: bool, command: str) -> int:
     if as_json:
         return _print([plan for one in found for plan in one.to_json()])
     needs = dict.fromkeys(need for one in found for plan in one.plans for need in plan.needs)
-    return _print("\n".join([*(one.render() for one in found), "", *needs, f"Start it: {command}"]))
+    return _print("\n".join([*(one.render() for one in found), "", *needs, _start(needs, command)]))
 
 
 def _sweep(request: Request, composer: Any, rules: tuple[Rule, ...], arguments: Arguments) -> int:

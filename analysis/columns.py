@@ -9,6 +9,7 @@ from operator import ne
 from typing import Any
 
 from analysis.reading.study import Run, Study
+from conf import UserError
 from conf.quantities import format_count, format_duration
 
 OF_A_RUN = ("run", "state", "step", "tokens", "train_loss", "val_loss", "best_val_loss", "seconds",
@@ -25,8 +26,28 @@ OF_EXPORTS = (
 )  # fmt: skip
 """Of `--json`, `--csv` and `--parquet`: keys are added, never renamed."""
 
+LOSSES = ("val_loss", "validation_loss", "eval_loss", "test_loss", "loss")
+"""Names of a foreign column that is taken for the loss where --y is not said."""
+
 _MOST_VARYING = 6
 _NAMED_BY_SIZE = ("model.name", "model.d_model", "model.n_layers", "model.n_heads")
+
+
+def y_column(study: Study, asked: str | None) -> str:
+    """The loss that is meant.
+
+    Raises:
+        UserError: there is no such column; or foreign files have none of a usual name, and --y is not said.
+    """
+    if asked:
+        return study.column(asked)
+    if study.is_ours:
+        return "val_loss"
+    there = {name for run in study.runs for name in run.values}
+    found = next((name for name in LOSSES if name in there), None)
+    if found is None:
+        raise UserError(f"--y is needed: which column is the loss? There are: {', '.join(sorted(there))}")
+    return found
 
 
 def shown_columns(study: Study) -> list[str]:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analysis.columns import varying_columns
+from analysis.reading.fair import SAME_TOKENS
 from analysis.reading.study import Run
 from analysis.setups import BUDGETS, SEEDS
 from conf import UserError
 
 LEVEL = 0.95
-_SAME_BUDGET = 0.01
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ def _what_tells_apart(groups: Sequence[Group]) -> set[str]:
     }
 
 
-def check_budgets(groups: Sequence[Group]) -> None:
-    """Whether all read as many tokens, where they tell.
+def check_budgets(groups: Sequence[Group], *, is_common: bool = False) -> None:
+    """Whether all read as many tokens, where they tell. is_common: these are runs where all have been.
 
     Raises:
         UserError: they did not.
@@ -117,14 +117,17 @@ def check_budgets(groups: Sequence[Group]) -> None:
         group.name: {run.number("tokens") for run in group.runs if run.number("tokens")} for group in groups
     }
     every = [count for counts in tokens.values() for count in counts if count]
-    if every and max(every) > min(every) * (1 + _SAME_BUDGET):
+    if every and max(every) > min(every) * (1 + SAME_TOKENS):
         told = "; ".join(
             f"{name}: {', '.join(f'{count:,.0f}' for count in sorted(c for c in counts if c))}"
             for name, counts in tokens.items()
         )
+        instead = "Compare them where all have been with --at-tokens common, or go"
+        if is_common:
+            instead = "They were evaluated at no common number of tokens. Go"
         raise UserError(
             f"these runs did not read the same tokens ({told}): a longer run is lower for that alone. "
-            "Compare them where all have been with --at-tokens common, or go on all the same with --any-data"
+            f"{instead} on all the same with --any-data"
         )
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.figures import count_unit, smoothed
 from analysis.reading.curves import curve
 from analysis.reading.study import Run
+from analysis.setups import SEEDS
 from conf import UserError
 from memory.report.colors import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, duration_unit
 from memory.report.drawing import new_figure
@@ -53,26 +54,33 @@ class Bundle:
     lines: tuple[Line, ...]
 
     def band(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(x, lowest, mean, highest) of the smoothed curves, where all of them are."""
+        """(x, lowest, mean, highest) of the smoothed curves, at each x of those that come so far."""
         import numpy as np
 
-        low = max(float(line.x[0]) for line in self.lines)
-        high = min(float(line.x[-1]) for line in self.lines)
+        low = min(float(line.x[0]) for line in self.lines)
+        high = max(float(line.x[-1]) for line in self.lines)
         x = np.linspace(low, high, _GRID)
-        table = np.array([np.interp(x, line.x, line.mean) for line in self.lines])
-        return x, table.min(axis=0), table.mean(axis=0), table.max(axis=0)
+        table = np.array([np.interp(x, line.x, line.mean, left=np.nan, right=np.nan) for line in self.lines])
+        known = np.isfinite(table).any(axis=0)  # none is between two that have no x in common
+        x, table = x[known], table[:, known]
+        return x, np.nanmin(table, axis=0), np.nanmean(table, axis=0), np.nanmax(table, axis=0)
 
 
 def bundles_of(
-    runs: Sequence[Run], x: str, y: str, by: str | None, smooth: int | None = None
-) -> tuple[list[Bundle], list[str]]:
+    runs: Sequence[Run], x: str, y: str, by: str | None, smooth: int | None = None,
+    facts: Collection[str] = (),
+) -> tuple[list[Bundle], list[str]]:  # fmt: skip
     """(bundles in order of their value, a line for each run that has no curve).
 
-    smooth: points of the running mean; None: chosen by length.
+    smooth: points of the running mean; None: chosen by length. facts: columns that the names of foreign files
+    tell; without a seed among them each file is a curve of its own.
     """
     from analysis.columns import varying_columns
 
     names = [name for name in varying_columns(runs) if not name.startswith("seed")]
+    apart = names if all(run.is_ours for run in runs) else None
+    if apart is None and "seed" in facts:
+        apart = sorted({*facts} - {*SEEDS})
     groups: dict[tuple[str, ...], list[Line]] = {}
     left_out = []
     for run in runs:
@@ -84,7 +92,7 @@ def bundles_of(
         if line is None:
             left_out.append(f"{run.name}: it has fewer than two points of {y} over {x}")
             continue
-        key = tuple(repr(run.value(name)) for name in names) if run.is_ours else (run.name,)
+        key = tuple(repr(run.value(name)) for name in apart) if apart is not None else (run.name,)
         groups.setdefault(key, []).append(line)
     told = [by] if by else names[:2]
     made = [

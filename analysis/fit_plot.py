@@ -45,7 +45,7 @@ def power_figure(points: Points, fit: Fit, foretold: Sequence[Foretold], *, titl
     x = np.geomspace(min([low, *at]) / 1.15, max([high, *at]) * 1.15, _GRID)
     bottom, top = fit.band(x)
     axes.fill_between(x, bottom, top, color=BLUE, alpha=0.22, linewidth=0, label="95% of the curve", zorder=1)
-    _curve(axes, x, fit.law.predict(fit.theta, x), low, high, BLUE, formula(fit))
+    _curve(axes, x, fit.law.predict(fit.theta, x), low, high, BLUE, fit.formula)
     _measured(axes, points.x, points.y, VERMILLION, "o", "measured" + _seeds(points))
     for number, one in enumerate(foretold):
         value = one.loss.value or 0.0
@@ -81,7 +81,7 @@ def chinchilla_figure(
         _measured(axes, d, here, color, mark, f"{names[0]} {n:.3g}" if len(groups) <= len(_MARKS) else None)
         _residuals(below, d, here - fit.fitted[members], color, mark)
         shown += [*bottom.tolist(), *top.tolist()]
-    _name(axes, below, f"{title}: {formula(fit)}", y_name, names[1], x[:, 1])
+    _name(axes, below, f"{title}: {fit.formula}", y_name, names[1], x[:, 1])
     _log_losses(axes, shown)
     if len(groups) <= len(_MARKS):
         axes.legend(loc="upper right", ncols=2)
@@ -107,14 +107,6 @@ def isoflop_figure(found: IsoFlop, size: str, x_name: str, y_name: str, *, title
     if len(known) > 1:
         _best_sizes(panels[1], found, known, size, x_name)
     return figure
-
-
-def formula(fit: Fit) -> str:
-    """`2.603 + 293.8 x^-0.1344`, as its numbers are told."""
-    told = {name: f"{found.value:.4g}" for name, found in fit.values.items() if found.value is not None}
-    if "beta" in told:
-        return f"{told['E']} + {told['A']} N^-{told['alpha']} + {told['B']} D^-{told['beta']}"
-    return f"{told['E']} + {told['A']} x^-{told['alpha']}"
 
 
 def _two_panels() -> tuple[Figure, Axes, Axes]:

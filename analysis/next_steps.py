@@ -60,13 +60,14 @@ def after_run(run: RunFolder, outcome: Outcome) -> list[tuple[str, str]]:
 
 
 def again(run: RunFolder, changes: dict[str, str], *, model: str | None = None) -> str:
-    """The command of a sweep that adds to the run's study: the run with some keys changed, or another size.
+    """The command of a sweep that adds to the run's study: the run with some keys changed, or other sizes.
 
-    changes: as they are typed.
+    changes, model: as they are typed.
     """
     study = run.setting("study.name")
     kept = {"study.name": study} if isinstance(study, str) and study else {}
-    return _command(run, kept | changes, model=model, sweep=any("," in value for value in changes.values()))
+    sweep = any("," in value for value in (*changes.values(), model or ""))
+    return _command(run, kept | changes, model=model, sweep=sweep)
 
 
 def after_sweep(

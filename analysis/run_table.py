@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from analysis.columns import cell, is_right, plain
 from analysis.reading.study import Run, Study
 from conf import UserError
 from conf.quantities import counted
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def summary(study: Study) -> str:
@@ -41,7 +44,7 @@ def _sortable(value: Any) -> Any:
 
 def lines(runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
     """A header and a row a run, aligned."""
-    kept = [[cell(column, run.value(column)) for run in runs] for column in columns]
+    kept = [[_in_one_line(column, run) for run in runs] for column in columns]
     widths = [max(map(len, [column, *cells])) for column, cells in zip(columns, kept, strict=True)]
     right = [is_right([run.value(column) for run in runs]) for column in columns]
     rows = zip(*kept, strict=True) if runs else iter(())
@@ -87,16 +90,13 @@ def as_csv(runs: Sequence[Run], columns: Sequence[str]) -> str:
 def as_markdown(runs: Sequence[Run], columns: Sequence[str]) -> str:
     """A table of GitHub's kind."""
     right = [is_right([run.value(column) for run in runs]) for column in columns]
-    rows = [
-        [cell(column, run.value(column)).replace("|", "\\|").replace("\n", " ") for column in columns]
-        for run in runs
-    ]
+    rows = [[_in_one_line(column, run).replace("|", "\\|") for column in columns] for run in runs]
     marks = ["---:" if of_numbers else "---" for of_numbers in right]
     return "\n".join(f"| {' | '.join(row)} |" for row in [list(columns), marks, *rows]) + "\n"
 
 
 def as_parquet(runs: Sequence[Run], columns: Sequence[str]) -> bytes:
-    """One row group; a column is of numbers where all of its values are.
+    """One row group; a column is of numbers where all of its values are, else of texts (`auto` beside 8).
 
     Raises:
         UserError: pyarrow is not installed.
@@ -113,10 +113,15 @@ def as_parquet(runs: Sequence[Run], columns: Sequence[str]) -> bytes:
             whole = all(isinstance(value, int) for value in values if value is not None)
             made[column] = values if whole else [None if value is None else float(value) for value in values]
         else:
-            made[column] = [None if value is None else _field(value) for value in values]
+            made[column] = [None if value is None else str(_field(value)) for value in values]
     file = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table(made), file)
     return file.getvalue()
+
+
+def _in_one_line(column: str, run: Run) -> str:
+    """Notes may have several, and what a terminal would obey."""
+    return _CONTROL.sub(" ", cell(column, run.value(column)))
 
 
 def _field(value: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from conf.errors import Problem
 from conf.keys import Key, keys_of
-from conf.names import nearest, no_such
+from conf.names import natural, nearest, no_such
 from conf.schema import Config
 from conf.sizes import size_name
 from conf.values import convert
@@ -65,7 +65,7 @@ def unknown_sizes(configs: Iterable[Config], options: Iterable[str]) -> list[Pro
     known = {*options, *(config.model.name for config in configs), *(size_name(c.model) for c in configs)}
     named = dict.fromkeys(size for config in configs for size in config.slurm.by_model)
     return [
-        Problem(f"{BY_MODEL}.{size}", no_such("size", size, sorted(known)))
+        Problem(f"{BY_MODEL}.{size}", no_such("size", size, sorted(known, key=natural)))
         for size in named
         if size not in known
     ]

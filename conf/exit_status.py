@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -18,6 +19,8 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
     """
     if sys.stdout is None:  # closed by who started it: nobody wants to read it
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what it cannot hold, a file name say, is no reason to end
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             status = command()
@@ -39,6 +42,15 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
             print(f"error: standard output: {error.strerror or error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try again at its end
         return FAILED
+
+
+def agreed(question: str) -> bool:
+    """Whether who sits at the terminal says yes; Ctrl-D is no."""
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        print()
+        return False
 
 
 def _stdout_refuses() -> bool:

@@ -14,6 +14,13 @@ from conf.keys import groups, keys
 from conf.names import nearest, no_such
 from conf.overrides import Setting, Value, argument_of, as_typed, parse
 
+_PLUGINS = {
+    "optuna": "hydra-optuna-sweeper",
+    "ax": "hydra-ax-sweeper",
+    "nevergrad": "hydra-nevergrad-sweeper",
+}
+"""Options of Hydra's groups that are installed by themselves, and the packages that bring them."""
+
 
 @dataclass
 class Settings:
@@ -107,7 +114,12 @@ def _read_of_hydra(setting: Setting, composer: Composer, settings: Settings) -> 
         if composer.is_group(setting.key) and composer.has_option(setting.key, name):
             settings.of_hydra.append(setting)
         elif composer.is_group(setting.key):
-            settings.problems.append(no_such_option(setting.key, name, composer.options(setting.key)))
+            problem = no_such_option(setting.key, name, composer.options(setting.key))
+            if name in _PLUGINS:
+                problem = Problem(
+                    problem.where, f"{problem.what}. It comes with: pip install {_PLUGINS[name]}"
+                )
+            settings.problems.append(problem)
         else:
             close = nearest(setting.key, [f"hydra/{group}" for group in ("launcher", "sweeper")])
             settings.problems.append(

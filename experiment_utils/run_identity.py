@@ -96,5 +96,8 @@ def run_name(config: Config, run_identity: str) -> str:
 
 def varying_settings(configs: Sequence[Config]) -> dict[str, list[str]]:
     """Columns (title to a value for each config) that tell runs apart where their names do not."""
-    left_out = (*WHERE_IT_RUNS, *HOW_IT_IS_COMPUTED, *TOLD_BESIDE)
+    left_out: tuple[str, ...] = (*WHERE_IT_RUNS, *HOW_IT_IS_COMPUTED, *TOLD_BESIDE)
+    begins = {(one.restore.from_, one.restore.what, one.restore.step) for one in configs}
+    if len(begins) == len({begins_from for begins_from, _, _ in begins}):  # which says the rest
+        left_out = (*left_out, "restore.what", "restore.step")
     return varying(configs, lambda path: not {path, path.partition(".")[0]} & {*left_out})

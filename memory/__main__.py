@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 
@@ -34,6 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
         arguments = ["here", *arguments]
     if sys.stdout is None:  # closed by who started it: nobody wants to read it
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # a path or a stage's name that the terminal has no letters for is told by its numbers
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             options = parser().parse_args(arguments)

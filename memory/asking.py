@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 
 from memory.kernel_files import read_file
+from memory.plain_files import plain_only
 
 STACKS_SIGNAL: int | None = signal.SIGRTMIN + 11 if hasattr(signal, "SIGRTMIN") else None
 LARGEST_SIGNAL: int | None = signal.SIGRTMIN + 12 if hasattr(signal, "SIGRTMIN") else None
@@ -78,7 +79,7 @@ class Asking:
         Raises:
             OSError: there is no such file: nobody there would answer.
         """
-        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        self._file = plain_only(path, os.O_RDWR | os.O_APPEND)
         self._waiting, self._number = list(pids), number
         self._asked: int | None = None
         self._from = self._size = 0

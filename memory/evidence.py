@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from memory.kept_records import KeptRecords
+from memory.plain_files import plain_only, read_plain_text
 from memory.ring import Ring, read_ring
 from memory.supervision.outcome import LOGS
 
 LOG_END_BYTES = 256 << 10
+_LINE_CHARACTERS = 16 << 20
+"""A longer one is no record: a file without ends of lines is not to be held whole."""
 
 
 @dataclass
@@ -103,7 +106,7 @@ class Evidence:
 
     def _object(self, name: str) -> dict[str, Any]:
         try:
-            found = json.loads((self.folder / name).read_text(encoding="utf-8", errors="replace"))
+            found = json.loads(read_plain_text(self.folder / name))
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as error:
@@ -119,8 +122,8 @@ class Evidence:
     def _lines(self, path: Path) -> Iterator[dict[str, Any]]:
         passed_over = 0
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                for line in file:
+            with open(path, encoding="utf-8", errors="replace", opener=plain_only) as file:
+                for line in iter(lambda: file.readline(_LINE_CHARACTERS), ""):
                     try:
                         record = json.loads(line)
                     except (ValueError, RecursionError):
@@ -175,7 +178,7 @@ def _pid(record: dict[str, Any]) -> int | None:
 
 def _end_of(path: Path, begin: int = 0) -> str:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=plain_only) as file:
             size = file.seek(0, 2)
             file.seek(max(begin if begin <= size else 0, size - LOG_END_BYTES))
             return file.read().decode(errors="replace")

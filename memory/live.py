@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memory.kernel_files import exists
+from memory.plain_files import read_plain_text
 from memory.ring import read_head
 from memory.supervision.census import started_at
 
@@ -67,7 +68,7 @@ def _live(pid: Any, host: Any, attempt: Any, began: Any) -> Live | None:
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        found = json.loads(read_plain_text(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from memory.files import allocate
+from memory.plain_files import plain_only, read_plain
 from memory.samples import SLOT_BYTES, Sample, packed, rough_u_bytes, unpacked
 
 VERSION = 1
@@ -152,7 +153,7 @@ class Ring:
 def read_ring(path: Path) -> Ring | None:
     """The ring, also while it is written; None where there is none, or what is there is none."""
     try:
-        content = Path(path).read_bytes()
+        content = read_plain(path)
     except OSError:
         return None
     if len(content) < _HEADER_BYTES or content[: len(_MAGIC)] != _MAGIC:
@@ -180,7 +181,7 @@ def _fitting(facts: dict[str, Any], room: int) -> bytes:
 def read_head(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Sample | None] | None:
     """Facts and the newest sample alone: two small reads. None where there is no ring."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = plain_only(path, os.O_RDONLY)
     except OSError:
         return None
     try:
@@ -201,7 +202,7 @@ def read_peak(path: str | os.PathLike[str]) -> tuple[int | None, int | None]:
     where there is no ring. Of all slots one number is read, of the highest all.
     """
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=plain_only) as file:
             head = file.read(_HEADER_BYTES)
             if len(head) < _HEADER_BYTES or head[: len(_MAGIC)] != _MAGIC:
                 return None, None
@@ -243,7 +244,7 @@ def highest_between(path: Path | str, begin_s: float, end_s: float) -> tuple[Sam
     (None, 0) where there is no ring, or no sample of that time.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = plain_only(path, os.O_RDONLY)
     except OSError:
         return None, 0
     try:

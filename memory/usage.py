@@ -25,6 +25,8 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
     Raises:
         UsageError: there is none, or there are several; names them.
     """
+    if not given:
+        raise UsageError("RUN is empty: expected a run's folder, its name, or part of its identity")
     path = path_of(given)
     kind = _kind(path)
     folder = path if is_folder(path) else None if kind is None else path.parent
@@ -54,13 +56,14 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
 
 
 def path_of(given: str) -> Path:
-    """As a shell has it: `~` is a home.
+    """As a shell has it: `~` is a home. What has no name (`.`, `..`) gets it: names and parents are told.
 
     Raises:
         UsageError: there is no such user.
     """
     try:
-        return Path(given).expanduser()
+        path = Path(given).expanduser()
+        return path.resolve() if path.name in ("", "..") else path
     except RuntimeError:
         user = given.partition("/")[0]
         raise UsageError(f"{given}: there is no user {user[1:]}, or one without a home") from None

@@ -15,6 +15,7 @@ from typing import Any
 from memory.evidence import Evidence
 from memory.kernel_files import list_folder, read_file, read_long_file
 from memory.living_task import living_task
+from memory.plain_files import plain_only
 from memory.ring import read_ring
 from memory.samples import Sample
 from memory.supervision.census import parent_of, started_at
@@ -205,7 +206,7 @@ def _how_it_ended(folder: Path, facts: dict[str, Any], last_s: float | None) -> 
 def _stage(path: Path) -> str | None:
     """The innermost stage that has begun and not ended, of the last attempt."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=plain_only) as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - _TAIL_BYTES))
             lines = file.read().splitlines()

@@ -14,7 +14,8 @@
 #   slurm/local_cluster.sh preempt-signal off     SIGTERM alone announces a preemption; on: the job's --signal
 #   slurm/local_cluster.sh submit-limit 2         MaxSubmitJobs: so many tasks of a user in the queue; off: any
 #
-# Settings (environment); start writes them down, the other commands need LOCAL_SLURM_DIR alone:
+# Settings (environment); start writes them down, the other commands need LOCAL_SLURM_DIR alone, and so does
+# start where some of the cluster still runs:
 #   LOCAL_SLURM_DIR      all state (/tmp/local-slurm); a short path: it holds sockets, which take 107 bytes
 #   LOCAL_SLURM_NODES    how many nodes, named n1, n2, ... (2)
 #   LOCAL_SLURM_CPUS     CPUs that each claims to have (4); may exceed the real number
@@ -297,6 +298,13 @@ resume_nodes() {
     nodes_are_up
 }
 
+lives_on() {        # some of it: what is missing joins that, with the settings that it was started with
+    local name
+    for name in munged mariadbd slurmdbd slurmctld $(node_names | sed 's/^/slurmd-/'); do
+        ! alive "$name" "${name%%-*}" || return 0
+    done
+    return 1
+}
 start() {
     local node
     [ "$(id -u)" = 0 ] || die "needs root"
@@ -305,7 +313,7 @@ start() {
     chmod 755 "$dir" "$dir/run"
     exec 9>"$dir/run/lock"; flock 9
     install_packages 9>&-
-    if ! alive slurmctld; then
+    if [ ! -f "$dir/run/settings" ] || ! lives_on; then
         rm -f "$dir/run/settings"; load_settings; pick_limits
         token=${token:-$(od -An -N6 -tx1 /dev/urandom | tr -d ' \n')}    # kept: nodes may have outlived it
         write_configuration; save_settings

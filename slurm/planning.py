@@ -6,7 +6,6 @@ Nothing is written or submitted. What is shown is made by what would send it (`s
 
 from __future__ import annotations
 
-import getpass
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +25,7 @@ from slurm.cluster.reach import of_this_machine_alone, unreachable
 from slurm.cluster.refuse import problems
 from slurm.ensembles import Programs
 from slurm.plans import plan_all
-from slurm.records import SLURM, Submission
+from slurm.records import SLURM, Submission, this_user
 from slurm.submit.arrays import Asked, ToSend, arrays_of
 from slurm.submit.asking import MAX_ARRAY_SIZE, refusals
 from slurm.submit.checks import check_clean, check_request
@@ -119,8 +118,11 @@ class ClusterPlan:
         }
 
 
-def plan_for_cluster(configs: Sequence[Config], *, cluster: Cluster | None = None) -> ClusterPlan:
-    """What would be submitted of these. cluster: None: the one that this machine belongs to.
+def plan_for_cluster(
+    configs: Sequence[Config], *, is_open: bool = False, cluster: Cluster | None = None
+) -> ClusterPlan:
+    """What would be submitted of these. is_open: the sweeper chooses more of them by their results.
+    cluster: None: the one that this machine belongs to.
 
     Raises:
         UserError: what is wrong with the configurations in view of their data.
@@ -143,8 +145,7 @@ def plan_for_cluster(configs: Sequence[Config], *, cluster: Cluster | None = Non
             runs[key] = PlannedRun(name, plan, asked, states.get(key, plan.state))
     missing = {key: run for key, run in runs.items() if not run.is_there}
     of_missing = [run.plan for run in missing.values()]
-    # of the launcher that it is a plan for; what a sweeper waits for is no matter of its resources
-    asked_for = check_request(configs, Launcher(SLURM_LAUNCHER), is_open=False)
+    asked_for = check_request(configs, Launcher(SLURM_LAUNCHER), is_open=is_open)
     refused = asked_for + problems(every, cluster)
     return ClusterPlan(
         cluster=cluster,
@@ -194,7 +195,7 @@ def _submission(study: Path, to_send: Sequence[ToSend]) -> Submission:
         study=study,
         launcher=SLURM,
         created_s=0.0,
-        user=getpass.getuser(),
+        user=this_user(),
         host=socket.gethostname(),
         cwd=str(Path.cwd()),
         command="",

@@ -18,6 +18,7 @@ from typing import IO, Any
 import experiment_utils
 from conf import UserError
 from memory.supervision.options import command_line as supervised
+from memory.supervision.outcome import signal_name
 from training.distributed.place import place_of
 from training.interrupt import SIGNALS, is_left_alone
 
@@ -80,7 +81,7 @@ class Child:
     @property
     def killed_by(self) -> str | None:
         """Name of the signal that ended it, if one did."""
-        return signal.Signals(-self.process.returncode).name if self.process.returncode < 0 else None
+        return signal_name(-self.process.returncode) if self.process.returncode < 0 else None
 
     @property
     def seconds(self) -> float:

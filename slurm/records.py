@@ -9,7 +9,10 @@ from the answer. Where the submitter died in between, the name of the array find
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,6 +21,7 @@ from typing import Any
 import durable
 from conf import UserError
 from memory.usage import UsageError, is_folder, path_of, root_of
+from slurm.shapes import shaped
 
 VERSION = 1
 SUBMISSIONS, SUBMISSION, JOBS = ".submissions", "submission.json", "jobs.json"
@@ -131,8 +135,8 @@ def read_submission(study: Path, submission_id: str) -> Submission:
     path = study / SUBMISSIONS / submission_id / SUBMISSION
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
-        arrays = [_known(Array, array) for array in plain.pop("arrays")]
-        return _known(Submission, {**plain, "arrays": arrays, "study": study})
+        arrays = [shaped(Array, array) for array in plain.pop("arrays")]
+        return shaped(Submission, {**plain, "arrays": arrays, "study": study})
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -152,10 +156,10 @@ def places(run: Path) -> list[Place]:
     """Of a run, oldest first; of a file that is missing or damaged, those by the submissions that name it."""
     try:
         plain = json.loads((run / JOBS).read_text(encoding="utf-8"))
-        return [_known(Place, place) for place in plain["places"]]
+        return [shaped(Place, place) for place in plain["places"]]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return named_places(run.parent).get(run.name, [])
 
 
@@ -213,11 +217,6 @@ def note_cancelled(
     replace(submission, arrays=[noted(one) for one in submission.arrays]).write()
 
 
-def _known(kind: Any, plain: dict[str, Any]) -> Any:
-    """Keys that a later version added are passed over."""
-    return kind(**{key: value for key, value in plain.items() if key in kind.__dataclass_fields__})
-
-
 def runs_of(submission: Submission) -> list[str]:
     """Names of its runs, in the order they were asked for."""
     return list(dict.fromkeys(name for array in submission.arrays for task in array.tasks for name in task))
@@ -229,9 +228,10 @@ def find_study(given: str, runs_dir: str | None = None) -> Path:
     Raises:
         UserError: there is none; names those that there are.
     """
+    is_path = given in (".", "..") or given.startswith(("./", "../"))
     try:
         root = root_of(runs_dir)
-        for path in (root / given, path_of(given)):
+        for path in (path_of(given),) if is_path else (root / given, path_of(given)):
             if is_folder(path):
                 return path
     except UsageError as error:
@@ -239,6 +239,23 @@ def find_study(given: str, runs_dir: str | None = None) -> Path:
     there = sorted(path.name for path in root.glob("*") if run_folders(path))
     told = f"studies there: {', '.join(there)}" if there else "there is no study there yet"
     raise UserError(f"{given}: no such study: expected a folder, or a name under {root}; {told}")
+
+
+def this_user() -> str:
+    """The name of who runs this; of a user id without a name, as in a container, the number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def typed_study(study: Path) -> str:
+    """STUDY for a shell, as `find_study` takes it: its name where that leads there, else its path."""
+    try:
+        is_named = (root_of() / study.name).samefile(study)
+    except (OSError, UsageError):
+        is_named = False
+    return shlex.quote(study.name if is_named else str(study))
 
 
 def run_folders(study: Path) -> Sequence[Path]:

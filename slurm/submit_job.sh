@@ -33,7 +33,8 @@ runs=${HIGHWATER_RUNS_DIR:-runs}
 for word in "$@"; do
     case $word in runs_dir=* | +runs_dir=* | ++runs_dir=*) runs=${word#*=} ;; esac
 done
-for note in "${runs/#\~/${HOME:-}}"/*/.submissions/"job-${id:-$SLURM_JOB_ID}"/code; do
+runs=${runs/#\~/${HOME:-}}    # a job that an array's task has submitted has the array's variables too
+for note in "$runs"/*/.submissions/{"job-$id","job-$SLURM_JOB_ID"}/code; do
     [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && [ -r "$note" ] && read -r noted < "$note" || continue
     [ ! -d "$noted" ] || code=$noted
 done

@@ -247,6 +247,16 @@ def test_a_plan_says_what_must_be_done_before(place: Path) -> None:
     assert "Tokenize" not in here(place, *arguments, "plan=true").stdout
 
 
+def test_the_plan_of_a_run_that_would_be_refused_does_not_say_to_start_it(place: Path) -> None:
+    """Of more memory than any machine has."""
+    huge = ("training.effective_batch=1048576", "training.micro_batch=1048576")
+    done = experiments(place, *TINY, *huge, "model=512d", "plan=true")
+    assert done.returncode == 0, done.stderr
+    assert "would not be started" in done.stdout
+    last = done.stdout.rstrip().splitlines()[-1]
+    assert last.startswith("When that is mended, start it: python experiments.py ")
+
+
 def test_a_place_for_runs_that_is_a_file_is_refused(place: Path) -> None:
     for more in ([], ["plan=true"], ["-m", "seed=0,1", "plan=true"]):
         told = mistakes(place, *TINY, "runs_dir=my.txt", *more)

@@ -25,6 +25,8 @@ _TIGHT = 0.9
 """Of what is free: a run that needs more is told that it is close."""
 _DEAREST = "training.activation_checkpointing="
 """A third more time a step."""
+DOES_NOT_FIT = "It does not fit here, and would not be started"
+"""So begins what a plan says of a run that `memory.refuse` would refuse."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from training.device import may_have_gpu
 from training.evaluation import evaluation_windows
 from training.head import SmallerVocabulary, smaller_vocabulary
 from training.memory_parts import expected_device
-from training.memory_plan import MemoryNeeds, MemoryPlan
+from training.memory_plan import DOES_NOT_FIT, MemoryNeeds, MemoryPlan
 from training.mixture import (
     budget_words,
     is_mixture,
@@ -396,6 +396,6 @@ def _needs(config: Config, missing: Any, memory: MemoryPlan, *, is_here: bool) -
     if missing is not None and not config.dataset.auto_tokenize:
         yield f"Tokenize the text first: {missing.command}"
     if memory.problem is not None and config.memory.refuse:
-        yield f"It does not fit here, and would not be started: {memory.problem.what}"
+        yield f"{DOES_NOT_FIT}: {memory.problem.what}"
     if is_here and config.training.device == "cuda" and not may_have_gpu():
         yield "Start it where a GPU is: training.device=cuda, and this machine has none"

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UserError: no rates, or losses that do not compare.
     """
-    from analysis.rates.advice import advice
+    from analysis.rates.advice import advice, what_lacks
     from analysis.rates.best import best_of, noise_of
     from analysis.rates.grid import sizes_of
     from analysis.rates.law import rate_laws
@@ -68,8 +68,8 @@ def run(options: argparse.Namespace) -> int:
     rates = {rate.lr for size in sizes for rate in size.rates}
     if len(rates) < 3:
         raise UserError(
-            f"{study.path}: needs runs at >= 3 learning rates ({lr}), has {len(rates)}; run more: "
-            "python experiments.py -m optimizer.lr=0.001,0.003,0.01,0.03 study.name=rates"
+            f"{study.path}: needs runs at >= 3 learning rates ({lr}), has {len(rates)}"
+            f"{what_lacks(study, sorted(rates), pending)}"
         )
     noise = noise_of(sizes)
     found = [best_of(size, noise) for size in sizes]
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _columns(study: Study, options: argparse.Namespace) -> tuple[str, str, str]:
     """Of the rate, the loss and the budget; --x may name the rate or what runs of a size must share."""
-    from analysis.fits.points import y_column
+    from analysis.columns import y_column
 
     x = study.column(options.x) if options.x else None
     is_rate = x is not None and (x == "lr" or x.endswith((".lr", "_lr")) or "learning" in x)
@@ -96,7 +96,7 @@ def _columns(study: Study, options: argparse.Namespace) -> tuple[str, str, str]:
         if study.is_ours:
             raise
         raise UserError(
-            f"{error} Where file names tell it: --pattern '{{model}}_lr_{{log10_lr}}.csv'; else --lr COLUMN"
+            f"{error}. Where file names tell it: --pattern '{{model}}_lr_{{log10_lr}}.csv'; else --lr COLUMN"
         ) from error
     budget = x if x is not None and not is_rate else "budget_tokens" if study.is_ours else "tokens"
     return lr, y_column(study, options.y), budget

@@ -43,8 +43,9 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UserError: fewer than two groups, or runs that do not compare.
     """
+    from analysis.columns import y_column
     from analysis.comparison import check_budgets, compare, differing
-    from analysis.fits.points import usable, y_column
+    from analysis.fits.points import usable
     from analysis.reading.fair import at_tokens, check_losses_compare, texts_note
 
     studies = _studies(options)
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     groups = _groups(studies, kept, options.by)
     if not options.any_data:
         check_losses_compare([one for group in groups for one in group.runs], y)
-        check_budgets(groups)
+        check_budgets(groups, is_common=options.at_tokens == "common")
     comparisons, apart = compare(groups, y), differing(groups)
     note = texts_note([one for group in groups for one in group.runs], y)
     notes = [line for study in studies for line in study.notes()] + ([note] if note else [])

@@ -47,8 +47,8 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UserError: no run has such a curve, or the file cannot be written.
     """
+    from analysis.columns import y_column
     from analysis.curve_plot import bundles_of, curves_figure
-    from analysis.fits.points import y_column
 
     study = study_of(options)
     x = study.column(options.x) if options.x else "tokens"
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     if options.smooth is not None and options.smooth < 1:
         raise UserError(f"--smooth {options.smooth}: expected 1, which is raw, or more")
     output = picture_file(options.output or f"{_plain(options.study[0])}-curves.png")
-    bundles, left_out = bundles_of(study.once(), x, y, by, options.smooth)
+    bundles, left_out = bundles_of(study.once(), x, y, by, options.smooth, study.named_facts)
     if not bundles:
         raise UserError(f"{study.path}: no run has two points of {y} over {x}: {'; '.join(left_out[:3])}")
     save_picture(output, lambda: curves_figure(bundles, x, y, by, title=study.path, log_x=options.log_x))

@@ -75,6 +75,8 @@ def run(options: argparse.Namespace) -> int:
     if options.follow:
         return _follow(options)
     study = study_of(options)
+    if options.x:
+        study.column(options.x)
     named = _named(study)
     if not named:
         raise UserError("; ".join(f"{path}: {why}" for path, why in study.skipped))
@@ -85,8 +87,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         written = (_to_csv if options.to == "csv" else _to_folders)(study, exported, options)
     except OSError as error:
-        place = options.output or error.filename
-        raise UserError(f"{place}: cannot be written: {error.strerror}") from error
+        place = options.output or Path(error.filename or ".").parent  # the file itself has a passing name
+        raise UserError(f"{place}: cannot be written: {error.strerror}; -o names another place") from error
     _say(options, study, written, left_out)
     return DONE
 
@@ -178,6 +180,8 @@ def _named(study: Study) -> list[tuple[Run, str]]:
 def _why_not(one: Run, options: argparse.Namespace) -> str | None:
     if not one.curve_file.exists():
         return "it has no rows yet"
+    if options.x and not one.is_ours and options.x not in one.values:
+        return f"it has no column {options.x}"
     is_its_own = options.output is None and one.value("logging.to") == options.to != "csv"
     if is_its_own and one.state == "running":
         return f"it goes on, and writes there itself (logging={options.to})"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from analysis.columns import y_column
 from analysis.commands.fit_answer import as_json, as_lines
 from analysis.commands.pictures import picture_file, save_picture
 from analysis.commands.shared import new_parser, say_json, split, study_of, told_below, write
@@ -118,7 +119,7 @@ def _power(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     import numpy as np
 
     from analysis.fit_plot import power_figure
-    from analysis.fits.points import check_enough, points_of, x_column, y_column
+    from analysis.fits.points import check_enough, points_of, x_column
     from analysis.fits.result import fit_power
 
     x, y = x_column(study, options.x, "flops"), y_column(study, options.y)
@@ -161,7 +162,7 @@ def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answ
 
     from analysis.fit_plot import chinchilla_figure
     from analysis.fits.chinchilla import MOST_CORRELATION, Chinchilla, correlation
-    from analysis.fits.points import Points, best_settings, check_enough, usable, y_column
+    from analysis.fits.points import Points, best_settings, check_enough, unit_of, usable
     from analysis.fits.result import check_fixed, fit_law
 
     y = y_column(study, options.y)
@@ -174,7 +175,7 @@ def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answ
     points = Points(
         [run.name for run in runs], np.arange(len(runs), dtype=np.float64), losses, [1] * len(runs),
         f"{names[0]}, {names[1]}", y, left_out, None, tuple(run.name for run in others), tuple(settings),
-        x,
+        x, "; ".join(dict.fromkeys(unit_of(study, name) for name in names)),
     )  # fmt: skip
     check_enough(points, 6, study)
     together = correlation(x)
@@ -182,7 +183,7 @@ def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answ
         raise UserError(
             f"{study.path}: {names[0]} and {names[1]} go together in these runs (correlation of their logs "
             f"{together:.3f}), so that their terms cannot be told apart: run some sizes on more and on fewer "
-            "tokens (training.tokens_per_param=5,20,80), or fit --law power"
+            "tokens (training.max_steps=200,600,1800), or fit --law power"
         )
     method = options.method or "huber"
     check_fixed(asked.fixed, losses)
@@ -190,9 +191,13 @@ def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answ
     fit = fit_law(law, x, losses, points.names, draws=options.draws)
     formula = f"L = E + A N^-alpha + B D^-beta, N = {names[0]}, D = {names[1]}"
     told = {"law": "chinchilla", "method": method, "formula": formula}
+    lines = as_lines(
+        study, points, fit, [], f"{formula}, {_how(method, asked.fixed)}", options,
+        count=counted(len(runs), "run"),
+    )  # fmt: skip
     return (
         as_json(study, points, fit, [], told),
-        as_lines(study, points, fit, [], f"{formula}, {_how(method, asked.fixed)}", options),
+        lines,
         lambda: chinchilla_figure(law, fit, x, losses, names, y, title=study.path),
     )
 
@@ -200,7 +205,7 @@ def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answ
 def _isoflop(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     from analysis.fit_plot import isoflop_figure
     from analysis.fits.isoflop import isoflop
-    from analysis.fits.points import best_settings, others_note, usable, x_column, y_column
+    from analysis.fits.points import best_settings, others_note, usable, x_column
 
     x, y = x_column(study, options.x, "flops"), y_column(study, options.y)
     size = study.column(options.size or "non_embedding")
@@ -245,7 +250,7 @@ def _split_of_compute(found: IsoFlop, size: str, x: str) -> str:
 def _envelope(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     from analysis.fit_plot import power_figure
     from analysis.fits.envelope import Curve, bootstrap_runs, envelope
-    from analysis.fits.points import Points, usable, x_column, y_column
+    from analysis.fits.points import Points, unit_of, usable, x_column
     from analysis.fits.result import fit_law, power_law
     from analysis.reading import curve
 
@@ -261,7 +266,7 @@ def _envelope(study: Study, options: argparse.Namespace, asked: Asked) -> Answer
     if not len(drawn):
         raise UserError(f"{study.path}: too few runs are on the envelope to say how sure its law is")
     fit = fit_law(law, found.x, found.y, (), drawn=drawn)  # to leave one point of a curve out tells nothing
-    points = Points(names, found.x, found.y, [1] * len(names), x, y, left_out, None)
+    points = Points(names, found.x, found.y, [1] * len(names), x, y, left_out, None, x_unit=unit_of(study, x))
     formula = "L = E + A x^-alpha of the lowest loss at each x"
     on_it = list(dict.fromkeys(names))
     told = as_json(study, points, fit, [], {"law": "envelope", "method": method, "formula": formula})

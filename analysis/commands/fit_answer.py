@@ -32,7 +32,7 @@ def as_json(
         "version": 1, "study": study.path, **more, "x": points.x_name, "x_unit": points.x_unit,
         "y": points.y_name,
         **values, "r2": fit.r2.to_json(), "identified": fit.identified, "fixed_E": fit.law.fixed_e,
-        "huber": fit.robust or None, "draws": len(fit.drawn), "points": [
+        "huber": _robust(fit) or None, "draws": len(fit.drawn), "points": [
             {"run": name, **where, "y": float(y), "fitted": float(fitted),
              "residual": float(y - fitted), "seeds": seeds}
             for name, where, y, fitted, seeds in zip(
@@ -90,7 +90,9 @@ def as_lines(
             f"E is not identified by these data: between {low:.2g} and {high:.2g}; the rest goes with it"
         )
     if fit.robust:
-        told = ", ".join(f"{name} {value:.5g}" for name, value in fit.robust.items())
+        told = ", ".join(
+            f"{name} {'?' if value is None else f'{value:.5g}'}" for name, value in _robust(fit).items()
+        )
         lines.append(f"Huber's loss of log L instead: {told}")
     if fit.left and fit.law.fixed_e is None:
         least = min(fit.left, key=lambda left: left.values["E"])
@@ -119,6 +121,12 @@ def as_lines(
     return [*lines, f"next: python -m analysis table {as_typed(options)}   (what each run is)"]
 
 
+def _robust(fit: Fit) -> dict[str, float | None]:
+    """What Huber's loss says; an E that these data do not hold is no number by that either."""
+    unknown = {"E": None} if fit.robust and not fit.identified else {}
+    return {**fit.robust, **unknown}
+
+
 def _loss(value: float | None) -> str:
     return f"{value:.4f}" if value is not None and abs(value) < 1e4 else f"{value or 0:.3g}"
 
@@ -127,7 +135,8 @@ def _line(name: str, found: Interval, fit: Fit) -> str:
     if name == "E" and fit.law.fixed_e is not None:
         return f"{name:<8}{found.value:>12.6g}   fixed"
     if name == "E" and not fit.identified:
-        return f"{name:<8}{'?':>12}   {found.low:.4g} to {found.high:.4g}"
+        low, high = fit.e_range
+        return f"{name:<8}{'?':>12}   {low:.4g} to {high:.4g}"
     return f"{name:<8}{found.value:>12.5g}   {found.low:.4g} to {found.high:.4g}"
 
 
@@ -136,7 +145,8 @@ def _table(points: Points, fit: Fit) -> list[str]:
     errors = {left.name: left.error for left in fit.left}
     places = _where(points)
     titles = "  ".join(f"{title:>10}" for title in places[0])
-    lines = [f"{'size':<{width}}  {titles}  {'L':>8}  {'fitted':>8}  {'residual':>8}  error if left out"]
+    of = "size" if points.sizes_and_tokens is None else "run"
+    lines = [f"{of:<{width}}  {titles}  {'L':>8}  {'fitted':>8}  {'residual':>8}  error if left out"]
     for name, place, y, fitted in zip(points.names, places, points.y, fit.fitted, strict=True):
         at = "  ".join(f"{value:>10.4g}" for value in place.values())
         error = f"{errors[name]:+.4f}" if name in errors else "-"

@@ -7,6 +7,7 @@ import getpass
 import json
 import os
 
+from analysis.columns import y_column
 from analysis.commands.shared import new_parser, study_of
 from conf import UserError
 from conf.exit_status import DONE
@@ -49,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--every {options.every:g}: expected {_LEAST_S:g} to {_MOST_S:g} seconds")
     first = study_of(options)
     x, y = (first.column(name) if name else None for name in (options.x, options.y))
+    if x and not y and not first.is_ours:
+        y = y_column(first, None)
     follower = Follower(lambda: study_of(options), options.every, x, y)
     follower.refresh()
     with Server(follower, options.port) as server:

@@ -6,9 +6,9 @@ import argparse
 import shlex
 from pathlib import Path
 
+from analysis.columns import y_column
 from analysis.commands.shared import as_typed, new_parser, say_json, study_of, write
 from analysis.reading.study import Study
-from conf import UserError
 from conf.exit_status import DONE
 from conf.quantities import counted
 
@@ -20,7 +20,6 @@ examples:
   python -m analysis report curves/ --pattern '{model}_lr_{log10_lr}.csv' --x tokens -o curves.html
 
 One file that loads nothing: mail it, keep it, print it. docs/analysis-report.md tells its sections."""
-_LOSSES = ("val_loss", "validation_loss", "eval_loss", "test_loss", "loss")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -74,15 +73,7 @@ def run(options: argparse.Namespace) -> int:
 def _columns(study: Study, options: argparse.Namespace) -> tuple[str | None, str]:
     """(x, y). Of foreign files x may be unknown: then there are no curves."""
     x = study.column(options.x) if options.x else None
-    if options.y:
-        return x, study.column(options.y)
-    if study.is_ours:
-        return x, "val_loss"
-    there = {name for run in study.runs for name in run.values}
-    y = next((name for name in _LOSSES if name in there), None)
-    if y is None:
-        raise UserError(f"--y is needed: which column is the loss? There are: {', '.join(sorted(there))}")
-    return x, y
+    return x, y_column(study, options.y)
 
 
 def _default_place(study: Study) -> Path:

@@ -88,7 +88,7 @@ def xy_columns(study: Study, options: argparse.Namespace) -> list[str]:
 
 def write(text: str | bytes, output: str | None) -> None:
     """To the file, whole or not at all, or to standard output."""
-    data = text.encode() if isinstance(text, str) else text
+    data = text.encode(errors="backslashreplace") if isinstance(text, str) else text
     if output is None:
         sys.stdout.flush()
         if isinstance(text, str):
@@ -110,7 +110,7 @@ def tokens_asked(text: str) -> float | None:
         return None
     try:
         return float(parse_count(text))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise UserError(f"--at-tokens: {error}, or common") from error
 
 

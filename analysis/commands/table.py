@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
+from collections.abc import Sequence
 
-from analysis.columns import export_columns, shown_columns
+from analysis.columns import export_columns, shown_columns, varying_columns, y_column
 from analysis.commands.shared import (
+    as_typed,
     new_parser,
     notes_and_failures,
     say_json,
@@ -16,8 +19,10 @@ from analysis.commands.shared import (
     write,
     xy_columns,
 )
-from analysis.reading.study import Study
+from analysis.reading.study import Run, Study
 from analysis.run_table import as_csv, as_json, as_markdown, as_parquet, failures, lines, ordered, summary
+from analysis.setups import SEEDS
+from conf import UserError
 from conf.exit_status import DONE
 
 EXAMPLES = """\
@@ -70,18 +75,34 @@ def run(options: argparse.Namespace) -> int:
     else:
         told = [summary(study), "", *lines(runs, columns), "", *notes_and_failures(study, failures(runs))]
         damaged = [f"note: {one.name}: {line}" for one in runs for line in one.damage]
+        damaged += [] if study.is_ours else _not_finite(study, runs, options.y)
         told += [*damaged[:10], *([f"note: and {len(damaged) - 10} more of the kind"] * (len(damaged) > 10))]
         write("\n".join([*told, _next(study, options)]) + "\n", options.output)
     return DONE
 
 
+def _not_finite(study: Study, runs: Sequence[Run], asked: str | None) -> list[str]:
+    """A line for each CSV of another program that ended with a loss that is no number."""
+    try:
+        y = y_column(study, asked)
+    except UserError:  # which column is the loss nobody has to say here
+        return []
+    found = [(run.name, loss) for run in runs if (loss := run.number(y)) is not None]
+    return [f"note: {name}: its {y} is {loss}" for name, loss in found if not math.isfinite(loss)]
+
+
 def _next(study: Study, options: argparse.Namespace) -> str:
-    given = " ".join(map(shlex.quote, options.study))
+    given = as_typed(options)
     if not study.is_ours:
-        return f"next: python -m analysis fit {given} --x COLUMN --y COLUMN   (a scaling law of these)"
+        x, y = (shlex.quote(name or "COLUMN") for name in (options.x, options.y))
+        return f"next: python -m analysis fit {given} --x {x} --y {y}   (a scaling law of these)"
     if any(not run.counts for run in study.runs):
-        return f"next: python -m slurm status {given}   (what became of those that are not done)"
+        studies = " ".join(map(shlex.quote, options.study))
+        return f"next: python -m slurm status {studies}   (what became of those that are not done)"
     rates = {run.value("lr") for run in study.runs}
     if len(rates) > 2:
         return f"next: python -m analysis best-lr {given}   (which learning rate is best)"
-    return f"next: python -m analysis compare {given}   (which are better than chance)"
+    apart = next((name for name in varying_columns(study.runs) if name not in SEEDS), None)
+    if apart is None:
+        return f"next: python -m analysis report {given}   (all of it on one page)"
+    return f"next: python -m analysis compare {given} --by {apart}   (which are better than chance)"

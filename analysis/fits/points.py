@@ -16,9 +16,6 @@ from conf import UserError
 from conf.quantities import counted
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-LOSSES = ("val_loss", "validation_loss", "eval_loss", "test_loss", "loss")
-"""Names of a foreign column that is taken for the loss where --y is not said."""
-
 UNITS = {
     "flops": "training FLOPs by formula, of the last step",
     "tokens": "tokens read",
@@ -29,8 +26,10 @@ UNITS = {
     "d_model": "width",
     "lr": "peak learning rate",
 }
+AS_IT_IS = "as the column has it"
 _SAME_X = 1e-3
 """Relative: runs of one x are seeds of one size."""
+_SIZES = "32d,48d,64d,96d,128d"
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,7 @@ class Points:
     left_out: a line for each run that is not in it. seed_deviation: of one run, over seeds of one x.
     others: names of runs whose setting is not the best of their x, which are not in it either; settings: what
     they differ in. sizes_and_tokens: (points, 2), N and D where the law is over both: x only numbers them.
+    x_unit: what the numbers of x are.
     """
 
     names: list[str]
@@ -52,32 +52,12 @@ class Points:
     others: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     sizes_and_tokens: Array | None = None
+    x_unit: str = AS_IT_IS
 
     @property
     def notes(self) -> list[str]:
         """What a reader must know of how they were chosen."""
         return others_note(self.others, self.settings, self.x_name, self.y_name)
-
-    @property
-    def x_unit(self) -> str:
-        return UNITS.get(ALIASES.get(self.x_name, self.x_name), "as the column has it")
-
-
-def y_column(study: Study, asked: str | None) -> str:
-    """The loss that is meant.
-
-    Raises:
-        UserError: foreign files have none of a usual name, and --y is not said.
-    """
-    if asked:
-        return study.column(asked)
-    if study.is_ours:
-        return "val_loss"
-    there = {name for run in study.runs for name in run.values}
-    found = next((name for name in LOSSES if name in there), None)
-    if found is None:
-        raise UserError(f"--y is needed: which column is the loss? There are: {', '.join(sorted(there))}")
-    return found
 
 
 def x_column(study: Study, asked: str | None, default: str) -> str:
@@ -92,6 +72,11 @@ def x_column(study: Study, asked: str | None, default: str) -> str:
         return default
     there = sorted({name for run in study.runs for name in run.values})
     raise UserError(f"--x is needed: what is the loss told over? There are: {', '.join(there)}")
+
+
+def unit_of(study: Study, column: str) -> str:
+    """What its numbers are; of a column of another program only that knows."""
+    return UNITS.get(ALIASES.get(column, column), AS_IT_IS) if study.is_ours else AS_IT_IS
 
 
 def usable(
@@ -180,7 +165,7 @@ def points_of(study: Study, x: str, y: str, *, any_data: bool = False) -> Points
         seeds=[len(group) for group in groups],
         x_name=x, y_name=y, left_out=left_out,
         seed_deviation=math.sqrt(squares / freedom) if freedom else None,
-        others=tuple(run.name for run in others), settings=tuple(settings),
+        others=tuple(run.name for run in others), settings=tuple(settings), x_unit=unit_of(study, x),
     )  # fmt: skip
 
 
@@ -190,22 +175,36 @@ def check_enough(points: Points, least: int, study: Study) -> None:
     Raises:
         UserError: too few sizes, all of one x, or losses that are all equal.
     """
-    sizes = len(points.x)
-    if sizes < least:
-        more = (
-            "; run more: python experiments.py -m model=32d,48d,64d,96d,128d study.name=scaling"
-            if study.is_ours
-            else ""
-        )
-        left = f" ({counted(len(points.left_out), 'run')} left out)" if points.left_out else ""
-        raise UserError(
-            f"{study.path}: this fit needs >= {least} sizes, that is different values of {points.x_name}; "
-            f"it has {sizes}{left}{more}"
-        )
+    count, is_of_both = len(points.x), points.sizes_and_tokens is not None
+    if count < least:
+        more = _sizes_and_tokens(study) if is_of_both else _more_sizes(study)
+        lost = points.left_out
+        left = f" ({counted(len(lost), 'run')} left out: {'; '.join(lost[:3])})" if lost else ""
+        what = f"runs with {points.x_name}"
+        if not is_of_both:
+            what = f"sizes, that is different values of {points.x_name}"
+        raise UserError(f"{study.path}: this fit needs >= {least} {what}; it has {count}{left}{more}")
     if float(np.ptp(points.y)) <= 1e-12 * float(np.abs(points.y).max()):
         raise UserError(f"{study.path}: all losses ({points.y_name}) are equal: there is nothing to fit")
     if not (points.y > 0).all():
         raise UserError(f"{study.path}: a loss ({points.y_name}) is not above 0: no law of this kind fits")
+
+
+def _more_sizes(study: Study) -> str:
+    """As the first of its runs is."""
+    from analysis.next_steps import again
+    from analysis.run_folder import RunFolder
+
+    try:
+        run = RunFolder(study.runs[0].folder)
+        return f"; run more: {again(run, {}, model=_SIZES)}" if study.is_ours else ""
+    except UserError:  # a configuration of another version
+        return ""
+
+
+def _sizes_and_tokens(study: Study) -> str:
+    asked = "model=32d,64d,128d training.max_steps=200,600,1800 study.name=scaling"
+    return f"; run more: python experiments.py -m {asked}" if study.is_ours else ""
 
 
 def _name(group: Sequence[Run]) -> str:

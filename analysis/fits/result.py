@@ -62,6 +62,16 @@ class Fit:
     robust: dict[str, float] = field(default_factory=dict)
     is_profiled: bool = False
 
+    @property
+    def formula(self) -> str:
+        """`2.603 + 293.8 x^-0.1344`, as its numbers are told: an E that is not in the data is none."""
+        told = {name: f"{found.value:.4g}" for name, found in self.values.items() if found.value is not None}
+        if self.law.fixed_e is None and not self.identified:
+            told["E"] = "E"
+        if "beta" in told:
+            return f"{told['E']} + {told['A']} N^-{told['alpha']} + {told['B']} D^-{told['beta']}"
+        return f"{told['E']} + {told['A']} x^-{told['alpha']}"
+
     def foretell(self, x: Array, data: Array) -> Foretold:
         """x: (1,) or (1, 2). data: those that it was fitted to."""
         curve = [float(self.law.predict(theta, x)[0]) for theta in self.drawn]

@@ -47,6 +47,7 @@ class Live {
 
   row({ row, cells }) {
     const body = this.table.tBodies[0], titles = [...this.table.querySelectorAll("th")];
+    const isLong = [...(body.rows[0]?.cells || [])].map((cell) => cell.classList.contains("wrap"));
     numbered([...body.rows]);
     let line = [...body.rows].find((one) => +one.dataset.first === row);
     if (!line) {
@@ -55,7 +56,7 @@ class Live {
       titles.forEach(() => line.insertCell());
     }
     cells.forEach((told, i) => {
-      const cell = line.cells[i], classes = [titles[i].className === "right" ? "right" : "", told.tone || ""];
+      const cell = line.cells[i], classes = [titles[i].className === "right" ? "right" : "", isLong[i] ? "wrap" : "", told.tone || ""];
       cell.className = classes.filter(Boolean).join(" ");
       if (told.value === undefined) delete cell.dataset.value; else cell.dataset.value = told.value;
       if (i === 0) { if (!cell.textContent) cell.textContent = told.text; return; }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from analysis.live.follow import Follower
-from analysis.report.curves import HOW_TO_READ, figure_of
+from analysis.report.curves import HOW_TO_READ, NOT_SAID, figure_of
 from analysis.report.page import new_page
 from analysis.report.runs import HINT
 from conf import UserError
@@ -31,5 +31,8 @@ def page_of(follower: Follower) -> str:
     page.heading("Runs")
     page.table(follower.columns, [one.cells for one in follower.runs()], filter_hint=HINT)
     page.heading("Curves")
-    page.drawn("curves", figure, caption=HOW_TO_READ)
+    if study.is_ours or (follower.x and follower.y):
+        page.drawn("curves", figure, caption=HOW_TO_READ)
+    else:
+        page.text(NOT_SAID)
     return page.html()

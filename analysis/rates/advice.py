@@ -13,12 +13,15 @@ from analysis.rates.best import Best, Noise
 from analysis.rates.law import RateLaw
 from analysis.reading.study import GOING_ON, Run, Study
 from analysis.run_folder import RunFolder
+from conf import UserError
 from conf.quantities import counted
 
 _BEYOND = 2
 """How many rates are added where the edge is the best."""
 _HOLE = 1.5
 """Steps of the grid, in logs: a wider one lacks a rate."""
+_FIRST_STEP = 10**0.5
+"""From one rate to the next, where only one is known."""
 _SAME = 1e-3
 """Relative: rates that near are one."""
 
@@ -48,6 +51,23 @@ def advice(
             words = f"a law over width needs >= 3 sizes with their best inside, has {inside}"
             told.append(Advice(None, f"{setup}: {words}" if setup else words))
     return told
+
+
+def what_lacks(study: Study, tried: Sequence[float], pending: Sequence[Run]) -> str:
+    """What to do about fewer than three rates: wait for runs that are not done, else the command of more."""
+    if pending and study.is_ours:
+        place = " ".join(dict.fromkeys(shlex.quote(str(run.folder.parent)) for run in pending))
+        return f"; {counted(len(pending), 'run')} {_are(pending)} not done: python -m slurm status {place}"
+    run = RunFolder(study.runs[0].folder)
+    rates = sorted(tried)
+    if not study.is_ours or not rates:
+        return ""
+    step = rates[-1] / rates[0] if len(rates) > 1 else _FIRST_STEP
+    more = [rates[0] / step, *(rates[-1] * step**count for count in range(1, 4 - len(rates)))]
+    try:
+        return f"; run more: {again(run, {'optimizer.lr': _typed(more)})}"
+    except UserError:  # a configuration of another version
+        return ""
 
 
 def _edges(study: Study, found: Sequence[Best]) -> list[Advice]:

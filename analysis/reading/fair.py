@@ -14,6 +14,8 @@ from analysis.run_folder import RunFolder
 from conf import UserError
 from conf.quantities import format_count
 
+SAME_TOKENS = 0.01
+"""Relative: runs that read so nearly as many tokens compare."""
 _IN_NATS = ("val_loss", "best_val_loss", "train_loss")
 _OF_ROWS = ("tokens", "flops", "step", "seconds", "train_loss", "val_loss")
 _ON_THE_WAY = ("val_loss", "best_val_loss", "bits_per_byte", "train_loss", "flops", "seconds", "step")
@@ -57,7 +59,7 @@ def texts_note(runs: Sequence[Run], y: str) -> str | None:
 
 
 def at_tokens(runs: Sequence[Run], asked: float | None, y: str = "val_loss") -> tuple[list[Run], float]:
-    """The runs as they were at their last measurement within `asked` tokens, or within what all reached.
+    """The runs as they were at their last measurement within `asked` tokens, or where all were measured last.
 
     Of ours: at an evaluation; tokens, flops, step, seconds, losses and bits a byte are of that row. Of CSVs
     of other programs: tokens and `y` are of the last row with both. Runs without one are left out.
@@ -80,12 +82,24 @@ def at_tokens(runs: Sequence[Run], asked: float | None, y: str = "val_loss") -> 
     if not points:
         told = f" ({why})" if why else ""
         raise UserError(f"no run has an evaluation yet: there is no common number of tokens{told}")
-    limit = min(float(tokens[-1]) for tokens in points.values()) if asked is None else asked
+    limit = _last_common([*points.values()]) if asked is None else asked
     made = [_as_it_was(run, curves[run.folder], limit, y) for run in runs if run.folder in points]
     found = [run for run in made if run is not None]
     if not found:
         raise UserError(f"no run has an evaluation within {format_count(limit)} tokens")
     return found, limit
+
+
+def _last_common(measured: Sequence[Any]) -> float:
+    """The last number of tokens near which all were measured; where there is none, what all reached."""
+    import numpy as np
+
+    shortest = min(measured, key=lambda tokens: float(tokens[-1]))
+    for at in shortest[::-1]:
+        nearest = [float(tokens[np.abs(tokens - at).argmin()]) for tokens in measured]
+        if at > 0 and max(abs(one - at) for one in nearest) <= SAME_TOKENS * at:
+            return max(nearest)
+    return float(shortest[-1])
 
 
 def _as_it_was(run: Run, known: dict[str, Any], limit: float, y: str) -> Run | None:

@@ -13,7 +13,7 @@ from analysis.reading.study import Run, Study
 from conf import UserError
 from conf.quantities import parse_count
 
-_CONDITION = re.compile(r"\s*([\w./-]+?)\s*(<=|>=|!=|=|<|>)\s*(.*?)\s*")
+_CONDITION = re.compile(r"\s*([^<>=!]+?)\s*(<=|>=|!=|=|<|>)\s*(.*?)\s*")
 _ORDER: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip

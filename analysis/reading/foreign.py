@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from conf import UserError
 
 FILE_FACT = "file"
 _PART = re.compile(r"\{(\w+)\}|(\*)")
+_EXACT = 2**53
+"""Whole numbers beyond it are counts that a float holds as well as anything."""
+_MOST_LOG10 = 300
 
 
 class Pattern:
@@ -25,9 +29,9 @@ class Pattern:
     def __init__(self, text: str) -> None:
         self.text = text
         names = [match[1] for match in _PART.finditer(text) if match[1]]
-        if not names or len(set(names)) < len(names):
+        if not names or len(set(names)) < len(names) or not all(map(str.isidentifier, names)):
             raise UserError(
-                f"--pattern {text}: expected names in braces, each once, such as "
+                f"--pattern {text}: expected names in braces, each once and none with a digit first, such as "
                 "'{model}_lr_{log10_lr}.csv' for 64d_lr_-2.5.csv"
             )
         self.names = frozenset(names) | {name.removeprefix("log10_") for name in names}
@@ -46,31 +50,42 @@ class Pattern:
         found: dict[str, Any] = {fact: _typed(text) for fact, text in match.groupdict().items()}
         for fact, value in list(found.items()):
             if fact.startswith("log10_"):
-                if not isinstance(value, float | int):
+                if not isinstance(value, float | int) or not abs(value) < _MOST_LOG10:
                     return None
                 found[fact.removeprefix("log10_")] = 10.0**value
         return found
 
 
+def writable(name: str) -> str:
+    """A file's name; bytes of another encoding than UTF-8, which no text can hold, as `\\udcff`."""
+    return name.encode(errors="backslashreplace").decode()
+
+
 def read_foreign(path: Path, pattern: Pattern | None) -> tuple[dict[str, Any] | None, str | None]:
-    """(column to value of the last whole row and the facts of the name, None), or (None, why not)."""
+    """(column to value of the last whole row and the facts of the name, what was passed over for it or None);
+    or (None, why not).
+    """
     facts: dict[str, Any] | None = {}
+    name = writable(path.name)
     if pattern is not None:
-        facts = pattern.facts(path.name)
+        facts = pattern.facts(name)
         if facts is None:
             return None, f"its name is not of the pattern {pattern.text}"
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+            return None, "it is no file"
         tail = read_tail(path, is_foreign=True)
     except OSError as error:
         return None, f"cannot be read: {error.strerror}"
     if not any(tail.columns):
         return None, "it is empty"
-    if (name := twice([*tail.columns])) is not None:
-        return None, f"two of its columns are called {name}"
+    if (column := twice([*tail.columns])) is not None:
+        return None, f"two of its columns are called {column}"
     if tail.row is None:
         return None, "it has no whole row below its header"
-    row = {name: _typed(text) for name, text in zip(tail.columns, tail.row, strict=True) if name}
-    return {FILE_FACT: path.name, **row, **(facts or {})}, None
+    row = {column: _typed(text) for column, text in zip(tail.columns, tail.row, strict=True) if column}
+    told = f"{tail.torn} of its last lines passed over, torn or not of its columns"
+    return {FILE_FACT: name, **row, **(facts or {})}, told if tail.torn else None
 
 
 def _typed(text: str) -> Any:
@@ -81,4 +96,7 @@ def _typed(text: str) -> Any:
         value = float(text)
     except ValueError:
         return text
-    return int(value) if math.isfinite(value) and value == int(value) and "e" not in text.lower() else value
+    if "_" in text:  # a number to Python alone
+        return text
+    is_whole = math.isfinite(value) and value == int(value) and abs(value) <= _EXACT
+    return int(value) if is_whole and "e" not in text.lower() else value

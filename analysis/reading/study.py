@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.reading.facts import FILES
-from analysis.reading.foreign import FILE_FACT, Pattern, read_foreign
+from analysis.reading.foreign import FILE_FACT, Pattern, read_foreign, writable
 from analysis.reading.index import read_facts
 from analysis.run_folder import RunFolder
 from conf import UserError
@@ -64,7 +64,7 @@ class Run:
 
     @property
     def has_diverged(self) -> bool:
-        return bool(self.values.get("diverged"))
+        return self.is_ours and bool(self.values.get("diverged"))
 
     @property
     def counts(self) -> bool:
@@ -104,7 +104,7 @@ class Study:
     def duplicates(self) -> dict[str, list[Run]]:
         found: dict[str, list[Run]] = defaultdict(list)
         for run in self.runs:
-            if isinstance(run.values.get("identity"), str):
+            if run.is_ours and isinstance(run.values.get("identity"), str):
                 found[run.values["identity"]].append(run)
         return {identity: runs for identity, runs in found.items() if len(runs) > 1}
 
@@ -118,7 +118,7 @@ class Study:
         if self.skipped:
             shown = [f"{path} ({why})" for path, why in self.skipped[:5]]
             more = f" and {len(self.skipped) - 5} more" if len(self.skipped) > 5 else ""
-            noun = "file" if all(path.suffix == ".csv" for path, _ in self.skipped) else "folder"
+            noun = "file" if all(_is_csv(path) for path, _ in self.skipped) else "folder"
             told.append(f"skipped {counted(len(self.skipped), noun)}: {'; '.join(shown)}{more}")
         return told
 
@@ -192,7 +192,7 @@ def run_folders_of(given: str, *, runs_dir: str | None = None) -> list[Path]:
 def _place(given: str, runs_dir: str | None) -> Path:
     try:
         path = path_of(given)
-        if path.is_file() and path.suffix == ".csv":
+        if path.is_file() and _is_csv(path):
             return path
         for place in (root_of(runs_dir) / given, path):
             if is_folder(place):
@@ -276,15 +276,26 @@ def _truths(folders: Sequence[Path]) -> dict[Path, Any]:
 
 
 def _foreign(place: Path, names: Pattern | None, skipped: list[tuple[Path, str]]) -> list[Run]:
-    files = [place] if place.is_file() else sorted(place.glob("*.csv"))
+    try:
+        files = [place] if place.is_file() else sorted(filter(_is_csv, place.iterdir()))
+    except OSError as error:
+        told_already = place in dict(skipped)
+        skipped += [] if told_already else [(place, f"cannot be read: {error.strerror}")]
+        return []
     found = []
     for path in files:
-        values, why = read_foreign(path, names)
+        values, told = read_foreign(path, names)
         if values is None:
-            skipped.append((path, why or ""))
+            skipped.append((path, told or ""))
         else:
-            found.append(Run(path.stem, path, None, None, values, is_ours=False))
+            damage = (told,) if told else ()
+            found.append(Run(writable(path.stem), path, None, None, values, damage=damage, is_ours=False))
     return found
+
+
+def _is_csv(path: Path) -> bool:
+    """By its name, however that is written."""
+    return path.suffix.lower() == ".csv"
 
 
 def _rank(run: Run) -> tuple[bool, float]:

@@ -16,6 +16,7 @@ HOW_TO_READ = (
     "The filter of the table says which runs are drawn, the dot before a run switches it off. Point at a "
     "curve to read it, drag to look closer, 0 or a double click shows all again; arrow keys step along it."
 )
+NOT_SAID = "Of CSVs of other programs --x COLUMN and --y COLUMN say what is drawn."
 _POINTS_IN_ALL = 60_000
 _FEWEST, _MOST = 40, 160
 _ROWS_IN_ALL = 400_000
@@ -27,6 +28,9 @@ _FORMATS = {"tokens": "count", "parameters": "count", "lr": "rate"}
 def add_curves(page: Page, study: Study, *, x: str | None = None, y: str | None = None) -> list[str]:
     """Returns a line for each run whose curve cannot be read."""
     runs, notes = read_curves(study, x=x, y=y)
+    if not study.is_ours and x is None:
+        page.heading("Curves")
+        page.text(NOT_SAID)
     if not runs:
         return notes
     by = coloring([study.runs[run["row"]] for run in runs])

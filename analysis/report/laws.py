@@ -34,9 +34,8 @@ class Law:
     @property
     def words(self) -> list[str]:
         """The formula with its intervals, and whether E is in the data."""
-        values, fit = self.fit.values, self.fit
-        e, a, alpha = (values[name] for name in ("E", "A", "alpha"))
-        formula = f"{self.points.y_name} = {e.value:.4g} + {a.value:.4g} x^-{alpha.value:.4g}"
+        fit, alpha = self.fit, self.fit.values["alpha"]
+        formula = f"{self.points.y_name} = {fit.formula}"
         between = f"alpha {alpha.low:.3g} to {alpha.high:.3g}"
         told = [
             f"{formula} ({between}), R^2 {fit.r2.value:.4f} over {len(self.points.x)} sizes; x is "

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from analysis.memory_use import Use
 from analysis.reading import Run, Study
@@ -16,10 +17,11 @@ from analysis.report.setups import Families, Family
 from conf.quantities import counted, format_count, format_duration
 from memory.format import format_bytes
 
+if TYPE_CHECKING:
+    from analysis.rates.best import Noise
+
 _SHOWN = 4
 _SETUPS = 12
-_LIKE_A_SEED = 2.0
-"""Standard deviations over seeds: a lead below that may be luck."""
 
 
 @dataclass(frozen=True)
@@ -147,11 +149,18 @@ def _trust(found: Found) -> list[str]:
     if noise is not None and noise.from_seeds:
         lines.append(
             f"Seeds of a setup differ by {noise.deviation:.4f} (standard deviation, {noise.freedom} degrees "
-            f"of freedom): differences below {_LIKE_A_SEED * noise.deviation:.4f} may be luck"
+            f"of freedom): differences of two runs below {_luck(noise):.4f} may be luck"
         )
     elif found.study.is_ours and len(found.study.runs) > 1:
         lines.append("Every setup was run with one seed: small differences may be luck")
     return lines + [note[0].upper() + note[1:] for note in found.study.notes()]
+
+
+def _luck(noise: Noise) -> float:
+    """Two runs that differ in their seed alone are so near in 95 of 100 cases: each has the deviation."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(noise.freedom, 0.975)) * math.sqrt(2) * noise.deviation
 
 
 def _finite(value: float | None) -> float:

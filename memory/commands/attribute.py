@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 from memory.attribute import Attribution, lines
 from memory.attribute.allocators import memray_sites
 from memory.explain.values import mapping, number
+from memory.plain_files import read_plain_text
 from memory.usage import UsageError, find_run
 
 FILE = "memory.attribution.json"
@@ -61,13 +63,13 @@ def run(options: argparse.Namespace) -> int:
     except _NOT_AS_WRITTEN:
         raise UsageError(_damaged(folder)) from None
     print("\n".join(told))
-    print(f"\nnext: python -m memory attribute {folder} --json")
+    print(f"\nnext: python -m memory attribute {shlex.quote(str(folder))} --json")
     return 0
 
 
 def _chosen(folder: Path, when: str | None) -> Attribution:
     try:
-        record = json.loads((folder / FILE).read_text(encoding="utf-8", errors="replace"))
+        record = json.loads(read_plain_text(folder / FILE))
         all_found = [Attribution.of_json(one) for one in record["attributions"]]
     except OSError:
         raise UsageError(

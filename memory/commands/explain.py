@@ -7,10 +7,11 @@ import json
 import os
 import shlex
 import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from memory.evidence import LOG_END_BYTES, Evidence
 from memory.explain import explain
@@ -81,10 +82,8 @@ def _evidence(options: argparse.Namespace) -> Evidence:
             "explain: nothing to explain: expected RUN, --log FILE or --job ID; "
             "for example python -m memory explain runs/default/NAME"
         )
-    if given is not None and _is_bare_log(path_of(given)):
+    if given and _is_bare_log(path_of(given)):
         given, log = None, log or given
-    if given == "":
-        raise UsageError("explain: RUN is empty: expected a run's folder, its name, or part of its identity")
     folder = find_run(given) if given is not None else Path(os.devnull)
     if log is None:
         found = Evidence(folder)
@@ -99,26 +98,40 @@ def _evidence(options: argparse.Namespace) -> Evidence:
 
 
 def _is_bare_log(path: Path) -> bool:
-    return os.path.isfile(path) and not any(  # noqa: PTH113  Path.is_file raises where it may not look
-        (path.parent / name).exists() for name in _OF_A_RUN
-    )
+    """A file that is of no run; a pipe too, as of `<(zcat slurm-4242.out.gz)`."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # there is none, or it may not be looked at
+        return False
+    is_log = stat.S_ISREG(mode) or stat.S_ISFIFO(mode)
+    return is_log and not any((path.parent / name).exists() for name in _OF_A_RUN)
 
 
 def _read_log(given: str) -> tuple[str, str]:
     """The end of it, and its name."""
-    if given == "-":
-        return sys.stdin.buffer.read().decode(errors="replace")[-LOG_END_BYTES:], "standard input"
-    path = path_of(given)
+    if given == "-" and sys.stdin is None:
+        raise UsageError("--log -: standard input is closed. Expected a log there, or --log FILE")
     try:
+        if given == "-":
+            return _end_of(sys.stdin.buffer), "standard input"
+        path = path_of(given)
         with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - LOG_END_BYTES))
-            return file.read().decode(errors="replace"), path.name
+            return _end_of(file), path.name
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no file can have that name"
         raise UsageError(
             f"--log {given}: cannot be read: {why}. Expected the file that the job wrote to"
         ) from None
+
+
+def _end_of(file: BinaryIO) -> str:
+    """Of a pipe too, as of `--log <(zcat slurm-4242.out.gz)`: no more of it is held than is looked at."""
+    if file.seekable():
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_END_BYTES))
+    end = b""
+    while part := file.read(LOG_END_BYTES):
+        end = (end + part)[-LOG_END_BYTES:]
+    return end.decode(errors="replace")
 
 
 def _slurm(options: argparse.Namespace, evidence: Evidence) -> SlurmFacts | None:

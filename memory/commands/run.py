@@ -40,7 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         usage="python -m memory run --output DIR [--log] [--verbose] -- COMMAND...",
     )
     parser.add_argument(
-        "--output", required=True, type=Path, metavar="DIR", help="folder of memory.ring and outcome.json"
+        "--output", required=True, metavar="DIR", help="folder of memory.ring and outcome.json"
     )
     parser.add_argument(
         "--log",
@@ -66,19 +66,20 @@ def run(options: argparse.Namespace) -> int:
             "no command: expected python -m memory run --output DIR -- COMMAND, for example\n"
             "  python -m memory run --output mem -- python train.py"
         )
+    if not options.output:
+        raise UsageError("--output is empty: expected a folder, such as --output mem")
+    output = Path(options.output)
     if not shutil.which(command[0]):
         why, exit_code = _cannot_start(command[0])
         print(f"error: {command[0]}: {why}", file=sys.stderr)
         return exit_code
     try:
-        options.output.mkdir(parents=True, exist_ok=True)
+        output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--output {options.output}: cannot be made: {error.strerror}") from error
-    if not os.access(options.output, os.W_OK | os.X_OK):
+    if not os.access(output, os.W_OK | os.X_OK):
         raise UsageError(f"--output {options.output}: this user may not write there: give another folder")
-    line = command_line(
-        command, options.output, tell="always" if options.verbose else "failed", log=options.log
-    )
+    line = command_line(command, output, tell="always" if options.verbose else "failed", log=options.log)
     sys.stdout.flush()
     return os.execv(line[0], line)
 

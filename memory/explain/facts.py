@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from memory.explain.measured import Measured
+from memory.explain.plain_log import plain
 from memory.explain.stacks import Frame, frames
 from memory.explain.values import mapping, mappings, number, seconds, text, texts
 from memory.live import process_lives
@@ -177,6 +178,7 @@ class Facts(Measured):
 
     def _of_this_attempt(self, log: str) -> str:
         """From where it says that its last attempt begins; nothing if that is an earlier one."""
+        log = plain(log)
         begins = list(_ATTEMPT_BEGINS.finditer(log))
         if not begins:
             return log

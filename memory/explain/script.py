@@ -9,6 +9,7 @@ from pathlib import Path
 from memory.explain.facts import Facts
 from memory.explain.trend import last_rise
 from memory.explain.values import seconds
+from memory.plain_files import read_plain_text
 
 _MOST_BYTES = 200_000
 _BEFORE_PRESSURE = 0.92
@@ -38,9 +39,9 @@ def script_text(facts: Facts) -> tuple[str, str] | None:
         try:
             found = path.stat()
             ended_s = seconds(facts.outcome.get("ended_s")) or time.time()
-            if found.st_size > _MOST_BYTES or found.st_mtime > ended_s:
+            if found.st_mtime > ended_s:
                 return None
-            return path.name, path.read_text(encoding="utf-8", errors="replace")
+            return path.name, read_plain_text(path, _MOST_BYTES)
         except (OSError, ValueError):
             return None
     return None

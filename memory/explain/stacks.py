@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from memory.plain_files import plain_only
+
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 _HEADING = re.compile(r"^== (?P<when>[\d: -]{10,25})[^\n]*?(?:anon (?P<anon>\d{1,12}) MB)? ?==$")
 _NOT_THE_USERS = ("site-packages", "dist-packages", "/lib/python3", "<frozen", "<string>")
@@ -66,7 +68,7 @@ def _time_s(when: str) -> float | None:
 
 def _parsed(box: Path, since_s: float | None) -> list[Frame]:
     try:
-        with open(box, encoding="utf-8", errors="replace") as file:
+        with open(box, encoding="utf-8", errors="replace", opener=plain_only) as file:
             lines = file.read(_MOST_BYTES).splitlines()
     except OSError:
         return []

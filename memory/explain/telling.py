@@ -8,7 +8,7 @@ from memory.explain.values import mapping, number, seconds, text
 from memory.format import format_bytes
 
 _LONGEST_PATH = 48
-_WORTH = 0.15
+_WORTH, _FULL, _MUCH_CACHE = 0.15, 0.9, 0.4
 """Of the limit."""
 
 
@@ -88,6 +88,22 @@ def before_the_end(facts: Facts) -> tuple[str, ...]:
     """How high, how fast, in which stage, at which line."""
     lines = (peak_line(facts), limit_line(facts), rise_line(facts), stage_line(facts), stack_line(facts))
     return tuple(filter(None, lines))
+
+
+def cache_at_the_kill(facts: Facts) -> str | None:
+    """A line, where page cache filled the limit at the last look before a kill, and U was far from it: then
+    either U rose since, or the cache was locked.
+    """
+    killed_s = facts.kill_time_s
+    before = [s for s in facts.samples if killed_s is None or s.time_s < killed_s]
+    limit = facts.limit_bytes
+    if not facts.kills or not before or not limit:
+        return None
+    usage, cache = before[-1].usage_bytes or 0, before[-1].cache_bytes or 0
+    if usage < _FULL * limit or cache < _MUCH_CACHE * limit:
+        return None
+    told = f"at the last look {format_bytes(cache)} of the {format_bytes(usage)} in use"
+    return f"{told} was page cache (memory.ring)"
 
 
 def counters_line(facts: Facts) -> str | None:

@@ -46,7 +46,9 @@ _OF_VALUES = re.compile(
 _OF_CPP = re.compile(r"^terminate called after throwing an instance of '$")
 _NAMES_ONE = re.compile(r"^[\w.]*(?:Error|Exception)\b")
 _WENT_ON = re.compile(
-    r"\b(?:finished|complete[d]?|succe(?:ss\w*|eded)|all done|exit(?:ed with)?(?: code)? 0)\b", re.IGNORECASE
+    # not Hydra's last line: "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace."
+    r"\b(?:finished|completed?(?! stack trace)|succe(?:ss\w*|eded)|all done|exit(?:ed with)?(?: code)? 0)\b",
+    re.IGNORECASE,
 )
 """After an error: it was got over. Of a log alone, where no exit status says so."""
 _GOT_OVER = re.compile(
@@ -141,9 +143,15 @@ def by_the_run(facts: Facts, pattern: re.Pattern[str]) -> Said | None:
     if words is None and after.strip() and _GOT_OVER.search(line_of(found)):
         is_hearsay = True
     is_alone = not (facts.outcome or facts.status or facts.slurm)
-    is_hearsay = is_hearsay or (is_alone and _WENT_ON.search(facts.log.rpartition(found[0])[2]) is not None)
+    is_hearsay = is_hearsay or (is_alone and _went_on(facts.log.rpartition(found[0])[2]))
     worth = "possible" if is_hearsay else "likely" if is_told_on else "certain"
     return Said(found, line_of(found), worth)
+
+
+def _went_on(after: str) -> bool:
+    """By its own word, or since it wrote much more, and no other error."""
+    wrote_more = after.count("\n") > _MOST_AFTER and TRACEBACK not in after
+    return wrote_more or _WENT_ON.search(after) is not None
 
 
 def _is_quoted(match: re.Match[str]) -> bool:
@@ -175,7 +183,7 @@ def of_a_killed_worker(facts: Facts) -> bool:
     if said is not None and said.worth == "certain":
         return True
     pids = _pids(facts)
-    told = [match["pid"] or match["ours"] for match in WORKER_KILLED.finditer(facts.log)]
+    told = [match["pid"] or match["ours"] or match["launched"] for match in WORKER_KILLED.finditer(facts.log)]
     return any(pid and len(pid) < 12 and int(pid) in pids for pid in told)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from memory.explain.facts import Facts
 from memory.explain.finding import Victim
 from memory.explain.measured import u_of
+from memory.explain.telling import cache_at_the_kill
 from memory.explain.testimony import of_a_killed_worker
 from memory.explain.values import mapping, mappings, number, seconds, text
 from memory.samples import Sample
@@ -77,9 +78,10 @@ def doubts(facts: Facts, verdict: str) -> tuple[str, ...]:
         found.append(f"outcome.json says both exit code 0 and {facts.signal}")
     if facts.state == "done" and (facts.signal or (facts.exit_code or 0) > 0):
         found.append(f"status.json says done, yet {facts.how_it_ended}")
-    if verdict == "oom_cgroup" and facts.kills and facts.peak_share is not None and facts.peak_share < 0.5:
+    far = facts.peak_share is not None and facts.peak_share < 0.5 and not cache_at_the_kill(facts)
+    if verdict == "oom_cgroup" and facts.kills and far:
         found.append(
-            f"the highest U seen was {100 * facts.peak_share:.0f}% of the limit: it rose faster "
+            f"the highest U seen was {100 * (facts.peak_share or 0):.0f}% of the limit: it rose faster "
             "than it was sampled, or "
             "another cgroup's limit was met"
         )

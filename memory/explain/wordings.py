@@ -40,16 +40,24 @@ KERNEL_OOM = re.compile(
     r"(?P<what>Memory cgroup out of memory|Out of memory(?! while| \(oom\) error)): Kill(?:ed)? process "
     r"(?P<pid>\d+)(?: \((?P<name>[^)]*)\))?(?P<rest>[^\n]*)"
 )
-OOM_DAEMON = re.compile(r"(?:systemd-oomd|earlyoom|oomd)\b[^\n]*\b[Kk]ill(?:ed|ing)[^\n]*")
+OOM_DAEMON = re.compile(
+    r"(?:systemd-oomd|earlyoom|oomd)\b[^\n]*\b(?:[Kk]ill(?:ed|ing)|sending SIG(?:TERM|KILL) to process)[^\n]*"
+)
 
 GPU_OOM = re.compile(
     r"CUDA out of memory|HIP out of memory|CUDA error: out of memory|cudaErrorMemoryAllocation"
-    r"|CUBLAS_STATUS_ALLOC_FAILED|torch\.(?:cuda\.)?OutOfMemoryError|RESOURCE_EXHAUSTED: Out of memory"
+    r"|CU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED|torch\.(?:cuda\.)?OutOfMemoryError"
+    # JAX; the driver's own words, of Numba and JAX too; CuPy; NCCL
+    r"|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|cupy[\w.]*\.OutOfMemoryError|Failed to CUDA calloc|Cuda failure (?:\d+ )?'out of memory'"
+    # Intel's, through torch
+    r"|XPU out of memory"
     # Apple's GPU; TensorFlow
     r"|MPS backend out of memory|OOM when allocating tensor[^\n]*device:\w*GPU:\d"
 )
 MEMORY_ERROR = re.compile(
-    r"^(?:[\w.]+\.)?(?:_Array)?MemoryError\b[^\n]*"
+    r"^(?:[\w.]+\.)?(?:_Array|Arrow)?MemoryError\b[^\n]*"
+    r"|^duckdb[\w.]*\.OutOfMemoryException\b[^\n]*"
     r"|DefaultCPUAllocator: (?:can't|not enough)[^\n]*memory[^\n]*"
     r"|std::bad_alloc"
     r"|OSError: \[Errno 12\][^\n]*|\bCannot allocate memory\b[^\n]*"
@@ -83,7 +91,7 @@ OWN_WORDS = re.compile(
 )
 """A MemoryError that the program raised itself: CPython's has no words, NumPy's tells what was refused."""
 SHM_FULL = re.compile(
-    r"insufficient shared memory \(shm\)"
+    r"insufficient shared memory \(shm\)|creating shared memory segment /dev/shm/nccl"
     r"|(?:No space left on device|\[Errno 28\])[^\n]*(?:/dev/shm|/torch_|/psm_|/mp-)[^\n]*"
     r"|(?:/dev/shm|/torch_\d|/psm_)[^\n]*(?:No space left on device|\(28\))"
     r"|unable to (?:write to|resize|allocate|mmap)[^\n]*(?:/torch_|shared memory|/dev/shm)[^\n]*",
@@ -95,14 +103,30 @@ WORKER_KILLED = re.compile(
     r"DataLoader worker \(pid (?P<pid>\d+)\) is killed by signal: (?P<signal>[\w ]+)"
     r"|DataLoader worker \(pid\(s\) (?P<pids>[\d, ]+)\) exited unexpectedly"
     r"|process (?P<ours>\d+) was killed by (?P<ours_signal>SIG[A-Z]+)"
+    # torchrun; joblib (loky); subprocess
+    r"|Signal \d+ \((?P<launched_signal>SIG(?:KILL|BUS))\) received by PID (?P<launched>\d+)"
+    r"|was unexpectedly terminated\.[^{}]{0,600}exit codes of the workers are "
+    r"\{(?P<loky_signal>SIG(?:KILL|BUS))\("
+    r"|died with <Signals\.(?P<run_signal>SIG(?:KILL|BUS)): \d+>"
     r"|A (?:worker )?process in the process pool was terminated abruptly|BrokenProcessPool"
 )
+ANOTHER_DIED = re.compile(
+    r"ChildFailedError|Process(?:Raised|Exited)Exception|BrokenProcessPool|TerminatedWorkerError|KilledWorker"
+    r"|WorkerCrashed|CalledProcessError|killed by signal|exited unexpectedly"
+)
+"""What a process raises because one of its own has died."""
 SIGKILL_TOLD = re.compile(
     # sh, and bash of a command in a script; srun of a task; subprocess and torchrun of a child
     r"^Killed\s*$|^.*: line \d+: +\d+ Killed\b.*$|^srun: error: \S+ tasks? [^:\n]{1,80}: Killed\s*$"
     r"|died with <Signals\.SIGKILL: 9>|\bSignal 9 \(SIGKILL\)|exitcode *: -9 \(pid",
     re.MULTILINE,
 )
+CRASH_TOLD = re.compile(
+    r"(?:^.*: line \d+: +\d+ |^srun: error: \S+ tasks? [^:\n]{1,80}: )"
+    r"(?P<how>Segmentation fault|Aborted|Illegal instruction|Floating point exception)\b.*$",
+    re.MULTILINE,
+)
+"""As bash and srun tell of it."""
 TRACEBACK = "Traceback (most recent call last)"
 
 

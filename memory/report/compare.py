@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory.evidence import Evidence
+from memory.plain_files import read_plain_text
 from memory.report.ending import Ending, ending
 from memory.report.history import History, Track
 from memory.report.moments import PARTS
@@ -176,7 +177,7 @@ def config_of(evidence: Evidence) -> dict[str, Any] | None:
     try:
         import yaml
 
-        found = yaml.safe_load((evidence.folder / "config.yaml").read_text(encoding="utf-8"))
+        found = yaml.safe_load(read_plain_text(evidence.folder / "config.yaml"))
     except Exception:  # no yaml here, no such file, or a damaged one: the comparison goes on without it
         return None
     return found if isinstance(found, dict) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -53,7 +54,7 @@ def page_of(history: History, *, command: str) -> str:
         page.heading("Notes")
         page.items(history.notes)
     page.heading("Next")
-    folder = history.evidence.folder
+    folder = shlex.quote(str(history.evidence.folder))
     page.code(f"python -m memory explain {folder}\npython -m memory compare {folder} OTHER_RUN")
     return page.html()
 

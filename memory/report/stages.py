@@ -78,7 +78,9 @@ class StageBook:
 
     def add(self, record: dict[str, Any]) -> None:
         """A record with a `stage` and an `event`; whatever else it holds may be damaged."""
-        name, thread = record["stage"], record.get("thread")
+        # half a letter, of a file's name that is no UTF-8, cannot be drawn
+        name = record["stage"].encode("utf-8", "backslashreplace").decode()
+        thread = record.get("thread")
         thread = thread if isinstance(thread, str) else None
         depth = max(0, whole(record.get("depth")) or 0)
         at_s = finite(record.get("elapsed_s")) or 0.0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 
 from memory.format import format_bytes, format_change
 
-_BLOCKS = "▁▂▃▄▅▆▇█"
+_BLOCKS, _PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
@@ -37,12 +38,21 @@ def sparkline(points: Sequence[tuple[float, float | None]], highest: float, widt
     for x, value in known:
         place = min(width - 1, int((x - begin) / (end - begin) * width)) if end > begin else 0
         most[place] = max(value, most.get(place, value))
-    line, now = "", 0.0
+    line, now, blocks = "", 0.0, _blocks()
     for place in range(max(most) + 1):
         now = most.get(place, now)
         share = min(1.0, max(0.0, now / highest)) if highest > 0 else 0.0
-        line += _BLOCKS[min(len(_BLOCKS) - 1, math.floor(share * len(_BLOCKS)))]
+        line += blocks[min(len(blocks) - 1, math.floor(share * len(blocks)))]
     return line
+
+
+def _blocks() -> str:
+    """Where standard output is Latin-1 or ASCII it has no blocks."""
+    try:
+        _BLOCKS.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return _PLAIN_BLOCKS
+    return _BLOCKS
 
 
 def amount(n: int | None) -> str:

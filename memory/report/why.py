@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from memory.plain_files import read_plain_text
 from memory.report.history import History
 from memory.report.page import Page
 
@@ -33,7 +34,7 @@ def add_black_boxes(page: Page, history: History) -> None:
     """What the run was asked for as U came near the limit: its Python stacks, its largest tensors."""
     for path in history.evidence.black_boxes[-BLACK_BOXES:]:
         try:
-            told = path.read_text(encoding="utf-8", errors="replace")
+            told = read_plain_text(path)
         except OSError as error:
             history.notes.append(f"{path.name} cannot be read: {error.strerror}")
             continue

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import stat
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -234,6 +236,8 @@ def _tees(options: Options) -> tuple[tuple[int, int] | None, tuple[int, ...]]:
     log = os.path.join(os.path.abspath(options.output), "log.txt")
     ends, pids = [], []
     try:
+        if os.path.exists(log) and stat.S_ISFIFO(os.stat(log).st_mode):
+            raise OSError(errno.EINVAL, "it is a FIFO")  # tee would wait for who reads it
         for stream in (1, 2):
             read_end, write_end = os.pipe()
             ends.append(write_end)

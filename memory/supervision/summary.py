@@ -14,7 +14,8 @@ NEAR = 0.9
 def summary(outcome: dict[str, Any], options: Options) -> str | None:
     """How it ended, how near it came to its limit, what to type next. None: nothing that must be told."""
     nearness = outcome.get("peak_nearness")
-    is_well = outcome["exit_code"] == 0 and (nearness is None or nearness < NEAR)
+    kills = _kills(outcome)
+    is_well = outcome["exit_code"] == 0 and (nearness is None or nearness < NEAR) and not kills
     if is_well and options.tell != "always":
         return None
     seconds = outcome["ended_s"] - outcome["started_s"]
@@ -25,5 +26,13 @@ def summary(outcome: dict[str, Any], options: Options) -> str | None:
         whose = "the host's " if outcome.get("limit_at") == "host" else ""
         of = f" of {whose}{format_bytes(limit)} ({100 * peak / limit:.0f}%)" if limit else ""
         amount = f"peak {format_bytes(peak)}{of} unreclaimable"
+    if kills:
+        amount += f", the kernel killed {kills} process{'es' * (kills != 1)} of its cgroup for memory"
     folder = shlex.quote(options.output)
     return f"[mem] {how} after {seconds:.1f} s, {amount}; next: python -m memory explain {folder}"
+
+
+def _kills(outcome: dict[str, Any]) -> int:
+    """That the kernel counted while it ran: also of a child whose end the command took no notice of."""
+    before, after = ((outcome.get(f"counters_{when}") or {}).get("oom_kill") for when in ("before", "after"))
+    return max(0, after - before) if isinstance(before, int) and isinstance(after, int) else 0

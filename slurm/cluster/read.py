@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 from memory.sacct import Answer, Ask, read_settings, run_client, why_not
@@ -18,6 +16,7 @@ from slurm.cluster.parse import (
     parse_qos,
     with_nodes,
 )
+from slurm.records import this_user
 
 TIMEOUT_S = 10.0
 NO_SLURM = "there is no Slurm on this machine"
@@ -31,7 +30,7 @@ def read_cluster(*, ask: Ask | None = None, timeout_s: float = TIMEOUT_S, user: 
         timeout_s: of each command.
         user: whose accounts; None: who runs this.
     """
-    ask, user = ask or run_client, user or _user()
+    ask, user = ask or run_client, user or this_user()
     commands = {
         "config": ["scontrol", "show", "config"],
         # without --all hidden partitions are left out, which a user may well be told to use
@@ -80,10 +79,3 @@ def _joined(answers: dict[str, Answer], user: str, timeout_s: float, names: dict
         qos=None if qos is None else parse_qos(qos),
         notes=tuple(notes),
     )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in a container
-        return str(os.getuid())

@@ -138,13 +138,14 @@ def _of_partition(wanted: Slurm, asked: Ask, partition: Partition, cluster: Clus
         yield Problem("slurm.partition", f"{name} takes no jobs now (it is not UP); partitions that do: {up}")
     yield from _allowed(wanted, partition)
     most_time = partition.max_time_s
-    if asked.limit_s is not None and most_time is not None and asked.limit_s > most_time:
-        fits = elsewhere(lambda found: found.max_time_s is None or found.max_time_s >= (asked.limit_s or 0))
+    asked_s = float("inf") if asked.limit_s is None and "time" in asked.options else asked.limit_s
+    if asked_s is not None and most_time is not None and asked_s > most_time:
+        typed = "UNLIMITED" if asked.limit_s is None else format_limit(asked_s)
+        fits = elsewhere(lambda found: found.max_time_s is None or found.max_time_s >= asked_s)
         yield Problem(
             "slurm.time",
-            f"{format_limit(asked.limit_s)} is more than partition {name} allows, "
-            f"{format_limit(most_time)}{fits}. With slurm.requeue=true a run goes on after its limit: "
-            f"slurm.time={format_limit(most_time)}",
+            f"{typed} is more than partition {name} allows, {format_limit(most_time)}{fits}. With "
+            f"slurm.requeue=true a run goes on after its limit: slurm.time={format_limit(most_time)}",
         )
     yield from _nodes(wanted, partition, elsewhere)
     if partition.kinds:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import experiment_utils
-from conf.exit_status import DONE, INTERRUPTED
+from conf.exit_status import DONE, INTERRUPTED, agreed
 from conf.quantities import counted
 from slurm.finding import find_token_jobs, set_of
 from slurm.records import LOCAL, find_study, named_places, run_folders
@@ -60,16 +60,21 @@ def run(options: argparse.Namespace) -> int:
 
     def jobs(targets: list[Target]) -> list[dict[str, object]]:
         return [
-            {"job": one.array.job_id, "launcher": one.submission.launcher, "runs": one.runs}
+            {
+                "job": one.array.job_id,
+                "launcher": one.submission.launcher,
+                "tasks": _tasks(one, runs),
+                "runs": [run for run in one.runs if not runs or run in runs],
+            }
             for one in targets
         ]
 
     if found and not options.dry_run:
         if sys.stdin.isatty() and not options.yes:
-            listed = ", ".join(_words(one.array.job_id, one.submission.launcher) for one in found)
+            listed = ", ".join(_words(one, runs) for one in found)
             many = counted(len(runs or {run for one in found for run in one.runs}), "run")
             print(f"{name}: {many} in {listed}")
-            if input("End them? [y/N] ").strip().lower() not in ("y", "yes"):
+            if not agreed("End them? [y/N] "):
                 print("left as they are")
                 return INTERRUPTED
         found = cancel(study, runs)
@@ -80,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         return DONE
     did = "would end" if options.dry_run else "ends"
     for one in found:
-        print(f"{name}: {did} {_words(one.array.job_id, one.submission.launcher)}")
+        print(f"{name}: {did} {_words(one, runs)}")
     if found and not options.dry_run:
         what = "Runs that have begun write a checkpoint first" if tokens is None else "What was done is kept"
         print(f"{what}; resubmit them when status says cancelled")
@@ -118,5 +123,16 @@ def _out_of_reach(study: Path, runs: Sequence[str], found: Sequence[Target]) -> 
     return lines
 
 
-def _words(job_id: str | None, launcher: str) -> str:
-    return f"{'process' if launcher == LOCAL else 'job'} {job_id}"
+def _tasks(target: Target, runs: Sequence[str]) -> list[str]:
+    """Of an array of which only some of the tasks are meant, these, as Slurm writes them."""
+    array = target.array
+    meant = [task for task in sorted(target.tasks) if set(array.tasks[task]) & set(runs)]
+    if array.how == "workers" or len(meant) == len(target.tasks):
+        return []
+    return [array.job_of(task) or "" for task in meant]
+
+
+def _words(target: Target, runs: Sequence[str]) -> str:
+    if target.submission.launcher == LOCAL:
+        return f"process {target.array.job_id}"
+    return f"job {', '.join(_tasks(target, runs)) or target.array.job_id}"

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 
 from conf import UserError
+from conf.exit_status import agreed
 from conf.quantities import counted
 from memory import format_bytes
 from slurm.cleaning import KEEP, Disk, look, remove
@@ -63,10 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _agreed(disk: Disk) -> bool:
-    if not sys.stdin.isatty():
-        return False
-    answer = input(f"Take away {format_bytes(disk.freed_bytes)}? [y/N] ")
-    return answer.strip().lower() in ("y", "yes")
+    return sys.stdin.isatty() and agreed(f"Take away {format_bytes(disk.freed_bytes)}? [y/N] ")
 
 
 def _end(options: argparse.Namespace, disk: Disk, freed: int, refused: list[str]) -> int:

@@ -12,7 +12,7 @@ from conf import UserError
 from slurm.commands.why import look_at_task
 from slurm.finding import find_run
 from slurm.truth.attempts import read_attempts
-from slurm.truth.log_files import LogFile, lines_of, log_files
+from slurm.truth.log_files import LogFile, Sieve, lines_of, log_files
 from slurm.truth.study import Truth, run_truth
 
 EXAMPLES = """\
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     if options.attempt is not None:
         _check_attempt(folder, options.attempt)
     if options.follow:
-        return _follow(folder)
+        return _follow(folder, options.attempt)
     files = log_files(folder, options.attempt)
     known: set[str] = set()
     told = [(file, list(lines_of(file, known, options.attempt))) for file in files]
@@ -109,39 +109,66 @@ def _check_attempt(folder: Path, number: int) -> None:
 
 
 class _Followed:
-    """A file that grows. Of one that was there from the beginning only the end is told."""
+    """A file that grows. begin: what stands before is not told, of a log only noted.
 
-    def __init__(self, file: LogFile, begin: int) -> None:
-        self.file, self._at, self._rest = file, begin, b""
+    Of a file that repeats a log, lines wait for the next look: the log may get them a moment later.
+    """
 
-    def news(self) -> list[str]:
-        """Whole lines that came since; a file that was made anew is read from its beginning."""
+    def __init__(self, file: LogFile, sieve: Sieve, begin: int) -> None:
+        self._file, self._sieve, self._begin = file, sieve, begin
+        self._at, self._rest = begin if file.repeats else 0, b""
+        self._held: list[str] = []
+
+    def news(self, *, is_last: bool) -> list[str]:
+        """Whole lines that came since, the last time also one without an end; a file that was made anew is
+        read from its beginning.
+        """
+        came = self._came(is_last)
+        if self._file.repeats:
+            before, self._held = self._held, came
+            came = [*before, *came] if is_last else before
+        return [line for line in came if self._sieve.passes(line)]
+
+    def _came(self, is_last: bool) -> list[str]:
         try:
-            with open(self.file.path, "rb") as content:
+            with open(self._file.path, "rb") as content:
                 size = content.seek(0, 2)
                 if size < self._at:
-                    self._at, self._rest = 0, b""
+                    self._at, self._begin, self._rest = 0, 0, b""
                 content.seek(self._at)
                 found = content.read()
         except OSError:
             return []
+        at = self._at - len(self._rest)
         self._at += len(found)
         *lines, self._rest = (self._rest + found).split(b"\n")
-        return [line.decode(errors="replace") for line in lines]
+        if is_last and self._rest:
+            lines, self._rest = [*lines, self._rest], b""
+        told = []
+        for line in lines:
+            text = line.decode(errors="replace")
+            if at >= self._begin:
+                told.append(text)
+            else:
+                self._sieve.passes(text)
+            at += len(line) + 1
+        return told
 
 
-def _follow(folder: Path) -> int:
-    """Until the run is neither running nor waiting, and nothing more comes."""
+def _follow(folder: Path, attempt: int | None) -> int:
+    """Until the run is neither running nor waiting, and nothing more comes. attempt: of that one alone."""
     followed: dict[Path, _Followed] = {}
+    known: set[str] = set()
     last_title, looked_s, is_live = "", 0.0, True
     is_first = True
     try:
         while True:
             is_over = not is_live  # looked at before the files: what was written last is still told
-            for file in log_files(folder):
+            for file in log_files(folder, attempt):
                 if file.path not in followed:
-                    followed[file.path] = _Followed(file, _begin(file.path) if is_first else 0)
-                lines = followed[file.path].news()
+                    begin = _begin(file.path) if is_first and attempt is None else 0
+                    followed[file.path] = _Followed(file, Sieve(file, known, attempt), begin)
+                lines = followed[file.path].news(is_last=is_over)
                 if lines and file.title != last_title:
                     print(f"==> {file.title} <==")
                     last_title = file.title

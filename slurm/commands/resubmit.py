@@ -60,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
         return submit_tokens_again(tokens, options)
     study = find_study(options.study).resolve()
+    typed = shlex.quote(options.study)
     names = [word for word in options.rest if "=" not in word]
     only = [word.strip() for word in options.only.split(",") if word.strip()] if options.only else None
     found, left = find(study, names, only)
@@ -78,9 +79,7 @@ def run(options: argparse.Namespace) -> int:
         for one in found:
             print(f"  {one.folder.name}  {one.state}  {one.reason or ''}".rstrip())
         again = [word for word in _typed(options) if word != "--dry-run"]
-        print(
-            f"Submit: {shlex.join(again)}" if found else f"How it goes: python -m slurm status {study.name}"
-        )
+        print(f"Submit: {shlex.join(again)}" if found else f"How it goes: python -m slurm status {typed}")
         return DONE
     submitted = submit_again(
         study,

@@ -10,15 +10,19 @@ import shutil
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from conf.quantities import format_duration
-from memory.explain import Explanation
+import experiment_utils
+from conf.durations import format_limit
+from conf.quantities import format_duration, parse_size
+from memory.explain import Advice, Explanation
 from memory.explain.advice import OF_SBATCH
 from memory.explain.text import as_text
 from memory.live import find_live
 from memory.stacks import ask_all
+from slurm.cluster.resources import task_bytes
 from slurm.finding import find_run, find_task, find_token_jobs, set_of
 from slurm.records import SLURM, run_folders
 from slurm.submit.cancelling import end_together
@@ -45,8 +49,8 @@ _STACK_LINES = 14
 _WORDS_LINES = 8
 _STARTS = 4
 _SRUN_S = 20.0
-_MEM = "--mem="
-"""So the advice of memory, which knows sbatch alone, begins."""
+_MEM, _KEY = "--mem=", "slurm.mem="
+"""So the advice of memory, which knows sbatch alone, begins; and what stands for it here."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -116,21 +120,36 @@ def _explained(look: Look) -> Explanation | None:
         return None  # the files of a run that was killed with all beside it say so
     submission = look.case.known.submission
     if found is not None and submission is not None and not submission.command.startswith("sbatch"):
-        mended = tuple(
-            replace(
-                advice,
-                text=advice.text.partition(OF_SBATCH)[0],
-                override=f"slurm.mem={advice.override.removeprefix(_MEM)}",
-            )
-            if advice.override is not None and advice.override.startswith(_MEM)
-            else advice
-            for advice in found.advice
-        )
-        found = replace(found, advice=mended)
+        beside = _beside(look)
+        found = replace(found, advice=tuple(_for_a_launcher(advice, beside) for advice in found.advice))
     is_known = look.truth.source == "starts.json"  # its job saw its end
     if found is None or look.truth.state == "oom" or (look.truth.state == "failed" and not is_known):
         return found
     return None if found.verdict in ("failed", "healthy", "unknown", "timeout") else found
+
+
+def _for_a_launcher(advice: Advice, beside: int) -> Advice:
+    """What is advised to type with sbatch, as our key. beside: runs that share the memory: what memory says
+    one of them needs is not what their job asks for.
+    """
+    if advice.override is None or not advice.override.startswith(_MEM):
+        return advice
+    amount = advice.override.removeprefix(_MEM)
+    text, of_one, _ = advice.text.partition(OF_SBATCH)
+    if of_one and beside > 1:
+        amount = f"{-(-task_bytes(parse_size(amount), beside) // (1 << 20))}M"
+        text += f"; so much for each of {beside} runs side by side (slurm.pack)"
+    return replace(advice, text=text, override=f"{_KEY}{amount}")
+
+
+def _beside(look: Look) -> int:
+    """Runs that share the memory of its job at one time."""
+    known = look.case.known
+    if known.array is None or known.place is None or known.array.how != "pack":
+        return 1
+    with suppress(Exception):
+        return int(experiment_utils.read_config(known.folder)["slurm"]["pack"])
+    return len(known.array.tasks[known.place.task])
 
 
 def _parts(look: Look) -> dict[str, list[str]]:
@@ -269,10 +288,30 @@ def _words(look: Look) -> list[str]:
 
 
 def _more_memory(look: Look) -> str:
-    """For resubmit: what memory's word advises, else twice as much."""
-    told = look.explained.advice if look.explained is not None else ()
-    found = next((one.override for one in told if one.override and one.override.startswith(_MEM)), None)
-    return f" --mem {found.removeprefix(_MEM)}" if found else " --mem x2"
+    """For resubmit: what memory's word advises, else twice of what was asked for, as far as that is known."""
+    explained = _explained(look) or look.explained
+    typed = [one.override for one in explained.advice if one.override] if explained is not None else []
+    found = next((one for one in typed if one.startswith((_MEM, _KEY))), None)
+    if found:
+        return f" --mem {found.partition('=')[2]}"
+    if "mem" in _asked(look):
+        return " --mem x2"
+    row = look.case.row
+    return f" --mem {2 * row.requested_bytes >> 20}M" if row is not None and row.requested_bytes else ""
+
+
+def _more_time(look: Look) -> str:
+    """For resubmit: twice of what was asked for, or of what the job got that asked for none."""
+    if "time" in _asked(look):
+        return " --time x2"
+    row = look.case.row
+    return f" --time {format_limit(2 * row.timelimit_s)}" if row is not None and row.timelimit_s else ""
+
+
+def _asked(look: Look) -> dict[str, Any]:
+    """Options of sbatch of its submission; a plain script's own are not among them."""
+    array = look.case.known.array
+    return array.options if array is not None else {}
 
 
 def _next(look: Look) -> Next:
@@ -286,7 +325,7 @@ def _next(look: Look) -> Next:
     if truth.state in ("stalled", "blocked"):
         cancel = shlex.join(["python", "-m", "slurm", "cancel", str(truth.folder.parent), *_with_it(look)])
         return Next(cancel, f"then: python -m slurm resubmit {study}")
-    more = {"oom": _more_memory(look), "timeout": " --time x2"}.get(truth.state, "")
+    more = {"oom": _more_memory, "timeout": _more_time}.get(truth.state, lambda look: "")(look)
     again = f"python -m slurm resubmit {study} --only {truth.state}{more if truth.launcher == SLURM else ''}"
     return Next(again, f"goes on with what ended so; all it wrote: {logs}")
 
@@ -318,7 +357,7 @@ def _next_of_task(look: Look) -> Next:
         return Next(f"python -m slurm status {tokens}", "all tasks of the set")
     if truth.state in ("stalled", "blocked"):
         return Next(f"python -m slurm cancel {tokens}", f"then: python -m slurm resubmit {tokens}")
-    more = {"oom": " --mem x2", "timeout": " --time x2"}.get(truth.state, "")
+    more = {"oom": _more_memory, "timeout": _more_time}.get(truth.state, lambda look: "")(look)
     why = f"goes on where it was; all it wrote: python -m slurm logs {shlex.quote(str(truth.folder))}"
     return Next(f"python -m slurm resubmit {tokens}{more}", why)
 

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 
 from memory.sacct import client_environment
@@ -116,6 +116,20 @@ def has_ended(job_id: str, ask: Ask = ask) -> bool | None:
         row[1] for row in rows if len(row) == 2 and row[0] == job_id
     }  # of an array all tasks are listed
     return not states & {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING"}
+
+
+def leave_other_array(environment: MutableMapping[str, str] = os.environ, ask: Ask = ask) -> None:
+    """sbatch hands its environment on: a plain job that was submitted from inside a task of an array has got
+    that one's variables, and would take itself for it, and put it back into the queue. They are taken away.
+    """
+    raw, array = (environment.get(f"SLURM_{name}_ID") for name in ("JOB", "ARRAY_JOB"))
+    if not raw or not array or raw == array:
+        return
+    answer = ask(["squeue", "--noheader", f"--jobs={raw}", "--format=%F"])
+    told = answer.out.split() if answer.code == 0 else []
+    if told and array not in told:
+        for name in [name for name in environment if name.startswith("SLURM_ARRAY_")]:
+            del environment[name]
 
 
 def _number(text: str | None) -> int:

@@ -7,7 +7,6 @@ whatever was edited since: this module too is then that of the copy.
 
 from __future__ import annotations
 
-import getpass
 import os
 import shlex
 import signal
@@ -25,9 +24,9 @@ import durable
 import experiment_utils
 from conf import Config, UserError
 from conf.exit_status import exit_status
-from slurm.in_job.job import Job
+from slurm.in_job.job import Job, leave_other_array
 from slurm.one_run import compose
-from slurm.records import SLURM, SUBMISSION, SUBMISSIONS, Array, Place, Submission, add_place
+from slurm.records import SLURM, SUBMISSION, SUBMISSIONS, Array, Place, Submission, add_place, this_user
 
 OTHERS_WAIT_S = 600.0
 SCRIPT = "sbatch slurm/submit_job.sh"
@@ -43,6 +42,7 @@ def main(argv: list[str]) -> int:
     Raises:
         UserError: what is wrong with the overrides, or that this is no job.
     """
+    leave_other_array()
     job = Job.of()
     if job is None:
         raise UserError(f"this is for inside of a job. From a shell: {SCRIPT} {shlex.join(argv)}")
@@ -94,7 +94,7 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
             study=folder.parent,
             launcher=SLURM,
             created_s=time.time(),
-            user=getpass.getuser(),
+            user=this_user(),
             host=socket.gethostname(),
             cwd=str(Path.cwd()),
             command=f"{SCRIPT} {shlex.join(argv)}",

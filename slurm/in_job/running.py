@@ -84,9 +84,9 @@ def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
     if holder is not None:
         reason = f"{folder} is being run by {holder}: job {job.id} leaves it alone"
         say(folder, reason)
-        comes_back = is_on_its_own(holder, job) and _settings(folder)["requeue"]
+        comes_back = is_on_its_own(holder, job) and settings_of(folder)["requeue"]
         return Verdict(LEFT, TO_BE_REQUEUED if comes_back else 0, reason)
-    settings = _settings(folder)
+    settings = settings_of(folder)
     step = _newest_step(folder)
     starts = read_starts(folder)
     idle = idle_starts(starts, job.raw_id, step)
@@ -264,7 +264,7 @@ def _newest_step(folder: Path) -> int:
     return max(checkpoint_steps(folder / "checkpoints"), default=0)
 
 
-def _settings(folder: Path) -> dict[str, Any]:
+def settings_of(folder: Path) -> dict[str, Any]:
     """`slurm=` of the run, with what stands where the config is older than a key."""
     from conf.schema import Slurm
 

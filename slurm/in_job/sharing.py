@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import durable
 import experiment_utils
+from conf.quantities import counted
 from slurm.in_job.job import PACKED, Job
 from slurm.in_job.lock import Heartbeat, living_holder
-from slurm.in_job.running import TO_BE_REQUEUED, look_again, run_in_job, say
-from slurm.in_job.starts import ENDED, LEFT, REQUEUED, is_over_in, read_starts
+from slurm.in_job.running import TO_BE_REQUEUED, look_again, run_in_job, say, settings_of
+from slurm.in_job.starts import DONE, GAVE_UP, LEFT, PREEMPTED, REQUEUED, Start, is_over_in, read_starts
 from slurm.processes import Children
+from training.interrupt import TIME_IS_UP
 
 OWN_MB = 48
 """Of the job's memory: for this process and the srun of each run."""
@@ -65,10 +68,11 @@ def run_missing(runs: Sequence[Path], claims: Path, job: Job) -> int:
     Returns the exit code: of the first that did not end as done.
     """
     claims.mkdir(exist_ok=True)
-    failed, beside = 0, []
+    failed, beside, asked, has_moved = 0, list[Path](), None, False
     with Children() as outer:  # so that a signal between two runs ends nothing
         for run in runs:
             if outer.requested is not None:
+                asked = outer.requested
                 break
             if _is_over(run, job):
                 continue
@@ -85,11 +89,39 @@ def run_missing(runs: Sequence[Path], claims: Path, job: Job) -> int:
                 beside += [run] if verdict.exit_code == TO_BE_REQUEUED else []
                 continue
             failed = failed or verdict.exit_code
-            if verdict.end == ENDED and _was_stopped(run):
+            has_moved = has_moved or verdict.end in (DONE, GAVE_UP)
+            began = next((one for one in reversed(read_starts(run)) if _is_of(one, job)), None)
+            if began is not None and began.signal is not None:  # it was for the job, and comes once
+                was_judged = began.state in _STOPPED and verdict.end != GAVE_UP
+                asked = None if was_judged else signal.Signals[began.signal]
                 break
-    if beside and outer.requested is None:
+    left = [run for run in runs if not _is_over(run, job)]
+    if asked is not None and left and _may_go_on(job, asked, left[0], has_moved):
+        refused = job.requeue()
+        told = f"could not be put back into the queue: {refused}" if refused else "goes back into the queue"
+        print(f"job {job.id} {told}, for {counted(len(left), 'run')} to go on with", flush=True)
+        return failed if refused else 0
+    if beside and asked is None and outer.requested is None:
         return look_again(beside, job)
     return failed
+
+
+_STOPPED = ("timeout", "cancelled", PREEMPTED)
+"""States of a run that the signal has stopped, by which its job has been judged."""
+
+
+def _is_of(start: Start, job: Job) -> bool:
+    return (start.raw_job_id, start.restart) == (job.raw_id, job.restart)
+
+
+def _may_go_on(job: Job, number: int, run: Path, has_moved: bool) -> bool:
+    """Whether a job is to start again of which no run has stopped for its signal: that came between two runs,
+    or to one that came to its end all the same. Starts that brought nothing are bounded.
+    """
+    settings = settings_of(run)
+    if not settings["requeue"] or not (has_moved or job.restart < int(settings["max_idle_attempts"])):
+        return False
+    return number in TIME_IS_UP or (number == signal.SIGTERM and job.is_being_preempted() is True)
 
 
 @contextmanager
@@ -114,8 +146,3 @@ def _is_over(run: Path, job: Job) -> bool:
     if experiment_utils.read_status(run).get("state") == "done":
         return True
     return is_over_in(read_starts(run), job.id.partition("_")[0])
-
-
-def _was_stopped(run: Path) -> bool:
-    starts = read_starts(run)
-    return bool(starts) and starts[-1].signal is not None

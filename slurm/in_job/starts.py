@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import durable
+from slurm.shapes import shaped
 
 STARTS = "starts.json"
 VERSION = 1
@@ -53,9 +54,8 @@ def read_starts(run: Path) -> list[Start]:
     """Oldest first; of a file that is missing or damaged none."""
     try:
         plain = json.loads((run / STARTS).read_text(encoding="utf-8"))
-        known = Start.__dataclass_fields__
-        return [Start(**{key: one[key] for key in one if key in known}) for one in plain["starts"]]
-    except (OSError, ValueError, KeyError, TypeError):
+        return [shaped(Start, one) for one in plain["starts"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
 
 

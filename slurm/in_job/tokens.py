@@ -22,6 +22,7 @@ from conf import UserError
 from conf.exit_status import exit_status
 from data_loading.pretokenizer.block_range import FLAG, BlockRange, named_block_range
 from data_loading.set_files import SetFiles
+from memory.supervision.outcome import signal_name
 from slurm.in_job.job import Job
 from slurm.in_job.lock import Heartbeat, living_holder
 
@@ -107,7 +108,7 @@ def run(command: list[str], files: SetFiles, job: Job, asked: Asked) -> int:
                 is_put_back = True
                 _put_back(job, written_bytes(files) > before_bytes)
     if code < 0:
-        name = signal.Signals(-code).name
+        name = signal_name(-code)
         say(f"the pretokenizer was ended by {name}. What it had done is kept: type the same command again")
         return 128 - code
     return code

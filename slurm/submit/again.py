@@ -28,6 +28,13 @@ from slurm.submit.runs import check_and_plan, submit_plans
 
 CHOICES = tuple(state for state in ENDED if state != "done")
 _LIVE = ("done", "queued", "running", "stalled")
+_NOT_HERE = {
+    "plan": "--dry-run says which runs would be submitted, and submits nothing",
+    "wait": "resubmit does not wait. How they go: python -m slurm status STUDY --watch",
+    "runs_dir": "a run goes on in its own folder",
+    "study.name": "a run goes on in its own folder",
+}
+"""Keys that are no part of an identity, and that a run which is submitted again has no use for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +119,8 @@ def _by_launcher(found: Sequence[Found], again: Again) -> dict[Launcher, list[Fo
         else:
             launcher = Launcher(SLURM_LAUNCHER)
         groups.setdefault(launcher, []).append(run)
+    if again.jobs is not None and all(launcher.target == SLURM_LAUNCHER for launcher in groups):
+        raise UserError(Problem("--jobs", "is of the local launcher; on a cluster: slurm.parallel=N"))
     return groups
 
 
@@ -166,6 +175,8 @@ def _overrides(given: Sequence[str]) -> dict[str, Any]:
         parsed = parse(argument, lambda group: [])
         if isinstance(parsed, Problem):
             problems.append(parsed)
+        elif parsed.key in _NOT_HERE:
+            problems.append(Problem(parsed.key, _NOT_HERE[parsed.key]))
         elif parsed.key not in keys() or len(parsed.values) != 1:
             problems.append(
                 Problem(parsed.key, "expected KEY=VALUE with one value, of a key such as slurm.mem")

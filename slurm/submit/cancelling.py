@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,9 +106,11 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
 
 
 def _tasks(target: Target, runs: Sequence[str]) -> list[int]:
-    """The tasks that hold these runs and no other."""
+    """The tasks that hold these runs and no other; none that has ended by itself."""
     numbers = []
     for number, names in enumerate(target.array.tasks):
+        if target.submission.launcher == SLURM and number not in target.tasks:
+            continue
         wanted = set(runs) & set(names)
         others = sorted(set(end_together(target.submission, target.array, number)) - set(runs))
         if wanted and others:
@@ -134,4 +137,5 @@ def _end_process(array: Array) -> None:
     host, pid, _ = process_of(array.job_id)
     if host != socket.gethostname():
         raise UserError(f"the process {pid} is on {host}: type this there")
-    os.kill(pid, signal.SIGTERM)
+    with suppress(ProcessLookupError):  # it has just come to its end
+        os.kill(pid, signal.SIGTERM)

@@ -19,6 +19,7 @@ from typing import Any
 
 import durable
 from conf.quantities import counted
+from slurm.cluster.options import MEMORY_OTHERWISE
 from slurm.records import Submission, read_submission, runs_of
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submit.outcomes import outcomes_of
@@ -28,7 +29,8 @@ log = logging.getLogger("slurm")
 
 REPORT = "report.txt"
 LIMITS = {"nodes": 1, "ntasks": 1, "cpus-per-task": 1, "mem": "1G", "time": "30"}
-_SHARED = ("partition", "account", "qos", "clusters", "reservation")
+_SHARED = ("partition", "account", "qos", "constraint", "clusters", "reservation")
+"""Options of the runs without which a site may not take a job at all."""
 _MOST_TOLD = 20
 _TRIES, _TIMEOUT_S = 3, 20.0
 
@@ -49,6 +51,8 @@ def send_follow_up(submission: Submission, lock: int) -> Submission:
     options: dict[str, Any] = {**LIMITS, "dependency": f"afterany:{':'.join(jobs)}"}
     first = submission.arrays[0].options
     options |= {key: first[key] for key in _SHARED if key in first}
+    if not {"mem", *MEMORY_OTHERWISE} & set(first):  # slurm.mem=null: the site gives it
+        del options["mem"]
     if is_mail(submission.notify):
         options |= {"mail-user": submission.notify, "mail-type": "END,FAIL"}
     path = submission.folder / "then.sh"

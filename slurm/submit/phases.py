@@ -10,7 +10,6 @@ What a task is, its script, and what is left alone is the affair of `slurm.submi
 from __future__ import annotations
 
 import dataclasses
-import getpass
 import secrets
 import socket
 import time
@@ -22,7 +21,7 @@ from typing import Any
 
 import durable
 from conf import UserError
-from slurm.records import SUBMISSIONS, Array, Place, Submission, add_place
+from slurm.records import SUBMISSIONS, Array, Place, Submission, add_place, this_user
 from slurm.submit.arrays import ToSend
 from slurm.submit.ask import NoAnswer
 from slurm.submit.reconciling import after_no_answer
@@ -80,7 +79,7 @@ def intend(
         study=study,
         launcher=launcher,
         created_s=round(now_s, 3),
-        user=getpass.getuser(),
+        user=this_user(),
         host=socket.gethostname(),
         cwd=str(Path.cwd()),
         command=command,

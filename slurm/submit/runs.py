@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from slurm.cluster.reach import of_this_machine_alone
 from slurm.ensembles import Programs
 from slurm.outcome import Outcome
 from slurm.plans import check_side_by_side, plan_all
-from slurm.records import LOCAL, SLURM
+from slurm.records import LOCAL, SLURM, typed_study
 from slurm.requested import RequestedRuns, RunFailed, job_return
 from slurm.snapshot import take, while_submitting
 from slurm.submit.ask import NoAnswer, need_slurm
@@ -223,7 +222,7 @@ def _snapshot(runs_dir: str) -> Path:
 def render(submitted: Sequence[Submitted], *, waiting: bool = False) -> Iterator[str]:
     """What a submission is told by: lines for a terminal."""
     for one in submitted:
-        study = shlex.quote(one.study.name)
+        study = typed_study(one.study)
         if one.submission is not None and one.sent:
             arrays = [array for array in one.submission.arrays if array.is_sent]
             jobs = ", ".join(array.job_id or "" for array in arrays)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import experiment_utils
 from conf.quantities import counted, format_duration
+from slurm.records import typed_study
 from slurm.submit.ask import NoAnswer
 from slurm.submit.in_flight import in_flight
 
@@ -62,7 +62,7 @@ def wait_for(study: Path, runs: Sequence[str], has_room: Callable[[], bool] | No
             before = len(held)
             time.sleep(POLL_S)
     except KeyboardInterrupt as error:
-        raise WaitInterrupted(f"How they go: python -m slurm status {shlex.quote(study.name)}") from error
+        raise WaitInterrupted(f"How they go: python -m slurm status {typed_study(study)}") from error
 
 
 def _line(study: Path, runs: Sequence[str], held: dict[str, str]) -> str:

@@ -50,25 +50,34 @@ def log_files(folder: Path, attempt: int | None = None) -> list[LogFile]:
     return [one for one in found if attempt is None or one.attempt in (None, attempt)]
 
 
-def lines_of(file: LogFile, known: set[str], attempt: int | None = None) -> Iterator[str]:
-    """Its lines. known: messages that were told: those of a log are added, of what repeats them left out.
-
-    attempt: of a log that holds several, that one's lines alone.
+class Sieve:
+    """Which lines of a file are told. known: messages that were: those of a log are added, of what repeats
+    them left out. attempt: of a log that holds several, that one's lines alone.
     """
-    current = 1
+
+    def __init__(self, file: LogFile, known: set[str], attempt: int | None = None) -> None:
+        self._file, self._known, self._attempt = file, known, attempt
+        self._current = 1
+
+    def passes(self, line: str) -> bool:
+        """Asked of each line of the file, in their order."""
+        message = _STAMP.sub("", line)
+        if self._file.repeats:
+            return message not in self._known
+        begins = _ATTEMPT_BEGINS.search(line)
+        self._current = int(begins[1]) if begins else self._current
+        self._known.add(message)
+        return self._attempt in (None, self._current, self._file.attempt)
+
+
+def lines_of(file: LogFile, known: set[str], attempt: int | None = None) -> Iterator[str]:
+    """Its lines, as a `Sieve` of these lets them through."""
+    sieve = Sieve(file, known, attempt)
     try:
         with open(file.path, encoding="utf-8", errors="replace") as content:
             for line in content:
                 line = line.rstrip("\n")
-                message = _STAMP.sub("", line)
-                if file.repeats:
-                    if message not in known:
-                        yield line
-                    continue
-                begins = _ATTEMPT_BEGINS.search(line)
-                current = int(begins[1]) if begins else current
-                known.add(message)
-                if attempt is None or current == attempt or file.attempt == attempt:
+                if sieve.passes(line):
                     yield line
     except OSError:
         return

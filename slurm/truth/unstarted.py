@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from slurm.records import SLURM
+from slurm.records import SLURM, typed_study
 from slurm.submitters import NEVER_SENT, sent_last_s
 from slurm.truth.case import Case
 from slurm.truth.verdict import Verdict, error_of, host_of_launcher, one_line
@@ -90,7 +90,7 @@ def _notes(case: Case) -> str:
 
 def _again(case: Case, told: str) -> str:
     """What starts it."""
-    study = shlex.quote(case.given or case.known.folder.parent.name)
+    study = typed_study(case.known.folder.parent) if case.given is None else shlex.quote(case.given)
     return f"{told}. It is started by: python -m slurm resubmit {study}"
 
 

@@ -112,6 +112,31 @@ def test_rates_that_one_size_lacks(sweep: Callable[..., Path], capsys: pytest.Ca
     assert not any("lacks" in one["what"] for one in small["next"])
 
 
+@pytest.mark.parametrize(("rates", "more"), [((0.01,), (0.0032, 0.032, 0.1)), ((0.01, 0.03), (0.0033, 0.09))])
+def test_of_fewer_than_three_rates_more_are_run_in_the_same_study(
+    sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str], rates: tuple[float, ...],
+    more: tuple[float, ...],
+) -> None:  # fmt: skip
+    study = sweep(0.01, rates=rates, model="64d")
+    assert main(["best-lr", str(study)]) == 2
+    typed = overrides(capsys.readouterr().err.partition("run more: ")[2])
+    assert "model=64d" in typed
+    found = next(part for part in typed if part.startswith("optimizer.lr=")).partition("=")[2].split(",")
+    assert [float(rate) for rate in found] == pytest.approx(list(more), rel=0.02)
+
+
+def test_of_fewer_than_three_rates_those_that_go_on_are_waited_for(
+    sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = sweep(0.01)
+    for run in list(study.iterdir())[1:]:
+        (run / "status.json").unlink()
+    assert main(["best-lr", str(study)]) == 2
+    said = capsys.readouterr().err
+    assert f"has 1; 4 runs are not done: python -m slurm status {study}" in said
+    assert "run more" not in said
+
+
 def test_seeds_that_disagree_more_than_rates(
     sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,31 @@ def test_seeds_are_one_bundle_with_a_band(sweep: Path) -> None:
     assert bundles[0].label == "0.003 (3 seeds)"
 
 
+def test_a_seed_that_died_does_not_end_the_others(sweep: Path) -> None:
+    path = sweep / "r0.003-1" / "metrics.csv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:11]))
+    bundle = bundles_of(read_study([str(sweep)]).runs, "tokens", "train_loss", "optimizer.lr")[0][0]
+    x, low, mean, high = bundle.band()
+    assert len(bundle.lines) == 3
+    assert (x[0], x[-1]) == (4096, 100 * 4096)
+    assert np.isfinite([low, mean, high]).all()
+    assert (mean >= low).all()
+
+
+def test_seeds_that_names_of_files_tell_are_one_band_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("32d_0", "32d_1", "64d_0"):
+        (tmp_path / f"{name}.csv").write_text("step,loss\n1,5\n2,4\n")
+    given = ["curves", str(tmp_path), "--x", "step", "-o", str(tmp_path / "c.svg"), "--json"]
+    assert main([*given, "--pattern", "{model}_{seed}.csv"]) == 0
+    found = json.loads(capsys.readouterr().out)["curves"]
+    assert [one["runs"] for one in found] == [["32d_0", "32d_1"], ["64d_0"]]
+    assert found[0]["label"] == "32d (2 seeds)"
+    assert main(given) == 0
+    assert len(json.loads(capsys.readouterr().out)["curves"]) == 3
+
+
 def test_the_mean_is_smooth_and_the_raw_is_what_was_written(sweep: Path) -> None:
     run = read_study([str(sweep / "r0.003-0")]).runs[0]
     line = bundles_of([run], "tokens", "train_loss", None)[0][0].lines[0]

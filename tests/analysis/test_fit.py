@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,11 +45,7 @@ def test_json_of_a_power_law(csvs: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert found[name]["low"] <= found[name]["value"] <= found[name]["high"]
         assert found[name]["low"] < true < found[name]["high"]
     assert 0.999 < found["r2"]["value"] < 1
-    assert (found["x"], found["x_unit"], found["y"]) == (
-        "flops",
-        "training FLOPs by formula, of the last step",
-        "loss",
-    )
+    assert (found["x"], found["x_unit"], found["y"]) == ("flops", "as the column has it", "loss")
     assert len(found["points"]) == len(found["without"]) == 8
     assert found["foretold"][0]["x"] == pytest.approx(1e17)
     assert found["huber"]["E"] == pytest.approx(2.5, abs=0.2)
@@ -59,7 +56,7 @@ def test_the_page_says_what_x_is_and_warns_of_what_is_far(
 ) -> None:
     assert main(["fit", str(csvs), "--x", "flops", "--draws", "60", "--at", "1e16,1e19"]) == 0
     page = capsys.readouterr().out
-    assert "8 sizes, L = loss, x = flops (training FLOPs by formula, of the last step)" in page
+    assert "8 sizes, L = loss, x = flops (as the column has it)" in page
     assert "warning: 1e+03 times beyond the data" in page
     assert page.count("warning") == 1
     assert "E by its profile: 2." in page
@@ -82,8 +79,13 @@ def test_an_e_that_the_data_do_not_hold_is_no_number(
     assert found["identified"] is False
     assert found["E"]["value"] is None
     assert found["E"]["low"] == 0
-    assert main(["fit", str(folder), "--x", "flops", "--draws", "60"]) == 0
-    assert "E is not identified by these data: between 0 and" in capsys.readouterr().out
+    assert found["huber"]["E"] is None
+    assert main(["fit", str(folder), "--x", "flops", "--draws", "60", "-o", str(tmp_path / "fit.svg")]) == 0
+    page = capsys.readouterr().out
+    assert "E is not identified by these data: between 0 and" in page
+    assert "Huber's loss of log L instead: E ?, A " in page
+    assert f"E                  ?   0 to {found['E']['high']:.4g}\n" in page  # and no other interval
+    assert "<!-- E + " in (tmp_path / "fit.svg").read_text()  # the law's name in the legend
 
 
 def test_a_fixed_e_and_the_data_that_contradict_it(csvs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,6 +165,19 @@ def test_seeds_are_one_point_and_runs_that_died_are_told(
     assert "lost: its loss is not finite" in page
 
 
+def test_of_too_few_sizes_more_are_run_in_the_same_study(
+    scaling: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["fit", str(scaling), "--where", "run=s0-*,s1-*,died,lost"]
+    assert main(given) == 2
+    said = capsys.readouterr().err
+    assert "it has 2 (2 runs left out: died: cancelled at 4,096 tokens: " in said
+    assert "; lost: its loss is not finite); run more: " in said
+    typed = shlex.split(said.partition("run more: ")[2])
+    assert typed[:3] == ["python", "experiments.py", "-m"]
+    assert "model=32d,48d,64d,96d,128d" in typed
+
+
 def test_losses_of_different_data_do_not_mix(scaling: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = scaling / "s0-0" / "run.json"
     plain = json.loads(path.read_text())
@@ -181,6 +196,27 @@ def test_chinchilla_needs_sizes_and_tokens_apart(tmp_path: Path, capsys: pytest.
     given = ["fit", str(tmp_path / "c"), "--law", "chinchilla", "--size", "n", "--tokens", "d"]
     assert main(given) == 2
     assert "go together in these runs" in capsys.readouterr().err
+
+
+def test_runs_over_size_and_tokens_are_told_as_runs(
+    new_run: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place, n in enumerate((1e5, 3e5, 1e6)):
+        for ratio in (10, 100):
+            made = new_run(f"s{place}-{ratio}")
+            loss = 2 + 30 * n**-0.3 + 30 * (n * ratio) ** -0.3
+            finish(made, f"1,{n * ratio},{loss},{loss},0.003,1,1e9,1,4096,\n", loss, place, state="done")
+            made.run(identity=f"{made.path.name:0>64}", results={}, non_embedding=n)
+    study = str(made.path.parent)
+    assert main(["fit", study, "--law", "chinchilla", "--draws", "30"]) == 0
+    page = capsys.readouterr().out
+    assert f"{study}: 6 runs, L = val_loss, x = non_embedding, tokens (parameters in the matrices" in page
+    assert "; tokens read)" in page
+    given = ["fit", study, "--law", "chinchilla", "--where", "non_embedding<1e6"]
+    assert main(given) == 2
+    said = capsys.readouterr().err
+    assert "needs >= 6 runs with non_embedding, tokens; it has 4" in said
+    assert "training.max_steps=200,600,1800" in said
 
 
 def test_the_goals_on_real_curves(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:

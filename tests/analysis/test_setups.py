@@ -215,3 +215,21 @@ def test_curves_of_other_programs_compare_at_their_common_tokens(tmp_path: Path,
     found = told(capsys, "compare", *given, "--at-tokens", "common")
     assert found["at_tokens"] == 10_000
     assert [group["mean"] for group in found["groups"]] == pytest.approx([4.0, 4.0])
+
+
+def test_runs_that_were_evaluated_in_other_rhythms_compare_where_all_were(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    for name, every, end in (("a", 20, 100), ("b", 30, 90)):
+        (tmp_path / name).mkdir()
+        rows = "".join(f"{at * 1000},{5 - 0.01 * at}\n" for at in range(every, end + 1, every))
+        (tmp_path / name / "run.csv").write_text("tokens,loss\n" + rows)
+    given = ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--at-tokens"]
+    found = told(capsys, *given, "common")
+    assert found["at_tokens"] == 60_000
+    assert [group["mean"] for group in found["groups"]] == pytest.approx([4.4, 4.4])
+    (tmp_path / "b" / "run.csv").write_text("tokens,loss\n30000,4\n")
+    assert main([*given, "common"]) == 2
+    said = capsys.readouterr().err
+    assert "They were evaluated at no common number of tokens" in said
+    assert "--at-tokens common" not in said

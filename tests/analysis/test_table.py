@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_sweeps import make_one, make_sweep, say
 
 from analysis.__main__ import main
 
@@ -115,6 +118,52 @@ def test_a_folder_of_other_csvs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "8d_a  8d     2e+09  5.2500" in capsys.readouterr().out
 
 
+def test_a_csv_of_another_program_that_ended_without_a_number_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text("step,loss\n1,5.5\n2,nan\n")
+    (tmp_path / "b.csv").write_text("step,loss\n1,5.5\n2,5\n3\n")
+    assert main(["table", str(tmp_path)]) == 0
+    page = capsys.readouterr().out
+    assert "note: a: its loss is nan" in page
+    assert "note: b: 1 of its last lines passed over" in page
+
+
+@pytest.mark.parametrize(
+    ("rates", "seeds"), [((0.01,), 1), ((0.01,), 2), ((0.01, 0.02), 1), ((0.01, 0.02, 0.03), 1)]
+)
+def test_what_it_says_to_type_next_can_be_typed(
+    tmp_path: Path, rates: tuple[float, ...], seeds: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_sweep(tmp_path / "s", (32,), rates, seeds)
+    assert main(["table", str(tmp_path / "s"), "--where", "model=32d"]) == 0
+    line = capsys.readouterr().out.rpartition("next: python -m analysis ")[2]
+    typed = shlex.split(line.partition("   (")[0])
+    assert "model=32d" in typed
+    assert main(typed) == 0
+
+
+def test_a_row_is_one_line_whatever_its_notes_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say(make_one(tmp_path / "s", 32, 0.01, 0), notes="first\nsecond \x1b[31mred")
+    for form in ([], ["--md"]):
+        assert main(["table", str(tmp_path / "s"), "--columns", "notes", *form]) == 0
+        assert "first second  [31mred" in capsys.readouterr().out
+
+
+def test_parquet_of_columns_of_numbers_and_words(tmp_path: Path) -> None:
+    """As training.micro_batch has them, `auto` in one run and 8 in another."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    for name, batch, tokens in (("a", "auto", 2**53), ("b", "8", 2**70)):
+        (tmp_path / f"{name}.csv").write_text(f"batch,tokens\n{batch},{tokens}\n")
+    output = tmp_path / "t.parquet"
+    assert main(["table", str(tmp_path), "--parquet", "-o", str(output)]) == 0
+    assert pq.read_table(output).to_pydict() == {
+        "run": ["a", "b"], "batch": ["auto", "8"], "tokens": [float(2**53), float(2**70)]
+    }  # fmt: skip
+
+
 def test_neither_torch_nor_numpy_is_loaded(study: str, root: Path) -> None:
     code = (
         "import sys; from analysis.__main__ import main; main(['table', sys.argv[1], '--where', 'lr<1']);"
@@ -122,3 +171,19 @@ def test_neither_torch_nor_numpy_is_loaded(study: str, root: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, study], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--csv"], ["-o", "out.txt"]])
+def test_a_path_in_another_encoding_ends_nothing(tmp_path: Path, root: Path, form: list[str]) -> None:
+    with open(os.fsencode(tmp_path) + b"/\xe9t\xe9.csv", "w") as file:
+        file.write("step,loss\n1,5\n")
+    with open(os.fsencode(tmp_path) + b"/\xe9.csv", "w") as file:
+        file.write("")
+    command = [sys.executable, "-m", "analysis", "table", str(tmp_path), *form]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    told = (tmp_path / "out.txt").read_text() if "-o" in form else done.stdout
+    told = json.loads(told)["runs"][0]["run"] if "--json" in form else told
+    assert r"\udce9t\udce9" in told

@@ -116,7 +116,8 @@ def test_everything_that_is_wrong_is_told_with_the_nearest_name(composer: Compos
     assert "slurm.by_model.256d.tim: no such key of slurm; nearest: time" in told
     assert "slurm.by_model.256d.workers: is of the whole submission: slurm.workers=VALUE" in told
     assert any(line.startswith("slurm.by_model.512d: expected keys of slurm") for line in told)
-    assert any(line.startswith("slurm.by_model.25d: no size `25d`; nearest: 256d") for line in told)
+    (size,) = (line for line in told if line.startswith("slurm.by_model.25d: no size `25d`; nearest: 256d"))
+    assert "(all: 32d 48d 64d" in size
 
 
 def test_a_size_of_the_user_s_own_is_known(composer: Composer) -> None:

@@ -147,6 +147,11 @@ def test_study_name_follows_the_study(composer: Composer) -> None:
         (["optimizer.lr=${foo.bar}"], "optimizer.lr: cannot resolve `${foo.bar}`"),
         (["notes=${hydra:job.name}"], "notes: cannot resolve"),
         (["hydra/launcher=lcal"], "hydra/launcher: no option `lcal`; nearest: local"),
+        (
+            ["hydra/sweeper=nevergrad"],
+            "hydra/sweeper: no option `nevergrad`; choices: basic halving local. It comes with: "
+            "pip install hydra-nevergrad-sweeper",
+        ),
         (["hydra/lancher=local"], "hydra/lancher: Hydra has no such group; nearest: hydra/launcher"),
         (["hydra.launcher=null"], "hydra.launcher: expected what hydra/launcher=NAME brings"),
         (["hydra.launcher=foo"], "(choices: local, slurm), got foo"),

@@ -10,7 +10,7 @@ import pytest
 
 from conf import Config
 from conf.check import to_config
-from conf.schema import Arch, Model, Training
+from conf.schema import Arch, Model, Restore, Training
 from experiment_utils import identity, run_name, varying_settings
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "identities.json"
@@ -135,6 +135,14 @@ def test_what_an_option_brings_with_it_is_told_by_its_name() -> None:
     assert varying_settings([plain, post]) == {"arch": names}
     told = varying_settings([plain, post, bare])
     assert told == {"arch": [*names, names[1]], "tied_head": ["true", "true", "false"]}
+
+
+def test_what_follows_from_the_run_that_one_begins_from_has_no_column() -> None:
+    """The rungs of a search: the first begins anew."""
+    anew, trunk = Config(), Config(restore=Restore(from_="runs/a/b", what="run", step=20))
+    assert varying_settings([anew, trunk]) == {"from": ["null", "runs/a/b"]}
+    earlier = dataclasses.replace(trunk, restore=dataclasses.replace(trunk.restore, step=10))
+    assert varying_settings([trunk, earlier]) == {"step": ["20", "10"]}
 
 
 def test_titles_tell_keys_of_the_same_name_apart() -> None:

@@ -577,3 +577,16 @@ def test_cache_at_the_limit_before_a_kill_is_no_comfort(tmp_path: Path) -> None:
     assert "cache_at_the_limit" not in [one.rule for one in found.findings]
     calm = explained(tmp_path / "well", outcome=outcome(), samples=full)
     assert "cache_at_the_limit" in [one.rule for one in calm.findings]
+
+
+def test_page_cache_that_could_not_be_given_back(tmp_path: Path) -> None:
+    """A file locked into memory: the kernel kills while U is far from the limit. Or U rose since the look."""
+    samples = [
+        sample(at, 15, usage_bytes=1020 * MB, cache_bytes=950 * MB, limit_hits=10 * at) for at in range(20)
+    ]
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
+    assert (found.verdict, found.confidence) == ("oom_cgroup", "certain")
+    assert (found.cause, found.cause_confidence) == ("growth", "possible")
+    assert "could not be given back" in found.sentence
+    assert any("950 MB of the 1.0 GB in use was page cache" in line for line in found.evidence)
+    assert any("VmLck" in (advice.override or "") for advice in found.advice)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -94,3 +96,143 @@ def test_run_where_streams_are_closed(tmp_path: Path, closed: str, more: str) ->
     assert _into(closed, words).returncode == 3
     assert (tmp_path / "ran").exists()
     assert outcome_in(tmp_path / "mem")["exit_code"] == 3
+
+
+OF_A_RUN = (
+    "outcome.json", "status.json", "run.json", "run.lock", "config.yaml", "memory.ring", "memory.jsonl",
+    "memory.rank1.jsonl", "memory.blackbox.1.txt", "memory.attribution.json", "log.txt", "stderr.txt",
+)  # fmt: skip
+
+
+def _asked(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """As a user asks, with no more memory than a reader needs; one that waits for ever is found out."""
+    words = {"watch": "watch --once", "compare": f"compare {shlex.quote(str(folder))}"}.get(command, command)
+    line = (
+        f"ulimit -v 2000000; exec {shlex.quote(sys.executable)} -m memory {words} {shlex.quote(str(folder))}"
+    )
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "socket"])
+@pytest.mark.parametrize("command", ["explain", "report", "watch", "stacks", "attribute", "compare"])
+def test_what_is_no_plain_file_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's path may have no more than 108 characters
+    for name in OF_A_RUN:
+        path = tmp_path / name
+        if kind == "fifo":
+            os.mkfifo(path)
+        elif kind == "device":
+            path.symlink_to("/dev/zero")
+        else:
+            with socket.socket(socket.AF_UNIX) as one:
+                one.bind(name)
+    done = _asked(command, tmp_path)
+    assert done.returncode in (0, 2), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_beyond_all_reason_is_not_read(tmp_path: Path) -> None:
+    for name in ("outcome.json", "memory.ring"):
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(1 << 30)
+    done = _asked("explain", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "outcome.json cannot be read: File too large" in done.stdout
+
+
+def test_lines_that_never_end_are_not_held(tmp_path: Path) -> None:
+    (tmp_path / "outcome.json").write_text('{"exit_code": 3}')
+    with open(tmp_path / "memory.jsonl", "wb") as file:
+        file.write(b"x" * (64 << 20))
+    done = _asked("explain", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("failed")
+
+
+KILLED = (
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=4242.0. Some of the step tasks have been "
+    "OOM Killed."
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin"),
+    [
+        ("explain --log -", "x" * 3_000_000 + f"\n{KILLED}\n"),
+        (f"explain --log <(printf '%s\\n' '{KILLED}')", ""),
+        (f"explain <(printf '%s\\n' '{KILLED}')", ""),
+    ],
+)
+def test_a_log_that_comes_through_a_pipe(words: str, stdin: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{shlex.quote(sys.executable)} -m memory {words} --no-sacct"],
+        cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("oom_cgroup")
+
+
+def test_no_log_on_standard_input() -> None:
+    done = _into("<&-", "explain --log -")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: --log -: standard input is closed. Expected a log there, or --log FILE\n"
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])
+@pytest.mark.parametrize("command", ["explain", "report", "compare", "report --json"])
+def test_letters_that_the_terminal_does_not_have(tmp_path: Path, command: str, encoding: str) -> None:
+    """Half of a pair in a stage's name; the blocks of a report."""
+    main_process = {"pid": 5, "name": "p\ud800", "anon_bytes": 90 << 20}
+    snapshot = {"scope": "job", "unreclaimable_bytes": 90 << 20, "main": main_process, "limit_at": "/\ud800"}
+    begin = {"version": 1, "event": "begin", "stage": "tr\ud800", "attempt": 1, "rank": 0, "depth": 0}
+    records = [{**begin, "time_s": 1.7e9 + at, "elapsed_s": at, "snapshot": snapshot} for at in range(3)]
+    (tmp_path / "memory.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    done = _asked(command, tmp_path, PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ud800" in done.stdout or command == "explain"
+
+
+@pytest.mark.parametrize("command", ["explain", "report", "watch", "stacks", "attribute", "compare"])
+def test_a_name_that_is_empty_is_not_where_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Of a variable that is not set."""
+    (tmp_path / "outcome.json").write_text('{"exit_code": 3}')
+    monkeypatch.chdir(tmp_path)
+    assert main([command, "", *([""] if command == "compare" else [])]) == 2
+    assert capsys.readouterr().err.startswith("error: RUN is empty")
+
+
+def test_an_output_that_is_empty_is_not_where_one_stands() -> None:
+    done = _into("", "run --output '' -- true")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: --output is empty: expected a folder, such as --output mem\n",
+    )
+
+
+def test_a_picture_of_a_stage_that_has_no_letters(tmp_path: Path) -> None:
+    begin = {"version": 1, "event": "begin", "stage": "read \udcff", "attempt": 1, "rank": 0, "depth": 0}
+    snapshot = {"scope": "job", "unreclaimable_bytes": 90 << 20, "limit_bytes": 1 << 30}
+    records = [{**begin, "time_s": 1.7e9 + at, "elapsed_s": at, "snapshot": snapshot} for at in range(3)]
+    (tmp_path / "memory.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert main(["report", str(tmp_path), "--png", "--html"]) == 0
+
+
+def test_run_with_a_log_that_is_no_file(tmp_path: Path) -> None:
+    """tee(1) would wait for who reads it, and the command for tee."""
+    (tmp_path / "mem").mkdir()
+    os.mkfifo(tmp_path / "mem" / "log.txt")
+    words = f"run --output {tmp_path}/mem --log -- sh -c 'echo hello; exit 3'"
+    done = _into("", words)
+    assert (done.returncode, done.stdout) == (3, "hello\n")
+    assert f"what it prints is not copied to {tmp_path}/mem/log.txt: it is a FIFO" in done.stderr

@@ -424,6 +424,8 @@ def test_the_summary_line() -> None:
     assert summary(outcome, always) == told
     assert "exit code 0" in (summary(outcome | {"peak_nearness": 0.95}, quiet) or "")
     assert "killed by SIGKILL" in (summary(outcome | {"exit_code": None, "signal": "SIGKILL"}, quiet) or "")
+    killed = outcome | {"counters_before": {"oom_kill": 2}, "counters_after": {"oom_kill": 3}}
+    assert "the kernel killed 1 process of its cgroup for memory; next" in (summary(killed, quiet) or "")
     unknown = outcome | {"peak_unreclaimable_bytes": None, "exit_code": 1}
     assert "memory unknown" in (summary(unknown, quiet) or "")
 

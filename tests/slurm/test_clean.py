@@ -161,6 +161,38 @@ def test_it_asks(
         assert left(study, "done") == kept
 
 
+def test_the_end_of_input_is_no(
+    study: MadeStudy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-D."""
+
+    def ended(question: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", ended)
+    assert "nothing was touched" in told(capsys, "clean", "sweep")
+    assert left(study, "done") == ALL
+
+
+def test_standing_in_the_study_it_knows_the_others(
+    study: MadeStudy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`.` has no parent by its name."""
+    branch = study.folder.parent / "branches" / "branch"
+    branch.mkdir(parents=True)
+    begins_from = (study.folder / "done").absolute()
+    (branch / "config.yaml").write_text(
+        f"seed: 0\nrestore:\n  what: run\n  from: {begins_from}\n  step: 200\nnotes: null\n"
+    )
+    monkeypatch.setenv("HIGHWATER_RUNS_DIR", str(study.folder.parent.absolute()))
+    monkeypatch.chdir(study.folder)
+    text = told(capsys, "clean", ".", "--yes")
+    assert "done: step-00000200 stays: branches/branch is to begin from it" in text
+    assert "step-00000200" in left(study, "done")
+    assert "step-00000300" not in left(study, "done")
+
+
 def test_a_run_that_was_just_started_is_left(
     study: MadeStudy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

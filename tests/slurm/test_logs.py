@@ -10,6 +10,8 @@ import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy
 from slurm_command import refused, told, told_json
 
+from slurm.commands import logs
+
 LOG = """\
 2027-01-15 07:00:00 run runs/sweep/a, attempt 1, on n1
 2027-01-15 07:00:01 first words
@@ -114,3 +116,46 @@ def test_following_until_it_ends(
     assert "a new line" in text
     assert "failed: ValueError: no" in text
     assert text.splitlines()[-1].startswith("next: python -m slurm why")
+
+
+def test_following_one_attempt(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    text = told(capsys, "logs", "runs/sweep/a", "-f", "--attempt", "1")
+    assert "first words" in text
+    assert "last words" not in text
+    assert "stacks" not in text
+
+
+def test_following_tells_nothing_twice(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job's output repeats the log, of which the beginning may be left out."""
+    monkeypatch.setattr(logs, "_FIRST_BYTES", 120)  # of the log fewer messages than of the output
+    said.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 900)), nodes="n1")
+    study.status("a", "running", attempt=2)
+    study.lock("a")
+    clock, looks = [1000.0], [0]
+    output = study.submission.folder / "submitit" / "4242_0_0_log.out"
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+
+    def later(seconds: float) -> None:
+        clock[0] += 6
+        looks[0] += 1
+        if looks[0] == 1:  # its handlers write one after the other
+            with open(output, "a") as file:
+                file.write("a new line\nof stdout alone\n")
+        elif looks[0] == 2:
+            with open(study.folder / "a" / "log.txt", "a") as file:
+                file.write("2027-01-15 07:20:00 a new line\n")
+        else:
+            study.status("a", "failed", attempt=2, reason="ValueError: no")
+            said.queue = []
+
+    monkeypatch.setattr(time, "sleep", later)
+    text = told(capsys, "logs", "runs/sweep/a", "-f")
+    assert "first words" not in text
+    assert text.count("last words") == 1
+    assert text.count("a new line") == 1
+    assert text.count("of stdout alone") == 1

@@ -187,3 +187,11 @@ def test_importing_it_is_light() -> None:
         python(code), capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_signal_without_a_name() -> None:
+    """Of SIGRTMIN+6 Python has none; a batch system may send it."""
+    with Children() as children:
+        children.start(python("import os; os.kill(os.getpid(), 40)"), quiet=True)
+        child = children.wait()
+    assert (child.exit_code, child.killed_by) == (1, "signal 40")

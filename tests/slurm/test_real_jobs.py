@@ -118,13 +118,16 @@ def _kept(where: Cluster, folder: Path) -> Sent:
 
 
 def _plain(where: Cluster, folder: Path) -> Sent:
-    """As a user types it, but for the place of the checkout, which is `checkout`, to be edited."""
+    """As a user types it inside of a task of an array, whose variables sbatch hands on; but for the place of
+    the checkout, which is `checkout`, to be edited.
+    """
     take(folder / "code").path.rename(folder / "checkout")
     overrides = [*_overrides(folder, 1_000_000), f"runs_dir={folder / 'plain'}"]
     out = folder / "plain.out"
     job = where.say(
         "sbatch", "--parsable", f"--output={out}", "--mem=600M", "--cpus-per-task=1", f"--chdir={folder}",
-        f"--export=ALL,HIGHWATER_CODE={folder / 'checkout'},PYTHON={sys.executable}",
+        f"--export=ALL,HIGHWATER_CODE={folder / 'checkout'},PYTHON={sys.executable},"
+        "SLURM_ARRAY_JOB_ID=999999,SLURM_ARRAY_TASK_ID=0",
         str(SCRIPT.with_name("submit_job.sh")), *overrides,
     )  # fmt: skip
     return Sent(where, folder / "plain" / "not known yet", job, out)

@@ -76,6 +76,20 @@ def test_what_died(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixt
     assert "such as slurm.mem=1280M)" in " ".join(text.split())
 
 
+def test_more_memory_for_runs_that_share_it(
+    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What one of them needs is less than what their job had."""
+    study = MadeStudy(place / "runs" / "packed", [A, "b"], how="pack")
+    study.status(A, "running", age_s=70)
+    study.killed_for_memory(A)
+    said.row("4242", "FAILED", "1:0")
+    text = told(capsys, "why", f"runs/packed/{A}")
+    assert "slurm.mem=2704M   more memory for the job" in text, text  # 2 of 1280 MB, and 48 MB for 3 steps
+    assert "so much for each of 2 runs side by side (slurm.pack)" in " ".join(text.split())
+    assert "next: python -m slurm resubmit runs/packed --only oom --mem 2704M" in text
+
+
 def test_what_to_change_is_told_once(
     study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -244,3 +258,23 @@ def test_bad_input(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None
     assert "no such run" in refused(capsys, "why", "nosuchrun")
     assert "several runs" not in refused(capsys, "why", "9999")
     assert "it is a study of 3 runs: give one of them" in refused(capsys, "why", "runs/sweep")
+
+
+@pytest.mark.parametrize(
+    ("options", "limit", "advised"),
+    [
+        ({"time": "0:10:00"}, "00:10:00", " --time x2"),
+        ({}, "00:10:00", " --time 0:20:00"),  # of a plain script, or the partition's default
+        ({}, "UNLIMITED", ""),
+    ],
+)
+def test_twice_of_what_it_had(
+    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str],
+    options: dict[str, str], limit: str, advised: str,
+) -> None:  # fmt: skip
+    """`x2` is of what was asked for: where nothing was, resubmit would refuse it."""
+    study = MadeStudy(place / "runs" / "sweep", [A, B], array={"options": options})
+    study.status(A, "timeout", age_s=70, reason="stopped by SIGUSR2")
+    said.row("4242_0", "TIMEOUT", Timelimit=limit)
+    step = told(capsys, "why", A).splitlines()[-1]
+    assert step.startswith(f"next: python -m slurm resubmit runs/sweep --only timeout{advised}   (")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from memory.explain.advice import go_on, run_with_us
@@ -21,7 +22,18 @@ from memory.explain.telling import (
 )
 from memory.explain.testimony import by_the_run
 from memory.explain.values import mapping, mappings, number, text
-from memory.explain.wordings import DISK_FULL, OOM_DAEMON, TRACEBACK, WORKER_KILLED, last_line_with
+from memory.explain.wordings import (
+    ANOTHER_DIED,
+    CRASH_TOLD,
+    DISK_FULL,
+    GPU_OOM,
+    MEMORY_ERROR,
+    OOM_DAEMON,
+    SHM_FULL,
+    TRACEBACK,
+    WORKER_KILLED,
+    last_line_with,
+)
 
 _ASKING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 _ENDING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
@@ -167,8 +179,9 @@ def worker_died(facts: Facts) -> Iterator[Finding]:
     if said is None:
         return
     match = said.match
-    by = (match["signal"] or match["ours_signal"] or "").removeprefix("SIG").strip().lower()
-    pid = next((group for group in (match["pid"], match["ours"], match["pids"]) if group), "")
+    signals = (match[name] for name in match.groupdict() if name.endswith("signal"))
+    by = next(filter(None, signals), "").removeprefix("SIG").strip().lower()
+    pid = next((match[name] for name in ("pid", "ours", "pids", "launched") if match[name]), "")
     pids = [int(part) for part in pid.split(",") if part.strip().isdigit() and len(part) < 12]
     victim = Victim(False, pids[0] if pids else None, "")
     advice = (
@@ -182,6 +195,13 @@ def worker_died(facts: Facts) -> Iterator[Finding]:
             "oom_cgroup",
             "A worker process was killed for memory, and the main process failed for it",
         )
+    elif killed and facts.kills is None and (facts.peak_share is None or facts.near_limit is not False):
+        # nothing counted: of a log alone it is for memory more often than not
+        verdict, says = (
+            "unknown",
+            "A worker process was killed by SIGKILL, and by whom is not told: the kernel for memory, or "
+            "somebody",
+        )
     elif killed:
         verdict, says = "killed_from_outside", "A worker process was killed by SIGKILL"
     elif by.startswith("bus"):
@@ -191,7 +211,9 @@ def worker_died(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         rule="worker_died",
         says=says,
-        confidence=said.at_most("certain" if facts.kills and killed else "likely"),
+        confidence=said.at_most(
+            "possible" if verdict == "unknown" else "certain" if facts.kills and killed else "likely"
+        ),
         verdict=verdict,
         victim=victim,
         evidence=all_of(f"{said.line} ({facts.log_name})", counters_line(facts), ended_line(facts)),
@@ -227,7 +249,9 @@ def failed(facts: Facts) -> Iterator[Finding]:
     crash = facts.signal in _CRASHES
     # the others have rules of their own
     other = None if facts.signal in (*_TOLD_ELSEWHERE, *_CRASHES) else facts.signal
-    log_says = TRACEBACK in facts.log and not facts.outcome and not facts.state and not facts.slurm
+    is_alone = not (facts.outcome or facts.state or facts.slurm)
+    crash_told = last_line_with(CRASH_TOLD, facts.log) if is_alone else None
+    log_says = is_alone and (TRACEBACK in facts.log or crash_told is not None)
     of_its_own = (
         facts.signal in _BY_A_NUMBER and facts.samples and not facts.kills and not facts.lost_a_process
     )
@@ -235,6 +259,8 @@ def failed(facts: Facts) -> Iterator[Finding]:
     says = _by_its_own_error(facts)
     if crash:
         says = f"It crashed by {facts.signal}"
+    elif crash_told:
+        says = "A process of it crashed"
     elif other:
         says = f"It was ended by {other}{_MEANINGS.get(other, '')}"
     if (
@@ -245,20 +271,23 @@ def failed(facts: Facts) -> Iterator[Finding]:
         or log_says
     ):
         last = last_error(facts.log)
+        # by its last words it may as well be another finding's: of memory that was refused, of who was killed
+        unsure = code == TIMED_OUT or (log_says and _tells_of_more(last))
         yield Finding(
             rule="failed",
             says=says,
             confidence="certain" if other and facts.signal_is_certain
-            else "possible" if code == TIMED_OUT else "likely",
+            else "possible" if unsure else "likely",
             verdict="failed",
             cause="none",
             victim=Victim(True, number(facts.outcome.get("pid"))) if facts.outcome else None,
             evidence=all_of(
-                ended_line(facts), f"its last error: {last} ({facts.log_name})" if last else None,
+                ended_line(facts), f"{crash_told} ({facts.log_name})" if crash_told else None,
+                f"its last error: {last} ({facts.log_name})" if last else None,
                 counters_line(facts), peak_line(facts), stage_line(facts),
             ),
-            advice=(Advice("read its own words", "less "
-            f"{facts.evidence.folder}/log.txt"),) if facts.is_ours else (),
+            advice=(Advice("read its own words", f"less {shlex.quote(f'{facts.evidence.folder}/log.txt')}"),)
+            if facts.is_ours else (),
         )  # fmt: skip
 
 
@@ -269,7 +298,8 @@ def _by_its_own_error(facts: Facts) -> str:
         return f"{own}, or that of a process that {facts.signal} ended"
     limits = mapping(facts.outcome.get("rlimits"))
     standing = [name for name in ("as_bytes", "data_bytes") if number(limits.get(name))]
-    if last_error(facts.log) is not None:
+    last = last_error(facts.log)
+    if last is not None and not _tells_of_more(last):
         return "It ended by an error of its own, not for memory"
     if standing and not facts.log.strip():
         return (
@@ -277,6 +307,11 @@ def _by_its_own_error(facts: Facts) -> str:
             "-d) may have refused it memory"
         )
     return "It ended by an error of its own" + ", and no kill for memory was counted" * (facts.kills == 0)
+
+
+def _tells_of_more(error: str | None) -> bool:
+    """Of memory, or of another process that died: by its own word then not plainly an error of its own."""
+    return any(pattern.search(error or "") for pattern in (MEMORY_ERROR, GPU_OOM, SHM_FULL, ANOTHER_DIED))
 
 
 def ended_well(facts: Facts) -> Iterator[Finding]:

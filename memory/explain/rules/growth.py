@@ -8,7 +8,15 @@ from memory.explain.advice import cheapest_first, is_other_program, more_memory,
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
 from memory.explain.leaking import leak_by_step, leak_by_time
-from memory.explain.telling import all_of, of_limit, rise, rise_line, stack_line, stage_line
+from memory.explain.telling import (
+    all_of,
+    cache_at_the_kill,
+    of_limit,
+    rise,
+    rise_line,
+    stack_line,
+    stage_line,
+)
 from memory.explain.trend import last_rise
 from memory.explain.values import seconds
 from memory.format import format_bytes
@@ -125,16 +133,25 @@ def growth(facts: Facts) -> Iterator[Finding]:
 
 def _unseen(facts: Facts) -> Finding:
     """A kill at a top that was not sampled."""
+    cache = cache_at_the_kill(facts)
+    says = (
+        _since_the_last_look(facts) if facts.samples else "What filled it is not known: there are no samples"
+    )
     return Finding(
         rule="growth",
-        says=_since_the_last_look(facts)
-        if facts.samples
-        else "What filled it is not known: there are no samples",
-        confidence="likely" if facts.samples else "possible",
+        says=f"{says}, or is page cache that could not be given back" if cache else says,
+        confidence="likely" if facts.samples and not cache else "possible",
         cause="growth",
-        evidence=all_of(rise_line(facts), stage_line(facts), stack_line(facts)),
-        advice=cheapest_first(facts),
+        evidence=all_of(rise_line(facts), cache, stage_line(facts), stack_line(facts)),
+        advice=(*((_LOCKED,) if cache else ()), *cheapest_first(facts)),
     )
+
+
+_LOCKED = Advice(
+    "lock less of files into memory (mlock, vmtouch -l, a model loaded with --mlock), and keep none on a "
+    "ramfs: such cache is not given back",
+    "grep VmLck /proc/[0-9]*/status",
+)
 
 
 def _latest_rate(looks: list[tuple[float, int]], over_s: float) -> float:

@@ -1,4 +1,4 @@
-"""What managers of jobs other than Slurm say of a kill for memory or time: Kubernetes, LSF, PBS."""
+"""What managers other than Slurm say of a kill for memory or time: of jobs, containers, services, tasks."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ def _line(pattern: str) -> re.Pattern[str]:
 
 
 _MORE_TIME = "more time for the job"
+_LOGGED = r"(?:[^\n]{0,80} )?"
+"""As journald and syslog have it before a service's own words."""
 _WORDS = (
     _Word(
         # kubectl describe, get -o yaml, get -o json, get pods, get events
@@ -42,6 +44,49 @@ _WORDS = (
         "node ran out",
         "likely",
         (Advice("a higher limit for the container: resources.limits.memory in its manifest"),),
+    ),
+    _Word(
+        # docker inspect, podman inspect
+        _line(r'"OOMKilled": true\b'),
+        "oom_cgroup",
+        None,
+        "Docker says that a process of the container was killed for memory (OOMKilled)",
+        "likely",
+        (Advice("a higher limit for the container: docker run --memory=..."),),
+    ),
+    _Word(
+        # journalctl, systemctl status
+        _line(
+            rf"{_LOGGED}\S{{1,120}}\.(?:service|scope): (?:A process of this unit has been killed by the OOM "
+            r"killer|Failed with result 'oom-kill')|Active: failed \(Result: oom-kill\)"
+        ),
+        "oom_cgroup",
+        None,
+        "systemd says that a process of its unit was killed for memory: at the unit's limit, or as the "
+        "machine ran out",
+        "likely",
+        (Advice("a higher limit for the unit: systemd-run -p MemoryMax=..."),),
+    ),
+    _Word(
+        _line(
+            rf"{_LOGGED}systemd-oomd\[\d+\]: Killed \S+ due to"
+            rf"|{_LOGGED}earlyoom\[\d+\]: sending SIG(?:TERM|KILL) to process"
+            r"|(?:ray\.exceptions\.)?OutOfMemoryError: Task was killed due to the node running low on memory"
+        ),
+        "killed_from_outside",
+        "oom_daemon",
+        "Who watches the machine's memory (systemd-oomd, earlyoom, Ray) killed it before the kernel would "
+        "have",
+        "likely",
+        (Advice("hold less at once, start fewer tasks side by side, or take a machine to oneself"),),
+    ),
+    _Word(
+        _line(r"(?:Error from \S+: )?Job has gone over (?:cgroup )?memory limit of"),
+        "killed_from_outside",
+        "rss_polling",
+        "HTCondor held it: what it adds up of the processes' memory was above what the job had asked for",
+        "likely",
+        (Advice("more memory for the job: request_memory = ... in its submit file"),),
     ),
     _Word(
         # bjobs -l, bhist -l, and the report at the end of a job's output

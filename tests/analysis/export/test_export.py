@@ -120,6 +120,23 @@ def test_csvs_of_other_programs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert found == [("0.01", "1", "5.5"), ("0.01", "3", "nan"), ("0.001", "1", "5.5"), ("0.001", "3", "nan")]
 
 
+def test_rows_that_no_whole_number_counts_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An epoch of 0.5 is no step 0; a column that is not there is no empty file."""
+    (tmp_path / "a.csv").write_text("epoch,loss\n0.5,5\n1.0,4\ninf,3\n")
+    (tmp_path / "b.csv").write_text("step,loss\n7,5\n")
+    given, output = ["export", str(tmp_path), "--to", "csv", "-o"], tmp_path / "out" / "long.csv"
+    output.parent.mkdir()
+    assert main([*given, str(output), "--x", "epoch"]) == 0
+    assert "left out: b: it has no column epoch" in capsys.readouterr().out
+    rows = rows_of(output)
+    assert [row["step"] for row in rows if row["series"] == "loss"] == ["1", "2", "3"]
+    assert [row["value"] for row in rows if row["series"] == "epoch"] == ["0.5", "1.0", "inf"]
+    assert main([*given, str(output), "--x", "nosuch"]) == 2
+    assert "nosuch: no such column" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import os
@@ -22,6 +23,7 @@ from made_sweeps import BATCH_TOKENS, killed_for_memory, make_one, make_sweep, s
 
 from analysis.__main__ import main
 from analysis.live.follow import Follower
+from analysis.live.page import page_of
 from analysis.live.server import Server
 from analysis.reading import read_study
 from conf import UserError
@@ -131,6 +133,15 @@ def test_only_what_changed_is_sent_again(server: Server, study: Path) -> None:
     assert [one["row"] for one in told["rows"]] == [2]
     assert "3.2500" in cells(told, 2)
     assert [one["row"] for one in told["curves"]] == [2]
+
+
+def test_of_other_programs_curves_are_drawn_where_it_is_said_which(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("step,loss\n1,5\n2,4\n")
+    read = functools.partial(read_study, [str(tmp_path)])
+    pages = [page_of(Follower(read, x=x, y="loss" if x else None)) for x in (None, "step")]
+    assert ["say what is drawn" in page for page in pages] == [True, False]
+    assert ['class="curves"' in page for page in pages] == [False, True]
+    assert '"None"' not in pages[0]
 
 
 def test_runs_come_and_go_and_keep_their_rows(server: Server, study: Path) -> None:

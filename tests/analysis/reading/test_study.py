@@ -118,10 +118,57 @@ def test_a_pattern_may_pass_over_parts(csvs: Path) -> None:
     assert {run.value("d_model") for run in study.runs} == {32, 64}
 
 
-@pytest.mark.parametrize("pattern", ["nothing.csv", "{a}{a}.csv"])
+@pytest.mark.parametrize("pattern", ["nothing.csv", "{a}{a}.csv", "{1a}.csv"])
 def test_a_pattern_must_name_facts(csvs: Path, pattern: str) -> None:
     with pytest.raises(UserError, match="expected names in braces"):
         read_study([str(csvs)], pattern=pattern)
+
+
+def test_a_name_that_tells_no_rate_is_not_of_the_pattern(tmp_path: Path) -> None:
+    for rate in ("-2", "400", "nan"):
+        (tmp_path / f"64d_lr_{rate}.csv").write_text("step,loss\n1,5\n")
+    study = read_study([str(tmp_path)], pattern="{model}_lr_{log10_lr}.csv")
+    assert [run.value("lr") for run in study.runs] == [0.01]
+    assert "skipped 2 files" in study.notes()[0]
+
+
+def test_where_takes_columns_with_blanks_in_their_names(tmp_path: Path) -> None:
+    for at in (1, 2):
+        (tmp_path / f"{at}.csv").write_text(f"Wall time,Value\n{at},5\n")
+    assert [run.name for run in only(read_study([str(tmp_path)]), ["Wall time > 1"]).runs] == ["2"]
+
+
+def test_a_name_in_another_encoding_can_be_told(tmp_path: Path) -> None:
+    with open(os.fsencode(tmp_path) + b"/\xe9t\xe9.csv", "w") as file:
+        file.write("step,loss\n1,5\n")
+    run = read_study([str(tmp_path)], pattern="{season}.csv").runs[0]
+    assert (run.name, run.value("season"), run.value("loss")) == ("\\udce9t\\udce9", "\\udce9t\\udce9", 5)
+
+
+def test_no_csv_is_dropped_without_a_word(tmp_path: Path) -> None:
+    """By another way to write its name, by a pipe that would be waited for, by a line that was cut."""
+    (tmp_path / "UPPER.CSV").write_text("step,loss\n1,5\n")
+    (tmp_path / "torn.csv").write_text("step,loss\n1,5\n2")
+    os.mkfifo(tmp_path / "pipe.csv")
+    study = read_study([str(tmp_path)])
+    assert [(run.name, run.value("loss"), len(run.damage)) for run in study.runs] == [
+        ("UPPER", 5, 0),
+        ("torn", 5, 1),
+    ]
+    assert "1 of its last lines passed over" in study.runs[1].damage[0]
+    assert "pipe.csv (it is no file)" in study.notes()[0]
+    assert read_study([str(tmp_path / "UPPER.CSV")]).runs
+
+
+def test_columns_of_other_programs_that_are_called_as_ours_are_theirs(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text(
+            "identity,diverged,day,tokens,loss\nx,False,2026_11,21200000000000000000,5\n"
+        )
+    study = read_study([str(tmp_path)])
+    assert [run.counts for run in study.runs] == [True, True]
+    assert study.notes() == []
+    assert (study.runs[0].value("day"), study.runs[0].value("tokens")) == ("2026_11", 2.12e19)
 
 
 def test_the_curve_of_a_run_leaves_a_torn_line_out(done_run: Any) -> None:

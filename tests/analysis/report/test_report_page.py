@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from made_pages import HOSTILE
-from made_sweeps import best_rate, diverged, killed_for_memory, make_one, make_sweep, say
+from made_sweeps import RATES, best_rate, diverged, killed_for_memory, make_one, make_sweep, say
 
 from analysis.__main__ import main
 
@@ -195,6 +195,34 @@ def test_csvs_of_other_programs(tmp_path: Path, capsys: Captured) -> None:
     told = summary_of(capsys, str(tmp_path), "--pattern", "{model}.csv", "--x", "flops", "-o", out)
     assert told["best"] == "128d"
     assert '"label":"loss of 5 runs"' in Path(out).read_text()
+    summary_of(capsys, str(tmp_path), "--pattern", "{model}.csv", "-o", out)
+    assert "--y COLUMN say what is drawn" in Path(out).read_text()
+
+
+def test_an_e_that_the_data_do_not_hold_is_no_number(tmp_path: Path, capsys: Captured) -> None:
+    for place in range(6):
+        flops = 1e15 * 1.3**place
+        off = 0.02 * (-1) ** place
+        (tmp_path / f"m{place}.csv").write_text(
+            f"flops,loss\n{flops / 2:g},9\n{flops:g},{2.5 + 300 * flops**-0.15 + off}\n"
+        )
+    told = summary_of(capsys, str(tmp_path), "--x", "flops", "-o", str(tmp_path / "r.html"))
+    lines = about(told, "Scaling")
+    assert "loss = E + " in lines
+    assert "E is not identified by these data: between 0 and" in lines
+
+
+def test_what_seeds_alone_may_do_to_two_runs(tmp_path: Path, capsys: Captured) -> None:
+    """Student's t of the difference of two runs: twice the deviation of one is passed by luck too often."""
+    from scipy import stats
+
+    make_sweep(tmp_path / "s", widths=(32,), rates=RATES[:3], seeds=2, noise=0.01)
+    line = about(summary_of(capsys, str(tmp_path / "s")), "Trust")
+    found = re.search(
+        r"differ by (\S+) .*, 3 degrees of freedom\): differences of two runs below (\S+) may", line
+    )
+    assert found is not None
+    assert float(found[2]) == pytest.approx(stats.t.ppf(0.975, 3) * 2**0.5 * float(found[1]), rel=0.01)
 
 
 def test_what_half_diverged_is_told_as_best_lr_tells_it(

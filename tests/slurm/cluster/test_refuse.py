@@ -57,6 +57,12 @@ def test_everything_at_once(tmp_path: Path) -> None:
     assert "partition batch has none; nearest: skylake" in found["slurm.constraint"]
 
 
+def test_time_without_end_is_more_than_any_limit(tmp_path: Path) -> None:
+    found = refused(tmp_path, recorded("20.11"), qos="lang", time="UNLIMITED")
+    assert "UNLIMITED is more than partition batch allows, 3-00:00:00" in found["slurm.time"]
+    assert "slurm.time=3-00:00:00" in found["slurm.time"]
+
+
 def test_cores_of_runs_side_by_side(tmp_path: Path) -> None:
     """The key that was typed is the one that is told."""
     found = refused(tmp_path, recorded("20.11"), pack=50)

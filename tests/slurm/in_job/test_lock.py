@@ -138,6 +138,22 @@ def test_the_job_of_an_environment() -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "array"),
+    [
+        (Answer(0, "92\n"), None),  # sbatch was typed in a task of array 91, and handed its variables on
+        (Answer(0, "91\n"), "91"),
+        (Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller"), "91"),
+    ],
+)
+def test_variables_of_another_array(answer: Answer, array: str | None) -> None:
+    around = {"SLURM_JOB_ID": "92", "SLURM_ARRAY_JOB_ID": "91", "SLURM_ARRAY_TASK_ID": "0", "HOME": "/h"}
+    job_module.leave_other_array(around, lambda command: answer)
+    assert around.get("SLURM_ARRAY_JOB_ID") == array
+    assert Job.of(around) == (Job("92", "92") if array is None else Job("91_0", "92"))
+    assert around["HOME"] == "/h"
+
+
+@pytest.mark.parametrize(
     ("told", "expected"),
     [
         ("JobId=7 JobState=RUNNING PreemptTime=2026-11-22T08:00:00 Command=/a b=c", True),

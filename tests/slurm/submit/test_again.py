@@ -47,6 +47,18 @@ def status(folder: Path, state: str, reason: str | None = None) -> None:
     durable.write_json(folder / "status.json", {"state": state, "reason": reason})
 
 
+@pytest.mark.parametrize("key", ["plan=true", "wait=true", "runs_dir=elsewhere", "study.name=other"])
+def test_keys_that_mean_nothing_to_a_run_that_is_submitted_again(
+    ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    before = len(cluster.jobs)
+    assert command("resubmit", "default", key) == 2
+    assert capsys.readouterr().err.startswith(f"error: {key.partition('=')[0]}: ")
+    assert command("resubmit", "default", "--jobs", "2") == 2
+    assert "slurm.parallel=N" in capsys.readouterr().err
+    assert len(cluster.jobs) == before
+
+
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where one test of this file stands after another, so that a sweep which many look at is made once."""
@@ -191,10 +203,26 @@ def test_cancel_of_one_run_ends_its_task_alone(
     type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert type_("-m", "seed=0,1,2") == 0
-    folder = runs(place)[1]
+    folder, number = runs(place)[1], cluster.jobs[0]["id"]
+    capsys.readouterr()
+    assert command("cancel", "default", folder.name, "--dry-run", "--json") == 0
+    (answer,) = json.loads(capsys.readouterr().out)["found"]
+    assert (answer["runs"], answer["tasks"]) == ([folder.name], [f"{number}_1"]), "the others go on"
     assert command("cancel", "default", folder.name.rpartition("-")[2], "--yes") == 0
-    assert cluster.calls("scancel") == [[f"{cluster.jobs[0]['id']}_1"]]
+    assert f"default: ends job {number}_1\n" in capsys.readouterr().out
+    assert cluster.calls("scancel") == [[f"{number}_1"]]
     assert cluster.jobs[0]["states"] == ["PENDING", "CANCELLED", "PENDING"]
+    (submission,) = submissions(place / "runs" / "default")
+    assert [submission.arrays[0].cancelled_at(task) is None for task in range(3)] == [True, False, True]
+
+
+def test_cancel_leaves_what_has_ended_by_itself(type_: Type, cluster: FakeSlurm, place: Path) -> None:
+    assert type_("-m", "seed=0,1,2") == 0
+    number = cluster.jobs[0]["id"]
+    cluster.set_state(number, "FAILED", task=0)
+    names = [folder.name for folder in runs(place)]
+    assert command("cancel", "default", *names[:2], "--yes") == 0
+    assert cluster.calls("scancel") == [[f"{number}_1"]]
     (submission,) = submissions(place / "runs" / "default")
     assert [submission.arrays[0].cancelled_at(task) is None for task in range(3)] == [True, False, True]
 

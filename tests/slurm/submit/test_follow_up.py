@@ -26,6 +26,15 @@ def test_it_waits_for_every_array_and_ends_with_mail(type_: Type, cluster: FakeS
     assert checked.returncode == 0, checked.stderr
 
 
+def test_a_site_that_takes_the_runs_takes_it_too(type_: Type, cluster: FakeSlurm, place: Path) -> None:
+    """Some take no job without --constraint, or none with --mem."""
+    assert type_("-m", "seed=0,1", "then=analysis", "slurm.constraint=gpu", "slurm.mem=null") == 0
+    assert cluster.jobs[1]["options"]["constraint"] == "gpu"
+    assert "mem" not in cluster.jobs[1]["options"]
+    assert type_("-m", "seed=2", "then=analysis", "slurm.mem=null", "slurm.options=[--mem-per-cpu=1G]") == 0
+    assert cluster.jobs[3]["options"]["mem"] == "1G"
+
+
 def test_mail_says_what_became_of_it_in_the_jobs_name(
     type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

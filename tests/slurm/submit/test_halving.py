@@ -105,6 +105,14 @@ def test_the_plan_tells_the_rungs_and_submits_nothing(
     assert (found["goes_on"], len(found["first_rung"])) == (False, 4)
     assert type_(*HALVING, FOUR, "plan=true") == 0
     assert "Submit it: " in capsys.readouterr().out
+    assert type_(*HALVING, FOUR, "plan=true", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (len(found["rungs"]), len(found["scripts"]), found["refused"]) == (3, 1, [])
+    assert found["first_rung"][0]["slurm"]["options"]["mem"] == "1024M"
+    assert type_(*HALVING[:-1], FOUR, "plan=true") == 0
+    told = capsys.readouterr().out
+    assert "It would be refused: wait: this sweeper chooses runs" in told
+    assert "When that is mended, submit it: " in told
     assert not (place / "runs").exists()
     assert cluster.jobs == []
 

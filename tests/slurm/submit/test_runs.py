@@ -72,6 +72,17 @@ def test_a_sweep_is_one_array_and_the_command_ends_at_once(
     assert [one["job"] for one in answer["jobs"]] == [str(cluster.jobs[1]["id"])]
 
 
+def test_a_study_elsewhere_is_told_by_its_path(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`python -m slurm` knows no runs_dir that was typed."""
+    from slurm.records import find_study
+
+    assert type_("-m", "seed=0,1", "study.name=far", "runs_dir=else where") == 0
+    assert "python -m slurm status 'else where/far'\n" in capsys.readouterr().out
+    assert find_study("else where/far") == Path("else where/far")
+
+
 def test_one_run_without_m_is_submitted_too(type_: Type, cluster: FakeSlurm, place: Path) -> None:
     assert type_("seed=7") == 0
     assert "array" not in cluster.jobs[0]["options"]

@@ -192,7 +192,7 @@ def test_all_studies_and_all_sets(place: Path, said: FakeSlurm, capsys: pytest.C
 def test_why_and_logs_of_the_task_that_died(
     place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    huge = MadeSet(place)
+    huge = MadeSet(place, array={"options": {"mem": "600M"}})
     huge.says(TASKS[1], "begun\nslurmstepd: error: Detected 1 oom_kill event\n")
     said.row("4242_1", "OUT_OF_MEMORY", "0:125")
     for given in ("Datasets/huge", f"Datasets/.huge.slurm/{TASKS[1]}"):

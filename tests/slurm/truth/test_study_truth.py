@@ -667,7 +667,7 @@ def test_runs_that_were_never_submitted(tmp_path: Path, slurm: FakeSlurm) -> Non
     assert (found.state, found.is_live) == ("never_started", False)
     assert found.reason == (
         "nothing has started it: the command that was to do so has ended. It is started by: "
-        "python -m slurm resubmit sweep"
+        f"python -m slurm resubmit {study.folder}"
     )
 
 
@@ -743,6 +743,26 @@ def test_a_damaged_run_folder(study: MadeStudy, slurm: FakeSlurm, places: str) -
     names = "status.json and jobs.json" if places == "damaged" else "status.json"
     assert (found.state, found.rule, found.is_live) == ("failed", "unreadable", False)
     assert str(found.reason).startswith(f"what became of it cannot be told: {names} cannot be read. It is")
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        3, [], {"places": 4}, {"places": [7]}, {"places": [{"submission": True, "array": 0, "task": 0}]},
+        {"places": [{"submission": [], "array": 0, "task": 0}]},
+        {"places": [{"submission": "x", "array": "0", "task": 0}]},
+    ],
+)  # fmt: skip
+def test_files_of_another_shape(study: MadeStudy, slurm: FakeSlurm, plain: object) -> None:
+    """They can be read, and are not what was written: of one run alone, or of what all were submitted by."""
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 30)), nodes="n1")
+    for name in ("jobs.json", "starts.json"):
+        (study.folder / "a" / name).write_text(json.dumps(plain))
+    assert truth_of(study, slurm).state == "running", "its submission names it"
+    path = study.submission.folder / "submission.json"
+    for key, value in (("created_s", "1"), ("study", 3), ("arrays", 5), ("cwd", None), ("command", [])):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+        assert study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)
 
 
 def test_a_damaged_run_that_nobody_submitted(tmp_path: Path, slurm: FakeSlurm) -> None:

@@ -1,0 +1,53 @@
+"""Files of a run's folder, as who looks into it opens them: a plain file or an error, and never a wait.
+
+What lies there, others wrote. A FIFO in place of a file waits for a writer, a device (`log.txt` as a link to
+/dev/zero) has no end, and a file that grew beyond all reason would fill the memory of who reads it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+MOST_BYTES = 256 << 20
+"""Of a file that is read whole; the largest that a run writes so is some megabytes."""
+_NOT_PLAIN = "not a plain file"
+
+
+def plain_only(path: str | os.PathLike[str], flags: int) -> int:
+    """A descriptor, for `open(path, opener=plain_only)`.
+
+    Raises:
+        OSError: it cannot be opened, or is a FIFO, a socket, a device or a folder.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, a FIFO that nobody reads
+            raise OSError(errno.EINVAL, _NOT_PLAIN, os.fspath(path)) from None
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+    why = os.strerror(number) if stat.S_ISDIR(mode) else _NOT_PLAIN
+    raise OSError(number, why, os.fspath(path))
+
+
+def read_plain(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
+    """All of it.
+
+    Raises:
+        OSError: as `plain_only`, or it is larger than that.
+    """
+    with open(path, "rb", buffering=0, opener=plain_only) as file:
+        if os.fstat(file.fileno()).st_size > most_bytes:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(path))
+        return file.read()
+
+
+def read_plain_text(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> str:
+    """The same as text; what is no UTF-8 is replaced."""
+    return read_plain(path, most_bytes).decode("utf-8", "replace")

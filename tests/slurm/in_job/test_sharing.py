@@ -1,0 +1,105 @@
+"""A queue worker whose time is up: where no run has stopped for it, its job goes on for what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from made_studies import MadeStudy
+
+import durable
+from slurm.in_job import sharing
+from slurm.in_job.job import Job
+from slurm.in_job.judge import Verdict
+from slurm.in_job.starts import DONE, ENDED, GAVE_UP, REQUEUED, Start, note_start
+
+NAMES = ["a", "b", "c"]
+
+
+class Worker:
+    """Job 9, task 2 of array 7. ends: how each run ends that it takes: (end, state, signal)."""
+
+    def __init__(self, study: MadeStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.runs = [study.folder / name for name in NAMES]
+        self.took: list[str] = []
+        self.put_back = 0
+        self.ends: dict[str, tuple[str, str, str | None]] = {}
+        self.preempted: bool | None = False
+        monkeypatch.setattr(sharing, "run_in_job", self.run)
+        monkeypatch.setattr(Job, "requeue", lambda job: self._put_back())
+        monkeypatch.setattr(Job, "is_being_preempted", lambda job: self.preempted)
+        self.claims = study.folder / "claims"
+
+    def _put_back(self) -> None:
+        self.put_back += 1
+
+    def run(self, run: Path, job: Job) -> Verdict:
+        self.took.append(run.name)
+        end, state, number = self.ends.get(run.name, (DONE, "done", None))
+        start = Start(job.id, job.raw_id, job.restart, "n1", 1, time.time(), 1, 0, end=end, state=state)
+        note_start(run, Start(**{**vars(start), "signal": number}))
+        if end == DONE:
+            durable.write_json(run / "status.json", {"state": "done"})
+        return Verdict(end, 0 if end in (DONE, REQUEUED) else 1, None)
+
+    def start(self, restart: int = 0) -> int:
+        self.took.clear()
+        return sharing.run_missing(self.runs, self.claims, Job("7_2", "9", restart))
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
+    return Worker(MadeStudy(tmp_path / "sweep", NAMES, how="workers"), monkeypatch)
+
+
+def test_a_run_that_came_to_its_end_all_the_same(worker: Worker) -> None:
+    worker.ends["a"] = (DONE, "done", "SIGUSR2")
+    assert (worker.start(), worker.took, worker.put_back) == (0, ["a"], 1)
+    assert (worker.start(1), worker.took, worker.put_back) == (0, ["b", "c"], 1)
+
+
+def test_nothing_is_left_to_go_on_with(worker: Worker) -> None:
+    worker.ends["c"] = (DONE, "done", "SIGUSR2")
+    assert (worker.start(), worker.took, worker.put_back) == (0, NAMES, 0)
+
+
+@pytest.mark.parametrize(
+    ("end", "put_back"),
+    [
+        ((REQUEUED, "timeout", "SIGUSR2"), 0),  # it has put the job back itself
+        ((ENDED, "timeout", "SIGUSR2"), 0),  # Slurm refused, or slurm.requeue=false
+        ((ENDED, "cancelled", "SIGTERM"), 0),
+        ((ENDED, "failed", "SIGUSR2"), 1),  # by itself, just then
+        ((GAVE_UP, "timeout", "SIGUSR2"), 1),
+        ((DONE, "done", "SIGTERM"), 0),  # scancel
+    ],
+)
+def test_a_signal_is_for_the_job(worker: Worker, end: tuple[str, str, str | None], put_back: int) -> None:
+    worker.ends["a"] = end
+    worker.start()
+    assert (worker.took, worker.put_back) == (["a"], put_back)
+
+
+def test_another_job_is_to_have_its_place(worker: Worker) -> None:
+    worker.ends["a"], worker.preempted = (DONE, "done", "SIGTERM"), True
+    assert (worker.start(), worker.put_back) == (0, 1)
+
+
+def test_between_two_runs(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = worker.run
+
+    def then_a_signal(run: Path, job: Job) -> Verdict:
+        verdict = ran(run, job)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        return verdict
+
+    monkeypatch.setattr(sharing, "run_in_job", then_a_signal)
+    assert (worker.start(), worker.took, worker.put_back) == (0, ["a"], 1)
+
+
+def test_starts_that_bring_nothing_are_bounded(worker: Worker) -> None:
+    worker.ends["a"] = (ENDED, "failed", "SIGUSR2")
+    assert [(worker.start(restart), worker.put_back) for restart in (2, 3)] == [(0, 1), (1, 1)]
