@@ -71,6 +71,7 @@ def soak() -> str:
         f"clusters side by side, {found['minutes']:.0f} minutes in {len(found['sittings'])} sitting(s)."
     )
     rows = [(case, f"{counts['right']} of {found['rounds']}") for case, counts in found["cases"].items()]
-    body = table(("case", "right"), rows)
+    wrong = [f"- Wrong: {one['case']}: {one.get('why') or one['told'][:200]}." for one in found["wrong"]]
+    body = "\n".join([table(("case", "right"), rows), *(["", *wrong] if wrong else [])])
     script = "tests/slurm/test_real_soak.py"
     return section("What a cluster does to jobs", "soak_slurm", found, text, body, script=script)
