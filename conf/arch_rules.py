@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from conf.errors import Problem
+from conf.help import options_of
 from conf.schema import Arch, Config
 
 ADAM_LIKE = ("adamw", "adam", "lion", "schedule_free")
@@ -45,7 +48,10 @@ def optimizer_of_a_parametrization(config: Config) -> list[Problem]:
 
 
 def numbers_that_count(config: Config) -> list[Problem]:
-    """No number is given that nothing of this model looks at: two values would be two runs, and the same."""
+    """No number is given that nothing of this model looks at: two values would be two runs, and the same.
+
+    One that an option of arch brings was not given: `arch=llama arch.positions=rotary,alibi` is a sweep.
+    """
     arch, plain = config.arch, Arch()
     has_norm = arch.norm != "none" or arch.final_norm not in ("same", "none") or arch.qk_norm
     drops = bool(arch.dropout_embedding or arch.dropout_residual)
@@ -66,11 +72,21 @@ def numbers_that_count(config: Config) -> list[Problem]:
     if arch.family != "lstm":
         rows += [(("balance_loss",), arch.n_experts is not None, "there are no experts (arch.n_experts)")]
     found = [(name, why) for names, is_read, why in rows if not is_read for name in names]
+    given = [(name, why) for name, why in found if getattr(arch, name) != getattr(plain, name)]
+    brought = _of_option(arch.name) if given else {}
     return [
-        Problem(f"arch.{name}", f"{_typed(value)}: {why}. Take it away (arch.{name}={_typed(default)})")
-        for name, why in found
-        if (value := getattr(arch, name)) != (default := getattr(plain, name))
+        Problem(f"arch.{name}", f"{_typed(value)}: {why}. Take it away (arch.{name}={_typed(usual)})")
+        for name, why in given
+        if (value := getattr(arch, name)) != (usual := brought.get(name, getattr(plain, name)))
     ]
+
+
+def _of_option(name: str) -> dict[str, Any]:
+    """What is in conf/arch/NAME.yaml."""
+    import yaml
+
+    path = options_of("arch").get(name)
+    return {} if path is None else yaml.safe_load(path.read_text(encoding="utf-8")) or {}
 
 
 def _typed(value: float | bool) -> str:

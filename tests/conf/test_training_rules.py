@@ -99,6 +99,8 @@ def test_a_schedule_is_told_only_what_it_has(schedule: dict[str, Any], wrong: st
     ("arch", "wrong"),
     [
         ({"positions": "alibi", "rope_theta": 500}, "arch.rope_theta"),
+        ({"name": "llama", "positions": "alibi", "rope_theta": 500_000.0}, None),  # of the option, not typed
+        ({"name": "llama", "positions": "alibi", "rope_theta": 500}, "arch.rope_theta"),
         ({"positions": "learned", "rope_factor": 2}, "arch.rope_factor"),
         ({"rope_scaling": "ntk", "rope_factor": 2, "rope_low_frequency": 2}, "arch.rope_low_frequency"),
         ({"rope_high_frequency": 8}, "arch.rope_high_frequency"),
