@@ -13,9 +13,12 @@ import numpy as np
 
 from analysis.fits.power import PowerLaw
 from conf import UserError
+from conf.quantities import counted
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 _POINTS = 60
+LEAST_POINTS = 4
+"""For a law of three numbers."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def envelope(curves: Sequence[Curve]) -> Envelope:
     Each curve is a line between its points, over log x. A curve counts where it has points on both sides.
 
     Raises:
-        UserError: fewer than two curves.
+        UserError: fewer than two curves, or they do not cross.
     """
     whole = [curve for curve in curves if len(curve.x) > 1]
     if len(whole) < 2:
@@ -65,14 +68,23 @@ def envelope(curves: Sequence[Curve]) -> Envelope:
         table[place, inside] = np.interp(np.log(grid[inside]), np.log(curve.x), curve.y)
     who, lowest = table.argmin(axis=0), table.min(axis=0)
     # before a run has come to its end nothing tells that a longer one is not better: the first and last
-    # stretch, of one run alone, is no envelope
-    changes = np.flatnonzero(np.diff(who))
+    # stretch, of one run alone, is no envelope. Nor is one run better than another that it has no x in common
+    # with, and between two such there may be no run at all
+    known, places = np.isfinite(lowest), np.arange(len(grid) - 1)
+    both = np.isfinite(table[who[1:], places]) | np.isfinite(table[who[:-1], places + 1])
+    changes = np.flatnonzero((np.diff(who) != 0) & known[:-1] & known[1:] & both)
     if len(changes) < 2:
         raise UserError(
-            "these curves do not cross: one run is the best at every compute, there is no envelope"
+            "these curves do not cross: the lowest loss goes from one run to another "
+            f"{counted(len(changes), 'time')} where both have one, and an envelope lies between two such "
+            "times. Longer runs of the smaller sizes, or sizes between, make one"
         )
     kept = slice(int(changes[0]) + 1, int(changes[-1]) + 1)
-    falling = np.minimum.accumulate(lowest[kept]) >= lowest[kept]
+    falling = known[kept] & (np.minimum.accumulate(lowest[kept]) >= lowest[kept])
+    if falling.sum() < LEAST_POINTS:
+        raise UserError(
+            f"these curves cross too near each other: the envelope between has {falling.sum()} points"
+        )
     return Envelope(grid[kept][falling], lowest[kept][falling], who[kept][falling])
 
 
@@ -90,6 +102,5 @@ def bootstrap_runs(
             one = envelope(drawn)
         except UserError:
             continue
-        if len(one.x) >= 4:
-            found.append(law.fit(one.x, one.y, start=theta))
+        found.append(law.fit(one.x, one.y, start=theta))
     return np.array(found)
