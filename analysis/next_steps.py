@@ -16,6 +16,7 @@ from conf.differences import leaves
 from conf.help import options_of
 from conf.keys import groups
 from conf.overrides import typed_at
+from conf.rules import BUDGETS
 from conf.schema import field_of
 from experiment_utils import resolve_budget
 from slurm.records import SLURM, last_place
@@ -68,6 +69,15 @@ def again(run: RunFolder, changes: dict[str, str], *, model: str | None = None) 
     kept = {"study.name": study} if isinstance(study, str) and study else {}
     sweep = any("," in value for value in (*changes.values(), model or ""))
     return _command(run, kept | changes, model=model, sweep=sweep)
+
+
+def budgets_beside(run: RunFolder) -> dict[str, str]:
+    """Three budgets, of the kind that the run was given, as `again` takes changes."""
+    typed = _typed(run)
+    key = next((f"training.{name}" for name in BUDGETS if f"training.{name}" in typed), "training.max_steps")
+    given = run.setting(key) if key in typed else None
+    middle = given if isinstance(given, int | float) else 600
+    return {key: ",".join(str(max(1, round(middle * factor))) for factor in (1 / 3, 1, 3))}
 
 
 def after_sweep(

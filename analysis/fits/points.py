@@ -29,7 +29,7 @@ UNITS = {
 AS_IT_IS = "as the column has it"
 _SAME_X = 1e-3
 """Relative: runs of one x are seeds of one size."""
-_SIZES = "32d,48d,64d,96d,128d"
+_SIZES, _SOME_SIZES = "32d,48d,64d,96d,128d", "32d,64d,128d"
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def check_enough(points: Points, least: int, study: Study) -> None:
     """
     count, is_of_both = len(points.x), points.sizes_and_tokens is not None
     if count < least:
-        more = _sizes_and_tokens(study) if is_of_both else _more_sizes(study)
+        more = _more(study, points) if study.is_ours else ""
         lost = points.left_out
         left = f" ({counted(len(lost), 'run')} left out: {'; '.join(lost[:3])})" if lost else ""
         what = f"runs with {points.x_name}"
@@ -190,21 +190,20 @@ def check_enough(points: Points, least: int, study: Study) -> None:
         raise UserError(f"{study.path}: a loss ({points.y_name}) is not above 0: no law of this kind fits")
 
 
-def _more_sizes(study: Study) -> str:
-    """As the first of its runs is."""
-    from analysis.next_steps import again
+def _more(study: Study, points: Points) -> str:
+    """What adds to the study, as its best run is."""
+    from analysis.next_steps import again, budgets_beside
     from analysis.run_folder import RunFolder
 
+    known = [run for run in study.runs if math.isfinite(run.number(points.y_name) or math.nan)]
+    best = min(known or study.runs, key=lambda run: run.number(points.y_name) or math.inf)
+    run = RunFolder(best.folder)
     try:
-        run = RunFolder(study.runs[0].folder)
-        return f"; run more: {again(run, {}, model=_SIZES)}" if study.is_ours else ""
+        if points.sizes_and_tokens is None:
+            return f"; run more: {again(run, {}, model=_SIZES)}"
+        return f"; run more: {again(run, budgets_beside(run), model=_SOME_SIZES)}"
     except UserError:  # a configuration of another version
         return ""
-
-
-def _sizes_and_tokens(study: Study) -> str:
-    asked = "model=32d,64d,128d training.max_steps=200,600,1800 study.name=scaling"
-    return f"; run more: python experiments.py -m {asked}" if study.is_ours else ""
 
 
 def _name(group: Sequence[Run]) -> str:

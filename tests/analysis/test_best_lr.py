@@ -125,6 +125,23 @@ def test_of_fewer_than_three_rates_more_are_run_in_the_same_study(
     assert [float(rate) for rate in found] == pytest.approx(list(more), rel=0.02)
 
 
+@pytest.mark.parametrize("law", ["power", "chinchilla"])
+def test_a_law_of_too_few_sizes_gets_more_at_the_best_rate(
+    sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str], law: str
+) -> None:
+    study = sweep(0.01, model="64d", rates=(0.001, 0.0099, 0.1))
+    assert main(["fit", str(study), "--law", law]) == 2
+    typed = overrides(capsys.readouterr().err.partition("run more: ")[2])
+    assert "optimizer.lr=0.0099" in typed
+    for part in [part for part in typed if "," in part]:
+        key, _, values = part.partition("=")
+        for value in values.split(","):  # what is printed can be typed
+            read_run(
+                [f"{key}={value}" if one == part else one for one in typed if "," not in one or one == part],
+                Composer(),
+            )
+
+
 def test_of_fewer_than_three_rates_those_that_go_on_are_waited_for(
     sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -216,7 +216,9 @@ def test_runs_over_size_and_tokens_are_told_as_runs(
     assert main(given) == 2
     said = capsys.readouterr().err
     assert "needs >= 6 runs with non_embedding, tokens; it has 4" in said
-    assert "training.max_steps=200,600,1800" in said
+    typed = shlex.split(said.partition("run more: ")[2])
+    assert "model=32d,64d,128d" in typed
+    assert "training.max_steps=200,600,1800" in typed
 
 
 def test_the_goals_on_real_curves(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
