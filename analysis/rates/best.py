@@ -109,24 +109,26 @@ def best_of(size: Size, noise: Noise | None, *, draws: int = DRAWS, seed: int = 
         return Best(size, None, None, None, None, {}, nothing, "all its losses are equal: there is no best")
     lowest = int(np.argmin(y))
     vertices = _vertices(x, y)
+    drawn = _drawn(size, noise, draws, seed)
+    known = drawn[np.isfinite(drawn)]
+    tails = (
+        [10.0**at for at in np.quantile(known, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])] if len(known) else []
+    )
+    # seeds may have made the outermost rate the lowest one
     if lowest == 0:
-        return Best(size, size.good[0].lr, None, size.good[1].lr, "low", {}, nothing)
+        return Best(size, size.good[0].lr, None, max([size.good[1].lr, *tails]), "low", {}, nothing)
     if lowest == len(y) - 1 and not any(
         rate.has_diverged and rate.lr > size.good[-1].lr for rate in size.rates
     ):
-        return Best(size, size.good[-1].lr, size.good[-2].lr, None, "high", {}, nothing)
+        return Best(size, size.good[-1].lr, min([size.good[-2].lr, *tails]), None, "high", {}, nothing)
     if not vertices:  # the largest rate that did not diverge
         above = next((rate.lr for rate in size.rates if rate.lr > size.good[lowest].lr), None)
-        return Best(size, size.good[lowest].lr, size.good[lowest - 1].lr, above, None, {}, nothing)
-    at = float(np.median(list(vertices.values())))
-    drawn = _drawn(size, noise, draws, seed)
-    low, high = min(vertices.values()), max(vertices.values())
-    known = drawn[np.isfinite(drawn)]
-    if len(known):
-        tails = np.quantile(known, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
-        low, high = min(low, float(tails[0])), max(high, float(tails[1]))
+        low = min([size.good[lowest - 1].lr, *tails])
+        return Best(size, size.good[lowest].lr, low, above, None, {}, nothing)
+    found = {reach: 10**value for reach, value in vertices.items()}
+    every = [*found.values(), *tails]
     return Best(
-        size, 10**at, 10**low, 10**high, None, {reach: 10**value for reach, value in vertices.items()}, drawn
+        size, float(10 ** np.median([*vertices.values()])), min(every), max(every), None, found, drawn
     )
 
 

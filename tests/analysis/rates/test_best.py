@@ -172,6 +172,21 @@ def test_the_interval_holds_the_truth() -> None:
     assert lone / 200 < 0.85
 
 
+def test_an_edge_that_seeds_have_made_holds_the_truth_too() -> None:
+    """Of few rates a flat valley's lowest point is often the outermost one by luck."""
+    generator, logs = np.random.default_rng(3), np.arange(-3.0, -1.9, 0.25)
+    edges = inside = 0
+    for number in range(150):
+        y = 3 + 0.1 * (logs + 2.5) ** 2
+        runs = [run for _ in range(3) for run in made(y + 0.05 * generator.normal(size=len(y)), logs)]
+        sizes = sizes_of(runs, "lr", "val_loss")
+        found = best_of(sizes[0], noise_of(sizes), draws=200, seed=number)
+        edges += found.edge is not None
+        inside += (found.low or 0) <= 10**-2.5 <= (found.high or math.inf)
+    assert edges > 15
+    assert inside / 150 >= 0.92
+
+
 def test_the_law_over_width() -> None:
     generator = np.random.default_rng(3)
     found = []
