@@ -75,7 +75,9 @@ def _edges(study: Study, found: Sequence[Best]) -> list[Advice]:
     for best in found:
         if best.edge is None:
             if best.lr is None:
-                told.append(Advice(best.size.name, best.why_not or "", None))
+                below = _below(best)
+                command = _command(study, best.size.runs, below) if below else None
+                told.append(Advice(best.size.name, best.why_not or "", command))
             continue
         if best.awaited:  # in the hole that they leave the best may well lie
             told.append(Advice(best.size.name, best.edge_words))
@@ -87,6 +89,15 @@ def _edges(study: Study, found: Sequence[Best]) -> list[Advice]:
         ]
         told.append(Advice(best.size.name, best.edge_words, _command(study, best.size.runs, sorted(beyond))))
     return told
+
+
+def _below(best: Best) -> list[float]:
+    """Smaller rates for a size that has too few, since larger ones diverged: so that four are done."""
+    rates = [rate.lr for rate in best.size.good]
+    if not rates or not any(rate.has_diverged and rate.lr > rates[-1] for rate in best.size.rates):
+        return []
+    step = rates[1] / rates[0] if len(rates) > 1 else _FIRST_STEP
+    return [rates[0] / step**count for count in range(4 - len(rates), 0, -1)]
 
 
 def _step(found: Sequence[Best], best: Best) -> float:

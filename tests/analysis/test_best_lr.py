@@ -125,6 +125,18 @@ def test_of_fewer_than_three_rates_more_are_run_in_the_same_study(
     assert [float(rate) for rate in found] == pytest.approx(list(more), rel=0.02)
 
 
+def test_where_larger_rates_diverged_smaller_ones_are_run(
+    sweep: Callable[..., Path], new_run: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = sweep(0.01, rates=(0.01, 0.03))
+    lost = new_run("lost")
+    lost.config(lr=0.1)
+    finish(lost, math.nan, "lost")
+    (only,) = told(capsys, str(study))
+    assert only["best_lr"] is None
+    assert "optimizer.lr=0.001111,0.003333" in overrides(only["next"][0]["command"])
+
+
 @pytest.mark.parametrize("law", ["power", "chinchilla"])
 def test_a_law_of_too_few_sizes_gets_more_at_the_best_rate(
     sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str], law: str
