@@ -71,13 +71,13 @@ def again(run: RunFolder, changes: dict[str, str], *, model: str | None = None) 
     return _command(run, kept | changes, model=model, sweep=sweep)
 
 
-def budgets_beside(run: RunFolder) -> dict[str, str]:
-    """Three budgets, of the kind that the run was given, as `again` takes changes."""
+def budgets_beside(run: RunFolder, count: int = 3) -> dict[str, str]:
+    """So many budgets, a third of the run's own and more, of its kind; as `again` takes changes."""
     typed = _typed(run)
     key = next((f"training.{name}" for name in BUDGETS if f"training.{name}" in typed), "training.max_steps")
     given = run.setting(key) if key in typed else None
-    middle = given if isinstance(given, int | float) else 600
-    return {key: ",".join(str(max(1, round(middle * factor))) for factor in (1 / 3, 1, 3))}
+    own = given if isinstance(given, int | float) else 600
+    return {key: ",".join(str(max(1, round(own * 3**power))) for power in range(-1, count - 1))}
 
 
 def after_sweep(

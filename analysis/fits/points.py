@@ -26,6 +26,8 @@ UNITS = {
     "d_model": "width",
     "lr": "peak learning rate",
 }
+_OF_THE_BUDGET = ("tokens", "step")
+"""Columns of which all sizes have the same value."""
 AS_IT_IS = "as the column has it"
 _SAME_X = 1e-3
 """Relative: runs of one x are seeds of one size."""
@@ -199,6 +201,8 @@ def _more(study: Study, points: Points) -> str:
     best = min(known or study.runs, key=lambda run: run.number(points.y_name) or math.inf)
     run = RunFolder(best.folder)
     try:
+        if ALIASES.get(points.x_name, points.x_name) in _OF_THE_BUDGET:
+            return f"; run more: {again(run, budgets_beside(run, 4))}"
         if points.sizes_and_tokens is None:
             return f"; run more: {again(run, {}, model=_SIZES)}"
         return f"; run more: {again(run, budgets_beside(run), model=_SOME_SIZES)}"

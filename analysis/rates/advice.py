@@ -164,13 +164,12 @@ def _seeds(found: Sequence[Best], noise: Noise | None, study: Study) -> list[Adv
         return []
     told = []
     for best in found:
-        if not best.is_inside:
+        if best.lr is None:
             continue
         y = best.size.y
         place = int(y.argmin())
-        if not 0 < place < len(y) - 1:
-            continue
-        between = float(max(y[place - 1], y[place + 1]) - y[place])
+        beside = [y[at] for at in (place - 1, place + 1) if 0 <= at < len(y)]
+        between = float(max(beside) - y[place])
         count = len(best.size.good[place].losses)
         if noise.deviation > between:
             told.append(
@@ -188,7 +187,7 @@ def _more_seeds(study: Study, best: Best) -> str | None:
     if not study.is_ours:
         return None
     place = int(best.size.y.argmin())
-    rates = [rate.lr for rate in best.size.good[place - 1 : place + 2]]
+    rates = [rate.lr for rate in best.size.good[max(0, place - 1) : place + 2]]
     last = max(int(run.number("seed") or 0) for run in best.size.runs)
     run = RunFolder(best.size.runs[0].folder)
     return again(run, {"optimizer.lr": _typed(rates), "seed": f"{last + 1},{last + 2}"})

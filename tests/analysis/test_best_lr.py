@@ -137,6 +137,25 @@ def test_where_larger_rates_diverged_smaller_ones_are_run(
     assert "optimizer.lr=0.001111,0.003333" in overrides(only["next"][0]["command"])
 
 
+def test_seeds_that_disagree_more_than_rates_at_an_edge(
+    sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = sweep(0.001, rates=(0.01, 0.0101, 0.1), seeds=2, wobble=0.2)
+    (only,) = told(capsys, str(study))
+    assert only["edge"] == "low"
+    (command,) = [one["command"] for one in only["next"] if "seeds differ by more" in one["what"]]
+    assert "optimizer.lr=0.01,0.0101" in overrides(command)
+
+
+def test_a_law_over_tokens_of_too_few_gets_other_budgets(
+    sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", str(sweep(0.01)), "--x", "tokens"]) == 2
+    typed = overrides(capsys.readouterr().err.partition("run more: ")[2])
+    assert "training.max_steps=200,600,1800,5400" in typed
+    assert not any(part.startswith("model=") and "," in part for part in typed)
+
+
 @pytest.mark.parametrize("law", ["power", "chinchilla"])
 def test_a_law_of_too_few_sizes_gets_more_at_the_best_rate(
     sweep: Callable[..., Path], capsys: pytest.CaptureFixture[str], law: str
