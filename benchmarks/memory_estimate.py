@@ -9,22 +9,26 @@ Of a compiled run the C++ compilers that it starts count as well: once with torc
 a new node (cold), and once with what that run left in it (warm).
 Goals: eager within 15% and never more than 5% below, compiled within 25%.
 
-    python benchmarks/memory_estimate.py [--widths 32 128 256] [--compiled] [--save]
+    python benchmarks/memory_estimate.py [--widths 32 128 256] [--compiled] [--save]    # half an hour
+    python benchmarks/memory_estimate.py --compiled --save --go-on                      # what was cut short
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import durable
 from benchmarks.environment import save
 from benchmarks.memory_measured import VOCAB, measure, run_config, with_arch, with_members
 from conf import Config
@@ -32,6 +36,7 @@ from memory import constants
 from training.memory_parts import estimate_run
 
 MB = 1 << 20
+KEPT = ROOT / "benchmarks" / ".memory_estimate.json"
 BATCHES = {32: (8, 32), 128: (8, 32), 256: (4, 16)}
 LOSSES: dict[str, dict[str, Any]] = {"chunked": {}, "plain": {"loss_chunk": 1 << 20}, "whole": {}}
 """What a run sets. whole: no more tokens than a chunk, so nothing is set."""
@@ -152,6 +157,39 @@ def seconds_of_plan(runs: int = 100) -> float:
     return time.monotonic() - started
 
 
+Case = Callable[[Path], list[dict[str, Any]]]
+
+
+def cases(widths: Sequence[int], *, compiled: bool) -> dict[str, Case]:
+    """What is measured, by a name of its own."""
+    found: dict[str, Case] = {}
+
+    def add(width: int, batch: int, loss: str, **more: Any) -> None:
+        name = " ".join([f"{width}d", str(batch), loss, *(f"{key}={value}" for key, value in more.items())])
+        if more.pop("compile", False):
+            found[name] = lambda folder: compiled_rows(folder, width, batch, loss)
+        else:
+            found[name] = lambda folder: [row(folder, width, batch, loss, **more)]
+
+    sizes = [(width, batch) for width in widths for batch in BATCHES[width]]
+    for loss in ("chunked", "plain"):
+        for size in sizes:
+            add(*size, loss)
+    for size in sizes if compiled else ():
+        add(*size, "chunked", compile=True)
+    add(128, 8, "chunked", activation_checkpointing=True)
+    add(128, 8, "chunked", effective_batch=32)
+    for width, batch, more in BYTES:
+        add(width, batch, "chunked", vocab=257, **more)
+    for width, batch, more in LSTMS:
+        add(width, batch, "chunked", arch=LSTM, **more)
+    for width, batch, more in ENSEMBLES:
+        add(width, batch, "chunked", **more)
+    for width, batch, more in FEW_TOKENS:
+        add(width, batch, "whole", runs=FEW_TOKENS_RUNS, **more)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -159,24 +197,22 @@ def main() -> None:
     parser.add_argument("--widths", type=int, nargs="+", default=list(BATCHES))
     parser.add_argument("--compiled", action="store_true", help="also with torch.compile: minutes")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/memory_estimate.json")
+    parser.add_argument("--go-on", action="store_true", help="measure what a start that was ended has not")
     options = parser.parse_args()
+    kept = json.loads(KEPT.read_text()) if options.go_on and KEPT.exists() else {}
+    rows = []
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        sizes = [(width, batch) for width in options.widths for batch in BATCHES[width]]
-        rows = [row(folder, *size, loss) for loss in ("chunked", "plain") for size in sizes]
-        if options.compiled:
-            rows += [found for size in sizes for found in compiled_rows(folder, *size, "chunked")]
-        rows.append(row(folder, 128, 8, "chunked", activation_checkpointing=True))
-        rows.append(row(folder, 128, 8, "chunked", effective_batch=32))
-        rows += [row(folder, *size, "chunked", vocab=257, **more) for *size, more in BYTES]
-        rows += [row(folder, *size, "chunked", arch=LSTM, **more) for *size, more in LSTMS]
-        rows += [row(folder, *size, "chunked", **more) for *size, more in ENSEMBLES]
-        rows += [row(folder, *size, "whole", runs=FEW_TOKENS_RUNS, **more) for *size, more in FEW_TOKENS]
+        for name, case in cases(options.widths, compiled=options.compiled).items():
+            if name not in kept:
+                kept[name] = case(Path(place))
+                durable.write_json(KEPT, kept)
+            rows += kept[name]
     plan_s = round(seconds_of_plan(), 2)
     print(f"plan of 100 runs: {plan_s} s")
     if options.save:
         goals = {"eager": EAGER, "below": BELOW, "compiled": COMPILED}
         save("memory_estimate", {"runs": rows, "goals": goals, "plan_of_100_runs_s": plan_s})
+    KEPT.unlink()
 
 
 if __name__ == "__main__":
