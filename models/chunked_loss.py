@@ -3,18 +3,23 @@
 The idea is that of Cut Your Losses (Wijmans et al., arXiv:2411.09009) and of Liger's fused linear
 cross-entropy (Hsu et al., arXiv:2410.10989), in plain torch: once the logits of a chunk are there,
 so is their gradient, and only its products with the weight and with the hidden states are kept.
+
+On a CPU a chunk goes through the vocabulary in tiles, so that the softmax finds in the cache what the product
+has written. Each tile has a softmax of its own; what that lacks of the whole one is a factor for each token
+(the online softmax of Milakov and Gimelshein, arXiv:1805.02867), and the small operands of the products take
+it: states (tokens, d), not logits (tokens, vocab).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import once_differentiable
+
+from models.loss_chunk import tile_width
 
 
 @dataclass(frozen=True)
@@ -56,50 +61,52 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if for_weight else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if for_bias and bias is not None else None
         weight = weight.to(how.dtype)
-        logits_of_chunk = hidden.new_empty((how.chunk, len(weight)), dtype=torch.float32)
+        tiles = _tiles(len(weight), tile_width(len(weight), how.chunk) if hidden.is_cpu else len(weight))
+        logits_of_chunk = hidden.new_empty(how.chunk * len(weight), dtype=torch.float32)
         total = hidden.new_zeros((), dtype=torch.float32)
         for start in range(0, len(labels), how.chunk):
             part = slice(start, start + how.chunk)
             states = hidden[part].to(how.dtype)
             counts = labels[part] != how.ignored
-            targets = labels[part].where(counts, 0).unsqueeze(1)
-            logits = _products(states, weight, bias, out=logits_of_chunk[: len(states)])
-            slopes = None if how.softcap is None else _cap(logits, how.softcap)
-            of_target = logits.gather(1, targets).squeeze(1)
-            if logits.is_cpu:
-                losses = _softmax(logits, targets)
-                if _holds(losses.isinf().any()):
-                    _mend(losses, states, weight, bias, targets, how.softcap)
-                scales = counts.float()
-                is_scaled = bool(how.z_loss) or not _holds(counts.all())
-            else:
-                sums, losses = _exponents(logits, targets)
-                scales, is_scaled = counts / sums, True
-            total += losses.where(counts, 0.0).sum()
+            targets = labels[part].where(counts, 0)
+            shares = [
+                _share(states, weight, bias, targets, how.softcap, columns, logits_of_chunk)
+                for columns in tiles
+            ]
+            log_z = torch.stack([share.log_z for share in shares]).logsumexp(0)
+            of_target = torch.stack([share.of_target for share in shares]).sum(0)
+            losses = (log_z - of_target).where(counts, 0.0)
+            total += losses.sum()
             if of_tokens is not None:
-                of_tokens[part] = losses.where(counts, 0.0)
+                of_tokens[part] = losses
             if not (for_hidden or for_weight or for_bias):
                 continue
 
-            # Gradient of the logits: softmax - one-hot, in place; 0 where the label is ignored. That of
-            # log(Z)^2 is 2 log(Z) softmax.
+            # Gradient of the logits: softmax - one-hot; 0 where the label is ignored. That of log(Z)^2 is
+            # 2 log(Z) softmax.
+            of_softmax, of_one_hot = counts.float(), counts.float()
             if how.z_loss:
-                scales *= 1 + 2 * how.z_loss * (of_target + losses)
-            if is_scaled:
-                logits.mul_(scales.unsqueeze(1))
-            logits.scatter_(1, targets, logits.gather(1, targets) - counts.unsqueeze(1).float())
-            if slopes is not None:
-                logits.mul_(slopes)
-            if grad_bias is not None:
-                grad_bias += logits.sum(0)
-            grad_logits = logits.to(how.dtype)
-            if grad_hidden is not None:
-                grad_hidden[part] = grad_logits @ weight
+                of_softmax = of_softmax * (1 + 2 * how.z_loss * log_z)
+            if how.softcap is not None:
+                of_one_hot = of_one_hot * (1 - (of_target / how.softcap).square())
+            grad_states = None if grad_hidden is None else -of_one_hot.unsqueeze(1) * weight[targets]
             if grad_weight is not None:
-                if how.dtype == torch.float32:
-                    grad_weight.addmm_(grad_logits.T, states)
-                else:
-                    grad_weight += grad_logits.T @ states
+                grad_weight.index_add_(0, targets, -of_one_hot.unsqueeze(1) * states)
+            if grad_bias is not None:
+                grad_bias.index_add_(0, targets, -of_one_hot)
+            for share in shares:
+                factors = (share.shift - log_z).exp_().mul_(of_softmax)
+                exponents, columns = share.exponents.to(how.dtype), share.columns
+                if grad_bias is not None:
+                    grad_bias[columns] += share.exponents.T.mv(factors)
+                if grad_states is not None:
+                    grad_states.addcmul_(exponents @ weight[columns], factors.unsqueeze(1))
+                if grad_weight is not None:
+                    _add_product(
+                        grad_weight[columns], exponents.T, (states * factors.unsqueeze(1)).to(how.dtype)
+                    )
+            if grad_hidden is not None:
+                grad_hidden[part] = grad_states
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
         return total
 
@@ -112,6 +119,47 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         return (*grads, None, None, None)
 
 
+def _tiles(vocab_size: int, width: int) -> list[slice]:
+    return [slice(start, min(start + width, vocab_size)) for start in range(0, vocab_size, width)]
+
+
+class Share(NamedTuple):
+    """What the logits of a tile have to do with those of a chunk.
+
+    columns: of the vocabulary. exponents: (tokens, columns), of which the softmax of the whole chunk is
+    `exponents * exp(shift - log Z)`; times the slopes of the soft-cap. shift, log_z: (tokens,), log_z of this
+    tile alone. of_target: (tokens,), the logit of the target, 0 where it is in another tile.
+    """
+
+    columns: slice
+    exponents: Tensor
+    shift: Tensor
+    log_z: Tensor
+    of_target: Tensor
+
+
+def _share(
+    states: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    softcap: float | None,
+    columns: slice,
+    out: Tensor,
+) -> Share:
+    tokens, width = len(states), columns.stop - columns.start
+    logits = out[tokens * columns.start : tokens * columns.stop].view(tokens, width)
+    _products(states, weight[columns], None if bias is None else bias[columns], logits)
+    slopes = None if softcap is None else _cap(logits, softcap)
+    places = targets - columns.start
+    is_here = (places >= 0) & (places < width)
+    of_target = logits.gather(1, places.clamp_(0, width - 1).unsqueeze(1)).squeeze(1).where(is_here, 0.0)
+    shift, log_z = _softmax(logits) if logits.is_cpu else _exponents(logits)
+    if slopes is not None:
+        logits.mul_(slopes)
+    return Share(columns, logits, shift, log_z, of_target)
+
+
 def _products(states: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
     """Logits in fp32, in `out`; states and weight are of the type in which they are multiplied."""
     if states.dtype == torch.float32:
@@ -121,49 +169,30 @@ def _products(states: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) 
     return out if bias is None else out.add_(bias)
 
 
-def _softmax(logits: Tensor, targets: Tensor) -> Tensor:
-    """Softmax in place; returns the losses, infinite where the probability of a target is no number of fp32.
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    if right.dtype == torch.float32:
+        total.addmm_(left, right)
+    else:
+        total += left @ right
+
+
+def _softmax(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax in place; returns log(Z), twice: it is what the exponents lack.
 
     On a CPU torch's kernel takes row by row, which stays in its cache, where one operation after the other
-    reads and writes the whole chunk (benchmarks/loss.py).
+    reads and writes the whole tile (benchmarks/loss.py). It does not tell Z, which the largest logit does.
     """
+    largest = logits.amax(1)
     torch.softmax(logits, 1, out=logits)
-    chosen = logits.gather(1, targets).squeeze(1)
-    return chosen.log().neg_().masked_fill_(chosen < _LEAST, math.inf)
+    log_z = largest - logits.amax(1).log_()
+    return log_z, log_z
 
 
-def _holds(flag: Tensor) -> bool:
-    """Whether it is true; of tensors that are shapes alone (memory.trace) nobody knows: no."""
-    return not isinstance(flag, FakeTensor) and bool(flag)
-
-
-_LEAST = 1e-30
-"""Probabilities below it have no full precision, or are 0."""
-
-
-def _mend(
-    losses: Tensor,
-    states: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    softcap: float | None,
-) -> None:
-    """Take the losses that are infinite from the logits, which are computed once more."""
-    rows = losses.isinf().nonzero().squeeze(1)
-    out = states.new_empty((len(rows), len(weight)), dtype=torch.float32)
-    logits = _products(states[rows], weight, bias, out)
-    if softcap is not None:
-        _cap(logits, softcap)
-    losses[rows] = logits.logsumexp(1) - logits.gather(1, targets[rows]).squeeze(1)
-
-
-def _exponents(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax in place but for a division by the first result, of each row; and the losses."""
-    logits.sub_(logits.amax(dim=1, keepdim=True))
-    of_target = logits.gather(1, targets).squeeze(1)
-    sums = logits.exp_().sum(dim=1)
-    return sums, sums.log() - of_target
+def _exponents(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Exponents of logits less the largest of their row, in place; returns that and log(Z)."""
+    largest = logits.amax(1)
+    sums = logits.sub_(largest.unsqueeze(1)).exp_().sum(1)
+    return largest, largest + sums.log_()
 
 
 def _cap(logits: Tensor, softcap: float) -> Tensor:

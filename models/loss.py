@@ -26,7 +26,7 @@ IGNORED = -100
 
 REDUCTIONS = ("mean", "sum")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-LOSS_IMPLEMENTATION = "models.chunked_loss"
+LOSS_IMPLEMENTATION = "models.chunked_loss, in tiles"
 """What computes the loss where tokens are more than a chunk, for the record of a run."""
 
 

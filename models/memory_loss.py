@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conf.schema import Arch
-from models.loss_chunk import WHOLE_COPIES
+from models.loss_chunk import WHOLE_COPIES, tile_width
 from models.memory_sizes import FP32, StepSizes
 from models.shape import Shape
 
@@ -22,14 +22,15 @@ def loss_peak(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int
         casts = 0 if is_fp32 else size * (vocab_size * d + step.tokens * d)
         copies = WHOLE_COPIES + (1 if arch.logit_softcap else 0) + (2 if arch.z_loss else 0)
         return copies * FP32 * step.tokens * vocab_size + casts
-    logits = FP32 * step.loss_chunk * vocab_size * (2 if arch.logit_softcap else 1)
+    tile = vocab_size if step.on_gpu else tile_width(vocab_size, step.loss_chunk)
+    logits = FP32 * step.loss_chunk * (vocab_size + (tile if arch.logit_softcap else 0))
     kept = FP32 * (d * (vocab_size + step.tokens) + (vocab_size if arch.head_bias else 0))
     if is_fp32:
         return kept + logits
     # On a CPU a product of 16 bits takes its operands and its result in fp32 besides.
-    inside = 0 if step.on_gpu else FP32 * vocab_size * (step.loss_chunk + d)
-    # The logits in 16 bits, the weight, and its gradient before it is added.
-    return kept + logits + size * (step.loss_chunk * vocab_size + 2 * vocab_size * d) + inside
+    inside = 0 if step.on_gpu else FP32 * tile * (step.loss_chunk + d)
+    # The weight in 16 bits, and of a tile the logits, and the gradient of its weight before it is added.
+    return kept + logits + size * (vocab_size * d + tile * (step.loss_chunk + d)) + inside
 
 
 def displaced_by_loss(shape: Shape, vocab_size: int, step: StepSizes, heap_piece: int) -> int:
@@ -50,5 +51,6 @@ def loss_of_evaluation(shape: Shape, arch: Arch, vocab_size: int, step: StepSize
     weight = size * vocab_size * shape.d_model
     if is_whole(step):
         return 2 * FP32 * step.tokens * vocab_size + weight
-    slopes = FP32 if arch.logit_softcap else 0
-    return (FP32 + slopes + size) * step.loss_chunk * vocab_size + weight
+    tile = vocab_size if step.on_gpu else tile_width(vocab_size, step.loss_chunk)
+    of_tile = size + (FP32 if arch.logit_softcap else 0)
+    return step.loss_chunk * (FP32 * vocab_size + of_tile * tile) + weight

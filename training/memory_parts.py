@@ -113,7 +113,7 @@ def step_sizes(
         micro_batch=micro_batch,
         seq_len=training.seq_len,
         precision=precision,
-        loss_chunk=resolve_loss_chunk(chunk, vocab_size, on_gpu=device == "cuda"),
+        loss_chunk=resolve_loss_chunk(chunk, vocab_size),
         activation_checkpointing=training.activation_checkpointing,
         compiled=training.compile,
         accumulates=experiment_utils.effective_batch(training) > micro_batch * ranks,

@@ -75,7 +75,7 @@ def settle(
         loss_chunk = kept.get("loss_chunk", AUTO)
     auto = {
         "micro_batch": plan.budget.micro_batch,
-        "loss_chunk": resolve_loss_chunk(loss_chunk, plan.vocab_size, on_gpu=device.kind == "cuda"),
+        "loss_chunk": resolve_loss_chunk(loss_chunk, plan.vocab_size),
         "threads": device.threads,
         "device": device.kind,
         "precision": device.precision,

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from models import lm_loss, resolve_loss_chunk
+from models import chunked_loss, lm_loss, resolve_loss_chunk
 from tests.searched import examples
 
 TOKENS, VOCAB, WIDTH = 50, 300, 24
+in_tiles = pytest.mark.usefixtures("tiles_of_the_loss")
 
 
 def make(tokens: int = TOKENS, vocab: int = VOCAB, dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -43,6 +44,7 @@ def ours(hidden: Tensor, weight: Tensor, labels: Tensor, chunk: int, reduction: 
     return [value.detach(), *torch.autograd.grad(value, (hidden, weight))]
 
 
+@in_tiles
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("chunk", [1, 7, 16, 49, 50, 1000])
 def test_loss_and_gradients_are_those_of_ordinary_cross_entropy(chunk: int, reduction: str) -> None:
@@ -52,6 +54,7 @@ def test_loss_and_gradients_are_those_of_ordinary_cross_entropy(chunk: int, redu
         torch.testing.assert_close(got, expected, rtol=2e-5, atol=2e-6, check_dtype=False)
 
 
+@in_tiles
 @given(st.integers(1, 40), st.integers(2, 90), st.integers(1, 45), st.floats(0.01, 300))
 @settings(max_examples=examples(60))
 def test_it_is_ordinary_cross_entropy_at_any_size_and_scale(
@@ -69,6 +72,7 @@ def test_it_is_ordinary_cross_entropy_at_any_size_and_scale(
         assert (got - want).abs().max() <= limit
 
 
+@in_tiles
 def test_labels_ignored_count_for_nothing() -> None:
     hidden, weight, labels = make()
     kept = labels != -100
@@ -101,6 +105,7 @@ def test_a_second_backward_pass_is_refused_rather_than_wrong() -> None:
         (value / 2).backward()
 
 
+@in_tiles
 @pytest.mark.parametrize("chunk", [16, 1000])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_16_bit_inputs_give_an_fp32_loss(dtype: torch.dtype, chunk: int) -> None:
@@ -114,6 +119,7 @@ def test_16_bit_inputs_give_an_fp32_loss(dtype: torch.dtype, chunk: int) -> None
         torch.testing.assert_close(got.double(), want, rtol=0.05, atol=0.02 * want.abs().max().item())
 
 
+@in_tiles
 @pytest.mark.parametrize("chunk", [16, 1000])
 def test_under_autocast_products_are_in_bf16_and_the_loss_in_fp32(chunk: int) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -129,6 +135,7 @@ def test_under_autocast_products_are_in_bf16_and_the_loss_in_fp32(chunk: int) ->
         torch.testing.assert_close(got, expected, rtol=0.02, atol=0.02 * expected.abs().max().item())
 
 
+@in_tiles
 @pytest.mark.parametrize("frozen", [0, 1])
 def test_only_the_gradients_asked_for_are_computed(frozen: int) -> None:
     inputs = make(dtype=torch.bfloat16)
@@ -176,6 +183,7 @@ def test_arguments_that_no_way_serves_are_refused(
         lm_loss(**arguments)  # type: ignore[arg-type]
 
 
+@in_tiles
 @pytest.mark.parametrize("options", [{}, {"softcap": 300.0}, {"z_loss": 0.01}], ids=["", "cap", "z"])
 def test_a_target_of_no_probability_has_the_loss_of_its_logits(options: dict[str, Any]) -> None:
     """Losses whose probability is 0 in fp32, beside ordinary ones."""
@@ -199,15 +207,14 @@ def test_a_target_of_no_probability_has_the_loss_of_its_logits(options: dict[str
 
 
 def test_auto_chunk_holds_no_more_than_a_chunk_of_a_50k_vocabulary() -> None:
-    assert resolve_loss_chunk("auto", 50_257) == 128
-    assert resolve_loss_chunk("auto", 50_257, on_gpu=True) == 256
-    assert resolve_loss_chunk("auto", 257) == resolve_loss_chunk("auto", 257, on_gpu=True) == 16_384
-    assert resolve_loss_chunk("auto", 10**9) == 128
+    assert resolve_loss_chunk("auto", 50_257) == 256
+    assert resolve_loss_chunk("auto", 257) == 16_384
+    assert resolve_loss_chunk("auto", 10**9) == 256
     assert resolve_loss_chunk(100, 257) == 100
     for vocab_size in (2, 100, 1_000, 8_192, 16_000, 32_000):
         chunk = resolve_loss_chunk("auto", vocab_size)
-        assert chunk >= 128
-        assert chunk == 128 or chunk * vocab_size * 4 * 3 <= 256 * 50_257 * 4
+        assert chunk >= 256
+        assert chunk == 256 or chunk * vocab_size * 4 * 3 <= 256 * 50_257 * 4
 
 
 LIMITED = """
@@ -270,6 +277,7 @@ def test_every_bit_is_the_same_run_to_run_on_two_threads(root: Path) -> None:
     assert first["fp32"][0] != first["bf16"][0]
 
 
+@in_tiles
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("chunk", [1, 7, 50])
 def test_the_losses_of_tokens_beside_the_same_loss_and_gradients(chunk: int, reduction: str) -> None:
@@ -282,3 +290,15 @@ def test_the_losses_of_tokens_beside_the_same_loss_and_gradients(chunk: int, red
         torch.testing.assert_close(one.double(), expected, rtol=1e-5, atol=1e-6)
     each = F.cross_entropy(hidden @ weight.T, labels, reduction="none")
     torch.testing.assert_close(of_tokens.flatten(), each.detach())
+
+
+def test_exponents_and_what_they_lack_are_the_softmax_on_every_device() -> None:
+    """The two ways to them: a row at a time on a CPU, whole matrices on a GPU."""
+    logits = 30 * torch.randn(9, 40)
+    expected = logits.double().softmax(1)
+    for way in (chunked_loss._softmax, chunked_loss._exponents):
+        exponents = logits.clone()
+        shift, log_z = way(exponents)
+        torch.testing.assert_close(log_z.double(), logits.double().logsumexp(1), rtol=1e-6, atol=1e-5)
+        softmax = exponents * (shift - log_z).exp().unsqueeze(1)
+        torch.testing.assert_close(softmax.double(), expected, rtol=1e-4, atol=1e-9)

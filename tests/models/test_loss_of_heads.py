@@ -12,6 +12,8 @@ from torch import Tensor
 from conf.schema import Arch, Model
 from models import LossModel, build_model, lm_loss
 
+pytestmark = pytest.mark.usefixtures("tiles_of_the_loss")
+
 TOKENS, VOCAB, WIDTH = 50, 300, 24
 HEADS: dict[str, dict[str, Any]] = {
     "plain": {},
