@@ -105,7 +105,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                     _add_product(
                         grad_weight[columns], exponents.T, (states * factors.unsqueeze(1)).to(how.dtype)
                     )
-            if grad_hidden is not None:
+            if grad_hidden is not None and grad_states is not None:
                 grad_hidden[part] = grad_states
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
         return total
