@@ -27,6 +27,7 @@ class Constant:
 _HERE = "benchmarks/memory_constants.py"
 _COLD = "benchmarks/memory_estimate.py --compiled"
 
+_ROWS = "benchmarks/memory_estimate.py"
 _BESIDE = "benchmarks/loggers.py, rounded up by a sixth"
 FRAMEWORK_BASE = Constant(
     229 * _MB, "anon of a whole run of a model of 1 MB: Python, torch, what the room imports", _HERE
@@ -50,6 +51,12 @@ HEAP_FIXED_AGAIN = Constant(
     25 * _MB, "and of later micro-batches of a step, whose tensors meet the gradients of the first", _HERE
 )
 HEAP_SHARE_AGAIN = Constant(0.15, "the same, of tensors under 32 MB", _HERE)
+HEAP_FIXED_TOGETHER = Constant(
+    55 * _MB,
+    "what HEAP_FIXED is of several runs in one process, whose products are as wide as all of them",
+    _ROWS,
+)
+HEAP_SHARE_TOGETHER = Constant(0.15, "what HEAP_SHARE is of those", _ROWS)
 HEAP_PIECE = Constant(32 * _MB, "a larger one is mapped by itself, and given back whole", "mallopt(3)")
 COMPILER_BASE = Constant(75 * _MB, "anon that torch.compile adds to the run's own process", _HERE)
 COMPILER_HEADER = Constant(250 * _MB, "anon of a C++ compiler that reads all of torch's headers, once", _COLD)

@@ -41,7 +41,8 @@ class Part:
     when: the phases in which it is there. A part of different size in different phases is several Parts
     of one name. heap_bytes: of host_bytes, in pieces so small that the allocator takes them from its heap
     and leaves holes between them. churned_bytes: of such, taken and given back block by block.
-    displaced_bytes: large ones of such that come and go in a step, each into another's hole. beside: held
+    displaced_bytes: large ones of such that come and go in a step, each into another's hole. in_turn: of
+    several runs in one process, one holds it at a time. beside: held
     by other processes of the job, such as workers. is_kernel: page tables and the like, which the kernel
     counts and a process's RssAnon does not.
     """
@@ -55,6 +56,7 @@ class Part:
     heap_bytes: int = 0
     churned_bytes: int = 0
     displaced_bytes: int = 0
+    in_turn: bool = False
 
     def __post_init__(self) -> None:
         unknown = set(self.when) - set(PHASES)

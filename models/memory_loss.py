@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from conf.schema import Arch
+from memory.constants import HEAP_PIECE
 from models.loss_chunk import WHOLE_COPIES, tile_width
 from models.memory_sizes import FP32, StepSizes
 from models.shape import Shape
@@ -24,7 +25,7 @@ def loss_peak(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int
         return copies * FP32 * step.tokens * vocab_size + casts
     tile = vocab_size if step.on_gpu else tile_width(vocab_size, step.loss_chunk)
     logits = FP32 * step.loss_chunk * (vocab_size + (tile if arch.logit_softcap else 0))
-    kept = FP32 * (d * (vocab_size + step.tokens) + (vocab_size if arch.head_bias else 0))
+    kept = loss_kept(shape, arch, vocab_size, step)
     if is_fp32:
         return kept + logits
     # On a CPU a product of 16 bits takes its operands and its result in fp32 besides.
@@ -33,16 +34,25 @@ def loss_peak(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int
     return kept + logits + size * (vocab_size * d + tile * (step.loss_chunk + d)) + inside
 
 
-def displaced_by_loss(shape: Shape, vocab_size: int, step: StepSizes, heap_piece: int) -> int:
+def loss_kept(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int:
+    """Of `loss_peak`, what stays for the backward pass; of runs in one process one at a time has the rest."""
+    if is_whole(step):
+        return FP32 * step.tokens * vocab_size
+    return FP32 * (shape.d_model * (vocab_size + step.tokens) + (vocab_size if arch.head_bias else 0))
+
+
+def displaced_by_loss(shape: Shape, vocab_size: int, step: StepSizes) -> int:
     """Of a loss that is not in chunks: matrices of the vocabulary's width that come and go in the heap.
 
     The gradient of the head, that of the embedding and their sum, and the copies of the logits that take each
-    other's places with them. heap_piece: a larger one does not come from the heap.
+    other's places with them. What is larger than a piece of the heap does not come from it, and leaves to
+    smaller logits the holes that they have made.
     """
     head, logits = FP32 * vocab_size * shape.d_model, FP32 * vocab_size * step.tokens
-    if not is_whole(step) or head > heap_piece:
+    if not is_whole(step):
         return 0
-    return 3 * head + (WHOLE_COPIES * min(head, logits) if logits <= heap_piece else 0)
+    of_head = 3 * head if head <= HEAP_PIECE.value else 0
+    return of_head + (WHOLE_COPIES * min(head, logits) if logits <= HEAP_PIECE.value else 0)
 
 
 def loss_of_evaluation(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int:

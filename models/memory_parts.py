@@ -14,7 +14,7 @@ from conf.schema import Arch, Model
 from memory.constants import HEAP_PIECE
 from memory.estimate import ALWAYS, Part
 from models.counts import block_matrices, count_parameters
-from models.memory_loss import displaced_by_loss, loss_of_evaluation, loss_peak
+from models.memory_loss import displaced_by_loss, loss_kept, loss_of_evaluation, loss_peak
 from models.memory_lstm import back_through_layer, forward_without_gradients, heap_share
 from models.memory_saved import (
     KEPT_IN_FEED_FORWARD,
@@ -69,7 +69,7 @@ def model_parts(
 
     yield part("parameters", parameters + _tables(shape, arch, max_positions), *ALWAYS)
     yield part("gradients", parameters, "backward_end", "optimizer_step")
-    if step.accumulates:
+    if step.accumulates or step.keeps_gradients:
         yield part("gradients", parameters, "forward", "loss", "backward")
     saved, again = saved_bytes(model, arch, step), saved_of_block(shape, arch, step)
     in_heap = _heap_share(shape, arch, step)
@@ -79,9 +79,12 @@ def model_parts(
         part("activations", saved + hidden, "forward", "loss", "backward"),
         heap_bytes=0 if step.on_gpu else int(in_heap * saved) + of_head,
         churned_bytes=0 if step.on_gpu or not step.activation_checkpointing else int(in_heap * again),
-        displaced_bytes=0 if step.on_gpu else displaced_by_loss(shape, vocab_size, step, HEAP_PIECE.in_bytes),
+        displaced_bytes=0 if step.on_gpu else displaced_by_loss(shape, vocab_size, step),
     )
-    yield part("logits and loss", loss_peak(shape, arch, vocab_size, step), "loss")
+    kept = loss_kept(shape, arch, vocab_size, step)
+    yield part("logits and loss", kept, "loss")
+    in_turn = loss_peak(shape, arch, vocab_size, step) - kept
+    yield replace(part("logits and loss", in_turn, "loss"), in_turn=True)
     yield part("logits and loss", head + hidden, "backward")  # gradients of the head and of the hidden states
     yield part("backward pass", _back_through_block(shape, arch, step), "backward")
     # The head's gradient waits for the embedding's; then their sum is a third matrix.

@@ -13,9 +13,9 @@ class StepSizes:
 
     micro_batch: windows at once. precision: fp32, or bf16 for products under autocast. loss_chunk: tokens
     whose logits exist at once. activation_checkpointing: of all blocks, or of the first so many. accumulates:
-    a step has several micro-batches. masks_documents: windows come with positions that begin anew. by_source:
-    losses of a mixture are wanted token by token. on_gpu: parameters and activations are there, not on the
-    host.
+    a step has several micro-batches. keeps_gradients: they are there from step to step. masks_documents:
+    windows come with positions that begin anew. by_source: losses of a mixture are wanted token by token.
+    on_gpu: parameters and activations are there, not on the host.
     """
 
     micro_batch: int
@@ -25,6 +25,7 @@ class StepSizes:
     activation_checkpointing: bool | int = False
     compiled: bool = False
     accumulates: bool = False
+    keeps_gradients: bool = False
     masks_documents: bool = False
     by_source: bool = False
     on_gpu: bool = False

@@ -34,21 +34,21 @@ def stacked_loss(
     if labels.numel() <= chunk:
         totals = _whole(hidden, weight, labels, of_tokens, bias, softcap, z_loss)
     else:
-        # Products of a chunk are large: nothing is won by a batch of them.
+        # Products of a chunk are large: nothing is won by a batch of them. The way back through `unbind`
+        # makes one stack of all gradients, that of an index one of zeros for each.
+        none = [None] * len(labels)
+        each = zip(
+            hidden.unbind(),
+            weight.unbind(),
+            labels.unbind(),
+            none if of_tokens is None else of_tokens.unbind(),
+            none if bias is None else bias.unbind(),
+            strict=True,
+        )
         totals = torch.stack(
             [
-                lm_loss(
-                    hidden[number],
-                    weight[number],
-                    labels[number],
-                    chunk,
-                    "sum",
-                    None if of_tokens is None else of_tokens[number],
-                    bias=None if bias is None else bias[number],
-                    softcap=softcap,
-                    z_loss=z_loss,
-                )
-                for number in range(len(labels))
+                lm_loss(states, head, targets, chunk, "sum", losses, bias=own, softcap=softcap, z_loss=z_loss)
+                for states, head, targets, losses, own in each
             ]
         )
     return totals / (labels != IGNORED).sum(1) if reduction == "mean" else totals

@@ -66,6 +66,7 @@ def estimate_run(
     training = config.training
     batch = experiment_utils.batch_of_rank(training, ranks)
     step = step_sizes(config, vocab_size, micro_batch, kept or {}, ranks)
+    step = replace(step, keeps_gradients=together > 1)
     positions = config.arch.max_positions or training.seq_len
     of_model = list(model_parts(config.model, config.arch, vocab_size, positions, step))
     if step.compiled:
@@ -73,8 +74,8 @@ def estimate_run(
     count = count_parameters(config.model, config.arch, vocab_size, positions)
     parameters = 4 * count.total
     moments = state_bytes(config.optimizer, config.model, config.arch, vocab_size, positions)
-    parts = [
-        *of_model,
+    of_model = of_members(of_model, together)
+    of_run = [
         *_of_optimizer(config, parameters, moments, step),
         *_of_checkpoints(
             parameters,
@@ -84,16 +85,15 @@ def estimate_run(
             rolls_back=training.on_spike == "rollback",
         ),
         *_of_data(config, data, step, batch),
-        *_of_process(of_model, step, config.arch.family),
     ]
+    of_process = _of_process(of_model, step, config.arch.family, are_several=together > 1)
+    parts = [*of_model, *of_members(of_run, together), *of_process]
     if ranks > 1:
         layers = max(1, resolve_shape(config.model, config.arch).n_layers)
         block = 4 * count.non_embedding // layers
         parts = list(
             of_ranks(parts, training.parallel, ranks, ranks_here, parameters, layers, block, moments, step)
         )
-    if together > 1:
-        parts = of_members(parts, together)
     if config.logging.to is not None:  # of all ranks and members the one
         held = constants.LOGGERS[config.logging.to].in_bytes
         parts.append(Part("logger", held, when=_AFTER_FIRST_STEP, beside=True))
@@ -213,8 +213,8 @@ def compilers_at_once() -> int:
     return int(wanted) if wanted.isdecimal() and int(wanted) else constants.COMPILERS_AT_ONCE
 
 
-def _of_process(of_model: list[Part], step: StepSizes, family: str) -> Iterator[Part]:
-    """What Python, torch and the allocator take besides."""
+def _of_process(of_model: list[Part], step: StepSizes, family: str, *, are_several: bool) -> Iterator[Part]:
+    """What Python, torch and the allocator take besides. are_several: runs that go together."""
     yield Part("python and torch", constants.FRAMEWORK_BASE.in_bytes)
     yield Part("experiments.py", constants.ENTRY.in_bytes, beside=True)
     if step.compiled:
@@ -232,6 +232,8 @@ def _of_process(of_model: list[Part], step: StepSizes, family: str) -> Iterator[
         return
     forward = [part for part in of_model if "forward" in part.when]
     holes, share = constants.HEAP_FIXED.in_bytes, constants.HEAP_SHARE.value
+    if are_several:
+        holes, share = constants.HEAP_FIXED_TOGETHER.in_bytes, constants.HEAP_SHARE_TOGETHER.value
     if step.accumulates:
         holes += constants.HEAP_FIXED_AGAIN.in_bytes
         share += constants.HEAP_SHARE_AGAIN.value

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.memory_measured import run_config
+from benchmarks.memory_measured import run_config, with_members
 from training.memory_parts import estimate_run
 
 MB = 1 << 20
@@ -49,3 +49,42 @@ def test_few_tokens_at_once(
     config = run_config(tmp_path, width, 1, **training)
     told = estimate_run(config, vocab_size=50_257, micro_batch=1).own_bytes / MB
     assert 0.95 * most_mb < told < 1.25 * least_mb
+
+
+@pytest.mark.parametrize(
+    ("width", "micro_batch", "members", "vocab", "training", "least_mb", "most_mb"),
+    [
+        (32, 4, 8, 257, {}, 292, 297),
+        (48, 16, 4, 257, {"effective_batch": 32}, 470, 479),
+        (96, 8, 3, 257, {}, 560, 576),
+        (32, 4, 4, 50_257, {}, 548, 555),
+        (64, 8, 2, 50_257, {}, 567, 588),
+    ],
+)
+def test_runs_in_one_process(
+    tmp_path: Path,
+    width: int,
+    micro_batch: int,
+    members: int,
+    vocab: int,
+    training: dict[str, Any],
+    least_mb: int,
+    most_mb: int,
+) -> None:
+    """The allocator is one, a chunk's logits one member holds at a time, and gradients stay there."""
+    config = with_members(run_config(tmp_path, width, micro_batch, vocab=vocab, **training), members)
+    found = estimate_run(config, vocab_size=vocab, micro_batch=micro_batch, together=members)
+    told = found.own_bytes / MB
+    assert 0.95 * most_mb < told < 1.15 * least_mb
+
+
+@pytest.mark.parametrize(
+    ("width", "micro_batch", "least_mb", "most_mb"),
+    [(192, 1, 833, 847), (192, 2, 847, 861), (256, 1, 1230, 1255)],
+)
+def test_a_head_that_is_mapped_by_itself_leaves_the_holes_of_logits(
+    tmp_path: Path, width: int, micro_batch: int, least_mb: int, most_mb: int
+) -> None:
+    config = run_config(tmp_path, width, micro_batch)
+    told = estimate_run(config, vocab_size=50_257, micro_batch=micro_batch).own_bytes / MB
+    assert 0.95 * most_mb < told < 1.15 * least_mb

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from memory.estimate import RESTORE, Part
 
-_OF_THE_PROCESS = ("python and torch", "experiments.py", "page tables", "compiler", "CUDA")
+_OF_THE_PROCESS = ("page tables",)
 _ONE_BY_ONE = {"evaluate", "checkpoint", RESTORE}
 """Phases that the runs go through one after another."""
 
 
 def of_members(parts: Iterable[Part], members: int) -> list[Part]:
-    """The parts of one run as those of so many: all that it holds is there of each, the process once."""
+    """The parts of one run as those of so many: all is there of each, but for what they hold in turn."""
     return [
         part
-        if part.name in _OF_THE_PROCESS or set(part.when) <= _ONE_BY_ONE
+        if part.in_turn or part.name in _OF_THE_PROCESS or set(part.when) <= _ONE_BY_ONE
         else replace(
             part,
             host_bytes=members * part.host_bytes,
