@@ -67,6 +67,8 @@ ENSEMBLES: tuple[tuple[int, int, dict[str, Any]], ...] = (
 )
 """Width, micro-batch, runs in one process and more of ensembles."""
 
+ENSEMBLE_RUNS = 2
+
 FEW_TOKENS_RUNS = 4
 FEW_TOKENS: tuple[tuple[int, int, dict[str, Any]], ...] = (
     (48, 1, {}),
@@ -76,6 +78,7 @@ FEW_TOKENS: tuple[tuple[int, int, dict[str, Any]], ...] = (
     (128, 1, {"seq_len": 64}),
     (160, 1, {}),
     (192, 1, {}),
+    (256, 1, {}),
 )
 """The same of runs with so few tokens at once that logits and the head's gradient come from the heap."""
 
@@ -184,7 +187,7 @@ def cases(widths: Sequence[int], *, compiled: bool) -> dict[str, Case]:
     for width, batch, more in LSTMS:
         add(width, batch, "chunked", arch=LSTM, **more)
     for width, batch, more in ENSEMBLES:
-        add(width, batch, "chunked", **more)
+        add(width, batch, "chunked", runs=ENSEMBLE_RUNS, **more)
     for width, batch, more in FEW_TOKENS:
         add(width, batch, "whole", runs=FEW_TOKENS_RUNS, **more)
     return found
