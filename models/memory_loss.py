@@ -45,14 +45,16 @@ def displaced_by_loss(shape: Shape, vocab_size: int, step: StepSizes) -> int:
     """Of a loss that is not in chunks: matrices of the vocabulary's width that come and go in the heap.
 
     The gradient of the head, that of the embedding and their sum, and the copies of the logits that take each
-    other's places with them. What is larger than a piece of the heap does not come from it, and leaves to
-    smaller logits the holes that they have made.
+    other's places with them. A head that is larger than a piece of the heap does not come from it: nothing
+    fits into the holes of smaller logits then.
     """
     head, logits = FP32 * vocab_size * shape.d_model, FP32 * vocab_size * step.tokens
     if not is_whole(step):
         return 0
-    of_head = 3 * head if head <= HEAP_PIECE.value else 0
-    return of_head + (WHOLE_COPIES * min(head, logits) if logits <= HEAP_PIECE.value else 0)
+    of_logits = logits if logits <= HEAP_PIECE.value else 0
+    if head > HEAP_PIECE.value:
+        return (WHOLE_COPIES + 1) * of_logits
+    return 3 * head + WHOLE_COPIES * min(head, of_logits)
 
 
 def loss_of_evaluation(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int:

@@ -227,20 +227,18 @@ def load_weights(folder: Path) -> Checkpoint:
 
 
 def _read(folder: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], list[dict[str, torch.Tensor]]]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load as from_bytes
+    from training.safetensors_file import read_tensors
 
     try:
         state = read_state(folder)
         tensors = []
         for name in names:
-            content = (folder / name).read_bytes()
-            tensors.append(from_bytes(content))
+            tensors.append(read_tensors(folder / name))
             is_of_tensors = state.get("sha256_of") == _OF_TENSORS
-            found = _digest(tensors[-1]) if is_of_tensors else hashlib.sha256(content).hexdigest()
+            found = _digest(tensors[-1]) if is_of_tensors else _digest_of_file(folder / name)
             if found != state["sha256"][name]:
                 raise CorruptError(f"{folder / name} does not match its checksum")
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise CorruptError(f"{folder}: {error}") from error
     return state, tensors
 
@@ -264,6 +262,11 @@ def _digest(tensors: dict[str, torch.Tensor]) -> str:
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
+
+
+def _digest_of_file(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

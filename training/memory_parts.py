@@ -78,7 +78,6 @@ def estimate_run(
     of_run = [
         *_of_optimizer(config, parameters, moments, step),
         *_of_checkpoints(
-            parameters,
             checkpoint_bytes(config, vocab_size, positions),
             step,
             writing_of(training, kept or {}),
@@ -152,7 +151,7 @@ def _of_optimizer(config: Config, parameters: int, moments: int, step: StepSizes
         yield part("averaged weights", parameters, *_AFTER_FIRST_STEP, COMPILE_EVALUATION)
     if averages(config):
         yield part("weights set aside", parameters, "checkpoint", "evaluate", COMPILE_EVALUATION)
-        yield Part("averaged weights read back", 2 * parameters, when=(RESTORE,))
+        yield part("averaged weights", parameters, RESTORE)
     yield part("optimizer's step", working_bytes(config.optimizer, parameters), "optimizer_step")
 
 
@@ -167,17 +166,14 @@ def writing_of(
     return FOREGROUND if free_bytes is not None and state > COPY_SHARE * free_bytes else BACKGROUND
 
 
-def _of_checkpoints(
-    parameters: int, state: int, step: StepSizes, writing: str, *, rolls_back: bool
-) -> Iterator[Part]:
+def _of_checkpoints(state: int, step: StepSizes, writing: str, *, rolls_back: bool) -> Iterator[Part]:
     """What saving a state of so many bytes and reading it back takes besides."""
     if writing == BACKGROUND:
         yield Part("checkpoint copy", state, when=(*_AFTER_FIRST_STEP, COMPILE_EVALUATION))
     elif step.on_gpu:
         yield Part("checkpoint on its way to disk", state, when=("checkpoint",))
-    # One file's content while it is checked, and all tensors of both.
     when = (RESTORE, "checkpoint") if rolls_back else (RESTORE,)
-    yield Part("checkpoint read back", 2 * state - parameters, when=when)
+    yield Part("checkpoint read back", state, when=when)
 
 
 def _of_data(config: Config, data: Mapping[str, Any] | None, step: StepSizes, batch: int) -> Iterator[Part]:

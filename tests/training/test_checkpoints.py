@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from training.checkpoints import (
     checkpoint_steps,
     load,
 )
+from training.safetensors_file import read_tensors
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -172,3 +175,59 @@ def test_bytes_that_are_all_there_under_another_name_or_shape_are_noticed(
     save_file(tensors | changed, folder / "training.safetensors")
     with pytest.raises(CorruptError, match=r"training\.safetensors does not match its checksum"):
         load(folder)
+
+
+def test_tensors_are_read_into_memory_of_their_own_once(tmp_path: Path) -> None:
+    """Under a limit on data that a second copy of the file would not fit, and that counts a private map."""
+    held = 64 << 20
+    save_file({"a": torch.ones(held // 4), "b": torch.ones(3, 5)}, tmp_path / "x.safetensors")
+    code = f"""
+import resource, sys
+from pathlib import Path
+from training.safetensors_file import read_tensors
+in_use = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData:"))
+limit = in_use * 1024 + {held + (24 << 20)}
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+found = read_tensors(Path(sys.argv[1]))
+assert found["a"].sum() == {held // 4} and found["b"].shape == (3, 5)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "x.safetensors"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 4), (2, 3, 4)])
+def test_what_safetensors_writes_is_read_as_it_was(
+    tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    written = {"one": (9 * torch.rand(shape)).to(dtype), "two": torch.arange(3)}
+    save_file(written, tmp_path / "x.safetensors", metadata={"of": "a test"})
+    found = read_tensors(tmp_path / "x.safetensors")
+    assert sorted(found) == ["one", "two"]
+    for name, tensor in written.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name], tensor)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[]",
+        b"{",
+        b'{"a": 3}',
+        b'{"a": {"dtype": "F3", "shape": [1], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [1000000000000], "data_offsets": [0, 4000000000000]}}',
+        b'{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [4, 0]}}',
+        b'{"a": {"dtype": "F32", "shape": "1", "data_offsets": [0]}}',
+    ],
+)
+def test_a_file_that_is_none_of_safetensors_is_refused(tmp_path: Path, header: bytes) -> None:
+    (tmp_path / "x").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(ValueError, match="x"):
+        read_tensors(tmp_path / "x")
+    (tmp_path / "x").write_bytes((1 << 60).to_bytes(8, "little") + header)
+    with pytest.raises(ValueError, match="cut short"):
+        read_tensors(tmp_path / "x")

@@ -1,0 +1,73 @@
+"""A safetensors file read into memory of its own, once: what is read is what is held, and nothing besides.
+
+The library's `load` takes a copy of the file's content, and its `load_file` maps the file, which counts
+against `ulimit -d` and `-v` and ends in SIGBUS where the file is cut short meanwhile. The format:
+https://huggingface.co/docs/safetensors.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_DTYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+}
+"""By the names of the format, those that a run has."""
+
+_LENGTH_BYTES = 8
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a file by name, on the CPU.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no safetensors file, or cut short.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        if _LENGTH_BYTES + length > size:
+            raise ValueError(f"{path} is cut short, or no safetensors file")
+        header = json.loads(file.read(length))
+        if not isinstance(header, dict):
+            raise ValueError(f"{path} is no safetensors file")
+        header.pop("__metadata__", None)
+        start = _LENGTH_BYTES + length
+        return {name: _read(file, path, name, facts, start, size) for name, facts in header.items()}
+
+
+def _read(file: BufferedReader, path: Path, name: str, facts: Any, start: int, size: int) -> torch.Tensor:
+    try:
+        dtype, shape = _DTYPES[facts["dtype"]], [int(length) for length in facts["shape"]]
+        begin, end = facts["data_offsets"]
+        is_sound = (
+            0 <= begin <= end <= size - start
+            and min(shape, default=0) >= 0
+            and end - begin == math.prod(shape) * dtype.itemsize
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {name} is not described as safetensors does it: {error!r}") from error
+    if not is_sound:
+        raise ValueError(f"{path}: {name} lies outside of the file, or has another size than its shape")
+    tensor = torch.empty(shape, dtype=dtype)
+    file.seek(start + begin)
+    if file.readinto(tensor.reshape(-1).view(torch.uint8).numpy().data) != end - begin:
+        raise ValueError(f"{path} was cut short while it was read")
+    return tensor
