@@ -187,7 +187,8 @@ class MemoryNeeds:
         """What the configuration asks for; `auto`: the largest that is no slower and fits with the margin.
 
         pinned: what `auto` became before. It is kept, never exceeded, and lowered when the run died for
-        memory, or can no longer fit at all. Where nothing fits it is the smallest.
+        memory, or can no longer fit at all: to one that takes less, which not every smaller one does (few
+        tokens have their loss whole). Where nothing fits it is the one that takes least.
         """
         training = self.config.training
         if training.micro_batch != AUTO:
@@ -197,8 +198,17 @@ class MemoryNeeds:
         if pinned is not None:
             if not after_oom and pinned in self._sizes() and self.fits_limit(self.at(pinned)):
                 return pinned
-            sizes = [size for size in sizes if size < pinned]
-        return self.largest(sizes) or 1
+            less = [size for size in sizes if size < pinned and self._takes(size) < self._takes(pinned)]
+            sizes = less or [pinned if pinned in sizes else sizes[-1]]
+        return self.largest(sizes) or min(sizes, key=self._takes)
+
+    def _takes(self, micro_batch: int) -> float:
+        """How much of the host's or the GPU's limit, whichever is the larger share; bytes, where none is known."""
+        found, room = self.at(micro_batch), self.room
+        needs = (found.host_bytes, room.limit_bytes), (found.gpu_bytes, room.gpu_total_bytes)
+        return max(
+            (needed / limit for needed, limit in needs if limit), default=sum(need for need, _ in needs)
+        )
 
     def largest(self, sizes: list[int], config: Config | None = None) -> int | None:
         """The first of these sizes, descending, that fits with the margin."""

@@ -254,6 +254,19 @@ def test_auto_is_pinned_and_only_ever_gets_smaller(tmp_path: Path) -> None:
     assert needs(config_of(tmp_path, micro_batch=16), GB).micro_batch(pinned=4) == 16, "as typed"
 
 
+def test_auto_gets_smaller_in_memory_where_fewer_windows_take_more(tmp_path: Path) -> None:
+    """Of 128 or 256 tokens the logits are whole and there three times; of 512 they are in chunks."""
+    config = config_of(tmp_path, width=128, seq_len=128)
+    asked = needs(config, 32 * GB)
+    host = {size: asked.at(size).host_bytes for size in (1, 2, 4, 8)}
+    assert host[4] < min(host[1], host[2])
+    assert asked.micro_batch(pinned=8, after_oom=True) == 4
+    assert asked.micro_batch(pinned=4, after_oom=True) == 4, "neither 2 nor 1 would mend it"
+    assert asked.micro_batch(pinned=2, after_oom=True) == 1
+    assert needs(config, host[4] // 2).micro_batch() == 4, "where none fits, the one that takes least"
+    assert needs(config, host[4] // 2).micro_batch(pinned=8) == 4
+
+
 def test_what_died_for_memory_is_known(tmp_path: Path) -> None:
     run = {"attempts": [{"attempt": 1}, {"attempt": 2}]}
     assert not died_for_memory(tmp_path, {})
