@@ -203,7 +203,7 @@ class MemoryNeeds:
         return self.largest(sizes) or min(sizes, key=self._takes)
 
     def _takes(self, micro_batch: int) -> float:
-        """How much of the host's or the GPU's limit, whichever is the larger share; bytes, where none is known."""
+        """The share of the host's limit, or of the GPU's if that is larger; bytes, where none is known."""
         found, room = self.at(micro_batch), self.room
         needs = (found.host_bytes, room.limit_bytes), (found.gpu_bytes, room.gpu_total_bytes)
         return max(
