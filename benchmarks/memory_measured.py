@@ -90,7 +90,11 @@ def measure(config: Config, compiler_cache: Path | None = None) -> Measured:
         plan = make_plan(member, tokenize=True)
         assert plan.identity is not None
         folders.append(str(experiment_utils.create_run(plan.config, plan.identity)))
-    environment = {"TORCHINDUCTOR_CACHE_DIR": str(compiler_cache)} if compiler_cache else {}
+    environment = {}
+    if compiler_cache is not None:
+        # The headers that it compiles beforehand lie below the folder for temporary files, whatever the cache.
+        compiler_cache.mkdir(exist_ok=True)
+        environment = {"TORCHINDUCTOR_CACHE_DIR": str(compiler_cache), "TMPDIR": str(compiler_cache)}
     return watch([sys.executable, str(CORE), *folders, "--quiet"], os.environ | environment)
 
 

@@ -59,7 +59,7 @@ HEAP_FIXED_TOGETHER = Constant(
 HEAP_SHARE_TOGETHER = Constant(0.15, "what HEAP_SHARE is of those", _ROWS)
 HEAP_PIECE = Constant(32 * _MB, "a larger one is mapped by itself, and given back whole", "mallopt(3)")
 COMPILER_BASE = Constant(75 * _MB, "anon that torch.compile adds to the run's own process", _HERE)
-COMPILER_HEADER = Constant(250 * _MB, "anon of a C++ compiler that reads all of torch's headers, once", _COLD)
+COMPILER_HEADER = Constant(430 * _MB, "anon of a C++ compiler that reads all of torch's headers, once", _COLD)
 COMPILER_KERNEL = Constant(100 * _MB, "anon of one that compiles a kernel, with those headers ready", _COLD)
 COMPILERS_AT_ONCE = 2
 """On a CPU core.py lets no more run, unless TORCHINDUCTOR_COMPILE_THREADS says so: each takes memory."""
