@@ -114,14 +114,14 @@ def take(runs_dir: str | os.PathLike[str], *, root: Path = ROOT, limit_bytes: in
     service has taken away, is written anew by the next call.
 
     Raises:
-        UserError: it is larger than `limit_bytes`, with its largest files; the folder cannot be written; or it
+        UserError: it is larger than `limit_bytes`, with its largest files; the folder cannot be written, or
             is the checkout itself, where nothing tells runs from code.
     """
     runs_dir, root = Path(runs_dir).expanduser().resolve(), Path(root).resolve()
     if runs_dir == root:
         raise UserError(
-            f"runs_dir={runs_dir} is where the code lies, and jobs get a copy of that: each copy would hold all "
-            "runs before it. Choose a folder inside it or another place: runs_dir=runs"
+            f"runs_dir={runs_dir} is where the code lies, and jobs get a copy of that: each copy would hold "
+            "all runs before it. Choose a folder inside it or another place: runs_dir=runs"
         )
     moving: dict[str, None] = {}
     try:
