@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 FIELDS = (
@@ -278,8 +280,11 @@ def why_not(answer: Answer, name: str, timeout_s: float) -> str:
         return f"there is no {name} on this machine"
     if answer.code == 124:
         return f"{name} did not answer within {timeout_s:g} s"
-    words = answer.error.strip().splitlines()
-    return f"{name} failed with exit code {answer.code}: {words[-1] if words else 'it says nothing'}"
+    lines = answer.error.strip().splitlines() or ["it says nothing"]
+    words = next(
+        (line for line in lines if "Parse error" in line), lines[-1]
+    )  # of slurm.conf, with its place
+    return f"{name} failed with exit code {answer.code}: {words}"
 
 
 _OF_CLIENTS = ("SQUEUE_", "SACCT_", "SINFO_", "SACCTMGR_", "SCONTROL_", "SCANCEL_")
@@ -300,11 +305,28 @@ def client_environment(variables: Mapping[str, str] | None = None) -> dict[str, 
     }
 
 
+def lost_settings(variables: Mapping[str, str]) -> str | None:
+    """Words for a SLURM_CONF that leads nowhere: clients look for minutes then, and do not say for what."""
+    path = variables.get("SLURM_CONF")
+    try:
+        if not path or Path(path).is_file():
+            return None
+    except OSError:  # of a folder that is not open to us: Slurm has words of its own
+        return None
+    return (
+        f"SLURM_CONF={path}: there is no such file. Set it to the cluster's slurm.conf, or: unset SLURM_CONF"
+    )
+
+
 def run_client(command: list[str], timeout_s: float, environment: Mapping[str, str] | None = None) -> Answer:
     """A client command of Slurm, with nothing to read; never raises.
 
     environment: None: of `client_environment`.
     """
+    environment = client_environment() if environment is None else environment
+    wrong = lost_settings(environment)
+    if wrong is not None and shutil.which(command[0]) is not None:
+        return Answer(1, error=wrong)
     try:
         done = subprocess.run(
             command,
@@ -313,7 +335,7 @@ def run_client(command: list[str], timeout_s: float, environment: Mapping[str, s
             text=True,
             errors="replace",
             timeout=timeout_s,
-            env=client_environment() if environment is None else environment,
+            env=environment,
         )
     except subprocess.TimeoutExpired:
         return Answer(124)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -192,10 +192,15 @@ def _on_cores(slot: int, slots: int) -> Any:
         yield
         return
     all_cores = os.sched_getaffinity(0)
-    cores = sorted(all_cores)
-    share = cores[slot * len(cores) // slots : (slot + 1) * len(cores) // slots] or [cores[slot % len(cores)]]
-    os.sched_setaffinity(0, share)
+    os.sched_setaffinity(0, share_of(all_cores, slot, slots))
     try:
         yield
     finally:
         os.sched_setaffinity(0, all_cores)
+
+
+def share_of(cores: Iterable[int], slot: int, slots: int) -> list[int]:
+    """Those of a slot; where there are more slots than cores, some share one."""
+    of_all = sorted(cores)
+    first, end = (place * len(of_all) // slots for place in (slot, slot + 1))
+    return of_all[first:end] or [of_all[slot % len(of_all)]]

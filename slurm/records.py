@@ -259,5 +259,6 @@ def typed_study(study: Path) -> str:
 
 
 def run_folders(study: Path) -> Sequence[Path]:
-    """Of a study, by name: whatever has a config.yaml."""
-    return sorted(path.parent for path in study.glob("*/config.yaml"))
+    """Of a study, by name: whatever has a config.yaml, but the conf/ of a checkout that lies in runs_dir."""
+    found = (path.parent for path in study.glob("*/config.yaml"))
+    return sorted(run for run in found if run.name != "conf" or not (run / "__init__.py").is_file())

@@ -114,9 +114,15 @@ def take(runs_dir: str | os.PathLike[str], *, root: Path = ROOT, limit_bytes: in
     service has taken away, is written anew by the next call.
 
     Raises:
-        UserError: it is larger than `limit_bytes`, with its largest files; or the folder cannot be written.
+        UserError: it is larger than `limit_bytes`, with its largest files; the folder cannot be written, or
+            is the checkout itself, where nothing tells runs from code.
     """
     runs_dir, root = Path(runs_dir).expanduser().resolve(), Path(root).resolve()
+    if runs_dir == root:
+        raise UserError(
+            f"runs_dir={runs_dir} is where the code lies, and jobs get a copy of that: each copy would hold "
+            "all runs before it. Choose a folder inside it or another place: runs_dir=runs"
+        )
     moving: dict[str, None] = {}
     try:
         for _ in range(_TRIES):
@@ -143,7 +149,8 @@ def _take(snapshots: Path, runs_dir: Path, root: Path, limit_bytes: int) -> Snap
         diff = _git(root, "diff", "--binary", *(["HEAD"] if commit else []), "--", ".") or b""
         dirty = bool(diff)
     names = _names_by_git(root) if tracked else _names_of_package(root)
-    wanted = [name for name in sorted(set(names)) if not _is_output(root / name, name, runs_dir)]
+    outputs = None if root.is_relative_to(runs_dir) else runs_dir  # of one that lies above, nothing is here
+    wanted = [name for name in sorted(set(names)) if not _is_output(root / name, name, outputs)]
     _check_size(root, wanted, limit_bytes, by_git=bool(tracked))
     files = [file for name in wanted if (file := _read(root, name)) is not None]
     described = [commit, [[file.name, file.mode, file.digest] for file in files]]
@@ -265,11 +272,12 @@ def _names_of_package(root: Path) -> list[str]:
     return names
 
 
-def _is_output(path: Path, name: str, runs_dir: Path) -> bool:
+def _is_output(path: Path, name: str, runs_dir: Path | None) -> bool:
     """Whether it lies below runs_dir, or another submission or a job writes it: that is no code."""
     parts = Path(name).parts
     is_of_job = _OUTPUT_OF_JOB.fullmatch(parts[-1]) is not None
-    return is_of_job or path.is_relative_to(runs_dir) or bool({*parts} & {*_OUTPUTS})
+    is_of_run = runs_dir is not None and path.is_relative_to(runs_dir)
+    return is_of_job or is_of_run or bool({*parts} & {*_OUTPUTS})
 
 
 def _check_size(root: Path, names: Iterable[str], limit_bytes: int, *, by_git: bool) -> None:

@@ -16,7 +16,7 @@ from slurm.in_job.job import PACKED, Job
 from slurm.in_job.lock import Heartbeat, living_holder
 from slurm.in_job.running import TO_BE_REQUEUED, look_again, run_in_job, say, settings_of
 from slurm.in_job.starts import DONE, GAVE_UP, LEFT, PREEMPTED, REQUEUED, Start, is_over_in, read_starts
-from slurm.processes import Children
+from slurm.processes import Children, share_of
 from training.interrupt import TIME_IS_UP
 
 OWN_MB = 48
@@ -31,14 +31,14 @@ def run_side_by_side(runs: Sequence[Path], word: str, job: Job) -> int:
     """
     waiting = [run for run in runs if not _is_over(run, job)]
     codes: list[int] = []
-    os.environ[PACKED] = "1"
     try:
         with Children(slots=max(1, len(waiting)), shares_cores=False) as children:
             for run in waiting:
+                os.environ[PACKED] = f"{runs.index(run)}/{len(runs)}"
                 children.start(step_command(run.name, word, len(runs), os.environ), quiet=False)
             codes = [children.wait().process.returncode for _ in waiting]
     finally:
-        del os.environ[PACKED]
+        os.environ.pop(PACKED, None)
     if TO_BE_REQUEUED in codes:
         refused = job.requeue()
         if refused is None:
@@ -52,14 +52,32 @@ def run_side_by_side(runs: Sequence[Path], word: str, job: Job) -> int:
 def step_command(
     run: str, word: str, sharing: int, environment: os._Environ[str] | dict[str, str]
 ) -> list[str]:
-    """The srun of one run. --overlap: this process is a step too, and has all of the job to itself."""
-    options = ["--overlap", "--exact", "--nodes=1", "--ntasks=1", "--kill-on-bad-exit=1"]
+    """The srun of one run. --overlap: this process is a step too, and has all of the job to itself; and GPUs
+    are shared. Steps that overlap are given the same cores, so each gets all, of which `take_share` takes
+    some; --cpu-bind=none, since they inherit what this step is bound to (SLURM_CPU_BIND).
+    """
+    options = ["--overlap", "--exact", "--nodes=1", "--ntasks=1", "--kill-on-bad-exit=1", "--cpu-bind=none"]
     cores, memory_mb = (environment.get(f"SLURM_{name}", "") for name in ("CPUS_PER_TASK", "MEM_PER_NODE"))
     if cores.isdigit():
-        options.append(f"--cpus-per-task={max(1, int(cores) // sharing)}")
+        options.append(f"--cpus-per-task={cores}")
     if memory_mb.isdigit() and int(memory_mb):
         options.append(f"--mem={max(1, (int(memory_mb) - OWN_MB * (sharing + 1)) // sharing)}M")
     return ["srun", *options, sys.executable, "-P", "-u", "-m", "slurm.in_job", word, run]
+
+
+def take_share(environment: os._Environ[str] | dict[str, str]) -> None:
+    """In the step of a packed run: its share of the cores, before anything counts them.
+
+    Where Slurm binds no job to cores, all of the node are to be seen here, and which of them are this job's
+    nobody knows: then the share is a number alone.
+    """
+    place, _, sharing = environment.get(PACKED, "").partition("/")
+    cores = environment.get("SLURM_CPUS_PER_TASK", "")
+    if not sharing or not cores.isdigit():
+        return
+    environment["SLURM_CPUS_PER_TASK"] = str(max(1, int(cores) // int(sharing)))
+    if hasattr(os, "sched_setaffinity") and len(here := os.sched_getaffinity(0)) <= int(cores):
+        os.sched_setaffinity(0, share_of(here, int(place), int(sharing)))
 
 
 def run_missing(runs: Sequence[Path], claims: Path, job: Job) -> int:

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 
 from conf import Problem, UserError
-from memory.sacct import client_environment
+from memory.sacct import client_environment, lost_settings
 
 TIMEOUT_S = 60.0
 
@@ -40,6 +40,10 @@ def ask(command: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> str:
     Raises:
         NoAnswer: it failed; says what it said.
     """
+    environment = client_environment() | {"LC_ALL": "C"}
+    wrong = lost_settings(environment)
+    if wrong is not None and shutil.which(command[0]) is not None:
+        raise NoAnswer(f"Slurm cannot be asked: {wrong}")
     try:
         done = subprocess.run(
             command,
@@ -47,7 +51,7 @@ def ask(command: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> str:
             text=True,
             timeout=timeout_s,
             stdin=subprocess.DEVNULL,
-            env=client_environment() | {"LC_ALL": "C"},
+            env=environment,
         )
     except FileNotFoundError as error:
         raise NoAnswer(f"Slurm cannot be asked: there is no {command[0]} on this machine") from error

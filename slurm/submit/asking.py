@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from conf import Config, Problem, UserError
@@ -44,6 +44,10 @@ class Limits:
 
     most_tasks: int = MAX_ARRAY_SIZE
     room: int | None = None
+
+    def less(self, tasks: int) -> Limits:
+        """After so many more tasks were submitted."""
+        return self if self.room is None else replace(self, room=max(0, self.room - tasks))
 
 
 def asked_of(plans: Sequence[Plan], cluster: Cluster) -> tuple[dict[str, Asked], Limits]:

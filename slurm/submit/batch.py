@@ -84,6 +84,14 @@ class Submitted:
         arrays = self.submission.arrays if self.submission else []
         return [run for array in arrays if array.is_sent is None for task in array.tasks for run in task]
 
+    @property
+    def tasks(self) -> int:
+        """In the cluster's queue since, with the job at the end, as far as is known."""
+        if self.submission is None:
+            return 0
+        arrays = [array for array in self.submission.arrays if array.is_sent is not False]
+        return sum(len(array.tasks) for array in arrays) + (self.submission.follow_up is not None)
+
     def without(self, runs: Sequence[str]) -> Submitted:
         """Less these, which were submitted by another."""
         left = {run: word for run, word in self.left.items() if run not in runs}

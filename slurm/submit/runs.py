@@ -212,6 +212,7 @@ def submit_plans(
                 ensembles=ensembles or {},
             )
             submitted.append(submit(of_study, order))
+            limits = limits.less(submitted[-1].tasks)
     return submitted
 
 

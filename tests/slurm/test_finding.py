@@ -95,3 +95,12 @@ def test_a_folder_that_may_not_be_read(
     monkeypatch.setattr(os, "access", lambda path, mode: mode == os.F_OK)
     with pytest.raises(UserError, match="may not be read by this user"):
         find(str(tmp_path))
+
+
+def test_a_checkout_beside_studies_is_none(runs: Path) -> None:
+    """runs_dir=..: its conf/ has a config.yaml too."""
+    conf = runs / "checkout" / "conf"
+    conf.mkdir(parents=True)
+    for name in ("config.yaml", "__init__.py"):
+        (conf / name).write_text("")
+    assert all_studies() == [Path("runs/sweep")]

@@ -103,6 +103,19 @@ def test_runs_inside_the_checkout_are_not_copied(checkout: Path) -> None:
     assert ".snapshots" not in str(names(take(checkout / "elsewhere", root=checkout).path))
 
 
+def test_runs_around_the_checkout(checkout: Path) -> None:
+    """runs_dir=.. holds the code too, which is to be copied all the same."""
+    found = take(checkout.parent, root=checkout)
+    assert names(found.path) == {".gitignore", "core.py", "room/tool.sh", "room/link", MANIFEST, DIFF}
+    assert take(checkout.parent, root=checkout).path == found.path
+
+
+def test_runs_among_the_code_are_refused(checkout: Path) -> None:
+    with pytest.raises(UserError, match=r"where the code lies.* runs_dir=runs"):
+        take(checkout, root=checkout)
+    assert not (checkout / SNAPSHOTS).exists()
+
+
 def test_deleted_files_and_inner_repositories(checkout: Path, tmp_path: Path) -> None:
     (checkout / "room" / "tool.sh").unlink()
     inner = checkout / "inner"

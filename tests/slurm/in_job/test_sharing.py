@@ -12,7 +12,7 @@ from made_studies import MadeStudy
 
 import durable
 from slurm.in_job import sharing
-from slurm.in_job.job import Job
+from slurm.in_job.job import PACKED, Job
 from slurm.in_job.judge import Verdict
 from slurm.in_job.starts import DONE, ENDED, GAVE_UP, REQUEUED, Start, note_start
 
@@ -103,3 +103,26 @@ def test_between_two_runs(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> No
 def test_starts_that_bring_nothing_are_bounded(worker: Worker) -> None:
     worker.ends["a"] = (ENDED, "failed", "SIGUSR2")
     assert [(worker.start(restart), worker.put_back) for restart in (2, 3)] == [(0, 1), (1, 1)]
+
+
+def test_packed_runs_are_on_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm gives steps that overlap the same ones, and refuses a binding that they inherit."""
+    command = sharing.step_command("a", "word", 2, {"SLURM_CPUS_PER_TASK": "4"})
+    assert {"--overlap", "--cpu-bind=none", "--cpus-per-task=4"} <= {*command}, "all, to take some of"
+    taken: list[list[int]] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {4, 5, 6, 7})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: taken.append(cores))
+    for place in range(3):
+        environment = {PACKED: f"{place}/3", "SLURM_CPUS_PER_TASK": "4"}
+        sharing.take_share(environment)
+        assert environment["SLURM_CPUS_PER_TASK"] == "1"
+    assert taken == [[4], [5], [6, 7]]
+
+
+def test_a_packed_run_of_an_unbound_job_is_left_on_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the node's, and each job of it would take the first."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: pytest.fail(f"bound to {cores}"))
+    environment = {PACKED: "0/2", "SLURM_CPUS_PER_TASK": "4"}
+    sharing.take_share(environment)
+    assert environment["SLURM_CPUS_PER_TASK"] == "2"

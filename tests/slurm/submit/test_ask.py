@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from memory.sacct import run_client
+from memory.sacct import Answer, run_client, why_not
 from slurm.in_job import job
-from slurm.submit.ask import ask
+from slurm.submit.ask import NoAnswer, ask
 
 HIDES = (
     "SQUEUE_USERS",
@@ -25,8 +27,30 @@ HIDES = (
 )
 def test_what_hides_or_formats_rows_is_left_out(told: object, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*HIDES, "SLURM_CONF", "SLURM_CLUSTERS"):
-        monkeypatch.setenv(name, "x")
+        monkeypatch.setenv(name, __file__)
     assert callable(told)
     names = {line.partition("=")[0] for line in told().splitlines()}
     assert not names & set(HIDES)
     assert {"SLURM_CONF", "SLURM_CLUSTERS"} <= names
+
+
+def test_settings_that_are_not_there_are_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients look for another source of them for minutes."""
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    wrong = f"SLURM_CONF={tmp_path / 'slurm.conf'}: there is no such file"
+    assert run_client(["sleep", "60"], 10).error.startswith(wrong)
+    assert run_client(["no-such-client"], 10).code == 127, "that no Slurm is here goes before"
+    with pytest.raises(
+        NoAnswer, match=r"Slurm cannot be asked: SLURM_CONF=.* no such file.* unset SLURM_CONF"
+    ):
+        ask(["sleep", "60"])
+
+
+def test_settings_that_are_broken_are_told_with_their_place() -> None:
+    said = (
+        'scontrol: error: Parse error in file /etc/slurm.conf line 1: "Bro ken"\n'
+        "scontrol: fatal: Unable to process configuration file\n"
+    )
+    assert "Parse error in file /etc/slurm.conf line 1" in why_not(Answer(1, error=said), "scontrol", 10)

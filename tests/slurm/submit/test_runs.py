@@ -113,10 +113,10 @@ def test_classes_of_resources_are_arrays_of_their_own(type_: Type, cluster: Fake
 def test_from_inside_a_job(type_: Type, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "5")
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "100")
-    monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
+    monkeypatch.setenv("SLURM_CONF", __file__)
     assert type_("seed=1") == 0
     around = cluster.jobs[0]["environment"]
-    assert around["SLURM_CONF"] == "/etc/slurm.conf"
+    assert around["SLURM_CONF"] == __file__
     assert not {"SLURM_JOB_ID", "SLURM_MEM_PER_NODE"} & set(around)
 
 
@@ -328,6 +328,26 @@ def test_waiting_submits_the_rest_as_others_end(
     assert sum(len(one["submitted"]) for one in answer["submitted"]) == 5
     assert max(most) == 2
     assert len(cluster.jobs) > 1
+
+
+def test_studies_of_one_sweep_share_the_room_of_the_queue(
+    type_: Type,
+    cluster: FakeSlurm,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The second is told what fits beside the first, and not submitted whole to be refused whole."""
+    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: 5)
+    assert type_("-m", "study.name=a,b", "seed=0,1,2", "then=analysis", "--json") == 1
+    first, second = json.loads(capsys.readouterr().out)
+    assert [len(one["submitted"]) for one in (first, second)] == [3, 0]
+    cluster.jobs.clear()
+    assert type_("-m", "study.name=c,d", "seed=0,1,2", "--json") == 1
+    first, second = json.loads(capsys.readouterr().out)
+    assert [len(one["submitted"]) for one in (first, second)] == [3, 2]
+    (why,) = second["not_submitted"].values()
+    assert "lets you have 2 more tasks" in why
 
 
 def test_what_waits_for_room_is_told_as_what_becomes_of_it(tmp_path: Path) -> None:
