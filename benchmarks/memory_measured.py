@@ -92,7 +92,7 @@ def measure(config: Config, compiler_cache: Path | None = None) -> Measured:
         folders.append(str(experiment_utils.create_run(plan.config, plan.identity)))
     environment = {}
     if compiler_cache is not None:
-        # The headers that it compiles beforehand lie below the folder for temporary files, whatever the cache.
+        # The headers that it compiles beforehand lie in the folder for temporary files, whatever the cache.
         compiler_cache.mkdir(exist_ok=True)
         environment = {"TORCHINDUCTOR_CACHE_DIR": str(compiler_cache), "TMPDIR": str(compiler_cache)}
     return watch([sys.executable, str(CORE), *folders, "--quiet"], os.environ | environment)

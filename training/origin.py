@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -70,11 +71,15 @@ def find_origin(
         return None
     if known:
         return Origin(**{name: known[name] for name in ("checkpoint", "what", "step", "fingerprint")})
-    last = None
+    last, why = None, ""
     if restore.what == "run":
         length = course_of(config, budget).length
         last = min(length.decay_from if config.schedule.name == "wsd" else budget.steps, budget.steps - 1)
-    checkpoint = _checkpoint(config, last)
+        why = "this run's learning rate falls, or it ends"
+        fallen = _falls_otherwise(config, budget)
+        if fallen is not None and fallen < last:
+            last, why = fallen, "the other run's own learning rate falls, otherwise than this one's"
+    checkpoint = _checkpoint(config, last, why)
     state = _state_of(checkpoint)
     if restore.what != "weights":
         _check_other_run(config, checkpoint, data_fingerprint)
@@ -89,8 +94,26 @@ def find_origin(
     return Origin(str(checkpoint.resolve()), restore.what, state["step"], fingerprint)
 
 
-def _checkpoint(config: Config, last: int | None) -> Path:
-    """The checkpoint's folder. last: the latest step that serves, None: any."""
+def _falls_otherwise(config: Config, budget: experiment_utils.Budget) -> int | None:
+    """The step from which on the trunk, of wsd itself, has another learning rate than its branch; None: none."""
+    from conf.check import to_config
+
+    folder = _run_folder(config)
+    other = experiment_utils.read_run(folder.resolve().parents[1] if _is_checkpoint(folder) else folder)
+    names = [field.name for field in dataclasses.fields(experiment_utils.Budget)]
+    if not {"config", *names} <= {*other}:
+        return None
+    trunk_config = to_config(other["config"])
+    if trunk_config.schedule.name != "wsd":
+        return None
+    trunk = course_of(trunk_config, experiment_utils.Budget(**{name: other[name] for name in names}))
+    own = course_of(config, budget)
+    falling = range(trunk.length.decay_from, min(trunk.length.total, own.length.total))
+    return next((step for step in falling if trunk.lr_at(step) != own.lr_at(step)), None)
+
+
+def _checkpoint(config: Config, last: int | None, why: str) -> Path:
+    """The checkpoint's folder. last: the latest step that serves, None: any. why: none after it does."""
     folder, wanted = _run_folder(config), config.restore.step
     there = _checkpoints_of(folder)
     steps = ", ".join(f"{step:,}" for step in list(there)[-8:])
@@ -110,8 +133,7 @@ def _checkpoint(config: Config, last: int | None) -> Path:
         raise UserError(
             Problem(
                 "restore.step",
-                f"{wanted:,} is too late: from step {last:,} on this run's learning rate falls, or it ends. "
-                f"There are {steps}",
+                f"{wanted:,} is too late: from step {last:,} on {why}. There are {steps}",
             )
         )
     return there[wanted]
@@ -119,13 +141,17 @@ def _checkpoint(config: Config, last: int | None) -> Path:
 
 def _checkpoints_of(folder: Path) -> dict[int, Path]:
     """By step, ascending: of a run's folder, or the one that the folder is."""
-    if (folder / "state.json").is_file():
+    if _is_checkpoint(folder):
         return {_state_of(folder)["step"]: folder}
     inside = folder / "checkpoints"
     there = {step: checkpoint_folder(inside, step) for step in checkpoint_steps(inside)}
     if not there:
         raise UserError(Problem("restore.from", f"{folder} has no checkpoint"))
     return there
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return (folder / "state.json").is_file()
 
 
 def _state_of(checkpoint: Path) -> dict[str, Any]:

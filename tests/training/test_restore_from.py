@@ -140,6 +140,22 @@ def refused(config: Config) -> str:
     return str(error.value)
 
 
+def test_a_trunk_whose_own_decay_has_begun_is_no_trunk_any_more(tmp_path: Path) -> None:
+    """wsd of 20 steps, which falls from its peak at step 15: a longer run has that at step 16 too."""
+    config = dataclasses.replace(trunk_config(tmp_path, milestones=["704", "1088"]), schedule=WSD)
+    fallen = make_run(config)
+    assert run_here(fallen, "--quiet").returncode == 0
+    assert {11, 17} <= set(checkpoint_steps(fallen / "checkpoints"))
+    for told in (fallen, checkpoint_folder(fallen / "checkpoints", 17)):
+        said = refused(after(tmp_path, branch(fallen, 40), from_=str(told), what="run", step=17))
+        assert "restore.step: 17 is too late: from step 16 on the other run's own learning rate falls" in said
+    plan = make_plan(branch(fallen, 40), tokenize=False)
+    assert plan.restored is not None
+    assert plan.restored.step == 11, "the newest before"
+    again = dataclasses.replace(branch(fallen, 20), training=dataclasses.replace(config.training, evals=1))
+    assert make_plan(again, tokenize=False).restored is not None
+
+
 def test_what_cannot_be_gone_on_with_is_told(trunk: Path, tmp_path: Path) -> None:
     assert "restore.from: nowhere: no folder, and no run begins so" in refused(after(trunk, from_="nowhere"))
     assert f"{tmp_path} has no checkpoint" in refused(after(trunk, from_=str(tmp_path)))
