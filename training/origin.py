@@ -95,7 +95,7 @@ def find_origin(
 
 
 def _falls_otherwise(config: Config, budget: experiment_utils.Budget) -> int | None:
-    """The step from which on the trunk, of wsd itself, has another learning rate than its branch; None: none."""
+    """The step from which on the trunk, of wsd itself, has another learning rate than its branch, or None."""
     from conf.check import to_config
 
     folder = _run_folder(config)

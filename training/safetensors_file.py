@@ -12,23 +12,24 @@ import math
 import os
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 _DTYPES = {
-    "BOOL": torch.bool,
-    "U8": torch.uint8,
-    "I8": torch.int8,
-    "I16": torch.int16,
-    "I32": torch.int32,
-    "I64": torch.int64,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F32": torch.float32,
-    "F64": torch.float64,
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
 }
-"""By the names of the format, those that a run has."""
+"""torch's names by those of the format, of what a run has."""
 
 _LENGTH_BYTES = 8
 
@@ -54,8 +55,10 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _read(file: BufferedReader, path: Path, name: str, facts: Any, start: int, size: int) -> torch.Tensor:
+    import torch
+
     try:
-        dtype, shape = _DTYPES[facts["dtype"]], [int(length) for length in facts["shape"]]
+        dtype, shape = getattr(torch, _DTYPES[facts["dtype"]]), [int(length) for length in facts["shape"]]
         begin, end = facts["data_offsets"]
         is_sound = (
             0 <= begin <= end <= size - start
