@@ -184,6 +184,7 @@ def test_tensors_are_read_into_memory_of_their_own_once(tmp_path: Path) -> None:
     code = f"""
 import resource, sys
 from pathlib import Path
+import torch
 from training.safetensors_file import read_tensors
 in_use = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData:"))
 limit = in_use * 1024 + {held + (24 << 20)}
