@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,14 +64,34 @@ def draw(logits: torch.Tensor, choice: Choice, generator: torch.Generator) -> in
     return int(indices[torch.multinomial(probabilities, 1, generator=generator)])
 
 
-def text_of(ids: Iterator[int], tokenizer: Tokenizer) -> Iterator[str]:
-    """The ids as text, piece by piece: never a part of a character."""
-    waiting: list[int] = []
+def text_of(ids: Iterator[int], tokenizer: Tokenizer, after: Sequence[int] = ()) -> Iterator[str]:
+    """The ids as text, piece by piece: never a part of a character, and joined what all of them are.
+
+    after: the ids before them, whose text is not told: some decoders write a word otherwise where a text
+    begins (SentencePiece has no space there).
+    """
+    behind, waiting = list(after[-_LONGEST_CHARACTER:]), []
     for number in ids:
         waiting.append(number)
-        text = tokenizer.decode(waiting)
-        if not text.endswith(_NOT_YET) or len(waiting) >= _LONGEST_CHARACTER:
-            yield text
-            waiting = []
+        whole = tokenizer.decode([*behind, *waiting])
+        kept = 0
+        if whole.endswith(_NOT_YET):
+            if len(waiting) < _LONGEST_CHARACTER:
+                continue
+            # Bytes that will be no character; but the last of them may begin one.
+            kept = next((n for n in (3, 2, 1) if _parts_at(len(waiting) - n, behind, waiting, tokenizer)), 0)
+        told, waiting = waiting[: len(waiting) - kept], waiting[len(waiting) - kept :]
+        yield _text_between(behind, told, tokenizer)
+        behind = [*behind, *told][-_LONGEST_CHARACTER:]
     if waiting:
-        yield tokenizer.decode(waiting)
+        yield _text_between(behind, waiting, tokenizer)
+
+
+def _text_between(behind: list[int], ids: list[int], tokenizer: Tokenizer) -> str:
+    return tokenizer.decode([*behind, *ids])[len(tokenizer.decode(behind)) :]
+
+
+def _parts_at(place: int, behind: list[int], ids: list[int], tokenizer: Tokenizer) -> bool:
+    """Whether no character goes over it."""
+    parts = tokenizer.decode([*behind, *ids[:place]]) + tokenizer.decode(ids[place:])
+    return parts == tokenizer.decode([*behind, *ids])

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tiny_run import make_run, mixed_config, run_here, tiny_config, write_text
 
 import experiment_utils
+from tests.searched import examples
 from training.__main__ import main
 from training.sampling import Choice, draw, sample, text_of
 
@@ -162,6 +165,27 @@ class TestSample:
         text = "é世a"
         assert list(text_of(iter(text.encode()), BytesTokenizer())) == ["é", "世", "a"]
         assert "".join(text_of(iter([0xE4, 0xB8]), BytesTokenizer())) == "\ufffd"
+        behind_noise = [0xFF] * 6 + list("€".encode())
+        assert "".join(text_of(iter(behind_noise), BytesTokenizer())) == 6 * "\ufffd" + "€"
+
+    @given(st.lists(st.sampled_from([0xFF, 0x80, *"a€é🙂".encode()]), max_size=40), st.integers(0, 40))
+    @settings(max_examples=examples(200))
+    def test_pieces_are_the_text_of_all_ids(self, ids: list[int], at: int) -> None:
+        from data_loading.tokenizer import BytesTokenizer
+
+        text = BytesTokenizer().decode(ids)
+        before = BytesTokenizer().decode(ids[:at])
+        if before + BytesTokenizer().decode(ids[at:]) != text:
+            return  # the prompt ends within a character
+        pieces = list(text_of(iter(ids[at:]), BytesTokenizer(), ids[:at]))
+        assert before + "".join(pieces) == text
+
+    def test_words_of_sentencepiece_keep_their_spaces(self) -> None:
+        class Words:
+            def decode(self, ids: list[int]) -> str:
+                return " ".join(f"w{number}" for number in ids)
+
+        assert "".join(text_of(iter([3, 4, 5]), Words(), [1, 2])) == " w3 w4 w5"  # type: ignore[arg-type]
 
 
 class TestRefused:

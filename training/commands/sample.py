@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     drawn: list[int] = []
     ids = islice(sample(model, prompt, choice, generator), options.tokens)
-    pieces = text_of(_until_end(ids, tokenizer, drawn), tokenizer)
+    pieces = text_of(_until_end(ids, tokenizer, drawn), tokenizer, prompt)
     if not options.json:
         print(options.prompt, end="", flush=True)
         for piece in pieces:
