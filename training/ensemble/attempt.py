@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import experiment_utils
 from conf import UserError
@@ -131,7 +131,8 @@ class _Attempt:
                 steps[name] = Checkpoints(folder / "checkpoints", 1).whole_steps()
         runs = {name: experiment_utils.read_run(folder) for name, folder in self._folders.items()}
         by_themselves = [name for name, run in runs.items() if not run.get("ensemble")]
-        found = groups(steps, self.together, by_themselves)
+        begins = {name: _begins_at(run) for name, run in runs.items()}
+        found = groups(steps, self.together, by_themselves, begins)
         for group in found:
             waiting = [name for later in found[found.index(group) :] for name in later.members]
             logger = Logger([self._folders[name] for name in group.members])
@@ -162,9 +163,12 @@ class _Attempt:
                 except BaseException as error:
                     self._fail([name], error)
         if started:
-            log.info("%s together, from step %s on", counted(len(started), "run"), f"{started[0].run.step:,}")
             logger.start(started[0].run.config.logging)
-            EnsembleLoop(started, self._ended, logger).run()
+        # Branches that decay from other steps begin at other steps, which they tell as they begin.
+        for step in sorted({member.run.step for member in started}):
+            same = [member for member in started if member.run.step == step]
+            log.info("%s together, from step %s on", counted(len(same), "run"), f"{step:,}")
+            EnsembleLoop(same, self._ended, logger).run()
 
     def _ended(self, member: Started, error: BaseException | None) -> None:
         name = member.run.folder.name
@@ -187,6 +191,12 @@ class _Attempt:
         if names:
             with about(ON_TERMINAL):
                 log.error("%s: %s", names[0] if len(names) == 1 else counted(len(names), "run"), reason)
+
+
+def _begins_at(run: Mapping[str, Any]) -> int:
+    """Steps behind a run as it begins. run: run.json; of one that has not begun yet it does not tell."""
+    restored = run.get("restored") or {}
+    return int(restored["step"]) if restored.get("what") == "run" else 0
 
 
 def _loss(value: float | None) -> str:

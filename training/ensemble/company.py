@@ -36,7 +36,10 @@ class Group:
 
 
 def groups(
-    steps: Mapping[str, Sequence[int]], together: int, by_themselves: Collection[str] = ()
+    steps: Mapping[str, Sequence[int]],
+    together: int,
+    by_themselves: Collection[str] = (),
+    begins: Mapping[str, int] | None = None,
 ) -> list[Group]:
     """The runs in groups of at most `together`, each of runs that have a checkpoint of the same step.
 
@@ -44,17 +47,17 @@ def groups(
     steps, after a kill between the writing of two checkpoints, go on from the last step that all have.
     One that did not have it lately, since it was trained by itself for longer, goes on in another group.
     by_themselves: those whose last attempt had no company: no kill left them a step ahead of the others, so
-    that they go on from their newest checkpoint and from no other.
+    that they go on from their newest checkpoint and from no other. begins: steps that branches of another run
+    have behind them as they begin; 0 of all others.
     """
     found: list[Group] = []
-    waiting = dict(steps)
+    waiting = {name: [(begins or {}).get(name, 0), *of_one] for name, of_one in steps.items()}
 
     def has(name: str, step: int) -> bool:
-        newest = [0, *waiting[name]][-1 if name in by_themselves else -2 :]
-        return step in newest
+        return step in waiting[name][-1 if name in by_themselves else -2 :]
 
     while waiting:
-        step = min(of_one[-1] if of_one else 0 for of_one in waiting.values())
+        step = min(of_one[-1] for of_one in waiting.values())
         same = [name for name in waiting if has(name, step)]
         for name in same:
             del waiting[name]

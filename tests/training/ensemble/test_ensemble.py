@@ -26,7 +26,7 @@ import core
 import experiment_utils
 from conf import Config
 from conf.ensembles import members_of
-from conf.schema import Arch, Ensemble, Optimizer
+from conf.schema import Arch, Ensemble, Optimizer, Restore, Schedule
 from training.checkpoints import checkpoint_steps
 from training.ensemble.company import Group, groups
 
@@ -195,6 +195,28 @@ def test_at_unequal_steps_they_go_on_from_the_last_that_all_have(tmp_path: Path)
     assert run_together(folders) == 0
     resumed = [experiment_utils.read_run(folder)["attempts"][-1]["resumed_from_step"] for folder in folders]
     assert resumed == [10, 10]
+
+
+def test_branches_that_decay_from_other_steps_are_each_the_run_by_itself(tmp_path: Path) -> None:
+    stable = Schedule("stable", warmup_steps=3)
+    trunk = make_run(
+        dataclasses.replace(short_config(tmp_path, milestones=["384"], max_steps=12), schedule=stable)
+    )
+    assert run_here(trunk, "--quiet").returncode == 0
+    assert {6, 12} <= set(checkpoint_steps(trunk / "checkpoints"))
+    base = dataclasses.replace(
+        short_config(tmp_path),
+        schedule=Schedule("wsd", warmup_steps=3),
+        restore=Restore(from_=str(trunk), what="run"),
+    )
+    configs = ensemble(base, decay_fraction=["0.25", "0.6"], lr=["3e-3"])
+    folders = [make_run(config) for config in configs]
+    assert killed_at("checkpoint:after_rename", lambda: run_together(folders), 3)
+    assert run_together(folders) == 0
+    begun = [experiment_utils.read_run(folder)["restored"]["step"] for folder in folders]
+    assert begun == [12, 6]
+    for folder, config in zip(folders, configs, strict=True):
+        assert_same_run(folder, alone(config, tmp_path / "alone"))
 
 
 def test_one_that_diverges_is_left_and_the_others_are_as_before(tmp_path: Path) -> None:
