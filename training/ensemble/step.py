@@ -108,11 +108,13 @@ class Together:
 
         def following() -> Batch:
             each = [next(member.batches) for member in self.members]
-            # Shifted windows come as (micro_batch, seq_len // shift, shift); these models read them flat.
+            # Shifted windows come as (micro_batch, seq_len // shift, shift), with the shift, which is another
+            # of each member; these models read them flat.
             flat = {"input_ids", "labels"}
             return {
                 name: torch.cat([batch[name].flatten(1) if name in flat else batch[name] for batch in each])
                 for name in each[0]
+                if each[0][name].ndim
             }
 
         first = following()

@@ -106,6 +106,19 @@ def test_each_is_the_run_it_is_by_itself(tmp_path: Path) -> None:
         assert (folder / "log.txt").read_text().count("val loss") == 4, "its own evaluations, not the others'"
 
 
+@pytest.mark.parametrize(
+    "dataset", [{"windows": "shifted"}, {"windows": "streams"}, {"documents": "masked"}], ids=str
+)
+def test_so_it_is_with_other_windows(dataset: dict[str, Any], tmp_path: Path) -> None:
+    base = short_config(tmp_path)
+    base = dataclasses.replace(base, dataset=dataclasses.replace(base.dataset, **dataset))
+    configs = ensemble(base, seed=["0", "1"])
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 0
+    for folder, config in zip(folders, configs, strict=True):
+        assert_same_run(folder, alone(config, tmp_path / "alone"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHES)
 def test_so_it_is_over_200_steps_with_other_options(arch: str, tmp_path: Path) -> None:
