@@ -16,6 +16,7 @@ from memory.cgroup import find_levels, read_membership
 from memory.format import format_bytes
 from memory.kernel_files import kilobytes, read_counters, read_file, read_number
 from memory.room import Room
+from memory.slurm_words import requested_memory
 
 _MB = 1 << 20
 _FAR_BELOW = 0.9
@@ -158,11 +159,10 @@ def _stalled_percent(path: str) -> float | None:
 
 
 def _limit_below_request(place: _Place) -> Iterator[Advice]:
-    asked, limit = place.environment.get("SLURM_MEM_PER_NODE", ""), place.room.limit_bytes
-    if not asked.isdigit() or not limit or place.room.limit_at == "host":
+    (asked_bytes, _), limit = requested_memory(place.environment), place.room.limit_bytes
+    if not asked_bytes or not limit or place.room.limit_at == "host":
         return
-    asked_bytes = int(asked) * _MB
-    if asked_bytes and limit < _FAR_BELOW * asked_bytes:
+    if limit < _FAR_BELOW * asked_bytes:
         yield Advice(
             "limit_below_mem",
             f"Slurm was asked for {format_bytes(asked_bytes)}, but {place.room.limit_at} limits this to "

@@ -49,7 +49,7 @@ def read_slurm(environment: Mapping[str, str], cgroup_path: str | None = None) -
             return None
         return SlurmWords(of_path[1], of_path[2], from_environment=False)
     array, task = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
-    requested, asked_as = _requested(environment)
+    requested, asked_as = requested_memory(environment)
     end = environment.get("SLURM_JOB_END_TIME", "")
     return SlurmWords(
         f"{array}_{task}" if array and task else job,
@@ -71,8 +71,8 @@ def environment_of(pid: int, root: str = "") -> Mapping[str, str]:
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
-def _requested(environment: Mapping[str, str]) -> tuple[int | None, str | None]:
-    """(bytes of this node, the words for it)."""
+def requested_memory(environment: Mapping[str, str]) -> tuple[int | None, str | None]:
+    """(bytes of this node, the words for it), of Slurm's variables; None where they do not say."""
     node = to_number(environment.get("SLURM_MEM_PER_NODE", "").encode())
     if node:
         return node * _MB, "--mem"

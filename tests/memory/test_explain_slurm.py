@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from evidence_builder import LIMIT, MB, START_S, explained, killed, oom, ours, outcome, ramp, sample
 
 from memory.sacct import SlurmFacts, parse_sacct, parse_scontrol
+from memory.slurm_words import requested_memory
+from memory.supervision.options import Options
+from memory.supervision.outcome import beginning
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"
 
@@ -219,3 +223,18 @@ def test_what_a_poll_of_rss_does_not_count(tmp_path: Path) -> None:
     overrides = [advice.override for advice in found.advice]
     assert overrides[0] == "os.pread"
     assert "mmap.madvise(mmap.MADV_RANDOM)" not in overrides
+
+
+def test_all_that_tells_what_a_job_was_given_is_kept_with_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--mem-per-gpu too: without it nobody knows afterwards what was asked for."""
+    asked = {"SLURM_JOB_ID": "7", "SLURM_MEM_PER_GPU": "2048", "SLURM_GPUS_ON_NODE": "2"}
+    for name in list(os.environ):
+        if name.startswith("SLURM_"):
+            monkeypatch.delenv(name)
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+    kept = beginning(Options(("true",), str(tmp_path)), 0.0)["environment"]
+    assert kept == asked
+    assert requested_memory(kept) == (4 << 30, "--mem-per-gpu x 2")

@@ -82,6 +82,10 @@ def test_a_limit_far_below_what_slurm_was_asked_for(machine: Path) -> None:
     assert found["limit_below_mem"].startswith("Slurm was asked for 32.0 GB, but /job limits this to 2.0 GB")
     assert told(Setup(GB), SMALL, machine, SLURM_MEM_PER_NODE="2048") == {}
     assert told(Setup(GB), SMALL, machine, SLURM_MEM_PER_NODE="garbage") == {}
+    by_gpu = {"SLURM_MEM_PER_GPU": "16384", "SLURM_GPUS_ON_NODE": "2"}
+    assert "Slurm was asked for 32.0 GB" in told(Setup(GB), SMALL, machine, **by_gpu)["limit_below_mem"]
+    by_cpu = {"SLURM_MEM_PER_CPU": "8192", "SLURM_CPUS_ON_NODE": "4"}
+    assert "Slurm was asked for 32.0 GB" in told(Setup(GB), SMALL, machine, **by_cpu)["limit_below_mem"]
 
 
 def test_a_group_kill_is_told_where_it_is_close(machine: Path) -> None:

@@ -18,6 +18,7 @@ from memory.explain.wordings import POLLED, SLURM_ENDS, SLURM_OOM
 from memory.format import format_bytes
 from memory.sacct import Job, Row
 from memory.slurm_meaning import max_rss_meaning
+from memory.slurm_words import requested_memory
 
 _STATES = {
     "TIMEOUT": ("timeout", "none", "Its time limit was reached"),
@@ -158,10 +159,10 @@ def _summed_rss(facts: Facts) -> int | None:
 
 
 def asked_for(facts: Facts) -> int | None:
-    """--mem, of the job's row or of its environment (in MB)."""
-    told = text(facts.environment.get("SLURM_MEM_PER_NODE"))
+    """--mem, --mem-per-cpu or --mem-per-gpu, of the job's row or of its environment."""
     from_row = _asked(facts.slurm.job) if facts.slurm else None
-    return from_row or (int(told) << 20 if told.isdigit() and len(told) < 12 else None)
+    told = {name: text(value) for name, value in facts.environment.items()}
+    return from_row or requested_memory(told)[0]
 
 
 def ended_by_slurm(facts: Facts) -> Iterator[Finding]:
