@@ -191,18 +191,23 @@ def _oom_group(place: _Place) -> Iterator[Advice]:
 def _rlimits(place: _Place) -> Iterator[Advice]:
     limits = (read_file(f"{place.root}/proc/{place.pid}/limits") or b"").decode("ascii", "replace")
     for line in limits.splitlines():
+        needs, held = place.setup.host_bytes, ""
         if line.startswith("Max data size"):
             soft, name = line[len("Max data size") :].split()[0], "ulimit -d"
         elif line.startswith("Max address space"):
             soft, name = line[len("Max address space") :].split()[0], "ulimit -v"
+            # Of address space files that are mapped take all their size, read or not.
+            if place.setup.mapped_bytes:
+                needs += place.setup.mapped_bytes
+                held = f" with the {format_bytes(place.setup.mapped_bytes)} of token files that it maps"
         else:
             continue
-        if soft.isdigit() and int(soft) < place.setup.host_bytes:
+        if soft.isdigit() and int(soft) < needs:
             yield Advice(
                 "rlimit",
-                f"{name} allows {format_bytes(int(soft))} and it needs "
-                f"{format_bytes(place.setup.host_bytes)}: it would end in MemoryError",
-                f"{name} unlimited",
+                f"{name} allows {format_bytes(int(soft))} and it needs {format_bytes(needs)}{held}: it would "
+                "end in MemoryError",
+                f"{name} unlimited" + (f", or {place.setup.without_mapping}" if held else ""),
             )
 
 

@@ -106,6 +106,17 @@ def test_rlimits_below_what_it_needs(machine: Path) -> None:
     )
 
 
+def test_files_that_are_mapped_count_against_the_address_space(machine: Path) -> None:
+    (machine / "proc/1/limits").write_text(
+        f"Max data size             {2 * GB}            unlimited            bytes\n"
+        f"Max address space         {4 * GB}            unlimited            bytes\n"
+    )
+    assert told(Setup(GB), PLENTY, machine) == {}
+    found = told(Setup(GB, mapped_bytes=6 * GB), PLENTY, machine)["rlimit"]
+    assert "ulimit -v allows 4.0 GB and it needs 7.0 GB with the 6.0 GB of token files that it maps" in found
+    assert found.endswith("ulimit -v unlimited, or dataset.reader=pread")
+
+
 def test_a_gpu_that_others_use(machine: Path) -> None:
     room = Room(32 * GB, "host", 0, 80 * GB, 30 * GB)
     assert (
