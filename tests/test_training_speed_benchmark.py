@@ -56,6 +56,16 @@ def test_a_case_that_fails_is_told_by_its_last_words(tmp_path: Path) -> None:
         start(Case(FLOOR, "floor.py"), broken, PYTHON)
 
 
+@pytest.mark.slow
+def test_a_case_that_is_killed_while_it_waits_is_left_out(tmp_path: Path) -> None:
+    one = start(Case(FLOOR, "floor.py"), job(tmp_path), PYTHON)
+    one.process.kill()
+    one.process.wait()
+    with pytest.raises(LeftOut, match="exited with -9"):
+        one.step()
+    one.end()
+
+
 @pytest.mark.parametrize(
     ("name", "printed"),
     [
