@@ -255,7 +255,7 @@ class Slurm:
         AUTO,
         "of a node; auto: the estimate and a margin; null: what the cluster gives",
         kind="size",
-        at_least=1,
+        at_least=1 << 20,
     )
     time: str = key(AUTO, "limit: 24:00:00, 1-12, 90, 2h; auto: from measured tokens/s", kind="time")
     nodes: int = key(1, "of a run", at_least=1)

@@ -13,7 +13,7 @@ from conf.durations import EXPECTED as A_TIME
 from conf.durations import parse_duration
 from conf.keys import Key
 from conf.names import nearest, or_list
-from conf.quantities import parse_count, parse_size
+from conf.quantities import exact_size, parse_count, parse_size
 from conf.schema import AUTO
 
 _WHOLE = re.compile(r"[+-]?\d+(_\d+)*")
@@ -34,7 +34,8 @@ def convert(key: Key, value: Any) -> Any:
     converted = _of_type(key, value)
     for word, bound, holds in _bounds(key):
         if not isinstance(converted, bool | str | list) and not holds(converted, bound):
-            raise ValueError(f"must be {word} {bound}, got {_shown(value)}")
+            unit = "" if key.kind != "size" or _has_unit(value) else ": a number alone is bytes"
+            raise ValueError(f"must be {word} {_bound(key, bound)}, got {_shown(value)}{unit}")
     return converted
 
 
@@ -66,7 +67,7 @@ def describe(key: Key) -> str:
         words = "text"
     words += (
         f" {' and '.join(bounds)}"
-        if (bounds := [f"{word} {bound}" for word, bound, _ in _bounds(key)])
+        if (bounds := [f"{word} {_bound(key, bound)}" for word, bound, _ in _bounds(key)])
         else ""
     )
     others = [AUTO] if str in key.types and int in key.types else []
@@ -88,6 +89,14 @@ def _bounds(key: Key) -> list[tuple[str, float, Callable[[Any, Any], bool]]]:
         ("below", key.below, operator.lt),
     )
     return [(word, bound, holds) for word, bound, holds in every if bound is not None]
+
+
+def _bound(key: Key, bound: float) -> str:
+    return exact_size(int(bound)) if key.kind == "size" else str(bound)
+
+
+def _has_unit(value: Any) -> bool:
+    return str(value).strip()[-1:].isalpha()
 
 
 def _of_type(key: Key, value: Any) -> Any:

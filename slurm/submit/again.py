@@ -194,10 +194,13 @@ def new_mem(given: str, configured: int | str | None, asked: str | None) -> int:
     Raises:
         UserError: it is neither; or a factor of a size that nobody knows.
     """
+    from conf.keys import keys
+    from conf.values import convert
+
     factor = _factor(given)
     try:
         if factor is None:
-            return parse_size(given)
+            return int(convert(keys()["slurm.mem"], parse_size(given)))
         last = parse_size(asked) if asked is not None else configured
     except ValueError as error:
         raise UserError(Problem("--mem", f"{error}, or a factor such as x2")) from error

@@ -80,6 +80,8 @@ def test_taken(path: str, given: Any, value: Any) -> None:
         ("training.seq_len", "1K", "expected a whole number"),
         ("training.effective_batch", 8.5, "expected a count"),
         ("training.max_tokens", "-5M", "expected a count"),
+        ("slurm.mem", 512, "must be at least 1MB, got 512: a number alone is bytes"),
+        ("slurm.mem", "0GB", "must be at least 1MB, got `0GB`"),
         ("training.max_tokens", -5, "must be at least 1, got -5"),
         ("training.max_tokens", 0, "must be at least 1, got 0"),
         ("training.max_tokens", "1GB", "500M, 2e9 or 1000"),

@@ -136,6 +136,7 @@ def test_a_dry_run_submits_nothing_and_says_the_command(
         (("optimizer.lr=1",), "optimizer.lr: another value makes another run"),
         (("slurm.memm=1",), "slurm.memm"),
         (("--mem", "lots"), "--mem: expected a size"),
+        (("--mem", "512"), "--mem: must be at least 1MB, got 512: a number alone is bytes, or a factor"),
         (("--time", "soon"), "--time: expected a time limit"),
         (("99999999",), "no run `99999999`"),
     ],
