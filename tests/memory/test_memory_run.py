@@ -381,3 +381,11 @@ def test_a_sample_of_many_processes_is_drawn() -> None:
         "full in 5 s",
     ):
         assert words in text
+
+
+def test_memory_is_full_where_the_machine_has_no_more_to_give() -> None:
+    from memory.watch_lines import growth
+    from memory.watching import View
+
+    sample = Sample(1.0, unreclaimable_bytes=MB, limit_bytes=64_000 * MB, host_available_bytes=30 * MB)
+    assert growth(View("run", sample, slope_bytes_per_s=MB)) == "+1.0 MB/s: full in 30 s"
