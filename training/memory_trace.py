@@ -14,6 +14,8 @@ _REPLACED = (
     "parameters", "gradients", "activations", "backward pass", "optimizer state", "logits and loss",
 )  # fmt: skip
 """Parts of the formula that the trace stands for at the peak of a step."""
+_LR = 1e-3
+"""Any but 0, which weights its average by the rate divide by."""
 
 
 def trace_run(config: Config, sizes: StepSizes, vocab_size: int) -> Traced:
@@ -57,7 +59,7 @@ def trace_run(config: Config, sizes: StepSizes, vocab_size: int) -> Traced:
             optimizer,
             iter([batch] * 2),
             accumulation=2 if sizes.accumulates else 1,
-            lr=0.0,
+            lr=_LR,
             grad_clip=config.optimizer.grad_clip,
             loss_chunk=loss_chunk,
             device=Device("cpu", precision, 1),

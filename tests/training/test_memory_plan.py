@@ -18,7 +18,7 @@ from tiny_run import ROOT, make_run, run_here, tiny_config
 
 import experiment_utils
 from conf import UserError
-from conf.schema import Config, Dataset, Model, Tokenizer, Training
+from conf.schema import Config, Dataset, Model, Optimizer, Tokenizer, Training
 from memory import constants
 from memory.estimate import Estimate, Part
 from memory.format import format_bytes
@@ -383,6 +383,22 @@ def test_looking_copies_what_workers_share(tmp_path: Path, workers: int) -> None
     estimate = estimate_run(resolve(config), vocab_size=VOCAB, micro_batch=8)
     parts = {part.name: part.host_bytes for part in estimate.parts}
     assert parts.get("looking at who holds it", 0) == (140 * MB if workers else 0)
+
+
+@pytest.mark.slow
+def test_an_average_that_is_weighted_by_the_rate_is_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = config_of(tmp_path, effective_batch=4)
+    given = dataclasses.asdict(config.optimizer) | {"name": "schedule_free", "momentum": 0.0}
+    traced_config = dataclasses.replace(
+        config,
+        optimizer=Optimizer(**given),
+        memory=dataclasses.replace(config.memory, trace=True),
+    )
+    found = make_plan(traced_config, tokenize=False, room=Room()).memory.estimate
+    assert any(part.name.endswith("(traced)") for part in found.parts)
 
 
 @pytest.mark.slow
