@@ -32,7 +32,6 @@ def trace_run(config: Config, sizes: StepSizes, vocab_size: int) -> Traced:
         "precision": precision,
         "activation_checkpointing": config.training.activation_checkpointing,
         "optimizer": [config.optimizer.name, config.optimizer.momentum > 0],
-        "masked": config.dataset.documents != "across",
     }
 
     def build() -> tuple[Any, Any]:
@@ -52,8 +51,6 @@ def trace_run(config: Config, sizes: StepSizes, vocab_size: int) -> Traced:
 
         ids = torch.zeros((micro_batch, config.training.seq_len), dtype=torch.int64)
         batch = {"input_ids": ids, "labels": ids}
-        if shape["masked"]:
-            batch["position_ids"] = ids
         train_step(
             model,
             optimizer,

@@ -250,6 +250,12 @@ def test_a_step_by_the_size_of_a_parameter_is_not_traced() -> None:
     assert "Use false" in problems(memory=traced, optimizer={"name": "adafactor"})["memory.trace"]
 
 
+def test_labels_that_are_counted_are_not_traced() -> None:
+    masked = {"documents": "masked"}
+    assert problems(dataset=masked) == {}
+    assert "Use false" in problems(dataset=masked, memory={"trace": True})["memory.trace"]
+
+
 def test_the_scan_of_a_mingru_is_not_compiled() -> None:
     mingru = {"family": "mingru"}
     assert problems(arch=mingru, dataset={"documents": "masked"}) == {}
