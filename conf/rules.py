@@ -20,6 +20,7 @@ from conf.arch_rules import (
 from conf.dataset_rules import (
     OF_THE_HUB,
     bound_of_a_map,
+    documents_are_not_traced,
     files_of_computed_tokens,
     known_encoding,
     one_held_out_share,
@@ -39,6 +40,7 @@ from conf.optimizer_rules import (
     no_stacked_matrices,
     one_average,
     only_what_it_has,
+    step_that_is_traced,
 )
 from conf.restore_rules import (
     blocks_there_are,
@@ -256,6 +258,8 @@ OF_ONE = (
     Rule(("optimizer", "arch.tied_head"), factor_of_a_parameter_there_is),
     Rule(("optimizer.name", "schedule"), free_of_a_schedule),
     Rule(("optimizer.name", "training.ema"), one_average),
+    Rule(("optimizer.name", "memory.trace"), step_that_is_traced),
+    Rule(("dataset.documents", "memory.trace"), documents_are_not_traced),
     Rule(("optimizer.name", "arch.n_experts"), no_stacked_matrices),
     Rule(("arch",), numbers_that_count),
     Rule(("arch.init", "optimizer"), optimizer_of_a_parametrization),

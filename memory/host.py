@@ -37,6 +37,16 @@ def read_host(proc: str = "/proc", dev_shm: str | None = None) -> Host:
     return _ask_psutil() if total is None else Host(total, available, *space)
 
 
+def left_bytes(limit: int | None, used: int | None, available: int | None) -> int | None:
+    """What can still be had under a limit of which so much is used, on a machine where so much is available:
+    others may hold the rest of it. None where the first two are not known.
+    """
+    if limit is None or used is None:
+        return None
+    left = limit - used if available is None else min(limit - used, available)
+    return max(0, left)
+
+
 def dev_shm_space(folder: str = "/dev/shm") -> tuple[int | None, int | None]:
     """(total, used) in bytes, 2 us; (None, None) where there is no such folder (macOS)."""
     try:

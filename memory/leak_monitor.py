@@ -145,7 +145,9 @@ class LeakMonitor:
         self._last = (step, time.monotonic())
         now: Snapshot = snapshot(self._pid)
         step_s = self._step_s()
-        total = self._total.look(limit_bytes=now.limit_bytes, at_bytes=now.unreclaimable_bytes, step_s=step_s)
+        limit, left = now.limit_bytes, now.left_bytes
+        at = None if limit is None or left is None else limit - left
+        total = self._total.look(limit_bytes=limit, at_bytes=at, step_s=step_s)
         processes = {self._name(pid): watch.look(step_s=step_s) for pid, watch in self._processes.items()}
         scope = "process tree" if self._stat is None else "job"
         return LeakReport(total, scope, processes, _holder(total, processes, scope))

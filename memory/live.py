@@ -45,6 +45,11 @@ def find_live(folder: Path) -> Live | None:
     return found or _live(status.get("pid"), status.get("host"), status.get("attempt"), None)
 
 
+def rank_folder(folder: Path, rank: int) -> Path:
+    """What the supervisor of a rank writes into: the run's folder, or `rank3` in it."""
+    return folder / f"rank{rank}" if rank else folder
+
+
 def process_lives(folder: Path) -> bool | None:
     """Whether the run's main process is on this host now; None: that cannot be seen from here."""
     found = find_live(folder)

@@ -7,6 +7,8 @@ import struct
 import zlib
 from dataclasses import dataclass, fields
 
+from memory.host import left_bytes
+
 PROCESSES = 16
 """Of a job's processes, so many are kept apart in a sample: the main one, then the largest by anon."""
 _UNKNOWN = -(2**63)
@@ -67,6 +69,11 @@ class Sample:
     processes: int | None = None
     beside_anon_bytes: int | None = None
     tree: tuple[ProcessSample, ...] = ()
+
+    @property
+    def left_bytes(self) -> int | None:
+        """What could still be had: up to the limit, and of the machine, of which others hold a part."""
+        return left_bytes(self.limit_bytes, self.unreclaimable_bytes, self.host_available_bytes)
 
 
 _LATER = "beside_anon_bytes"

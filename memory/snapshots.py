@@ -10,7 +10,7 @@ from typing import Any
 
 from memory.cgroup import Cgroup, read_cgroup, unseen_cgroup
 from memory.gpu import Gpu, read_gpu
-from memory.host import Host, read_host
+from memory.host import Host, left_bytes, read_host
 from memory.kernel_files import exists
 from memory.peaks import PEAKS
 from memory.process import Process, read_descendants, read_process, read_pss
@@ -59,6 +59,11 @@ class Snapshot:
         if self.job is not None and self.job.limit_at is not None:
             return self.job.limit_at
         return None if self.host.total_bytes is None else "host"
+
+    @property
+    def left_bytes(self) -> int | None:
+        """What can still be had: up to the limit, and of the machine, of which others hold a part."""
+        return left_bytes(self.limit_bytes, self.unreclaimable_bytes, self.host.available_bytes)
 
     @property
     def anon_bytes(self) -> int | None:

@@ -61,7 +61,7 @@ def growth(view: View) -> str | None:
         return None
     sign = "+" if slope > -1024 else "-"
     told = f"{sign}{format_bytes(abs(slope)) if abs(slope) >= 1024 else '0 B'}/s"
-    room = (sample.limit_bytes or 0) - (sample.unreclaimable_bytes or 0)
+    room = sample.left_bytes or 0
     if slope >= 1024 and room > 0 and room / slope < 86_400:
         seconds = room / slope
         told += f": full in {seconds:.0f} s" if seconds < 120 else f": full in {seconds / 60:.0f} min"

@@ -76,14 +76,10 @@ def _no_room() -> str | None:
     from memory import constants, format_bytes, snapshot
 
     now, needed = snapshot(), constants.LOOKED_AT.in_bytes
-    if not now.workers or now.limit_bytes is None or now.unreclaimable_bytes is None:
-        return None
-    left = now.limit_bytes - now.unreclaimable_bytes
-    if now.host.available_bytes is not None:
-        left = min(left, now.host.available_bytes)
-    if left > needed:
+    left = now.left_bytes
+    if not now.workers or left is None or left > needed:
         return None
     return (
-        f"it takes {format_bytes(needed)} beside the loader's workers, and {format_bytes(max(0, left))} are "
+        f"it takes {format_bytes(needed)} beside the loader's workers, and {format_bytes(left)} are "
         "left to the limit. Without them it takes nothing: dataset.num_workers=0"
     )

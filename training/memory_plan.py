@@ -263,7 +263,7 @@ class MemoryNeeds:
     def _traced(self, micro_batch: int) -> Estimate:
         from training.memory_trace import trace_run, with_trace
 
-        step = step_sizes(self.config, self._vocab_size, micro_batch, self._kept)
+        step = step_sizes(self.config, self._vocab_size, micro_batch, self._kept, self._ranks)
         found = trace_run(self.config, step, self._vocab_size)
         return with_trace(self.at(micro_batch), found, sees_loss=step.tokens <= step.loss_chunk)
 

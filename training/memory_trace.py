@@ -14,6 +14,8 @@ _REPLACED = (
     "parameters", "gradients", "activations", "backward pass", "optimizer state", "logits and loss",
 )  # fmt: skip
 """Parts of the formula that the trace stands for at the peak of a step."""
+_LR = 1e-3
+"""Any but 0, which weights its average by the rate divide by."""
 
 
 def trace_run(config: Config, sizes: StepSizes, vocab_size: int) -> Traced:
@@ -30,7 +32,6 @@ def trace_run(config: Config, sizes: StepSizes, vocab_size: int) -> Traced:
         "precision": precision,
         "activation_checkpointing": config.training.activation_checkpointing,
         "optimizer": [config.optimizer.name, config.optimizer.momentum > 0],
-        "masked": config.dataset.documents != "across",
     }
 
     def build() -> tuple[Any, Any]:
@@ -50,14 +51,12 @@ def trace_run(config: Config, sizes: StepSizes, vocab_size: int) -> Traced:
 
         ids = torch.zeros((micro_batch, config.training.seq_len), dtype=torch.int64)
         batch = {"input_ids": ids, "labels": ids}
-        if shape["masked"]:
-            batch["position_ids"] = ids
         train_step(
             model,
             optimizer,
             iter([batch] * 2),
             accumulation=2 if sizes.accumulates else 1,
-            lr=0.0,
+            lr=_LR,
             grad_clip=config.optimizer.grad_clip,
             loss_chunk=loss_chunk,
             device=Device("cpu", precision, 1),

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from memory.format import format_bytes
-from memory.live import Live, find_live
+from memory.live import Live, find_live, rank_folder
 from memory.stacks import Doing, ask_all
 from memory.usage import UsageError, find_run
 
@@ -48,20 +48,54 @@ def run(options: argparse.Namespace) -> int:
         UsageError: the run does not run, or not on this host.
     """
     folder = find_run(options.run_folder)
-    live = find_live(folder)
-    if live is None or not live.is_here:
-        raise UsageError(_elsewhere(folder, live))
-    found = ask_all(live.pid, str(folder.absolute()), live.attempt)
-    if not found:
-        raise UsageError(f"{folder}: process {live.pid} has ended in this moment")
+    ranks = _ranks(folder)
+    here = {rank: live for rank, live in ranks.items() if live is not None and live.is_here}
+    if not here:
+        raise UsageError(_elsewhere(folder, ranks[0]))
+    found = {
+        rank: ask_all(live.pid, str(rank_folder(folder, rank).absolute()), live.attempt)
+        for rank, live in here.items()
+    }
+    if not any(found.values()):
+        raise UsageError(f"{folder}: process {next(iter(here.values())).pid} has ended in this moment")
     if options.json:
-        told = {"run": str(folder), "host": live.host, "processes": [asdict(one) for one in found]}
-        print(json.dumps(told, indent=2, ensure_ascii=False))
+        processes = [{"rank": rank} | asdict(one) for rank, of_rank in found.items() for one in of_rank]
+        host = next(iter(here.values())).host
+        print(
+            json.dumps(
+                {"run": str(folder), "host": host, "processes": processes}, indent=2, ensure_ascii=False
+            )
+        )
         return 0
-    for one in found:
-        print("\n".join(_lines(one)), end="\n\n")
+    for rank, of_rank in found.items():
+        for one in of_rank:
+            print(f"rank {rank}, " * (len(ranks) > 1) + "\n".join(_lines(one)), end="\n\n")
+    for rank, live in ranks.items():
+        if live is not None and _runs_elsewhere(rank_folder(folder, rank), live):
+            print(f"rank {rank} runs on {live.host}, process {live.pid}: type this command there as well")
     print(f"Again in a while: does it move? Its memory: python -m memory watch {shlex.quote(str(folder))}")
     return 0
+
+
+def _ranks(folder: Path) -> dict[int, Live | None]:
+    """The process of each rank, where more than rank 0 are known, of those that have not ended."""
+    others = [int(path.name[4:]) for path in folder.glob("rank*") if path.name[4:].isdigit()]
+    found = {rank: find_live(rank_folder(folder, rank)) for rank in (0, *sorted(others))}
+    newest = max((live.attempt for live in found.values() if live is not None), default=1)
+    return {
+        rank: live
+        for rank, live in found.items()
+        if rank == 0
+        or (
+            live is not None
+            and live.attempt == newest  # an earlier one may have had more of them
+            and (live.is_here or _runs_elsewhere(rank_folder(folder, rank), live))
+        )
+    }
+
+
+def _runs_elsewhere(folder: Path, live: Live) -> bool:
+    return live.host != os.uname().nodename and not (folder / "outcome.json").exists()
 
 
 def _lines(one: Doing) -> list[str]:
@@ -79,7 +113,7 @@ def _lines(one: Doing) -> list[str]:
 def _elsewhere(folder: Path, live: Live | None) -> str:
     if live is None:
         return f"{folder}: no process of it is known: it has not begun. Start it, then ask again"
-    if live.host != os.uname().nodename and not (folder / "outcome.json").exists():
+    if _runs_elsewhere(folder, live):
         return (
             f"{folder} runs on {live.host}, process {live.pid}: expected to be asked there. Type this "
             f"command on {live.host}, under Slurm with srun --overlap --jobid=ID"

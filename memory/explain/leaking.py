@@ -12,6 +12,7 @@ from memory.explain.facts import Facts
 from memory.explain.trend import last_rise
 from memory.explain.values import mapping, number
 from memory.format import format_bytes
+from memory.host import left_bytes
 
 _FEWEST_STEPS = 12
 _LEAST_BYTES = 8 << 20
@@ -45,8 +46,7 @@ def leak_by_step(facts: Facts) -> Leaking | None:
     least = max(_LEAST_BYTES, 0.01 * (facts.limit_bytes or 0))
     if slope is None or slope * (steps[-1] - steps[0]) < least:
         return None
-    room = (facts.limit_bytes or 0) - (facts.u_series[-1][1] if facts.u_series else amounts[-1])
-    left = room / slope if facts.limit_bytes and room > 0 else None
+    left = (_left_bytes(facts, amounts[-1]) or 0) / slope
     return Leaking(
         rate=f"{format_bytes(slope)} a step",
         eta=f"{left:,.0f} steps" if left else None,
@@ -75,14 +75,21 @@ def leak_by_time(facts: Facts) -> Leaking | None:
     long = lasting and found.seconds >= 0.5 * (points[-1][0] - points[0][0])
     if found.bytes < least or rate <= 0 or not long:
         return None
-    left_s = (facts.limit_bytes - points[-1][1]) / rate if facts.limit_bytes else None
+    left_s = (_left_bytes(facts, points[-1][1]) or 0) / rate
     return Leaking(
         rate=f"{format_bytes(rate)} a second",
-        eta=_duration(left_s) if left_s and left_s > 0 else None,
+        eta=_duration(left_s) if left_s else None,
         line=f"anon rose from {found} in {found.points} samples, on a line (R2 "
         f"{found.steadiness:.3f}; memory.ring)",
         confidence="likely" if found.points >= 20 else "possible",
     )
+
+
+def _left_bytes(facts: Facts, held: int) -> int | None:
+    """What could still be had at last. held: in place of U, where that is not known."""
+    u = facts.u_series[-1][1] if facts.u_series else held
+    available = facts.series("host_available_bytes")
+    return left_bytes(facts.limit_bytes, u, available[-1][1] if available else None)
 
 
 def _slope(facts: Facts, steps: Sequence[int], amounts: Sequence[int]) -> float | None:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from memory.evidence import Evidence
+from memory.explain.facts import Facts
 from memory.explain.measured import Measured
 from memory.report.chart import Mark
 from memory.report.history import Attempt, Track
@@ -43,9 +44,10 @@ def ending(evidence: Evidence, attempt: Attempt, *, is_last: bool = True) -> End
     kills = sum(count for _, count in _kills(evidence, attempt.main)) if is_last else 0
     if not kills:
         return found
-    victim = evidence.outcome.get("victim")
+    outcome = Measured(evidence).outcome
+    victim = outcome.get("victim")
     is_main = isinstance(victim, dict) and victim.get("is_main") is True
-    if is_main and evidence.outcome.get("signal") == "SIGKILL":
+    if is_main and outcome.get("signal") == "SIGKILL":
         found = replace(found, what="killed by the OOM killer", is_oom=True)
     return replace(found, is_bad=True, oom_kills=kills)
 
@@ -57,7 +59,8 @@ def _ending(evidence: Evidence, attempt: Attempt, is_last: bool) -> Ending:
     where = "" if innermost is None else " > ".join(innermost.path)
     if not is_last:
         return Ending("lost", True, where=where) if where else Ending("ended")
-    outcome, state = evidence.outcome, evidence.status.get("state")
+    facts = Facts(evidence)
+    outcome, state = facts.outcome, facts.status.get("state")
     ended_s = finite(outcome.get("ended_s"))
     at_s = None if ended_s is None else track.at(ended_s)
     signal, code = outcome.get("signal"), whole(outcome.get("exit_code"))
@@ -69,16 +72,20 @@ def _ending(evidence: Evidence, attempt: Attempt, is_last: bool) -> Ending:
         return Ending(f"ended with exit code {code}", True, at_s, where)
     if outcome.get("by") == "lost":
         return Ending("lost, nobody saw how", True, _death(track, at_s), where)
+    if facts.is_running:
+        return Ending("running", where=where)
     if isinstance(state, str) and state not in ("done", "running"):
         return Ending(state, state in ("failed", "oom"), where=where)
     if where:
         return Ending("no end recorded: running, or killed", where=where)
-    return Ending("ended" if state == "done" or track.rows else "no end recorded")
+    is_told = state == "done" or (track.rows and not facts.samples)  # who samples it would have told
+    return Ending("ended" if is_told else "no end recorded")
 
 
 def marks(evidence: Evidence, track: Track, end: Ending, *, is_last: bool = True) -> list[Mark]:
     """Kills and the end, in order."""
     found: list[Mark] = []
+    outcome = Measured(evidence).outcome
     if is_last:
         kills = _kills(evidence, track)[-8:]
         if end.is_oom:
@@ -89,10 +96,10 @@ def marks(evidence: Evidence, track: Track, end: Ending, *, is_last: bool = True
         ]
         found += [
             mark
-            for child in _objects(evidence.outcome.get("children_lost"))[:8]
+            for child in _objects(outcome.get("children_lost"))[:8]
             if (mark := _lost_child(child, track)) is not None
         ]
-        for told in _objects(evidence.outcome.get("signals_passed_on"))[:4]:
+        for told in _objects(outcome.get("signals_passed_on"))[:4]:
             at_s = _at(track, told.get("time_s"))
             if at_s is not None:
                 found.append(Mark(at_s, f"{told.get('signal')} arrived"))

@@ -124,7 +124,8 @@ class _Drawing:
         self._draw_limit(grid[1])
         self._tell(grid)
         _legend(figure, grid, is_below_names=len(panels) == 1 and panels[0].is_setup)
-        figure.suptitle(self.title + self._limit_far_above(), x=0.01, ha="left", fontsize=9, color=GREY)
+        title = self.title + self._limit_far_above()
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=GREY, wrap=True)
         return figure
 
     def _panels(self, outer: Sequence[Span]) -> tuple[_Panel, _Panel]:

@@ -7,13 +7,14 @@ memory as one of a thousand.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from memory.evidence import Evidence
+from memory.explain.attempts import Newest, Records, newest
 from memory.report.moments import COLUMNS, Moment, finite, of_sample, of_snapshot, whole
 from memory.report.stages import Span, StageBook, StageRow
 from memory.report.thin import kept
@@ -24,6 +25,8 @@ POINTS = 2000
 """Of a track in a plot."""
 _HELD = 8 * POINTS
 _CLOCK_JUMP_S = 5.0
+_Key = tuple[int, int]
+"""Attempt and rank of a record."""
 
 
 @dataclass
@@ -128,24 +131,28 @@ def read_history(folder: Path) -> History:
     """
     evidence = Evidence(folder)
     notes: list[str] = []
-    readers: dict[tuple[int, int], _Reader] = {}
-    for record in evidence.all_records():
-        key = max(1, whole(record.get("attempt")) or 1), max(0, whole(record.get("rank")) or 0)
-        if key not in readers:
-            readers[key] = _Reader(key[1])
-        readers[key].add(record)
+    readers = _read(evidence.all_records())
+    latest = newest(evidence)
+    begins = _begins(evidence.records, latest.records, readers)
+    if begins:
+        readers = _read(_from_there_on(evidence.all_records(), begins))
     attempts: dict[int, Attempt] = {}
     for (number, _), reader in sorted(readers.items()):
         attempts.setdefault(number, Attempt(number)).tracks.append(reader.track(notes))
     ring = evidence.ring
-    if ring is not None and ring.samples:
-        number = whole(ring.facts.get("attempt")) or max(attempts, default=1)
+    number = _attempt_of(ring, latest, attempts)
+    is_left_aside = ring is not None and latest.ring is None and number == latest.number and bool(attempts)
+    if begins or is_left_aside:
+        notes.append(
+            "what an earlier process left in this folder under the same number of its attempt is left out"
+        )
+    if ring is not None and ring.samples and not is_left_aside:
         attempt = attempts.setdefault(number, Attempt(number))
         _add_samples(attempt, ring, notes)
         for track in attempt.tracks:
             told = evidence.outcome.get("limit_at")
             track.limit_at = told if track.limit_at is None and isinstance(told, str) else track.limit_at
-        _see_end(attempt, evidence.outcome)
+        _see_end(attempt, evidence.outcome, (number, whole(ring.facts.get("attempt"))))
         if ring.damaged:
             notes.append(f"{ring.damaged} samples were being written as the run was killed, and are left out")
     notes += evidence.damage
@@ -159,6 +166,62 @@ def read_history(folder: Path) -> History:
         )
     name = folder.name or folder.resolve().name
     return History(name, evidence, found, notes)
+
+
+def _read(records: Iterable[dict[str, Any]]) -> dict[_Key, _Reader]:
+    readers: dict[_Key, _Reader] = {}
+    for record in records:
+        key = _key(record)
+        if key not in readers:
+            readers[key] = _Reader(key[1], record)
+        readers[key].add(record)
+    return readers
+
+
+def _key(record: dict[str, Any]) -> _Key:
+    return max(1, whole(record.get("attempt")) or 1), max(0, whole(record.get("rank")) or 0)
+
+
+def _begins(
+    known: Records, latest: Records, readers: dict[_Key, _Reader]
+) -> dict[_Key, dict[str, Any] | None]:
+    """The first record of the newest attempt, of each rank where others of its number lie before it; None
+    where all are of an earlier process: a command that is run again in its folder counts from 1 again.
+
+    known: of the last process of each rank. latest: those since its supervisor began.
+    """
+    found: dict[_Key, dict[str, Any] | None] = {}
+    lowest = min(known, default=0)
+    for rank, records in known.items():
+        # clocks of other machines, on which other ranks are, may be apart
+        own = latest.get(rank) if rank == lowest else records if lowest in latest else None
+        key, first = _key(records[0]), own[0] if own else None
+        if key in readers and readers[key].first != first:
+            found[key] = first
+    return found
+
+
+def _from_there_on(
+    records: Iterable[dict[str, Any]], begins: dict[_Key, dict[str, Any] | None]
+) -> Iterator[dict[str, Any]]:
+    """Without those before the beginning of their attempt."""
+    waiting = dict(begins)
+    for record in records:
+        key = _key(record)
+        if key in waiting and record == waiting[key]:
+            del waiting[key]
+        if key not in waiting:
+            yield record
+
+
+def _attempt_of(ring: Ring | None, latest: Newest, attempts: dict[int, Attempt]) -> int:
+    """The number of the attempt that was sampled, as its records have it: a supervisor that was told of none
+    says 1.
+    """
+    records = latest.records.get(min(latest.records, default=0))
+    if records and ring is not None and latest.ring is ring:
+        return _key(records[0])[0]
+    return (whole(ring.facts.get("attempt")) if ring else None) or max(attempts, default=1)
 
 
 def track_of(records: Iterable[dict[str, Any]], name: str = "", ring: Ring | None = None) -> Track:
@@ -175,7 +238,8 @@ def track_of(records: Iterable[dict[str, Any]], name: str = "", ring: Ring | Non
 class _Reader:
     """Builds a track from its records, one after the other."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, first: dict[str, Any] | None = None) -> None:
+        self.first = first
         self._track = Track(rank)
         self._book = StageBook()
         self._moments: list[Moment] = []
@@ -257,10 +321,11 @@ def _add_samples(attempt: Attempt, ring: Ring, notes: list[str]) -> None:
         span.end_s = None if span.end_s is None else span.end_s - begin_s
 
 
-def _see_end(attempt: Attempt, outcome: dict[str, Any]) -> None:
-    """The last sample is up to a second older, or the only one."""
+def _see_end(attempt: Attempt, outcome: dict[str, Any], numbers: tuple[int | None, ...]) -> None:
+    """The last sample is up to a second older, or the only one. numbers: of the attempt, by who counts."""
     time_s, track = finite(outcome.get("ended_s")), attempt.main
-    if time_s is not None and whole(outcome.get("attempt")) == attempt.number:
+    of = whole(outcome.get("attempt"))
+    if time_s is not None and of is not None and of in numbers:
         track.ended_s = track.at(time_s)
 
 

@@ -69,7 +69,7 @@ def process_figure(track: Track, title: str) -> Figure | None:
     axes.set_ylabel(f"anon ({unit})")
     figure.legend(loc="outside lower center", ncols=3, handlelength=2.2)
     more = f"; {len(rows) - TOLD} smaller ones left out" if len(rows) > TOLD else ""
-    figure.suptitle(f"{title}, by process{more}", x=0.01, ha="left", fontsize=9, color=GREY)
+    figure.suptitle(f"{title}, by process{more}", x=0.01, ha="left", fontsize=9, color=GREY, wrap=True)
     return figure
 
 
@@ -114,5 +114,5 @@ def rank_figure(attempt: Attempt, title: str) -> Figure | None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     figure.legend(named.values(), named, loc="outside lower center", ncols=4, handlelength=1.4)
-    figure.suptitle(f"{title}, by rank", x=0.01, ha="left", fontsize=9, color=GREY)
+    figure.suptitle(f"{title}, by rank", x=0.01, ha="left", fontsize=9, color=GREY, wrap=True)
     return figure

@@ -244,6 +244,18 @@ def test_experts_go_with_what_knows_them() -> None:
     assert "Use false" in problems(arch=experts, training={"compile": True})["training.compile"]
 
 
+def test_a_step_by_the_size_of_a_parameter_is_not_traced() -> None:
+    traced = {"trace": True}
+    assert problems(memory=traced) == {}
+    assert "Use false" in problems(memory=traced, optimizer={"name": "adafactor"})["memory.trace"]
+
+
+def test_labels_that_are_counted_are_not_traced() -> None:
+    masked = {"documents": "masked"}
+    assert problems(dataset=masked) == {}
+    assert "Use false" in problems(dataset=masked, memory={"trace": True})["memory.trace"]
+
+
 def test_the_scan_of_a_mingru_is_not_compiled() -> None:
     mingru = {"family": "mingru"}
     assert problems(arch=mingru, dataset={"documents": "masked"}) == {}

@@ -348,6 +348,9 @@ def test_a_leak_by_step(tmp_path: Path) -> None:
     assert (found.verdict, found.cause) == ("healthy", "leak")
     assert "4.0 MB a step" in found.sentence
     assert "steps" in found.sentence, "when the limit is reached"
+    full = [replace(one, host_available_bytes=40 * MB) for one in ramp(100, 350, 60)]
+    found = explained(tmp_path / "full", outcome=outcome(), records=records, samples=full)
+    assert "10 steps" in found.sentence, "others hold the rest of the machine"
 
 
 def test_a_leak_by_time_that_died(tmp_path: Path) -> None:

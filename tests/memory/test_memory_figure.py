@@ -64,6 +64,18 @@ def test_a_death_in_the_setup_is_drawn_within_its_stage(tmp_path: Path) -> None:
     assert set(lines(setup)["killed by SIGKILL"].get_xdata()) == {3}
 
 
+def test_a_long_title_is_not_cut_off(tmp_path: Path) -> None:
+    folder = tmp_path / "128d-modern-lr0.003-wd0.1-seed0-0123abcd"
+    folder.mkdir()
+    made = MadeStages(folder / "memory.jsonl", attempt=12)
+    made.stage("start", 0.0, 1.0, 20, 100, limit=64_000 * MB)
+    write_outcome(folder, 1.0, attempt=12)
+    figure = figure_of(folder)
+    (title,) = (text for text in figure.texts if text.get_text() == figure.get_suptitle())
+    assert figure.get_suptitle().endswith("far above")
+    assert title.get_window_extent().x1 <= figure.bbox.x1
+
+
 def test_a_foreign_command_is_drawn_over_time(tmp_path: Path) -> None:
     write_ring(tmp_path, [sample_of(60.0 * i, 100) for i in range(300)])
     _, axes = figure_of(tmp_path).axes

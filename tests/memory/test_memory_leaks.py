@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import random
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.leak_traces import ALSO_SEEN, CLEAN, clean, leaking
-from memory import LeakMonitor, LeakReport, LeakWatch, find_leak, record_to, stage
+from memory import Host, LeakMonitor, LeakReport, LeakWatch, Process, Snapshot, find_leak, record_to, stage
 from memory.leak_words import in_words, leak_words
 from memory.leaks import Leak
 from memory.student_t import critical, upper_tail
@@ -391,6 +392,23 @@ def test_a_monitor_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = LeakMonitor(pid=2**22 - 1)
     gone.sample(1)
     assert gone.look(1).words() is None
+
+
+def test_a_leak_ends_where_the_machine_has_no_more_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others hold the rest of a machine without cgroup limits: its total is never reached."""
+    held = iter(range(100 * MB, 10_000 * MB, MB))
+    now = Snapshot(0.0, Process(os.getpid(), anon_bytes=300 * MB), host=Host(64_000 * MB, 500 * MB))
+    monkeypatch.setattr("memory.leak_monitor._LEAST_BETWEEN_S", 0.0)
+    monkeypatch.setattr("memory.leak_monitor._SHARE", float("inf"))
+    monkeypatch.setattr("memory.leak_monitor.read_descendants", lambda *_: ())
+    monkeypatch.setattr("memory.leak_monitor.snapshot", lambda *_: now)
+    monkeypatch.setattr(
+        "memory.leak_monitor.read_process", lambda pid: Process(pid, anon_bytes=next(held), threads=1)
+    )
+    monitor = LeakMonitor()
+    for step in range(200):
+        monitor.sample(step)
+    assert monitor.look(200).total.eta_steps == pytest.approx(500, rel=0.01)
 
 
 def test_sampling_stays_within_its_share_of_a_core() -> None:

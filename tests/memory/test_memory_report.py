@@ -23,6 +23,7 @@ from made_runs import (
     write_outcome,
     write_ring,
 )
+from supervised import wait_for
 
 from memory.__main__ import main
 from memory.report.ending import ending, marks
@@ -488,3 +489,84 @@ def test_nothing_heavy_is_loaded_by_a_report(killed: Path) -> None:
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+TWICE = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from memory import record_to, stage
+with record_to(sys.argv[1], attempt=1), stage("load"):
+    held = bytearray(b"x") * (int(sys.argv[2]) << 20)
+"""
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_command_that_was_run_again_in_its_folder(tmp_path: Path, is_watched: bool) -> None:
+    watched = [sys.executable, "-m", "memory", "run", "--output", str(tmp_path), "--"] if is_watched else []
+    for megabytes in (300, 8):
+        command = [*watched, sys.executable, "-c", TWICE, str(tmp_path), str(megabytes)]
+        subprocess.run(command, cwd=Path(__file__).parents[2], check=True, timeout=120)
+    history = read_history(tmp_path)
+    (attempt,) = history.attempts
+    (row,) = attempt.main.rows
+    assert row.times == 1
+    assert attempt.main.records == 2
+    assert row.highest_bytes is not None
+    assert row.before_bytes is not None
+    assert row.highest_bytes - row.before_bytes < 100 * MB, "the first of the two is over"
+    assert bool(attempt.main.samples) is is_watched
+    assert [note for note in history.notes if "an earlier process left" in note] == history.notes[-1:]
+    assert ending(history.evidence, attempt).words == "ended"
+
+
+def test_a_command_that_was_run_again_and_came_to_no_stage(tmp_path: Path) -> None:
+    MadeStages(tmp_path / "memory.jsonl", begun_s=BEGUN_S - 1000).stage("load", 0.0, 1.0, 10, 300)
+    write_ring(tmp_path, [sample_of(i, 15) for i in range(3)], attempt=1, pid=200)
+    write_outcome(tmp_path, 3.0, pid=200, exit_code=1, signal=None)
+    (attempt,) = read_history(tmp_path).attempts
+    assert (attempt.main.rows, attempt.main.samples) == ([], 3)
+    assert attempt.main.highest is not None
+    assert attempt.main.highest.main == 15 * MB
+
+
+def test_samples_are_of_the_attempt_that_ran_under_them_whatever_its_number(tmp_path: Path) -> None:
+    MadeStages(tmp_path / "memory.jsonl", attempt=1, begun_s=BEGUN_S - 1000).stage("load", 0.0, 1.0, 10, 300)
+    MadeStages(tmp_path / "memory.jsonl", attempt=2).stage("load", 0.0, 1.0, 10, 30)
+    write_ring(tmp_path, [sample_of(i, 15) for i in range(3)], attempt=1, pid=200)
+    write_outcome(tmp_path, 3.0, pid=200, exit_code=0, signal=None)
+    attempts = read_history(tmp_path).attempts
+    assert [(one.number, one.main.samples) for one in attempts] == [(1, 0), (2, 3)]
+    assert attempts[1].lasted_s == 3.0
+
+
+def test_an_outcome_of_an_earlier_attempt_is_none_of_the_last(tmp_path: Path) -> None:
+    MadeStages(tmp_path / "memory.jsonl").stage("train", 0.0, 2.0, 10, 20)
+    write_ring(tmp_path, [sample_of(i, 15) for i in range(3)], attempt=1, pid=200)
+    lost = [{"pid": 7, "name": "worker", "time_s": BEGUN_S + 1}]
+    write_outcome(tmp_path, 3.0, pid=200, children_lost=lost)
+    MadeStages(tmp_path / "memory.jsonl", attempt=2, begun_s=BEGUN_S + 100).stage("train", 0.0, 5.0, 10, 20)
+    history = read_history(tmp_path)
+    end = ending(history.evidence, history.last)
+    assert (history.last.number, end.words, end.is_bad) == (2, "ended", False)
+    assert marks(history.evidence, history.last.main, end) == []
+    assert [one.main.samples for one in history.attempts] == [3, 0]
+
+
+def test_a_run_between_two_stages_has_not_ended(tmp_path: Path) -> None:
+    code = TWICE + "\nopen(sys.argv[1] + '/up', 'w').close()\nsys.stdin.read()"
+    with subprocess.Popen(
+        [
+            sys.executable, "-m", "memory", "run", "--output", str(tmp_path), "--",
+            sys.executable, "-c", code, str(tmp_path), "1",
+        ],
+        cwd=Path(__file__).parents[2], stdin=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        wait_for(lambda: (tmp_path / "up").exists() and (tmp_path / "memory.ring").exists())
+        history = read_history(tmp_path)
+        running = ending(history.evidence, history.last)
+        process.communicate(timeout=60)
+    assert (running.words, running.is_bad) == ("running", False)
+    history = read_history(tmp_path)
+    assert ending(history.evidence, history.last).words == "ended"
+    (tmp_path / "outcome.json").unlink()  # as where all of it was killed
+    history = read_history(tmp_path)
+    assert ending(history.evidence, history.last).words == "no end recorded"

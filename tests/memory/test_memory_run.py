@@ -122,6 +122,37 @@ def test_help_has_examples(command: str) -> None:
 
 
 @pytest.mark.slow
+def test_stacks_of_all_ranks(tmp_path: Path) -> None:
+    """One waits for the other: which of them hangs, only both can tell."""
+    own = {rank: tmp_path / f"rank{rank}" if rank else tmp_path for rank in (0, 1, 2)}
+    running = {}
+    for rank in (0, 1):
+        own[rank].mkdir(exist_ok=True)
+        running[rank] = start_supervised(own[rank], [sys.executable, "-c", ANSWERS, str(own[rank])])
+    own[2].mkdir()  # of an attempt on more ranks
+    write_ring(own[2], [sample_of(0, 10)], host=os.uname().nodename, pid=2**22 + 1, started_at=1)
+    pids = {rank: pid_in(own[rank] / "up") for rank in running}
+    wait_for(lambda: all(read_ring(own[rank] / "memory.ring") for rank in running))
+    done = memory("stacks", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)["processes"]
+    mains = {one["rank"]: one for one in reversed(told)}
+    assert {rank: one["pid"] for rank, one in mains.items()} == pids
+    assert all("in train_for_ever" in one["stacks"] for one in mains.values())
+    (own[0] / "go").touch()
+    running[0].wait(60)  # it has ended, and the other hangs
+    plain = memory("stacks", tmp_path)
+    assert plain.returncode == 0, plain.stderr
+    assert f"rank 1, process {pids[1]} " in plain.stdout
+    assert f"process {pids[0]} " not in plain.stdout
+    (own[1] / "go").touch()
+    running[1].wait(60)
+    over = memory("stacks", tmp_path)
+    assert over.returncode == 2
+    assert "does not run" in over.stderr
+
+
+@pytest.mark.slow
 def test_stacks_of_all_processes(tmp_path: Path) -> None:
     process = start_supervised(tmp_path, [sys.executable, "-c", ANSWERS, str(tmp_path)])
     main = pid_in(tmp_path / "up")
@@ -350,3 +381,11 @@ def test_a_sample_of_many_processes_is_drawn() -> None:
         "full in 5 s",
     ):
         assert words in text
+
+
+def test_memory_is_full_where_the_machine_has_no_more_to_give() -> None:
+    from memory.watch_lines import growth
+    from memory.watching import View
+
+    sample = Sample(1.0, unreclaimable_bytes=MB, limit_bytes=64_000 * MB, host_available_bytes=30 * MB)
+    assert growth(View("run", sample, slope_bytes_per_s=MB)) == "+1.0 MB/s: full in 30 s"

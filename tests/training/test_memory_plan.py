@@ -18,11 +18,13 @@ from tiny_run import ROOT, make_run, run_here, tiny_config
 
 import experiment_utils
 from conf import UserError
-from conf.schema import Config, Dataset, Model, Tokenizer, Training
+from conf.schema import Config, Dataset, Model, Optimizer, Tokenizer, Training
 from memory import constants
 from memory.estimate import Estimate, Part
 from memory.format import format_bytes
 from memory.room import Room
+from memory.trace import Traced
+from models.memory_parts import StepSizes
 from training.memory_parts import compilers_at_once, estimate_run
 from training.memory_plan import MemoryNeeds, divisors
 from training.micro_batch import died_for_memory
@@ -383,6 +385,38 @@ def test_looking_copies_what_workers_share(tmp_path: Path, workers: int) -> None
     estimate = estimate_run(resolve(config), vocab_size=VOCAB, micro_batch=8)
     parts = {part.name: part.host_bytes for part in estimate.parts}
     assert parts.get("looking at who holds it", 0) == (140 * MB if workers else 0)
+
+
+def test_a_trace_is_of_the_step_of_one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks that share a step accumulate nothing, and hold no gradients of an earlier micro-batch."""
+    seen = []
+
+    def trace_run(config: Config, sizes: StepSizes, vocab_size: int) -> Traced:
+        seen.append(sizes.accumulates)
+        return Traced({}, 0)
+
+    monkeypatch.setattr("training.memory_trace.trace_run", trace_run)
+    config = resolve(config_of(tmp_path, effective_batch=8))
+    config = dataclasses.replace(config, memory=dataclasses.replace(config.memory, trace=True))
+    for ranks in (1, 2):
+        MemoryNeeds(config, Room(), vocab_size=VOCAB, ranks=ranks).plan(4)
+    assert seen == [True, False]
+
+
+@pytest.mark.slow
+def test_an_average_that_is_weighted_by_the_rate_is_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = config_of(tmp_path, effective_batch=4)
+    given = dataclasses.asdict(config.optimizer) | {"name": "schedule_free", "momentum": 0.0}
+    traced_config = dataclasses.replace(
+        config,
+        optimizer=Optimizer(**given),
+        memory=dataclasses.replace(config.memory, trace=True),
+    )
+    found = make_plan(traced_config, tokenize=False, room=Room()).memory.estimate
+    assert any(part.name.endswith("(traced)") for part in found.parts)
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +14,9 @@ import torch
 from tiny_run import make_run, outcome, run_here, tiny_config
 
 from conf import Config
-from memory import Host, Process
+from memory import Host, Process, Snapshot
 from memory.attribute import Attribution
+from memory.cgroup import Cgroup
 
 MB = 1 << 20
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,10 +118,11 @@ def test_no_look_that_would_meet_the_limit(
     is_taken: bool,
 ) -> None:
     """Beside workers the first look copies what they share."""
-    here = SimpleNamespace(
-        unreclaimable_bytes=300 * MB,
-        limit_bytes=(300 + left_mb) * MB,
-        workers=(Process(1, "python", anon_bytes=14 * MB),) * workers,
+    here = Snapshot(
+        0.0,
+        Process(1, "python", anon_bytes=200 * MB),
+        workers=(Process(2, "python", anon_bytes=14 * MB),) * workers,
+        job=Cgroup(2, "/job", limit_bytes=(300 + left_mb) * MB, anon_bytes=300 * MB),
         host=Host(available_bytes=8 << 30),
     )
     monkeypatch.setattr("memory.snapshots.snapshot", lambda: here)
