@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 SIZE_INCHES = (6.4, 4.0)
 DPI = 150
+_TITLE_POINTS, _POINTS_AN_INCH = 9, 72
+_WIDTH_OF_A_LETTER = 0.62
+"""Of DejaVu Sans, in heights: of words and digits, a little less."""
 
 _STYLE = {
     "text.parse_math": False,  # a run's name may hold a $
@@ -40,6 +44,12 @@ def new_figure(size_inches: tuple[float, float] = SIZE_INCHES) -> Figure:
     figure = Figure(figsize=size_inches, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def give_title(figure: Figure, title: str, color: str) -> None:
+    """Above all of it, in as many lines as it needs: matplotlib's own wrapping reads a $ as mathematics."""
+    columns = int(figure.get_figwidth() * _POINTS_AN_INCH / (_TITLE_POINTS * _WIDTH_OF_A_LETTER))
+    figure.suptitle(textwrap.fill(title, columns), x=0.01, ha="left", fontsize=_TITLE_POINTS, color=color)
 
 
 @contextmanager

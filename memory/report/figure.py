@@ -26,7 +26,7 @@ from memory.report.colors import (
     duration_unit,
     size_unit,
 )
-from memory.report.drawing import new_figure, own_style, png
+from memory.report.drawing import give_title, new_figure, own_style, png
 from memory.report.ending import ending, marks
 from memory.report.history import Attempt, History, Track
 from memory.report.moments import Moment
@@ -125,7 +125,7 @@ class _Drawing:
         self._tell(grid)
         _legend(figure, grid, is_below_names=len(panels) == 1 and panels[0].is_setup)
         title = self.title + self._limit_far_above()
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=GREY, wrap=True)
+        give_title(figure, title, GREY)
         return figure
 
     def _panels(self, outer: Sequence[Span]) -> tuple[_Panel, _Panel]:

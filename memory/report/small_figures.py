@@ -19,7 +19,7 @@ from memory.report.colors import (
     duration_unit,
     size_unit,
 )
-from memory.report.drawing import SIZE_INCHES, new_figure, own_style, png
+from memory.report.drawing import SIZE_INCHES, give_title, new_figure, own_style, png
 from memory.report.figure import PART_COLORS
 from memory.report.history import Attempt, History, Track
 from memory.report.html import RANKS, title_of
@@ -69,7 +69,7 @@ def process_figure(track: Track, title: str) -> Figure | None:
     axes.set_ylabel(f"anon ({unit})")
     figure.legend(loc="outside lower center", ncols=3, handlelength=2.2)
     more = f"; {len(rows) - TOLD} smaller ones left out" if len(rows) > TOLD else ""
-    figure.suptitle(f"{title}, by process{more}", x=0.01, ha="left", fontsize=9, color=GREY, wrap=True)
+    give_title(figure, f"{title}, by process{more}", GREY)
     return figure
 
 
@@ -114,5 +114,5 @@ def rank_figure(attempt: Attempt, title: str) -> Figure | None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     figure.legend(named.values(), named, loc="outside lower center", ncols=4, handlelength=1.4)
-    figure.suptitle(f"{title}, by rank", x=0.01, ha="left", fontsize=9, color=GREY, wrap=True)
+    give_title(figure, f"{title}, by rank", GREY)
     return figure
