@@ -251,18 +251,17 @@ def _start(
     """Meet the other ranks; read the config, plan it again on this machine, settle every `auto`, note the
     attempt. Rank 0 does that for all.
     """
-    # Threads that spin for long while they wait make steps several times slower where other processes
-    # want the same cores (benchmarks/threads.py). GNU OpenMP reads this once, when torch is loaded.
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     if not ranks.is_alone:  # a peer that is gone fills the log with stacks of C++, before we say who it is
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
     from conf.check import to_config
     from training.device import resolve_device, take_gpu
     from training.settled import settle
+    from training.spinning import settle_waiting
 
     config = to_config(experiment_utils.read_config(folder))
     before = experiment_utils.read_run(folder)
+    settle_waiting(config, before.get("auto", {}), is_alone=ranks.is_alone)
     if not ranks.is_alone:
         status.update(stage="start")  # the others may be minutes away
         kind = take_gpu(config.training, before.get("auto", {}), ranks.place.local_rank)

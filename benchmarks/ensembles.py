@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import logging
 import multiprocessing
-import os
 import sys
 import tempfile
 import time
@@ -115,7 +114,6 @@ def child(size: int, folders: list[Path], line: Connection) -> None:
     size: runs at a time; 1: one after another.
     """
     logging.disable(logging.CRITICAL)
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as core.train
     take = steps_one_by_one(folders) if size == 1 else steps_together(folders, size)
     take(3)
     line.send(0.0)

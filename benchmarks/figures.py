@@ -176,16 +176,24 @@ def ensembles() -> str:
 
 def threads() -> str:
     found = read("threads")
+    settings = list(found["cases"][0]["step_s"])
     rows = [
-        (case, f"{value['median'] * 1000:.0f}", f"{value['min'] * 1000:.0f} to {value['max'] * 1000:.0f}")
-        for case, value in found["step_s"].items()
+        (
+            f"{case['vocabulary']:,} ids, {case['place']}",
+            *(
+                f"{case['step_s'][setting]['median'] * 1000:.0f} ms ({case['over_chosen'][setting]:.2f})"
+                for setting in settings
+            ),
+        )
+        for case in found["cases"]
     ]
     text = (
-        f"{found['what'][0].upper()}{found['what'][1:]}. A run sets GOMP_SPINCOUNT=1000 where the user "
-        "set nothing; numbers are the same either way."
+        f"{found['what'][0].upper()}{found['what'][1:]}: medians, and in brackets the median ratio to what a "
+        "run chooses in the same round ([training.md](training.md)). Numbers are the same either way."
     )
-    header = ("machine, setting", "ms, median", "range")
-    return section("How threads wait", "threads", found, text, table(header, rows))
+    return section(
+        "How threads wait", "threads", found, text, table(("vocabulary, machine", *settings), rows)
+    )
 
 
 def kills() -> str:

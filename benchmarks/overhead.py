@@ -82,6 +82,10 @@ print(sum(seconds[1:]) / (steps - 1))
 """
 
 
+WAITING = {"GOMP_SPINCOUNT": "300000"}
+"""Of the threads of both: what a run chooses on free cores, which is OpenMP's own."""
+
+
 def harness(case: Case, folder: Path, path: Path, threads: int) -> dict[str, float]:
     """Seconds of one run by its own timers."""
     run = planned_run(
@@ -92,7 +96,8 @@ def harness(case: Case, folder: Path, path: Path, threads: int) -> dict[str, flo
         "training.device=cpu", "training.precision=fp32", f"training.threads={threads}",
         "memory.every_steps=10", f"runs_dir={tempfile.mkdtemp(dir=folder)}",
     )  # fmt: skip
-    subprocess.run([sys.executable, str(ROOT / "core.py"), str(run), "--quiet"], check=True)
+    command = [sys.executable, str(ROOT / "core.py"), str(run), "--quiet"]
+    subprocess.run(command, env=os.environ | WAITING, check=True)
     seconds = experiment_utils.read_run(run)["attempts"][0]["seconds"]
     in_stages = seconds["train"] + seconds["first_step"]
     return {
@@ -113,11 +118,10 @@ def _tokenizer(case: Case, folder: Path) -> list[str]:
 
 def bare(case: Case, path: Path, threads: int) -> float:
     """Seconds a step of the bare loop."""
-    environment = os.environ | {"GOMP_SPINCOUNT": "1000"}  # as a run has it
     sizes = (case.width, case.steps, SEQ_LEN, BATCH, case.vocabulary, threads)
     done = subprocess.run(
         [sys.executable, "-c", BARE, str(path), *map(str, sizes)],
-        cwd=ROOT, env=environment, check=True, capture_output=True, text=True,
+        cwd=ROOT, env=os.environ | WAITING, check=True, capture_output=True, text=True,
     )  # fmt: skip
     return float(done.stdout)
 

@@ -137,15 +137,13 @@ def resolve_device(training: Training, kept: Mapping[str, object], ranks_here: i
         log.warning(
             "training.precision=bf16: this CPU has no bf16 arithmetic and will be slower than in fp32"
         )
-    threads = training.threads
-    if threads == AUTO:
-        threads = kept.get("threads", available_threads(ranks_here))  # type: ignore[assignment]
+    threads = resolve_threads(training, kept, ranks_here)
     inside = training.matmul_precision
     if kind == "cpu" and inside != HIGHEST:
         if "matmul_precision" not in kept:
             log.warning("training.matmul_precision=%s is of GPUs: on this CPU it stays %s", inside, HIGHEST)
         inside = HIGHEST
-    if training.deterministic and training.compile and kind == "cpu" and int(threads) > 1:
+    if training.deterministic and training.compile and kind == "cpu" and threads > 1:
         raise UserError(
             Problem(
                 "training.deterministic",
@@ -154,7 +152,14 @@ def resolve_device(training: Training, kept: Mapping[str, object], ranks_here: i
             )
         )
     is_deterministic = training.deterministic and kind == "cuda"
-    return Device(kind, precision, int(threads), inside, is_deterministic)
+    return Device(kind, precision, threads, inside, is_deterministic)
+
+
+def resolve_threads(training: Training, kept: Mapping[str, object], ranks_here: int = 1) -> int:
+    """CPU threads of a rank: what is asked for, what an earlier attempt chose (`kept`), what there are."""
+    if training.threads != AUTO:
+        return int(training.threads)
+    return int(str(kept.get("threads") or available_threads(ranks_here)))
 
 
 def available_threads(ranks_here: int = 1) -> int:
@@ -162,7 +167,7 @@ def available_threads(ranks_here: int = 1) -> int:
 
     ranks_here: so many share them, unless Slurm says what is of each (SLURM_CPUS_PER_TASK).
     """
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = len(cores_of_process())
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         if quota != "max":
@@ -173,6 +178,13 @@ def available_threads(ranks_here: int = 1) -> int:
         return threads
     of_each = os.environ.get("SLURM_CPUS_PER_TASK", "")
     return min(threads, int(of_each)) if of_each.isdigit() else max(1, threads // ranks_here)
+
+
+def cores_of_process() -> set[int]:
+    """The numbers of the cores that this process may run on: its affinity, all where a system has none."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
 
 
 def may_have_gpu() -> bool:

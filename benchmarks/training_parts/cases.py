@@ -57,8 +57,6 @@ class Case:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
         kept |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
         kept["PYTHONUNBUFFERED"] = "1"  # what it prints is read while it lives
-        if self.arch:
-            kept.setdefault("GOMP_SPINCOUNT", "1000")  # as core.py sets it before torch is loaded
         return kept | (TUNED if self.is_tuned else {})
 
 

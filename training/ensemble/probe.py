@@ -19,6 +19,7 @@ from conf import AUTO, Config
 from conf.check import to_config
 from training.ensemble.allocator import keep_freed_memory
 from training.plan import make_plan, max_positions
+from training.spinning import settle_waiting
 
 if TYPE_CHECKING:
     from training.device import Device
@@ -65,6 +66,7 @@ def settle_together(folders: Sequence[Path], members: int) -> int:
         kept = (experiment_utils.read_run(folder).get("ensemble") or {}).get("together")
         if isinstance(kept, int):
             return kept
+    settle_waiting(config, {}, is_alone=True)
     choice = probe(config, len(folders))
     log.info("%s", choice.words(len(folders)))
     return choice.together
