@@ -47,6 +47,7 @@ from training.loop import (
 )
 from training.progress import Progress
 from training.rollback import goes_back, note_point, roll_back
+from training.spinning import prepare_waiting
 from training.started import Started
 from training.stopping import MAX_TIME, ended_by, tell_time_is_over
 
@@ -257,11 +258,9 @@ def _start(
     from conf.check import to_config
     from training.device import resolve_device, take_gpu
     from training.settled import settle
-    from training.spinning import settle_waiting
 
     config = to_config(experiment_utils.read_config(folder))
     before = experiment_utils.read_run(folder)
-    settle_waiting(config, before.get("auto", {}), is_alone=ranks.is_alone)
     if not ranks.is_alone:
         status.update(stage="start")  # the others may be minutes away
         kind = take_gpu(config.training, before.get("auto", {}), ranks.place.local_rank)
@@ -389,6 +388,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--parent", type=int, help="checkpoint and stop when this process, its parent, is gone"
     )
     options = parser.parse_args(arguments)
+    prepare_waiting()
     if options.parent is not None:
         stop_with_parent(options.parent)
     for folder in options.folder:

@@ -1,7 +1,7 @@
-"""What waiting threads cost: runs of 32d as GNU OpenMP comes, asleep after 1000 spins, and as a run chooses.
+"""What waiting threads cost: runs of 32d that wait awake, asleep, and as a run chooses.
 
-With a small vocabulary (bytes) and a large one, on the machine as it is and beside one busy process,
-interleaved.
+With a small vocabulary (bytes) and a large one; alone, beside one busy process, and two such runs on the same
+cores, interleaved.
 
     python benchmarks/threads.py [--rounds 5]
 """
@@ -9,7 +9,6 @@ interleaved.
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import random
 import statistics
@@ -24,23 +23,23 @@ sys.path.insert(0, str(ROOT))
 import experiment_utils
 from benchmarks.environment import save, summary
 from benchmarks.training_parts.planned_run import planned_run, write_ids, write_tokenizer
+from training import spinning
 from training.device import available_threads
-from training.spinning import OF_THE_USER
 
-VOCABULARIES = {257: 100, 50_257: 8}
+VOCABULARIES = {257: 100, 50_257: 12}
 """And the steps of a run with each."""
 BATCH, SEQ_LEN = 32, 128
-PLACES = ("as it is", "beside a busy process")
+ALONE, BESIDE, TWO = "alone", "beside a busy process", "two runs on the same cores"
 CHOSEN = "as a run chooses"
 SETTINGS: dict[str, dict[str, str]] = {
-    "OpenMP's default": {},
-    "GOMP_SPINCOUNT=1000": {"GOMP_SPINCOUNT": "1000"},
+    "awake": {"GOMP_SPINCOUNT": "300000"},  # which is OpenMP's default
+    "asleep": {"GOMP_SPINCOUNT": "1000"},
     CHOSEN: {},
 }
 
 
-def step_seconds(setting: str, threads: int, vocabulary: int, folder: Path) -> float:
-    """Of a whole run, its first step left out."""
+def start(setting: str, threads: int, vocabulary: int, folder: Path) -> tuple[Path, subprocess.Popen[bytes]]:
+    """A run, and its process."""
     steps, ids = VOCABULARIES[vocabulary], folder / f"random-{vocabulary}.npy"
     tokenizer = ["tokenizer=bytes"]
     if vocabulary != 257:
@@ -56,11 +55,27 @@ def step_seconds(setting: str, threads: int, vocabulary: int, folder: Path) -> f
         "training.device=cpu", "training.precision=fp32", f"training.threads={threads}",
         f"runs_dir={tempfile.mkdtemp(dir=folder)}",
     )  # fmt: skip
-    unset = {key: value for key, value in os.environ.items() if key not in OF_THE_USER}
+    unset = {key: value for key, value in os.environ.items() if key not in spinning.SETTINGS}
     command = [sys.executable, str(ROOT / "core.py"), str(run), "--quiet"]
-    subprocess.run(command, env=unset | SETTINGS[setting], check=True)
-    seconds = experiment_utils.read_run(run)["attempts"][0]["seconds"]
-    return float(seconds["train"]) / (steps - 1)
+    return run, subprocess.Popen(command, env=unset | SETTINGS[setting])
+
+
+def step_seconds(place: str, setting: str, threads: int, vocabulary: int, folder: Path) -> float:
+    """Of whole runs, their first steps left out."""
+    busy = None
+    if place == BESIDE:
+        busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        runs = [start(setting, threads, vocabulary, folder) for _ in range(2 if place == TWO else 1)]
+        for run, process in runs:
+            if process.wait():
+                raise SystemExit(f"error: {run} failed: see its log.txt")
+    finally:
+        if busy is not None:
+            busy.kill()
+            busy.wait()
+    train_s = [experiment_utils.read_run(run)["attempts"][0]["seconds"]["train"] for run, _ in runs]
+    return statistics.mean(train_s) / (VOCABULARIES[vocabulary] - 1)
 
 
 def main() -> None:
@@ -71,24 +86,17 @@ def main() -> None:
     options = parser.parse_args()
     threads = available_threads()
     found: dict[int, dict[str, dict[str, list[float]]]] = {
-        vocabulary: {place: {setting: [] for setting in SETTINGS} for place in PLACES}
+        vocabulary: {place: {setting: [] for setting in SETTINGS} for place in (ALONE, BESIDE, TWO)}
         for vocabulary in VOCABULARIES
     }
     with tempfile.TemporaryDirectory() as name:
         for round_ in range(options.rounds):
-            for vocabulary, place in itertools.product(VOCABULARIES, PLACES):
-                busy = None
-                if place != PLACES[0]:
-                    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-                try:
+            for vocabulary, places in found.items():
+                for place, of_settings in places.items():
                     for setting in random.Random(round_).sample(list(SETTINGS), len(SETTINGS)):
-                        seconds = step_seconds(setting, threads, vocabulary, Path(name))
-                        found[vocabulary][place][setting].append(seconds)
-                        print(vocabulary, place, setting, f"{seconds:.4f}", flush=True)
-                finally:
-                    if busy is not None:
-                        busy.kill()
-                        busy.wait()
+                        seconds = step_seconds(place, setting, threads, vocabulary, Path(name))
+                        of_settings[setting].append(seconds)
+                        print(f"{vocabulary}, {place}, {setting}: {seconds:.4f} s", flush=True)
     save(
         "threads",
         {

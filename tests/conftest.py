@@ -37,9 +37,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Runs of a test share the cores with each other, and none needs to find that out (training/spinning.py).
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-
 
 def _not_waiting(descriptor: int) -> None:
     """In place of fsync(2) in this process: a wrong descriptor is still an error.

@@ -137,13 +137,15 @@ def resolve_device(training: Training, kept: Mapping[str, object], ranks_here: i
         log.warning(
             "training.precision=bf16: this CPU has no bf16 arithmetic and will be slower than in fp32"
         )
-    threads = resolve_threads(training, kept, ranks_here)
+    threads = training.threads
+    if threads == AUTO:
+        threads = kept.get("threads", available_threads(ranks_here))  # type: ignore[assignment]
     inside = training.matmul_precision
     if kind == "cpu" and inside != HIGHEST:
         if "matmul_precision" not in kept:
             log.warning("training.matmul_precision=%s is of GPUs: on this CPU it stays %s", inside, HIGHEST)
         inside = HIGHEST
-    if training.deterministic and training.compile and kind == "cpu" and threads > 1:
+    if training.deterministic and training.compile and kind == "cpu" and int(threads) > 1:
         raise UserError(
             Problem(
                 "training.deterministic",
@@ -152,14 +154,7 @@ def resolve_device(training: Training, kept: Mapping[str, object], ranks_here: i
             )
         )
     is_deterministic = training.deterministic and kind == "cuda"
-    return Device(kind, precision, threads, inside, is_deterministic)
-
-
-def resolve_threads(training: Training, kept: Mapping[str, object], ranks_here: int = 1) -> int:
-    """CPU threads of a rank: what is asked for, what an earlier attempt chose (`kept`), what there are."""
-    if training.threads != AUTO:
-        return int(training.threads)
-    return int(str(kept.get("threads") or available_threads(ranks_here)))
+    return Device(kind, precision, int(threads), inside, is_deterministic)
 
 
 def available_threads(ranks_here: int = 1) -> int:

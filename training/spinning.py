@@ -1,75 +1,138 @@
-"""How threads wait for each other in a step: awake where their cores are free as a run begins, else asleep.
+"""How threads wait for each other inside a step: awake while their cores are free, else asleep.
 
-One that waits awake ("spins") goes on at once, which is worth a third of a small model's step; where other
-processes want its cores it keeps them from work, and steps take up to twice as long (benchmarks/threads.py).
-GNU OpenMP reads GOMP_SPINCOUNT once, when torch is loaded
-(https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html).
+One that waits awake ("spins") goes on at once, which is worth up to half of a small model's step; where
+others want its cores it keeps them from work, and two such runs on the same cores take several times as
+long (benchmarks/threads.py).
+
+GNU OpenMP reads once, when torch is loaded, how often a thread looks before it sleeps, and another number for
+the time in which it has more threads than there are cores
+(https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html). So a run whose cores others want makes a few
+threads more, which do nothing.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import sys
+import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from conf import Config
 from conf.quantities import counted
-from training.device import cores_of_process, resolve_threads
+from training.device import cores_of_process
+
+if TYPE_CHECKING:
+    from training.device import Device
 
 log = logging.getLogger("training")
 
-SPIN_COUNT = "GOMP_SPINCOUNT"
-ASLEEP = "1000"
-"""Spins before a thread sleeps: microseconds. OpenMP's own 300,000 are milliseconds."""
-OF_THE_USER = (SPIN_COUNT, "OMP_WAIT_POLICY")
-LOOK_S = 0.2
-"""Long enough for /proc/stat, which counts hundredths of a second."""
+SETTINGS = {"GOMP_SPINCOUNT": "300000", "OMP_WAIT_POLICY": "active"}
+"""The first is OpenMP's own, about 3 ms; with the second it is 1000 where threads are more than cores."""
+LOOK_EVERY_S = 1.0
+"""Long for /proc/stat, which counts hundredths of a second."""
 TOLERATED_CORES = 0.3
 """So much others may use: less than a process that computes, more than what a machine does anyway."""
+MOST_SPARE = 16
+"""Threads that are made to have more than cores: not on a large machine of which a run uses a little."""
 
 
-def settle_waiting(config: Config, kept: Mapping[str, object], *, is_alone: bool) -> None:
-    """Choose how the threads of this process wait, by its environment; a choice of the user stays.
+def prepare_waiting() -> None:
+    """Have the threads of this process wait as `look_at_cores` finds; what the user's environment says stays.
 
-    To be called before torch is loaded, and without effect after that. kept: what an earlier attempt chose,
-    as for `resolve_device`. is_alone: it is the only rank of its run; several start at once, so that what
-    others use tells nothing.
+    To be called before torch is loaded, and without effect after that.
     """
-    if "torch" in sys.modules or any(name in os.environ for name in OF_THE_USER):
-        return
-    threads = resolve_threads(config.training, kept)
-    if threads == 1:
-        return  # it waits for no other
-    cores = cores_of_process()
-    used = CoresInUse(cores).by_others() if is_alone else None
-    if used is None or used > len(cores) - threads - config.dataset.num_workers + TOLERATED_CORES:
-        os.environ[SPIN_COUNT] = ASLEEP
-    if used is not None and used > len(cores) - threads + TOLERATED_CORES:
-        log.info(
-            "others use %.1f of the %s that this run may use for its %s: steps take longer than alone",
-            used,
-            counted(len(cores), "core"),
-            counted(threads, "thread"),
-        )
+    global _waiting
+    if "torch" not in sys.modules and not any(name in os.environ for name in SETTINGS):
+        os.environ |= SETTINGS
+        _waiting = Waiting()
+
+
+def look_at_cores(device: Device) -> None:
+    """To be called after each step: has threads wait asleep, or awake again, by what others use meanwhile."""
+    if _waiting is not None and device.kind == "cpu":
+        _waiting.look(device.threads)
+
+
+class Waiting:
+    """How the threads of this process wait. spare: a team that makes them wait asleep while it is there."""
+
+    def __init__(self, cores: set[int] | None = None) -> None:
+        self.spare: SpareTeam | None = None
+        self._cores = cores_of_process() if cores is None else cores
+        self._in_use = CoresInUse(self._cores)
+        self._is_told = False
+
+    def look(self, threads: int) -> None:
+        """threads: of this process, that compute."""
+        if threads == 1:
+            return  # it waits for no other
+        used = self._in_use.by_others()
+        if used is None:
+            return
+        free = len(self._cores) - threads + TOLERATED_CORES
+        if used <= free:
+            if self.spare is not None:
+                self.spare.end()
+                self.spare = None
+            return
+        if self.spare is None and 1 < (size := len(self._cores) - threads + 2) <= MOST_SPARE:
+            self.spare = SpareTeam(size)
+        if not self._is_told:
+            self._is_told = True
+            log.info(
+                "others use %.1f of the %s that this run may use for its %s: steps take longer than alone",
+                used,
+                counted(len(self._cores), "core"),
+                counted(threads, "thread"),
+            )
+
+
+class SpareTeam:
+    """Threads of GNU OpenMP that do nothing, `size` with the one that has them. None where torch's OpenMP is
+    another.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._over, self._made = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._have, args=(size,), name="spare", daemon=True)
+        self._thread.start()
+        self._made.wait()
+
+    def end(self) -> None:
+        """Returns when they are gone."""
+        self._over.set()
+        self._thread.join()
+
+    def _have(self, size: int) -> None:
+        """A team is of the thread that asked for it, and ends with it."""
+        library = _gnu_openmp()
+        if library is not None:
+            nothing = ctypes.cast(ctypes.CDLL(None).free, ctypes.c_void_p)  # free(NULL)
+            library.GOMP_parallel(nothing, None, ctypes.c_uint(size), ctypes.c_uint(0))
+        self._made.set()
+        self._over.wait()
 
 
 class CoresInUse:
-    """What other processes use of these cores, from when this was made."""
+    """What other processes use of these cores."""
 
     def __init__(self, cores: set[int], proc: str = "/proc") -> None:
         self._cores, self._stat = cores, Path(proc) / "stat"
         self._before = self._now()
 
-    def by_others(self, look_s: float = LOOK_S) -> float | None:
-        """In cores, a mean over at least look_s since this was made; None where the system does not tell.
+    def by_others(self, every_s: float = LOOK_EVERY_S) -> float | None:
+        """In cores, a mean since the last answer; None so long as that is less than every_s ago, and where
+        the system does not tell.
 
         What a virtual machine's host took of them counts, what this process used does not.
         """
-        time.sleep(max(0.0, self._before[0] + look_s - time.monotonic()))
+        if time.monotonic() - self._before[0] < every_s:
+            return None
         (began, own_before, busy_before), (ended, own, busy) = self._before, self._now()
+        self._before = ended, own, busy
         if busy_before is None or busy is None:
             return None
         return max(0.0, (busy - busy_before - (own - own_before)) / (ended - began))
@@ -99,3 +162,16 @@ def busy_seconds(stat: str, cores: set[int]) -> float | None:
             user, nice, system, _idle, _iowait, *others = map(int, rest.split()[:8])
             busy += user + nice + system + sum(others)
     return None if missing else busy / os.sysconf("SC_CLK_TCK")
+
+
+def _gnu_openmp() -> ctypes.CDLL | None:
+    """That which torch computes with, where it is this one."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return None
+    path = next((line.split(maxsplit=5)[5] for line in lines if "/libgomp" in line), None)
+    return None if path is None else ctypes.CDLL(path)
+
+
+_waiting: Waiting | None = None

@@ -57,6 +57,8 @@ class Case:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
         kept |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
         kept["PYTHONUNBUFFERED"] = "1"  # what it prints is read while it lives
+        # `core` looks at what others use meanwhile: here they wait while it takes its step.
+        kept.setdefault("GOMP_SPINCOUNT", "300000")  # OpenMP's own, for all
         return kept | (TUNED if self.is_tuned else {})
 
 

@@ -13,14 +13,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 def main() -> None:
     job = Job.of_command_line()
+    turns = Turns(job.threads)
+    turns.hook()
     import core
-    import experiment_utils
-    from conf.check import to_config
-    from training.spinning import settle_waiting
 
-    # As `core` does it in its time: the hook loads torch before.
-    settle_waiting(to_config(experiment_utils.read_config(Path(job.folder))), {}, is_alone=True)
-    Turns(job.threads).hook()
     sys.exit(core.main([job.folder, "--quiet"]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import os
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -19,9 +21,17 @@ from tiny_run import ROOT, make_run, tiny_config
 
 from conf.ensembles import members_of
 from conf.schema import Ensemble
-from training import device, spinning
-from training.device import cores_of_process
-from training.spinning import ASLEEP, OF_THE_USER, SPIN_COUNT, CoresInUse, busy_seconds, settle_waiting
+from training import spinning
+from training.device import Device, cores_of_process
+from training.spinning import (
+    SETTINGS,
+    CoresInUse,
+    SpareTeam,
+    Waiting,
+    busy_seconds,
+    look_at_cores,
+    prepare_waiting,
+)
 
 TICKS = os.sysconf("SC_CLK_TCK")
 COUNTS = st.tuples(*[st.integers(0, 10**9)] * 10)
@@ -48,20 +58,24 @@ def test_busy_time_is_all_but_idle_and_waiting_for_disks(
 def test_own_work_is_no_one_elses(tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text(stat_text({0: (0,) * 8}))
-    looked = CoresInUse({0}, proc=str(tmp_path))
-    own = time.process_time()
+    in_use = CoresInUse({0}, proc=str(tmp_path))
+    assert in_use.by_others(60) is None, "not yet"
+    own, began = time.process_time(), time.monotonic()
     while time.process_time() - own < 0.3:
         pass
     own_ticks = round((time.process_time() - own) * TICKS)
     stat.write_text(stat_text({0: (own_ticks, 0, 0, 500, 0, 0, 0, 0)}))
-    began = time.monotonic()
-    assert looked.by_others(0) == pytest.approx(0, abs=0.1)
-    assert time.monotonic() - began < 0.2, "it has looked for long enough"
+    assert in_use.by_others(0.1) == pytest.approx(0, abs=0.15)
+    time.sleep(0.2)
+    stat.write_text(stat_text({0: (own_ticks, 0, 10, 500, 0, 0, 0, 10)}))
+    others = in_use.by_others(0)
+    assert others is not None
+    assert 0.2 / (time.monotonic() - began) < others < 1, "of the time since the last answer alone"
     for damaged in ("", "nothing of the kind", "cpu0 1 2", "cpu0 a b c d e f g h"):
         stat.write_text(damaged)
-        assert looked.by_others(0) is None
+        assert in_use.by_others(0) is None
     stat.unlink()
-    assert looked.by_others(0) is None
+    assert in_use.by_others(0) is None
 
 
 @contextmanager
@@ -84,126 +98,180 @@ needs_cores = pytest.mark.skipif(
 
 @needs_cores
 def test_a_process_beside_is_seen() -> None:
-    core = min(cores_of_process())
     with busy_cores():
-        used = CoresInUse({core}).by_others(1.0)
+        in_use = CoresInUse({min(cores_of_process())})
+        time.sleep(1)
+        used = in_use.by_others()
     assert used is not None
     assert 0.4 < used < 1.1
 
 
+class Team:
+    """In place of the threads: how many there are now."""
+
+    alive: ClassVar[list[int]] = []
+
+    def __init__(self, size: int) -> None:
+        self.alive.append(size)
+
+    def end(self) -> None:
+        self.alive.pop()
+
+
 @pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """As in a process that has not loaded torch, of a user who has said nothing, on four free cores."""
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    for name in OF_THE_USER:
-        monkeypatch.setenv(name, "")  # so that what the test leaves is taken away again
-        monkeypatch.delenv(name)
-    monkeypatch.setattr(spinning, "cores_of_process", lambda: {0, 1, 2, 3})
-    return monkeypatch
-
-
-def used_by_others(monkeypatch: pytest.MonkeyPatch, used: float | None) -> None:
-    monkeypatch.setattr(CoresInUse, "by_others", lambda self: used)
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Waiting:
+    """On four cores, with threads that are counted."""
+    monkeypatch.setattr(Team, "alive", [])
+    monkeypatch.setattr(spinning, "SpareTeam", Team)
+    return Waiting({0, 1, 2, 3})
 
 
 @pytest.mark.parametrize(
-    ("used", "threads", "workers", "spins"),
+    ("used", "threads", "spare"),
     [
-        (0.0, 4, 0, True),
-        (0.2, 4, 0, True),
-        (0.9, 4, 0, False),
-        (1.1, 2, 0, True),  # on the two that are left
-        (2.9, 2, 0, False),
-        (0.0, 2, 2, True),
-        (0.0, 4, 1, False),  # a loader worker wants a core as well
-        (0.0, 8, 0, False),  # more threads than cores
-        (None, 4, 0, False),  # the system does not tell
+        (0.0, 4, []),
+        (0.2, 4, []),
+        (0.9, 4, [2]),
+        (1.1, 2, []),  # on the two that are left
+        (2.9, 2, [4]),
+        (0.2, 8, []),  # more threads than cores: OpenMP knows that by itself
+        (9.0, 1, []),  # which waits for no other
+        (None, 4, []),  # it is too early, or the system does not tell
     ],
 )
-def test_threads_wait_awake_on_free_cores_alone(
-    environment: pytest.MonkeyPatch,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    used: float | None,
-    threads: int,
-    workers: int,
-    spins: bool,
+def test_threads_sleep_where_others_want_their_cores(
+    waiting: Waiting, monkeypatch: pytest.MonkeyPatch, used: float | None, threads: int, spare: list[int]
 ) -> None:
-    used_by_others(environment, used)
-    config = tiny_config(tmp_path, threads=threads)
-    config = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, num_workers=workers))
+    monkeypatch.setattr(CoresInUse, "by_others", lambda self: used)
+    waiting.look(threads)
+    assert Team.alive == spare
+    waiting.look(threads)
+    assert Team.alive == spare, "once"
+
+
+def test_they_wait_awake_again_when_the_others_are_gone_and_it_is_told_once(
+    waiting: Waiting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO, "training"):
-        settle_waiting(config, {}, is_alone=True)
-    assert os.environ.get(SPIN_COUNT) == (None if spins else ASLEEP)
-    is_told = used is not None and used > 4 - threads + 0.3
-    assert ("of the 4 cores that this run may use" in caplog.text) == is_told
+        for used in (0.0, 1.5, None, 1.0, 0.1, 2.0, 0.1):
+            monkeypatch.setattr(CoresInUse, "by_others", lambda self, used=used: used)
+            waiting.look(4)
+            if used is not None:
+                assert bool(Team.alive) == (used > 0.3)
+    assert caplog.messages == [
+        "others use 1.5 of the 4 cores that this run may use for its 4 threads: steps take longer than alone"
+    ]
 
 
-def test_what_an_earlier_attempt_had_counts(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    used_by_others(environment, 1.0)
-    environment.setattr(device, "available_threads", lambda ranks_here: 2)
-    settle_waiting(tiny_config(tmp_path, threads="auto"), {"threads": 4}, is_alone=True)
-    assert os.environ[SPIN_COUNT] == ASLEEP
+def test_a_large_machine_gets_no_crowd_of_threads(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CoresInUse, "by_others", lambda self: 64.0)
+    Waiting(set(range(64))).look(2)
+    assert Team.alive == []
 
 
-def test_several_ranks_wait_asleep_without_a_look(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    environment.setattr(CoresInUse, "by_others", None)
-    settle_waiting(tiny_config(tmp_path, threads=2), {}, is_alone=False)
-    assert os.environ[SPIN_COUNT] == ASLEEP
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """As in a process that has not loaded torch, of a user who has said nothing."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(spinning, "_waiting", None)
+    for name in SETTINGS:
+        monkeypatch.setenv(name, "")  # so that what the test leaves is taken away again
+        monkeypatch.delenv(name)
+    return monkeypatch
 
 
-def test_one_thread_waits_for_none(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    environment.setattr(CoresInUse, "by_others", None)
-    settle_waiting(tiny_config(tmp_path, threads=1), {}, is_alone=True)
-    assert SPIN_COUNT not in os.environ
+def settings() -> dict[str, str]:
+    return {name: os.environ[name] for name in SETTINGS if name in os.environ}
 
 
-def test_torch_that_is_loaded_has_read_it(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    environment.setattr(CoresInUse, "by_others", None)
+def test_a_process_is_prepared_before_torch_is_loaded(environment: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    environment.setattr(Waiting, "look", lambda self, threads: looks.append(threads))
+    look_at_cores(Device("cpu", "fp32", 2))
+    prepare_waiting()
+    assert settings() == SETTINGS
+    look_at_cores(Device("cpu", "fp32", 2))
+    look_at_cores(Device("cuda", "bf16", 3))
+    assert looks == [2], "on a CPU, of a process that was prepared"
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_what_the_user_says_stays(environment: pytest.MonkeyPatch, name: str) -> None:
+    environment.setenv(name, "passive")
+    prepare_waiting()
+    assert settings() == {name: "passive"}
+    assert spinning._waiting is None
+
+
+def test_torch_that_is_loaded_has_read_it(environment: pytest.MonkeyPatch) -> None:
     environment.setitem(sys.modules, "torch", logging)
-    settle_waiting(tiny_config(tmp_path, threads=4), {}, is_alone=True)
-    assert SPIN_COUNT not in os.environ
+    prepare_waiting()
+    assert settings() == {}
+    assert spinning._waiting is None
 
 
-@pytest.mark.parametrize("name", OF_THE_USER)
-def test_what_the_user_says_stays(environment: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
-    environment.setattr(CoresInUse, "by_others", None)
-    environment.setenv(name, "5")
-    settle_waiting(tiny_config(tmp_path, threads=4), {}, is_alone=True)
-    assert [os.environ.get(each) for each in OF_THE_USER].count("5") == 1
-    assert ASLEEP not in [os.environ.get(each) for each in OF_THE_USER]
+AWAKE = """
+import json, os, sys, time
+from training.spinning import SpareTeam, prepare_waiting
+prepare_waiting()
+import torch
+torch.set_num_threads(2)
+os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:2]))
+numbers = torch.randn(200_000)
+
+def cores_busy():
+    "Of short work with pauses, in which one of two threads waits."
+    began, own = time.perf_counter(), time.process_time()
+    while time.perf_counter() - began < 0.5:
+        numbers.mul_(1.0)
+        time.sleep(0.002)
+    return (time.process_time() - own) / (time.perf_counter() - began)
+
+found = [cores_busy()]
+for _ in range(2):
+    spare = SpareTeam(len(os.sched_getaffinity(0)) + 1)
+    found.append(cores_busy())
+    spare.end()
+    found.append(cores_busy())
+print(json.dumps(found))
+"""
 
 
-def what_openmp_was_told(folders: list[Path], **environment: str) -> str:
-    """What it says of itself as it is loaded, in a run's own process."""
+@needs_cores
+def test_a_spare_team_has_real_threads_wait_asleep_while_it_is_there() -> None:
+    two = set(sorted(cores_of_process())[:2])  # before OpenMP counts them
     done = subprocess.run(
-        [sys.executable, str(ROOT / "core.py"), *map(str, folders)],
-        env={key: value for key, value in os.environ.items() if key not in OF_THE_USER}
-        | {"OMP_DISPLAY_ENV": "verbose"} | environment,
-        capture_output=True, text=True, timeout=240,
+        ["taskset", "-c", ",".join(map(str, two)), sys.executable, "-c", AWAKE],
+        env={key: value for key, value in os.environ.items() if key not in SETTINGS},
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=240,
     )  # fmt: skip
+    awake, asleep, again, asleep_again, at_last = json.loads(done.stdout)
+    assert max(asleep, asleep_again) < 0.6 * min(awake, again, at_last)
+
+
+def test_without_gnu_openmp_it_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spinning, "_gnu_openmp", lambda: None)
+    SpareTeam(2).end()
+
+
+@pytest.mark.slow
+@needs_cores
+@pytest.mark.parametrize("is_ensemble", [False, True])
+def test_a_run_beside_others_says_so(tmp_path: Path, is_ensemble: bool) -> None:
+    config = tiny_config(tmp_path, threads=2, max_steps=400, checkpoint_every=400)
+    if is_ensemble:
+        members = members_of(dataclasses.replace(config, ensemble=Ensemble(seed=["0", "1"])))
+        folders = [make_run(member) for member in members]
+    else:
+        folders = [make_run(config)]
+    with busy_cores():
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "core.py"), *map(str, folders)],
+            env={key: value for key, value in os.environ.items() if key not in SETTINGS}
+            | {"OMP_DISPLAY_ENV": "verbose"},
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = [line for line in done.stderr.splitlines() if SPIN_COUNT in line]
-    if not found:
-        pytest.skip("torch's OpenMP is not GNU's here")
-    return found[0].split("'")[1]
-
-
-@pytest.mark.slow
-@needs_cores
-def test_a_run_beside_others_has_openmp_told_before_it_is_loaded(tmp_path: Path) -> None:
-    folder = make_run(tiny_config(tmp_path, threads=2, max_steps=2))
-    assert what_openmp_was_told([folder], GOMP_SPINCOUNT="4711") == "4711"
-    other = make_run(tiny_config(tmp_path, threads=2, max_steps=3))
-    with busy_cores():
-        assert what_openmp_was_told([other]) == ASLEEP
-    assert "cores that this run may use for its 2 threads" in (other / "log.txt").read_text()
-
-
-@pytest.mark.slow
-@needs_cores
-def test_the_runs_of_an_ensemble_that_is_probed_as_well(tmp_path: Path) -> None:
-    config = tiny_config(tmp_path, threads=2, max_steps=2)
-    members = members_of(dataclasses.replace(config, ensemble=Ensemble(seed=["0", "1"])))
-    with busy_cores():
-        assert what_openmp_was_told([make_run(member) for member in members]) == ASLEEP
+    for name, value in SETTINGS.items():
+        assert f"{name} = '{value}'".lower() in done.stderr.lower(), "OpenMP has read it"
+    assert "cores that this run may use for its 2 threads" in (folders[0] / "log.txt").read_text()

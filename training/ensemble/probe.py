@@ -19,7 +19,7 @@ from conf import AUTO, Config
 from conf.check import to_config
 from training.ensemble.allocator import keep_freed_memory
 from training.plan import make_plan, max_positions
-from training.spinning import settle_waiting
+from training.spinning import look_at_cores
 
 if TYPE_CHECKING:
     from training.device import Device
@@ -66,7 +66,6 @@ def settle_together(folders: Sequence[Path], members: int) -> int:
         kept = (experiment_utils.read_run(folder).get("ensemble") or {}).get("together")
         if isinstance(kept, int):
             return kept
-    settle_waiting(config, {}, is_alone=True)
     choice = probe(config, len(folders))
     log.info("%s", choice.words(len(folders)))
     return choice.together
@@ -172,6 +171,7 @@ def _measured(steps: Mapping[int, Callable[[], None]], device: Device) -> dict[i
         step()
         lasts_s += _timed(step, device)
     for _ in range(max(1, min(ROUNDS, int(LONGEST_S / max(lasts_s, 1e-9))))):
+        look_at_cores(device)
         for size, step in steps.items():
             seconds[size].append(_timed(step, device))
     return seconds
