@@ -60,8 +60,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden) if for_hidden else None
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if for_weight else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if for_bias and bias is not None else None
-        weight = weight.to(how.dtype)
-        tiles = _tiles(len(weight), tile_width(len(weight), how.chunk) if hidden.is_cpu else len(weight))
+        width = tile_width(len(weight), how.chunk) if hidden.is_cpu else len(weight)
+        tiles = Tiles.of(weight.to(how.dtype), bias, width)
         logits_of_chunk = hidden.new_empty(how.chunk * len(weight), dtype=torch.float32)
         total = hidden.new_zeros((), dtype=torch.float32)
         for start in range(0, len(labels), how.chunk):
@@ -69,13 +69,9 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             states = hidden[part].to(how.dtype)
             counts = labels[part] != how.ignored
             targets = labels[part].where(counts, 0)
-            shares = [
-                _share(states, weight, bias, targets, how.softcap, columns, logits_of_chunk)
-                for columns in tiles
-            ]
-            log_z = torch.stack([share.log_z for share in shares]).logsumexp(0)
-            of_target = torch.stack([share.of_target for share in shares]).sum(0)
-            losses = (log_z - of_target).where(counts, 0.0)
+            shares = _shares(states, tiles, targets, how.softcap, logits_of_chunk)
+            log_z = shares.log_z.logsumexp(0)
+            losses = (log_z - shares.of_target).where(counts, 0.0)
             total += losses.sum()
             if of_tokens is not None:
                 of_tokens[part] = losses
@@ -88,23 +84,21 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             if how.z_loss:
                 of_softmax = of_softmax * (1 + 2 * how.z_loss * log_z)
             if how.softcap is not None:
-                of_one_hot = of_one_hot * (1 - (of_target / how.softcap).square())
-            grad_states = None if grad_hidden is None else -of_one_hot.unsqueeze(1) * weight[targets]
+                of_one_hot = of_one_hot * (1 - (shares.of_target / how.softcap).square())
+            grad_states = None if grad_hidden is None else -of_one_hot.unsqueeze(1) * tiles.weight[targets]
             if grad_weight is not None:
                 grad_weight.index_add_(0, targets, -of_one_hot.unsqueeze(1) * states)
             if grad_bias is not None:
                 grad_bias.index_add_(0, targets, -of_one_hot)
-            for share in shares:
-                factors = (share.shift - log_z).exp_().mul_(of_softmax)
-                exponents, columns = share.exponents.to(how.dtype), share.columns
+            factors = (shares.shift - log_z).exp_().mul_(of_softmax).unsqueeze(2)
+            for n, (exponents, of_tile) in enumerate(zip(shares.exponents, factors.unbind(), strict=True)):
                 if grad_bias is not None:
-                    grad_bias[columns] += share.exponents.T.mv(factors)
+                    grad_bias[tiles.columns[n]] += exponents.T.mv(of_tile.squeeze(1))
+                exponents = exponents.to(how.dtype)
                 if grad_states is not None:
-                    grad_states.addcmul_(exponents @ weight[columns], factors.unsqueeze(1))
+                    grad_states.addcmul_(exponents @ tiles.weights[n], of_tile)
                 if grad_weight is not None:
-                    _add_product(
-                        grad_weight[columns], exponents.T, (states * factors.unsqueeze(1)).to(how.dtype)
-                    )
+                    _add_product(grad_weight[tiles.columns[n]], exponents.T, (states * of_tile).to(how.dtype))
             if grad_hidden is not None and grad_states is not None:
                 grad_hidden[part] = grad_states
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
@@ -119,45 +113,65 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         return (*grads, None, None, None)
 
 
-def _tiles(vocab_size: int, width: int) -> list[slice]:
-    return [slice(start, min(start + width, vocab_size)) for start in range(0, vocab_size, width)]
+class Tiles(NamedTuple):
+    """The vocabulary in parts, and what belongs to each.
 
-
-class Share(NamedTuple):
-    """What the logits of a tile have to do with those of a chunk.
-
-    columns: of the vocabulary. exponents: (tokens, columns), of which the softmax of the whole chunk is
-    `exponents * exp(shift - log Z)`; times the slopes of the soft-cap. shift, log_z: (tokens,), log_z of this
-    tile alone. of_target: (tokens,), the logit of the target, 0 where it is in another tile.
+    weight: (vocab, d), whole. weights, biases: of each part. starts, ends: int64 (tiles, 1),
+    of its columns; the last may end beyond the vocabulary.
     """
 
-    columns: slice
-    exponents: Tensor
+    weight: Tensor
+    columns: list[slice]
+    weights: list[Tensor]
+    biases: list[Tensor | None]
+    starts: Tensor
+    ends: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor | None, width: int) -> Tiles:
+        starts = torch.arange(0, len(weight), width, device=weight.device).unsqueeze(1)
+        columns = [slice(start, min(start + width, len(weight))) for start in range(0, len(weight), width)]
+        biases = [None if bias is None else bias[each] for each in columns]
+        return cls(weight, columns, [weight[each] for each in columns], biases, starts, starts + width)
+
+
+class Shares(NamedTuple):
+    """What the logits of each tile have to do with those of the chunk.
+
+    exponents: (tokens, columns) of each, of which the softmax of the whole chunk is
+    `exponents * exp(shift - log Z)`; times the slopes of the soft-cap. shift, log_z: (tiles, tokens), log_z
+    that of a tile alone. of_target: (tokens,), the logit of the target.
+    """
+
+    exponents: list[Tensor]
     shift: Tensor
     log_z: Tensor
     of_target: Tensor
 
 
-def _share(
-    states: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    softcap: float | None,
-    columns: slice,
-    out: Tensor,
-) -> Share:
-    tokens, width = len(states), columns.stop - columns.start
-    logits = out[tokens * columns.start : tokens * columns.stop].view(tokens, width)
-    _products(states, weight[columns], None if bias is None else bias[columns], logits)
-    slopes = None if softcap is None else _cap(logits, softcap)
-    places = targets - columns.start
-    is_here = (places >= 0) & (places < width)
-    of_target = logits.gather(1, places.clamp_(0, width - 1).unsqueeze(1)).squeeze(1).where(is_here, 0.0)
-    shift, log_z = _softmax(logits) if logits.is_cpu else _exponents(logits)
-    if slopes is not None:
-        logits.mul_(slopes)
-    return Share(columns, logits, shift, log_z, of_target)
+def _shares(states: Tensor, tiles: Tiles, targets: Tensor, softcap: float | None, out: Tensor) -> Shares:
+    """What can be is computed for all tiles at once: those of a small model are so quick that calls count."""
+    tokens, size = len(states), (len(tiles.columns), len(states))
+    is_here = (targets >= tiles.starts) & (targets < tiles.ends)
+    places = (targets.maximum(tiles.starts).minimum(tiles.ends - 1) - tiles.starts).unsqueeze(2)
+    of_target = out.new_empty(*size, 1)
+    largest, sums = out.new_empty(size), out.new_empty(size)
+    kernel = _softmax if out.is_cpu else _exponents
+    exponents = []
+    each = zip(
+        tiles.columns, tiles.weights, tiles.biases, places.unbind(), of_target.unbind(), largest.unbind(),
+        sums.unbind(), strict=True,
+    )  # fmt: skip
+    for columns, weight, bias, place, found, top, total in each:
+        logits = out[tokens * columns.start : tokens * columns.stop].view(tokens, -1)
+        _products(states, weight, bias, logits)
+        slopes = None if softcap is None else _cap(logits, softcap)
+        torch.gather(logits, 1, place, out=found)
+        kernel(logits, top, total)
+        exponents.append(logits if slopes is None else logits.mul_(slopes))
+    log_z = largest + sums.log_()
+    shift = log_z if out.is_cpu else largest
+    return Shares(exponents, shift, log_z, of_target.squeeze(2).where(is_here, 0.0).sum(0))
 
 
 def _products(states: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
@@ -176,23 +190,21 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
         total += left @ right
 
 
-def _softmax(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax in place; returns log(Z), twice: it is what the exponents lack.
+def _softmax(logits: Tensor, largest: Tensor, sums: Tensor) -> None:
+    """Softmax in place; of each row the largest logit, and the sum of the exponents of what is below it.
 
     On a CPU torch's kernel takes row by row, which stays in its cache, where one operation after the other
-    reads and writes the whole tile (benchmarks/loss.py). It does not tell Z, which the largest logit does.
+    reads and writes the whole tile (benchmarks/loss.py). It does not tell the sum, which the largest does.
     """
-    largest = logits.amax(1)
+    torch.amax(logits, 1, out=largest)
     torch.softmax(logits, 1, out=logits)
-    log_z = largest - logits.amax(1).log_()
-    return log_z, log_z
+    torch.amax(logits, 1, out=sums).reciprocal_()
 
 
-def _exponents(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Exponents of logits less the largest of their row, in place; returns that and log(Z)."""
-    largest = logits.amax(1)
-    sums = logits.sub_(largest.unsqueeze(1)).exp_().sum(1)
-    return largest, largest + sums.log_()
+def _exponents(logits: Tensor, largest: Tensor, sums: Tensor) -> None:
+    """Exponents of logits less the largest of their row, in place; of each row that, and their sum."""
+    torch.amax(logits, 1, out=largest)
+    torch.sum(logits.sub_(largest.unsqueeze(1)).exp_(), 1, out=sums)
 
 
 def _cap(logits: Tensor, softcap: float) -> Tensor:
