@@ -47,7 +47,7 @@ from training.loop import (
 )
 from training.progress import Progress
 from training.rollback import goes_back, note_point, roll_back
-from training.spinning import prepare_waiting
+from training.spinning import prepare_waiting, watch_cores
 from training.started import Started
 from training.stopping import MAX_TIME, ended_by, tell_time_is_over
 
@@ -271,6 +271,7 @@ def _start(
         interrupt = AgreedInterrupt(interrupt, ranks)
     device = resolve_device(config.training, settled.auto)
     device.take()
+    watch_cores(device)
     status.update(stage="start", total_steps=plan.budget.steps)
     log.info("run %s, attempt %s, on %s", folder, status.attempt, device.describe())
     return Run(

@@ -24,7 +24,6 @@ from training.profiling import Profiler
 from training.rollback import FILE as ROLLBACKS
 from training.rollback import goes_back
 from training.spikes import guard_of
-from training.spinning import look_at_cores
 from training.stopping import is_over
 
 if TYPE_CHECKING:
@@ -213,7 +212,6 @@ def train_until(
                 row_states=run.row_states,
                 refuses=None if guard is None else partial(guard.refuses, step=run.step + 1),
             )
-        look_at_cores(run.device)
         run.step += 1
         if run.average is not None and not result.is_skipped:
             run.average.after_step(run.step)

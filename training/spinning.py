@@ -40,7 +40,7 @@ MOST_SPARE = 16
 
 
 def prepare_waiting() -> None:
-    """Have the threads of this process wait as `look_at_cores` finds; what the user's environment says stays.
+    """Have the threads of this process wait as `watch_cores` finds; what the user's environment says stays.
 
     To be called before torch is loaded, and without effect after that.
     """
@@ -50,10 +50,10 @@ def prepare_waiting() -> None:
         _waiting = Waiting()
 
 
-def look_at_cores(device: Device) -> None:
-    """To be called after each step: has threads wait asleep, or awake again, by what others use meanwhile."""
+def watch_cores(device: Device) -> None:
+    """From now on threads wait asleep while others use the cores that they need, awake while none does."""
     if _waiting is not None and device.kind == "cpu":
-        _waiting.look(device.threads)
+        _waiting.watch(device.threads)
 
 
 class Waiting:
@@ -63,12 +63,27 @@ class Waiting:
         self.spare: SpareTeam | None = None
         self._cores = cores_of_process() if cores is None else cores
         self._in_use = CoresInUse(self._cores)
+        self._threads = 1
+        self._watcher: threading.Thread | None = None
         self._is_told = False
 
+    def watch(self, threads: int) -> None:
+        """Look every second, first of all at the time since this was made. threads: of this process, that
+        compute.
+        """
+        self._threads = threads
+        if self._watcher is None and threads > 1:  # one waits for no other
+            self._watcher = threading.Thread(target=self._go_on, name="cores", daemon=True)
+            self._watcher.start()
+
+    def _go_on(self) -> None:
+        """In a thread of its own: a first step and an evaluation may take long, most where others compute."""
+        while True:
+            self.look(self._threads)
+            time.sleep(LOOK_EVERY_S)
+
     def look(self, threads: int) -> None:
-        """threads: of this process, that compute."""
-        if threads == 1:
-            return  # it waits for no other
+        """What `watch` does each time."""
         used = self._in_use.by_others()
         if used is None:
             return
@@ -123,14 +138,11 @@ class CoresInUse:
         self._cores, self._stat = cores, Path(proc) / "stat"
         self._before = self._now()
 
-    def by_others(self, every_s: float = LOOK_EVERY_S) -> float | None:
-        """In cores, a mean since the last answer; None so long as that is less than every_s ago, and where
-        the system does not tell.
+    def by_others(self) -> float | None:
+        """In cores, a mean since the last answer; None where the system does not tell.
 
         What a virtual machine's host took of them counts, what this process used does not.
         """
-        if time.monotonic() - self._before[0] < every_s:
-            return None
         (began, own_before, busy_before), (ended, own, busy) = self._before, self._now()
         self._before = ended, own, busy
         if busy_before is None or busy is None:

@@ -6,8 +6,10 @@ import dataclasses
 import json
 import logging
 import os
+import queue
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,8 +31,8 @@ from training.spinning import (
     SpareTeam,
     Waiting,
     busy_seconds,
-    look_at_cores,
     prepare_waiting,
+    watch_cores,
 )
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -59,23 +61,22 @@ def test_own_work_is_no_one_elses(tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text(stat_text({0: (0,) * 8}))
     in_use = CoresInUse({0}, proc=str(tmp_path))
-    assert in_use.by_others(60) is None, "not yet"
     own, began = time.process_time(), time.monotonic()
     while time.process_time() - own < 0.3:
         pass
     own_ticks = round((time.process_time() - own) * TICKS)
     stat.write_text(stat_text({0: (own_ticks, 0, 0, 500, 0, 0, 0, 0)}))
-    assert in_use.by_others(0.1) == pytest.approx(0, abs=0.15)
+    assert in_use.by_others() == pytest.approx(0, abs=0.15)
     time.sleep(0.2)
     stat.write_text(stat_text({0: (own_ticks, 0, 10, 500, 0, 0, 0, 10)}))
-    others = in_use.by_others(0)
+    others = in_use.by_others()
     assert others is not None
     assert 0.2 / (time.monotonic() - began) < others < 1, "of the time since the last answer alone"
     for damaged in ("", "nothing of the kind", "cpu0 1 2", "cpu0 a b c d e f g h"):
         stat.write_text(damaged)
-        assert in_use.by_others(0) is None
+        assert in_use.by_others() is None
     stat.unlink()
-    assert in_use.by_others(0) is None
+    assert in_use.by_others() is None
 
 
 @contextmanager
@@ -135,8 +136,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Waiting:
         (1.1, 2, []),  # on the two that are left
         (2.9, 2, [4]),
         (0.2, 8, []),  # more threads than cores: OpenMP knows that by itself
-        (9.0, 1, []),  # which waits for no other
-        (None, 4, []),  # it is too early, or the system does not tell
+        (None, 4, []),  # the system does not tell
     ],
 )
 def test_threads_sleep_where_others_want_their_cores(
@@ -185,14 +185,37 @@ def settings() -> dict[str, str]:
 
 
 def test_a_process_is_prepared_before_torch_is_loaded(environment: pytest.MonkeyPatch) -> None:
-    looks: list[int] = []
-    environment.setattr(Waiting, "look", lambda self, threads: looks.append(threads))
-    look_at_cores(Device("cpu", "fp32", 2))
+    watched: list[int] = []
+    environment.setattr(Waiting, "watch", lambda self, threads: watched.append(threads))
+    watch_cores(Device("cpu", "fp32", 2))
     prepare_waiting()
     assert settings() == SETTINGS
-    look_at_cores(Device("cpu", "fp32", 2))
-    look_at_cores(Device("cuda", "bf16", 3))
-    assert looks == [2], "on a CPU, of a process that was prepared"
+    watch_cores(Device("cpu", "fp32", 2))
+    watch_cores(Device("cuda", "bf16", 3))
+    assert watched == [2], "on a CPU, of a process that was prepared"
+
+
+def test_one_thread_looks_again_and_again_for_several(
+    waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: queue.Queue[int] = queue.Queue()
+    more = threading.Semaphore(0)
+
+    def look(self: Waiting, threads: int) -> None:
+        looks.put(threads)
+        more.acquire()
+
+    monkeypatch.setattr(Waiting, "look", look)
+    monkeypatch.setattr(spinning, "LOOK_EVERY_S", 0.001)
+    before = threading.active_count()
+    waiting.watch(1)
+    assert threading.active_count() == before, "one thread waits for no other"
+    waiting.watch(2)
+    assert looks.get(timeout=60) == 2
+    waiting.watch(3)
+    assert threading.active_count() == before + 1
+    more.release()
+    assert looks.get(timeout=60) == 3
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -19,7 +19,7 @@ from conf import AUTO, Config
 from conf.check import to_config
 from training.ensemble.allocator import keep_freed_memory
 from training.plan import make_plan, max_positions
-from training.spinning import look_at_cores
+from training.spinning import watch_cores
 
 if TYPE_CHECKING:
     from training.device import Device
@@ -85,6 +85,7 @@ def probe(config: Config, members: int) -> Choice:
     device = resolve_device(config.training, {})
     threads = torch.get_num_threads()
     torch.set_num_threads(device.threads)
+    watch_cores(device)
     rng = torch.get_rng_state()
     keep_freed_memory()
     try:
@@ -171,7 +172,6 @@ def _measured(steps: Mapping[int, Callable[[], None]], device: Device) -> dict[i
         step()
         lasts_s += _timed(step, device)
     for _ in range(max(1, min(ROUNDS, int(LONGEST_S / max(lasts_s, 1e-9))))):
-        look_at_cores(device)
         for size, step in steps.items():
             seconds[size].append(_timed(step, device))
     return seconds

@@ -28,7 +28,6 @@ from training.loop import (
 )
 from training.progress import NonFinite
 from training.spikes import Diverged
-from training.spinning import look_at_cores
 from training.stopping import MAX_TIME, ended_by, is_over, tell_time_is_over
 
 if TYPE_CHECKING:
@@ -110,7 +109,6 @@ class EnsembleLoop:
                 run.average.after_step(run.step)
             member.progress.add(run.step, result, lr, run.train_seconds)
             run.status.beat(step=run.step, stage="train")
-        look_at_cores(self.going[0].run.device)
         self.going[0].run.leaks.sample(self.going[0].run.step)
         # A GPU would have to be waited for in every step: there it is looked at where something else is due.
         is_finite = self.going[0].run.device.kind != "cpu" or bool(self._together.is_finite)
