@@ -83,9 +83,14 @@ def _answers(everyone: list[Process], folder: str, attempt: int) -> dict[int, tu
     while not asking.step():
         time.sleep(0.005)
     return {
-        answer.pid: (answer.text.strip("\n") if answer.text else None, answer.why or None)
+        answer.pid: (_main_first(answer.text.strip("\n")) if answer.text else None, answer.why or None)
         for answer in asking.answers
     }
+
+
+def _main_first(stacks: str) -> str:
+    """The oldest thread first, which is the main one; faulthandler has it last."""
+    return "\n\n".join(reversed(stacks.split("\n\n")))
 
 
 def kernel_knows(pid: int, proc: str = "/proc") -> dict[str, Any]:

@@ -28,7 +28,7 @@ MB = 1 << 20
 ANSWERS = f"""
 import sys; sys.path.append({str(ROOT)!r})
 from memory import black_box
-import os, subprocess, time
+import os, subprocess, threading, time
 assert black_box.install()
 parent = os.getpid()
 def wait_in_a_worker():
@@ -38,6 +38,10 @@ if os.fork() == 0:
     wait_in_a_worker()
     os._exit(0)
 other = subprocess.Popen(["sleep", "60"])
+def wait_in_a_thread():
+    time.sleep(60)
+for _ in range(2):
+    threading.Thread(target=wait_in_a_thread, daemon=True).start()
 def train_for_ever():
     open(sys.argv[1] + "/up", "w").write(str(os.getpid()))
     until = time.monotonic() + 60
@@ -162,7 +166,9 @@ def test_stacks_of_all_processes(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         first, *others = json.loads(done.stdout)["processes"]
         assert first["pid"] == main
-        assert "in train_for_ever" in first["stacks"]
+        own, *threads = first["stacks"].split("\n\n")
+        assert "in train_for_ever" in own, "the main thread is first"
+        assert ["in wait_in_a_thread" in one for one in threads] == [True, True]
         by_name = {one["name"]: one for one in others}
         assert "in wait_in_a_worker" in by_name[first["name"]]["stacks"]
         asleep = by_name["sleep"]
