@@ -13,7 +13,8 @@ from data_loading.read_ahead import _STAYS_COLD, BATCHES_AHEAD
 from data_loading.spans import Taken
 
 COUNT = 300
-SLOW_S = 0.004
+SLOW_S = 0.0005
+"""A hundred times what memory takes, and so short that the kernel seldom switches the thread within it."""
 
 
 class Slow:
