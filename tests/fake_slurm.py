@@ -27,6 +27,11 @@ def told(what):
 def option(word):
     return next((one.partition("=")[2] for one in given if one.startswith(f"--{{word}}=")), None)
 
+def write(path, job):
+    temporary = path.with_suffix(".temporary")
+    temporary.write_text(json.dumps(job))
+    temporary.rename(path)
+
 def all_jobs():
     names, ids = option("name"), option("jobs")
     found = [json.loads(path.read_text()) for path in sorted(jobs.glob("*.json"))]
@@ -62,9 +67,7 @@ if name == "sbatch":
     tasks = int(re.match(r"0-(\\d+)", options["array"])[1]) + 1 if "array" in options else 1
     job = dict(id=number, name=options["job-name"], states=["PENDING"] * tasks, array="array" in options,
                options=options, script=path, environment=dict(os.environ), cwd=os.getcwd())
-    temporary = jobs / f".{{number}}"
-    temporary.write_text(json.dumps(job))
-    temporary.rename(jobs / f"{{number}}.json")
+    write(jobs / f"{{number}}.json", job)
     if told("slow_after"):
         time.sleep(float(told("slow_after")))
     if told("lost"):
@@ -91,7 +94,7 @@ elif name == "scancel":
         job = json.loads(path.read_text())
         chosen = [int(task)] if task else range(len(job["states"]))
         job["states"] = ["CANCELLED" if n in chosen else state for n, state in enumerate(job["states"])]
-        path.write_text(json.dumps(job))
+        write(path, job)
 """
 
 
@@ -157,7 +160,7 @@ class FakeSlurm:
         """script: it is another job of that number."""
         path = self.folder / "jobs" / f"{job}.json"
         found = json.loads(path.read_text()) | {"name": name}
-        path.write_text(json.dumps(found | ({"script": script} if script else {})))
+        _write(path, found | ({"script": script} if script else {}))
 
     def set_state(self, job: int | str, state: str, task: int | None = None) -> None:
         """Of one task, or of all."""
@@ -166,4 +169,11 @@ class FakeSlurm:
         found["states"] = [
             state if task in (None, number) else before for number, before in enumerate(found["states"])
         ]
-        path.write_text(json.dumps(found))
+        _write(path, found)
+
+
+def _write(path: Path, job: dict[str, Any]) -> None:
+    """Others read it meanwhile."""
+    temporary = path.with_suffix(".temporary")
+    temporary.write_text(json.dumps(job))
+    temporary.rename(path)
