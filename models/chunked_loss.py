@@ -21,6 +21,16 @@ from torch.autograd.function import once_differentiable
 
 from models.loss_chunk import tile_width
 
+TURNED_WIDTH = 64
+"""States so wide at most have their gradient of the weight added up transposed; what it saves at 128 is no
+more than turning it back costs.
+"""
+
+MOST_TIMES = 1e30
+"""A sum of exponents is told by what one of them is of it, down to a share that fp32 holds in full; where it
+is less, the sum is computed anew.
+"""
+
 
 @dataclass(frozen=True)
 class Chunks:
@@ -57,11 +67,11 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         of_tokens: Tensor | None = None,
     ) -> Tensor:
         for_hidden, for_weight, for_bias = (how.with_gradients and need for need in ctx.needs_input_grad[:3])
-        grad_hidden = torch.empty_like(hidden) if for_hidden else None
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if for_weight else None
-        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if for_bias and bias is not None else None
         width = tile_width(len(weight), how.chunk) if hidden.is_cpu else len(weight)
         tiles = Tiles.of(weight.to(how.dtype), bias, width)
+        grad_hidden = torch.empty_like(hidden) if for_hidden else None
+        of_weight = WeightGradient(weight, tiles, how.dtype) if for_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if for_bias and bias is not None else None
         logits_of_chunk = hidden.new_empty(how.chunk * len(weight), dtype=torch.float32)
         total = hidden.new_zeros((), dtype=torch.float32)
         for start in range(0, len(labels), how.chunk):
@@ -86,8 +96,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             if how.softcap is not None:
                 of_one_hot = of_one_hot * (1 - (shares.of_target / how.softcap).square())
             grad_states = None if grad_hidden is None else -of_one_hot.unsqueeze(1) * tiles.weight[targets]
-            if grad_weight is not None:
-                grad_weight.index_add_(0, targets, -of_one_hot.unsqueeze(1) * states)
+            if of_weight is not None:
+                of_weight.add_rows(targets, -of_one_hot, states)
             if grad_bias is not None:
                 grad_bias.index_add_(0, targets, -of_one_hot)
             factors = (shares.shift - log_z).exp_().mul_(of_softmax).unsqueeze(2)
@@ -97,11 +107,13 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 exponents = exponents.to(how.dtype)
                 if grad_states is not None:
                     grad_states.addcmul_(exponents @ tiles.weights[n], of_tile)
-                if grad_weight is not None:
-                    _add_product(grad_weight[tiles.columns[n]], exponents.T, (states * of_tile).to(how.dtype))
+                if of_weight is not None:
+                    of_weight.add_product(n, exponents, states * of_tile)
             if grad_hidden is not None and grad_states is not None:
                 grad_hidden[part] = grad_states
-        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
+        ctx.save_for_backward(
+            grad_hidden, None if of_weight is None else of_weight.whole(logits_of_chunk), grad_bias
+        )
         return total
 
     @staticmethod
@@ -135,6 +147,52 @@ class Tiles(NamedTuple):
         return cls(weight, columns, [weight[each] for each in columns], biases, starts, starts + width)
 
 
+class WeightGradient:
+    """Of (vocab, d), fp32, to which chunks are added.
+
+    Of narrow states a CPU adds up each tile transposed, (d, columns), in the memory that it has in the end:
+    BLAS takes a third less for that product at 32 wide, a fifth less at 64.
+    """
+
+    def __init__(self, weight: Tensor, tiles: Tiles, dtype: torch.dtype) -> None:
+        """dtype: of the products."""
+        self._total = torch.zeros(weight.shape, dtype=torch.float32, device=weight.device)
+        self._dtype = dtype
+        self._parts = [self._total[columns] for columns in tiles.columns]
+        self._is_turned = weight.is_cpu and dtype == torch.float32 and weight.shape[1] <= TURNED_WIDTH
+        self._sums = [part.view(weight.shape[1], -1) if self._is_turned else part for part in self._parts]
+        self._rows: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def add_product(self, n: int, exponents: Tensor, states: Tensor) -> None:
+        """Of tile n: `exponents.T @ states`. exponents: (tokens, columns). states: (tokens, d), fp32."""
+        if self._is_turned:
+            self._sums[n].addmm_(states.T, exponents)
+        elif self._dtype == torch.float32:
+            self._sums[n].addmm_(exponents.T, states)
+        else:
+            self._sums[n] += exponents.T @ states.to(self._dtype)
+
+    def add_rows(self, targets: Tensor, factors: Tensor, states: Tensor) -> None:
+        """To the row of each target, its states times its factor."""
+        if self._is_turned:
+            self._rows.append((targets, factors, states))  # views of the states of all tokens
+        else:
+            self._add_rows(targets, factors, states)
+
+    def whole(self, room: Tensor) -> Tensor:
+        """The sum; nothing is to be added after it. room: memory that has been used, fp32, of any size."""
+        if self._is_turned:
+            for part, turned in zip(self._parts, self._sums, strict=True):
+                held = room[: part.numel()] if part.numel() <= len(room) else part.new_empty(part.numel())
+                part.copy_(held.view(part.shape).copy_(turned.T))
+            for rows in self._rows:
+                self._add_rows(*rows)
+        return self._total
+
+    def _add_rows(self, targets: Tensor, factors: Tensor, states: Tensor) -> None:
+        self._total.index_add_(0, targets, factors.unsqueeze(1) * states)
+
+
 class Shares(NamedTuple):
     """What the logits of each tile have to do with those of the chunk.
 
@@ -154,23 +212,28 @@ def _shares(states: Tensor, tiles: Tiles, targets: Tensor, softcap: float | None
     tokens, size = len(states), (len(tiles.columns), len(states))
     is_here = (targets >= tiles.starts) & (targets < tiles.ends)
     places = (targets.maximum(tiles.starts).minimum(tiles.ends - 1) - tiles.starts).unsqueeze(2)
-    of_target = out.new_empty(*size, 1)
-    largest, sums = out.new_empty(size), out.new_empty(size)
+    of_target, sums = out.new_empty(*size, 1), out.new_empty(*size, 1)
+    base = of_target if out.is_cpu else out.new_empty(*size, 1)
     kernel = _softmax if out.is_cpu else _exponents
     exponents = []
     each = zip(
-        tiles.columns, tiles.weights, tiles.biases, places.unbind(), of_target.unbind(), largest.unbind(),
+        tiles.columns, tiles.weights, tiles.biases, places.unbind(), of_target.unbind(), base.unbind(),
         sums.unbind(), strict=True,
     )  # fmt: skip
-    for columns, weight, bias, place, found, top, total in each:
+    for columns, weight, bias, place, found, of_base, total in each:
         logits = out[tokens * columns.start : tokens * columns.stop].view(tokens, -1)
         _products(states, weight, bias, logits)
         slopes = None if softcap is None else _cap(logits, softcap)
         torch.gather(logits, 1, place, out=found)
-        kernel(logits, top, total)
+        kernel(logits, place, of_base, total)
         exponents.append(logits if slopes is None else logits.mul_(slopes))
-    log_z = largest + sums.log_()
-    shift = log_z if out.is_cpu else largest
+    log_z = (base + sums.log()).squeeze_(2)
+    for n in (sums > MOST_TIMES).flatten(1).any(1).nonzero().flatten().tolist() if out.is_cpu else ():
+        logits = _products(states, tiles.weights[n], tiles.biases[n], torch.empty_like(exponents[n]))
+        if softcap is not None:
+            _cap(logits, softcap)
+        torch.logsumexp(logits, 1, out=log_z[n])
+    shift = log_z if out.is_cpu else base.squeeze(2)
     return Shares(exponents, shift, log_z, of_target.squeeze(2).where(is_here, 0.0).sum(0))
 
 
@@ -183,28 +246,23 @@ def _products(states: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) 
     return out if bias is None else out.add_(bias)
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    if right.dtype == torch.float32:
-        total.addmm_(left, right)
-    else:
-        total += left @ right
-
-
-def _softmax(logits: Tensor, largest: Tensor, sums: Tensor) -> None:
-    """Softmax in place; of each row the largest logit, and the sum of the exponents of what is below it.
+def _softmax(logits: Tensor, place: Tensor, base: Tensor, sums: Tensor) -> None:
+    """Softmax in place; of each row the sum of the exponents of what its logits are above `base`, the one at
+    `place`: infinite where that has no probability in fp32.
 
     On a CPU torch's kernel takes row by row, which stays in its cache, where one operation after the other
-    reads and writes the whole tile (benchmarks/loss.py). It does not tell the sum, which the largest does.
+    reads and writes the whole tile (benchmarks/loss.py). It does not tell the sum; any probability does.
     """
-    torch.amax(logits, 1, out=largest)
     torch.softmax(logits, 1, out=logits)
-    torch.amax(logits, 1, out=sums).reciprocal_()
+    torch.gather(logits, 1, place, out=sums).reciprocal_()
 
 
-def _exponents(logits: Tensor, largest: Tensor, sums: Tensor) -> None:
-    """Exponents of logits less the largest of their row, in place; of each row that, and their sum."""
-    torch.amax(logits, 1, out=largest)
-    torch.sum(logits.sub_(largest.unsqueeze(1)).exp_(), 1, out=sums)
+def _exponents(logits: Tensor, place: Tensor, base: Tensor, sums: Tensor) -> None:
+    """Exponents of logits less the largest of their row, in place; of each row that, in `base`, and their
+    sum.
+    """
+    torch.amax(logits, 1, keepdim=True, out=base)
+    torch.sum(logits.sub_(base).exp_(), 1, keepdim=True, out=sums)
 
 
 def _cap(logits: Tensor, softcap: float) -> Tensor:

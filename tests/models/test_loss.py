@@ -294,12 +294,14 @@ def test_the_losses_of_tokens_beside_the_same_loss_and_gradients(chunk: int, red
 
 def test_exponents_and_what_they_lack_are_the_softmax_on_every_device() -> None:
     """The two ways to them: a row at a time on a CPU, whole matrices on a GPU."""
-    logits = 30 * torch.randn(9, 40)
-    expected = logits.double().softmax(1)
+    logits, place = 10 * torch.randn(9, 40), torch.randint(40, (9, 1))
+    expected, found = logits.double().softmax(1), logits.gather(1, place)
     for way, is_whole in ((chunked_loss._softmax, True), (chunked_loss._exponents, False)):
-        exponents, largest, sums = logits.clone(), torch.empty(9), torch.empty(9)
-        way(exponents, largest, sums)
-        log_z = largest + sums.log()
-        torch.testing.assert_close(log_z.double(), logits.double().logsumexp(1), rtol=1e-6, atol=1e-5)
-        softmax = exponents * (1 if is_whole else (largest - log_z).exp().unsqueeze(1))
+        exponents, base, sums = logits.clone(), found.clone(), torch.empty(9, 1)
+        way(exponents, place, base, sums)
+        log_z = base + sums.log()
+        torch.testing.assert_close(
+            log_z.squeeze(1).double(), logits.double().logsumexp(1), rtol=1e-6, atol=1e-5
+        )
+        softmax = exponents * (1 if is_whole else (base - log_z).exp())
         torch.testing.assert_close(softmax.double(), expected, rtol=1e-4, atol=1e-9)
