@@ -9,7 +9,7 @@ run: install
 	$(BIN)/python experiments.py model=32d
 
 test: install
-	VENV=$(VENV) .ci/beside "" tests/data_loading tests/models
+	VENV=$(VENV) .ci/beside "" tests/memory tests/conf tests/data_loading tests/models
 
 install: $(VENV)/.installed
 
