@@ -24,6 +24,7 @@ import experiment_utils
 from conf.quantities import counted
 from slurm.in_job.job import has_ended
 from slurm.in_job.lock import LOCK, STILL_S, is_touched, was_touched_lately
+from slurm.in_job.starts import is_over_in, read_starts
 from slurm.records import LOCAL, SLURM, Array, Submission
 from slurm.submit.arrays import Asked, ToSend, array_name, arrays_of, first_runs, together_of
 from slurm.submit.asking import Limits
@@ -156,12 +157,15 @@ def _left_alone(study: Path, runs: Sequence[str]) -> dict[str, str]:
 
 
 def _remove_lock_of_a_lost_node(folder: Path) -> None:
-    """A process on another machine counts as alive, unless Slurm says that its job has ended, and nobody
-    touches the lock.
+    """A process on another machine counts as alive, unless its job has noted its end, or Slurm says that its
+    job has ended, and nobody touches the lock.
     """
     path, what = folder / LOCK, f"the run folder {folder}"
     holder = durable.read_holder(path, what)
     if holder is None or holder.host == socket.gethostname() or holder.job_id is None:
+        return
+    if _has_noted_its_end(folder, holder):  # others may go on in that job
+        durable.break_lock(path, holder, what)
         return
     if has_ended(holder.job_id):
         if was_touched_lately(path):
@@ -172,6 +176,14 @@ def _remove_lock_of_a_lost_node(folder: Path) -> None:
                 return
         log.info("%s was held by %s, whose job has ended", folder.name, holder)
         durable.break_lock(path, holder, what)
+
+
+def _has_noted_its_end(folder: Path, holder: durable.Holder) -> bool:
+    """Whether the process beside the holder, which outlives it, has seen it end by itself."""
+    last = next(reversed(read_starts(folder)), None)
+    if last is None or (last.raw_job_id, last.host) != (holder.job_id, holder.host):
+        return False
+    return is_over_in([last], last.job_id.partition("_")[0])
 
 
 def _make_folders(plans: Sequence[Plan], left: dict[str, str]) -> list[str]:
