@@ -214,11 +214,12 @@ def _those_that_fit(asked: Sequence[Asked], order: Order) -> tuple[list[Asked], 
     kept = first_runs(asked, room)
     why = (
         f"the cluster lets you have {counted(max(0, room), 'more task')} in its queue now (MaxSubmitJobs). "
-        "Type the same command again when some have ended, or let few jobs take one run after the other: "
-        "slurm.workers=8"
+        "Type the same command again when some have ended"
     )
+    fewer = ", or let few jobs take one run after the other: slurm.workers=8"
     names = {one.run for one in kept}
-    return kept, {one.run: why for one in asked if one.run not in names}
+    left = [one for one in asked if one.run not in names]
+    return kept, {one.run: why + (fewer if one.ensemble is None else "") for one in left}
 
 
 def _intend(study: Path, asked: Sequence[Asked], order: Order) -> tuple[Submission, list[ToSend]]:
