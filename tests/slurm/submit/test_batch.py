@@ -440,7 +440,7 @@ def test_a_run_whose_job_has_ended_and_who_lives_on_is_left(
     cluster: FakeSlurm, plans: list[Planned], monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
     """Its slurmd was lost: two would train in one folder."""
-    monkeypatch.setattr("slurm.submit.batch.STILL_S", 2.0)
+    monkeypatch.setattr("slurm.in_job.lock.STILL_S", 2.0)
     submit_all(plans[:1])
     folder = plans[0].folder
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "101"}
