@@ -128,6 +128,7 @@ def test_from_inside_a_job(type_: Type, cluster: FakeSlurm, monkeypatch: pytest.
         (("seed=0,1", "optimizer.lr=1e-3,-1"), "optimizer.lr: must be above 0"),
         (("seed=0,1", "wait=true,false"), "wait: cannot be swept"),
         (("seed=0,1", "runs_dir=50%"), "runs_dir: "),
+        (("seed=0,1", "runs_dir='a:b'"), "Python reads : as the end of a folder's name"),
         (("slurm.pack=2", "slurm.tasks_per_node=2", "slurm.mem=9GB"), "share a job have one rank each"),
         (
             ("slurm.pack=2", "slurm.workers=2", "slurm.mem=9GB"),
