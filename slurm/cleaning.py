@@ -21,8 +21,10 @@ from pathlib import Path
 import durable
 import experiment_utils
 from slurm.branches import wanted_checkpoints
+from slurm.in_job.lock import remove_lock_of_the_dead
 from slurm.records import run_folders, submissions
 from slurm.snapshot import while_removing
+from slurm.submit.phases import side_by_side
 from slurm.truth.study import Truth, study_truth
 from training.checkpoints import checkpoint_steps
 
@@ -87,6 +89,7 @@ def remove(items: Iterable[Item]) -> tuple[int, list[str]]:
         by_run.setdefault(item.run, []).append(item)
     studies = {run.parent.parent for run in by_run if run is not None}
     wanted = {path for runs_dir in studies for path in wanted_checkpoints(runs_dir)}  # perhaps new since
+    side_by_side(remove_lock_of_the_dead, [run for run in by_run if run is not None])
     for run, its_items in by_run.items():
         try:
             if run is None:

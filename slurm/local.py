@@ -18,6 +18,7 @@ from conf.quantities import format_duration
 from conf.request import Request
 from conf.rules import Rule
 from slurm.in_front import noted
+from slurm.in_job.lock import remove_lock_of_the_dead
 from slurm.outcome import Outcome, outcome_of
 from slurm.plans import check_side_by_side, plan_all
 from slurm.processes import Children, run_command
@@ -52,6 +53,7 @@ def run_one(config: Config, *, quiet: bool = False, command: Command = run_comma
     """
     (plan,) = plan_all([config], tokenize=True)
     assert plan.identity is not None
+    remove_lock_of_the_dead(experiment_utils.run_folder(plan.config, plan.identity))
     folder = experiment_utils.create_run(plan.config, plan.identity)
     before = experiment_utils.read_status(folder)
     with Children() as children:
@@ -139,6 +141,7 @@ class LocalRuns(RequestedRuns):
         """The run's folder, made; where another process runs in it, the run counts as failed."""
         assert plan.identity is not None
         try:
+            remove_lock_of_the_dead(experiment_utils.run_folder(plan.config, plan.identity))
             return experiment_utils.create_run(plan.config, plan.identity)
         except durable.LockHeld as held:
             folder = experiment_utils.run_folder(plan.config, plan.identity)

@@ -54,6 +54,10 @@ _OUTPUTS = (SNAPSHOTS, ".submissions")
 _OUTPUT_OF_JOB = re.compile(r"slurm-\d+(_\d+)?\.out")
 """sbatch's own name for it, where none is given; a job of slurm/submit_job.sh writes there all the time."""
 _NEVER = ("__pycache__", ".git")
+NO_PATHSEP = (
+    f"Python reads {os.pathsep} as the end of a folder's name (PYTHONPATH), and would not find the copy of "
+    "the code: choose a folder without it"
+)
 
 
 @dataclass(frozen=True)
@@ -115,9 +119,11 @@ def take(runs_dir: str | os.PathLike[str], *, root: Path = ROOT, limit_bytes: in
 
     Raises:
         UserError: it is larger than `limit_bytes`, with its largest files; the folder cannot be written, or
-            is the checkout itself, where nothing tells runs from code.
+            is the checkout itself, where nothing tells runs from code; or Python could not be told of it.
     """
     runs_dir, root = Path(runs_dir).expanduser().resolve(), Path(root).resolve()
+    if os.pathsep in str(runs_dir):
+        raise UserError(f"{runs_dir}: {NO_PATHSEP}")
     if runs_dir == root:
         raise UserError(
             f"runs_dir={runs_dir} is where the code lies, and jobs get a copy of that: each copy would hold "

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 
+from conf.durations import parse_duration
 from memory.sacct import client_environment
 
 ANSWER_S = 20.0
@@ -17,6 +18,8 @@ COME_BACK_S = 600
 _REQUEUE_TRIES = 3
 PACKED = "HIGHWATER_PACKED"
 """Set for the runs of a job that has several side by side."""
+_WAITS = re.compile(r"pending execution", re.IGNORECASE)
+"""Slurm's word for a job that is to be put back and waits already: another of its steps has asked."""
 _GONE = re.compile(r"invalid job id|not found", re.IGNORECASE)
 
 
@@ -83,6 +86,14 @@ class Job:
         told = dict(word.partition("=")[::2] for word in answer.out.split())
         return told.get("JobState") == "RUNNING" and told.get("PreemptTime", "None") not in ("None", "")
 
+    def left_s(self, ask: Ask = ask) -> float | None:
+        """Until its time limit, by Slurm's word. None: it has none, or Slurm does not say."""
+        answer = ask(["squeue", "--noheader", f"--jobs={self.id}", "--format=%L"])
+        try:
+            return parse_duration(answer.out) if answer.code == 0 else None
+        except ValueError:
+            return None
+
     def requeue(self, ask: Ask = ask, pause_s: float = 2.0) -> str | None:
         """Put it back into the queue; soon after that Slurm ends this process. What Slurm said if it refused.
 
@@ -93,7 +104,7 @@ class Job:
             if attempt:
                 time.sleep(pause_s)  # slurmctld may be just starting again
             answer = ask(["scontrol", "requeue", self.id])
-            if answer.code == 0:
+            if answer.code == 0 or _WAITS.search(answer.error):
                 return None
             said = answer.error or answer.out.strip() or f"exit code {answer.code}"
         return said

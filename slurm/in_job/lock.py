@@ -9,6 +9,7 @@ the dead. Its change is what counts, not its time: the clocks of two machines di
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import threading
@@ -20,6 +21,9 @@ from types import TracebackType
 
 import durable
 from slurm.in_job.job import Job, has_ended
+from slurm.in_job.starts import is_over_in, read_starts
+
+log = logging.getLogger("slurm")
 
 LOCK = "run.lock"
 BEAT_S = 5.0
@@ -83,6 +87,35 @@ def living_holder(
     say(f"{holder} is gone: taking over")
     durable.break_lock(path, holder, what)
     return None
+
+
+def remove_lock_of_the_dead(folder: Path) -> None:
+    """Of a run: a process on another machine counts as alive, unless its job has noted its end, or Slurm says
+    that its job has ended, and nobody touches the lock.
+    """
+    path, what = folder / LOCK, f"the run folder {folder}"
+    holder = durable.read_holder(path, what)
+    if holder is None or holder.host == socket.gethostname() or holder.job_id is None:
+        return
+    if _has_noted_its_end(folder, holder):  # others may go on in that job
+        durable.break_lock(path, holder, what)
+    elif has_ended(holder.job_id):
+        if was_touched_lately(path):
+            log.info(
+                "%s: its job has ended; looking for %.0f s whether %s is alive", folder.name, STILL_S, holder
+            )
+            if is_touched(path, STILL_S):
+                return
+        log.info("%s was held by %s, whose job has ended", folder.name, holder)
+        durable.break_lock(path, holder, what)
+
+
+def _has_noted_its_end(folder: Path, holder: durable.Holder) -> bool:
+    """Whether the process beside the holder, which outlives it, has seen it end by itself."""
+    last = next(reversed(read_starts(folder)), None)
+    if last is None or (last.raw_job_id, last.host) != (holder.job_id, holder.host):
+        return False
+    return is_over_in([last], last.job_id.partition("_")[0])
 
 
 def is_on_its_own(

@@ -25,6 +25,7 @@ import experiment_utils
 from conf import Config, UserError
 from conf.exit_status import exit_status
 from slurm.in_job.job import Job, leave_other_array
+from slurm.in_job.lock import remove_lock_of_the_dead
 from slurm.one_run import compose
 from slurm.records import SLURM, SUBMISSION, SUBMISSIONS, Array, Place, Submission, add_place, this_user
 
@@ -80,6 +81,7 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
 
     (plan,) = plan_all([config], tokenize=True)
     assert plan.identity is not None
+    remove_lock_of_the_dead(experiment_utils.run_folder(plan.config, plan.identity))
     folder = experiment_utils.create_run(plan.config, plan.identity).resolve()
     array = Array(
         number=0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -175,6 +176,7 @@ class _Late:
 
     Slurm does not put a job back that has reached its limit: it must be asked just before. The run then has
     KillWait to get there all the same, and else goes on from its last checkpoint, if this start made one.
+    Runs beside it have stopped by then, or are as late.
     """
 
     MARGIN_S = 12.0
@@ -184,19 +186,25 @@ class _Late:
     ) -> None:
         self.has_requeued = False
         self._folder, self._job, self._start, self._children = folder, job, start, children
-        left_s = job_left_s() if may_requeue else None
-        self._at_s = float("inf") if left_s is None else time.time() + left_s - self.MARGIN_S
+        self._at_s: float | None = None if may_requeue else math.inf
 
     def look(self) -> None:
         """Now and then, from another thread."""
-        if self.has_requeued or self._children.requested not in TIME_IS_UP or time.time() < self._at_s:
+        if self.has_requeued or self._children.requested not in TIME_IS_UP:
             return
-        self._at_s = float("inf")
+        if self._at_s is None:
+            left_s = job_left_s()
+            left_s = self._job.left_s() if left_s is None else left_s
+            self._at_s = math.inf if left_s is None else time.time() + left_s - self.MARGIN_S
+        if time.time() < self._at_s:
+            return
+        self._at_s = math.inf
         if _newest_step(self._folder) <= self._start.step_before:
             return  # it would come here again
         self.has_requeued = True
         reason = "its time is up before the step was done; going on from its last checkpoint"
-        _end(self._folder, self._job, self._start, Verdict(REQUEUED, 1, reason), "timeout", signal.SIGUSR2)
+        verdict = Verdict(REQUEUED, 1, reason)
+        _end(self._folder, self._job, self._start, verdict, "timeout", signal.SIGUSR2, at_once=True)
 
 
 def _is_early(left_s: float | None, signal_s: float) -> bool:
@@ -210,9 +218,19 @@ def _stopped(outcome: Outcome, number: int | None, idle: int, step_before: int) 
 
 
 def _end(
-    folder: Path, job: Job, start: Start, verdict: Verdict, state: str, number: int | None = None
+    folder: Path,
+    job: Job,
+    start: Start,
+    verdict: Verdict,
+    state: str,
+    number: int | None = None,
+    *,
+    at_once: bool = False,
 ) -> Verdict:
-    """Write it down, then ask for another start: from then on Slurm may end this process at any time."""
+    """Write it down, then ask for another start: from then on Slurm may end this process at any time.
+
+    at_once: also where others run beside it, which whoever started them would wait for.
+    """
     start = _as_ended(folder, start, verdict, state, number)
     _note(note_end, folder, start)
     if verdict.end != REQUEUED:
@@ -220,7 +238,7 @@ def _end(
             say(folder, f"job {job.id}: {state}: {verdict.reason}")
         return verdict
     say(folder, f"job {job.id} goes back into the queue: {verdict.reason}")
-    refused = None if job.is_packed else job.requeue()
+    refused = job.requeue() if at_once or not job.is_packed else None
     if refused is None:
         return replace(verdict, exit_code=TO_BE_REQUEUED if job.is_packed else 0)
     reason = f"{verdict.reason}; it could not be put back into the queue: {refused}"

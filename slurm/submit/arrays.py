@@ -84,17 +84,23 @@ def together_of(ensembles: Mapping[str, str | None]) -> list[list[str]]:
 
 
 def first_runs(asked: Sequence[Asked], room: int) -> list[Asked]:
-    """As many of the runs as fit into `room` tasks, in their order."""
+    """As many of the runs as fit into `room` tasks, in their order; of an ensemble, a task, all or none."""
     kept: list[Asked] = []
     tasks: dict[str, int] = {}
-    runs: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    ensembles: set[tuple[str, str]] = set()
     for one in asked:
         key = one.resource_class
-        many = runs.get(key, 0) + 1
+        if one.ensemble is not None and (key, one.ensemble) in ensembles:
+            kept.append(one)
+            continue
+        many = counts.get(key, 0) + 1
         needed = min(many, one.workers) if one.workers else -(-many // one.pack)
         if sum(tasks.values()) - tasks.get(key, 0) + needed <= room:
-            tasks[key], runs[key] = needed, many
+            tasks[key], counts[key] = needed, many
             kept.append(one)
+            if one.ensemble is not None:
+                ensembles.add((key, one.ensemble))
     return kept
 
 

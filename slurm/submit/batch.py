@@ -11,8 +11,6 @@ of is found by its name (`slurm.submit.reconciling`). So a run is in a queue onc
 from __future__ import annotations
 
 import dataclasses
-import logging
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 import durable
 import experiment_utils
 from conf.quantities import counted
-from slurm.in_job.job import has_ended
-from slurm.in_job.lock import LOCK, STILL_S, is_touched, was_touched_lately
+from slurm.in_job.lock import LOCK, remove_lock_of_the_dead
 from slurm.records import LOCAL, SLURM, Array, Submission
 from slurm.submit.arrays import Asked, ToSend, array_name, arrays_of, first_runs, together_of
 from slurm.submit.asking import Limits
@@ -36,8 +33,6 @@ from slurm.submit.send import prepare, send
 
 if TYPE_CHECKING:
     from training.plan import Plan
-
-log = logging.getLogger("slurm")
 
 
 @dataclass(frozen=True)
@@ -148,30 +143,11 @@ def _left_alone(study: Path, runs: Sequence[str]) -> dict[str, str]:
     found |= in_flight(study, [run for run in runs if run not in found and (study / run).exists()])
     # whatever its status says: an attempt can be killed between its lock and its first word
     locked = [study / run for run in runs if run not in found and (study / run / LOCK).exists()]
-    side_by_side(_remove_lock_of_a_lost_node, locked)
+    side_by_side(remove_lock_of_the_dead, locked)
     for run in runs:
         if run not in found and experiment_utils.state_of(study / run) == "running":
             found[run] = "running"
     return found
-
-
-def _remove_lock_of_a_lost_node(folder: Path) -> None:
-    """A process on another machine counts as alive, unless Slurm says that its job has ended, and nobody
-    touches the lock.
-    """
-    path, what = folder / LOCK, f"the run folder {folder}"
-    holder = durable.read_holder(path, what)
-    if holder is None or holder.host == socket.gethostname() or holder.job_id is None:
-        return
-    if has_ended(holder.job_id):
-        if was_touched_lately(path):
-            log.info(
-                "%s: its job has ended; looking for %.0f s whether %s is alive", folder.name, STILL_S, holder
-            )
-            if is_touched(path, STILL_S):
-                return
-        log.info("%s was held by %s, whose job has ended", folder.name, holder)
-        durable.break_lock(path, holder, what)
 
 
 def _make_folders(plans: Sequence[Plan], left: dict[str, str]) -> list[str]:
@@ -202,11 +178,12 @@ def _those_that_fit(asked: Sequence[Asked], order: Order) -> tuple[list[Asked], 
     kept = first_runs(asked, room)
     why = (
         f"the cluster lets you have {counted(max(0, room), 'more task')} in its queue now (MaxSubmitJobs). "
-        "Type the same command again when some have ended, or let few jobs take one run after the other: "
-        "slurm.workers=8"
+        "Type the same command again when some have ended"
     )
+    fewer = ", or let few jobs take one run after the other: slurm.workers=8"
     names = {one.run for one in kept}
-    return kept, {one.run: why for one in asked if one.run not in names}
+    left = [one for one in asked if one.run not in names]
+    return kept, {one.run: why + (fewer if one.ensemble is None else "") for one in left}
 
 
 def _intend(study: Path, asked: Sequence[Asked], order: Order) -> tuple[Submission, list[ToSend]]:

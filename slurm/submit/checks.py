@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from conf import Config, Problem, UserError
 from conf.request import SLURM_LAUNCHER, Launcher
+from slurm.snapshot import NO_PATHSEP
 
 _SHARED = ("wait", "then", "notify")
 _WEBHOOK, _MAIL = re.compile(r"https?://\S+$"), re.compile(r"[^@\s/:]+@[^@\s/:]+$")
@@ -45,6 +47,8 @@ def check_request(configs: Sequence[Config], launcher: Launcher, *, is_open: boo
                     "choose a folder without them",
                 )
             )
+        if os.pathsep in folder:
+            problems.append(Problem("runs_dir", f"{folder}: {NO_PATHSEP}"))
     notify = first.notify
     if notify is not None and not _WEBHOOK.match(notify) and not _MAIL.match(notify):
         what = f"expected a mail address or a webhook such as https://hooks.example.org/..., got {notify}"

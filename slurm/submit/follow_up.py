@@ -14,10 +14,12 @@ import shlex
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import durable
+from conf.durations import format_limit, parse_duration
 from conf.quantities import counted
 from slurm.cluster.options import MEMORY_OTHERWISE
 from slurm.records import Submission, read_submission, runs_of
@@ -28,7 +30,8 @@ from slurm.submit.send import Refused, send
 log = logging.getLogger("slurm")
 
 REPORT = "report.txt"
-LIMITS = {"nodes": 1, "ntasks": 1, "cpus-per-task": 1, "mem": "1G", "time": "30"}
+LIMITS = {"nodes": 1, "ntasks": 1, "cpus-per-task": 1, "mem": "1G"}
+TIME_S = 1800.0
 _SHARED = ("partition", "account", "qos", "constraint", "clusters", "reservation")
 """Options of the runs without which a site may not take a job at all."""
 _MOST_TOLD = 20
@@ -48,8 +51,9 @@ def send_follow_up(submission: Submission, lock: int) -> Submission:
     if not submission.wants_follow_up:
         return submission
     jobs = [array.job_id for array in submission.arrays if array.job_id is not None]
-    options: dict[str, Any] = {**LIMITS, "dependency": f"afterany:{':'.join(jobs)}"}
     first = submission.arrays[0].options
+    options: dict[str, Any] = {**LIMITS, "time": _time(first.get("partition"))}
+    options["dependency"] = f"afterany:{':'.join(jobs)}"
     options |= {key: first[key] for key in _SHARED if key in first}
     if not {"mem", *MEMORY_OTHERWISE} & set(first):  # slurm.mem=null: the site gives it
         del options["mem"]
@@ -69,6 +73,20 @@ def send_follow_up(submission: Submission, lock: int) -> Submission:
         submission = dataclasses.replace(submission, follow_up=job)
     submission.write()
     return submission
+
+
+def _time(partition: str | None) -> str:
+    """Half an hour, or the partition's limit where that is less: a job that asks for more waits for ever."""
+    try:
+        told = ask(["sinfo", "--noheader", "--all", "--format=%P|%l"])
+    except NoAnswer:
+        return format_limit(TIME_S)
+    limits = [TIME_S]
+    for name, _, limit in (line.strip().partition("|") for line in told.splitlines()):
+        is_wanted = name.endswith("*") if partition is None else name.rstrip("*") in partition.split(",")
+        with suppress(ValueError):
+            limits += filter(None, [parse_duration(limit)] if is_wanted else [])
+    return format_limit(min(limits))
 
 
 def is_mail(notify: str | None) -> bool:

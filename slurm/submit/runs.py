@@ -80,7 +80,7 @@ class SubmittedRuns(RequestedRuns):
         if configs[0].wait:
             for line in render(submitted, waiting=True):
                 log.info("%s", line)
-            self._wait(submitted, {plan.folder: plan for plan in plans}, cluster)
+            self._wait(submitted, {plan.folder: plan for plan in plans}, cluster, ensembles)
         return [
             job_return(overrides, config, members[0], self._value(members))
             for overrides, config, members in zip(job_overrides, configs, of_job, strict=True)
@@ -91,10 +91,14 @@ class SubmittedRuns(RequestedRuns):
         raise UserError(Problem("hydra/launcher", "this launcher runs nothing that can be submitted"))
 
     def _wait(
-        self, submitted: Sequence[Submitted], plans: dict[Path | None, Plan], cluster: Cluster | None
+        self,
+        submitted: Sequence[Submitted],
+        plans: dict[Path | None, Plan],
+        cluster: Cluster | None,
+        ensembles: Mapping[str, str],
     ) -> None:
         for one in submitted:
-            parts = self._wait_for(one, plans, cluster)
+            parts = self._wait_for(one, plans, cluster, ensembles)
             place = self.submitted.index(one)
             self.submitted[place : place + 1] = parts
             not_sent = {run: why for part in parts for run, why in part.not_sent.items()}
@@ -107,7 +111,11 @@ class SubmittedRuns(RequestedRuns):
                 )
 
     def _wait_for(
-        self, one: Submitted, plans: dict[Path | None, Plan], cluster: Cluster | None
+        self,
+        one: Submitted,
+        plans: dict[Path | None, Plan],
+        cluster: Cluster | None,
+        ensembles: Mapping[str, str],
     ) -> list[Submitted]:
         """Until a study has ended; what its queue has no room for is submitted as others of it end."""
         parts, ours = [one], [run for run in one.runs if run not in one.not_sent]
@@ -116,7 +124,7 @@ class SubmittedRuns(RequestedRuns):
             wait_for(one.study, ours, partial(has_room, waiting, cluster) if waiting and cluster else None)
             if not waiting:
                 return parts
-            (more,) = submit_plans(waiting, cluster, self.request.launcher, self._command)
+            (more,) = submit_plans(waiting, cluster, self.request.launcher, self._command, ensembles)
             taken = set(more.runs) - set(more.not_sent)
             if not taken:
                 return parts

@@ -96,7 +96,7 @@ class Case:
     def spoke_now(self) -> bool:
         """Whether the run's own files are of this start of its job, and not of one before."""
         known = self.known
-        if known.status == {} and known.outcome == {}:
+        if (known.status == {} and known.outcome == {}) or self._is_of_another_job:
             return False
         restarts = (self.row.restarts if self.row else None) or (
             len(self.starts) - 1 if self.starts else None
@@ -104,6 +104,12 @@ class Case:
         if known.own_restarts is not None and restarts is not None and known.own_job == known.job:
             return known.own_restarts >= restarts and self._spoke_in_last_start()
         return self._is_later()
+
+    @property
+    def _is_of_another_job(self) -> bool:
+        """The run's last start was in a job before this one; what shares an array takes each other's runs."""
+        own, job = self.known.own_job, self.known.job
+        return own is not None and job is not None and own.partition("_")[0] != job.partition("_")[0]
 
     def _spoke_in_last_start(self) -> bool:
         """Not if the job has written that it starts an attempt of which nothing was heard yet."""

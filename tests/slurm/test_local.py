@@ -24,6 +24,7 @@ from conf import UserError
 from conf.compose import Composer
 from conf.request import read_request
 from conf.rules import RULES
+from slurm.in_job.starts import Start, note_start
 from slurm.local import Interrupted, LocalRuns, RunFailed, run_one
 from slurm.sweep import run_sweep
 
@@ -199,6 +200,18 @@ def test_a_run_that_another_process_holds_is_told_and_the_rest_runs(sweep: Calla
         runs = sweep("seed=0,1")
     assert sorted(states(runs)) == ["done", "failed"]
     assert f"in use by process {os.getpid()}" in str(runs.outcomes[folder].reason)
+
+
+def test_a_run_that_was_killed_on_a_node_of_the_cluster_goes_on_here(place: Path) -> None:
+    (run,) = read_request([*DATA, "seed=1", "notes=fail"], Composer(), multirun=False).runs
+    folder = run_one(run.config, command=stand_in).folder
+    holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "8"}
+    durable.write_json(folder / "run.lock", holder)
+    with pytest.raises(durable.LockHeld):
+        run_one(run.config, command=stand_in)
+    note_start(folder, Start("7_1", "8", 0, "n7", 4, 1.0, 1, 0, 0, 2.0, end="ended", state="oom"))
+    run_one(run.config, command=stand_in)
+    assert not (folder / "run.lock").exists()
 
 
 def test_what_an_earlier_attempt_said_is_not_told_of_a_later_one(place: Path) -> None:

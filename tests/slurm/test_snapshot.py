@@ -116,6 +116,15 @@ def test_runs_among_the_code_are_refused(checkout: Path) -> None:
     assert not (checkout / SNAPSHOTS).exists()
 
 
+def test_a_folder_that_pythonpath_cannot_name_is_refused(checkout: Path, tmp_path: Path) -> None:
+    """A job would run what is installed, or nothing."""
+    (tmp_path / "link").symlink_to(tmp_path / "a:b")
+    for runs_dir in (tmp_path / "a:b", tmp_path / "link" / "runs"):
+        with pytest.raises(UserError, match=r"a:b.*would not find the copy of the code"):
+            take(runs_dir, root=checkout)
+    assert not (tmp_path / "a:b").exists()
+
+
 def test_deleted_files_and_inner_repositories(checkout: Path, tmp_path: Path) -> None:
     (checkout / "room" / "tool.sh").unlink()
     inner = checkout / "inner"

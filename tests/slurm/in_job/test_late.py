@@ -22,6 +22,10 @@ class Asked(Job):
     """It notes when it is to be put back into the queue."""
 
     times: list[str] = []  # noqa: RUF012  a frozen dataclass has no other place
+    left: list[float] = []  # noqa: RUF012
+
+    def left_s(self, *given: Any) -> float | None:
+        return next(iter(self.left), None)
 
     def requeue(self, *given: Any, **how: Any) -> None:
         self.times.append(self.id)
@@ -30,6 +34,7 @@ class Asked(Job):
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     Asked.times.clear()
+    Asked.left.clear()
     for step in (100, 200):
         (tmp_path / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
     note_start(tmp_path, START)
@@ -43,12 +48,13 @@ def late(
     asked: int | None = signal.SIGUSR2,
     *,
     may_requeue: bool = True,
+    is_packed: bool = False,
 ) -> _Late:
     monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
     if left_s is not None:
         monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + left_s)))
     children = cast("Children", SimpleNamespace(requested=asked))
-    return _Late(folder, Asked("7", "7"), START, children, may_requeue=may_requeue)
+    return _Late(folder, Asked("7", "7", is_packed=is_packed), START, children, may_requeue=may_requeue)
 
 
 def test_it_is_put_back_before_its_time_is_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,6 +65,26 @@ def test_it_is_put_back_before_its_time_is_up(folder: Path, monkeypatch: pytest.
     (start,) = read_starts(folder)
     assert (start.end, start.state, start.signal, start.step_after) == ("requeued", "timeout", "SIGUSR2", 200)
     assert "going on from its last checkpoint" in str(start.reason)
+
+
+def test_beside_others_of_its_job_it_does_not_wait_for_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wait for it: the job would come to its limit, and none of them go on."""
+    found = late(folder, monkeypatch, 5, is_packed=True)
+    found.look()
+    assert (found.has_requeued, Asked.times) == (True, ["7"])
+
+
+@pytest.mark.parametrize("left_s", [5.0, 60.0])
+def test_slurm_is_asked_for_a_limit_that_it_has_not_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, left_s: float
+) -> None:
+    """Up to 22.05 the variables of a job do not have it."""
+    Asked.left.append(left_s)
+    found = late(folder, monkeypatch, None)
+    found.look()
+    assert found.has_requeued == (left_s == 5)
 
 
 @pytest.mark.parametrize(

@@ -180,3 +180,14 @@ def test_requeue_asks_again_for_the_task() -> None:
     assert ME.requeue(lambda command: Answer(1, "", "Requested operation is presently disabled"), 0) == (
         "Requested operation is presently disabled"
     )
+    waits = Answer(1, "", "Job is pending execution for job 42_1")
+    assert ME.requeue(lambda command: waits, 0) is None, "another run of the job has asked"
+
+
+@pytest.mark.parametrize(
+    ("told", "left_s"),
+    [("0:12\n", 12), ("1-02:00:00\n", 93600), ("UNLIMITED\n", None), ("INVALID\n", None), ("", None)],
+)
+def test_how_long_a_job_has_yet(told: str, left_s: float | None) -> None:
+    assert ME.left_s(lambda command: Answer(0, told)) == left_s
+    assert ME.left_s(lambda command: Answer(1, "0:12")) is None

@@ -93,3 +93,10 @@ def test_the_runs_of_an_ensemble_are_one_task() -> None:
         ("ensemble", [["a0", "a1", "a2"], ["b0", "b1", "b2"]]),
         ("each", [["run0"], ["run1"]]),
     ]
+
+
+def test_an_ensemble_takes_one_place_in_the_queue_and_is_not_divided() -> None:
+    asked = [Asked(f"{name}{number}", ensemble=name) for name in "abc" for number in range(3)]
+    fits = first_runs([*asked, Asked("alone")], 2)
+    assert [one.run for one in fits] == ["a0", "a1", "a2", "b0", "b1", "b2"]
+    assert first_runs(asked, 0) == []

@@ -21,6 +21,7 @@ import durable
 import experiment_utils
 from conf import Config, UserError
 from conf.schema import Slurm
+from slurm.in_job.starts import Start, note_start
 from slurm.records import SLURM, places, runs_of, submissions
 from slurm.submit.arrays import Asked
 from slurm.submit.asking import Limits
@@ -439,7 +440,7 @@ def test_a_run_whose_job_has_ended_and_who_lives_on_is_left(
     cluster: FakeSlurm, plans: list[Planned], monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
     """Its slurmd was lost: two would train in one folder."""
-    monkeypatch.setattr("slurm.submit.batch.STILL_S", 2.0)
+    monkeypatch.setattr("slurm.in_job.lock.STILL_S", 2.0)
     submit_all(plans[:1])
     folder = plans[0].folder
     holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "101"}
@@ -458,6 +459,28 @@ def test_a_run_whose_job_has_ended_and_who_lives_on_is_left(
     over.set()
     assert done.left == ({folder.name: "running"} if lives else {})
     assert done.sent == ([] if lives else [folder.name])
+
+
+@pytest.mark.parametrize("end", ["ended", "requeued", None])
+def test_a_run_that_was_killed_beside_others_of_its_job_is_submitted_again_while_they_go_on(
+    cluster: FakeSlurm, plans: list[Planned], end: str | None
+) -> None:
+    """A SIGKILL leaves its lock behind, and its status says that it runs."""
+    packed = {plan.folder.name: Asked(plan.folder.name, {"mem": "1G"}, pack=2) for plan in plans[:2]}
+    order = replace(ORDER, asked=packed)
+    submit(plans[:2], order)  # type: ignore[arg-type]
+    cluster.set_state(101, "RUNNING")
+    folder = plans[0].folder
+    holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "101"}
+    durable.write_json(folder / "run.lock", holder)
+    durable.write_json(folder / "status.json", {"state": "running"})
+    start = Start(
+        "101", "101", 0, "n7", 4, 1.0, 1, 0, step_after=0, ended_s=2.0 if end else None, end=end, state="oom"
+    )
+    note_start(folder, start)
+    done = submit(plans[:2], order)  # type: ignore[arg-type]
+    assert done.sent == ([folder.name] if end == "ended" else [])
+    assert done.left[plans[1].folder.name] == "running"
 
 
 def test_a_run_that_another_machine_works_on_without_slurm_is_left(

@@ -35,6 +35,20 @@ def test_a_site_that_takes_the_runs_takes_it_too(type_: Type, cluster: FakeSlurm
     assert cluster.jobs[3]["options"]["mem"] == "1G"
 
 
+@pytest.mark.parametrize(
+    ("typed", "time"),
+    [((), "0:10:00"), (("slurm.partition=long",), "0:30:00"), (("slurm.partition=odd",), "0:30:00")],
+)
+def test_it_asks_for_no_more_time_than_its_partition_gives(
+    type_: Type, cluster: FakeSlurm, typed: tuple[str, ...], time: str
+) -> None:
+    """Else it would wait for ever (PartitionTimeLimit), and nobody be told."""
+    limits = 'case "$*" in *%l) printf "short*|10:00\\nlong|infinite\\nodd|n/a\\n";; *) exit 1;; esac'
+    cluster.write_client("sinfo", f"#!/bin/sh\n{limits}\n")
+    assert type_("seed=0", "then=analysis", *typed) == 0
+    assert cluster.jobs[1]["options"]["time"] == time
+
+
 def test_mail_says_what_became_of_it_in_the_jobs_name(
     type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,6 +128,7 @@ def test_from_inside_a_job(type_: Type, cluster: FakeSlurm, monkeypatch: pytest.
         (("seed=0,1", "optimizer.lr=1e-3,-1"), "optimizer.lr: must be above 0"),
         (("seed=0,1", "wait=true,false"), "wait: cannot be swept"),
         (("seed=0,1", "runs_dir=50%"), "runs_dir: "),
+        (("seed=0,1", "runs_dir='a:b'"), "Python reads : as the end of a folder's name"),
         (("slurm.pack=2", "slurm.tasks_per_node=2", "slurm.mem=9GB"), "share a job have one rank each"),
         (
             ("slurm.pack=2", "slurm.workers=2", "slurm.mem=9GB"),
@@ -287,7 +288,13 @@ def test_waiting_tells_how_they_ended(
     assert "32d-lr0.003-seed0" in capsys.readouterr().out.replace("16d", "32d")
 
 
+@pytest.mark.parametrize(
+    ("typed", "runs_of_a_task"),
+    [("seed=0,1,2,3,4", [1] * 5), ("optimizer.beta1=0.9,0.8,0.7 ensemble.seed=[0,1]", [2] * 3)],
+)
 def test_waiting_submits_the_rest_as_others_end(
+    typed: str,
+    runs_of_a_task: list[int],
     type_: Type,
     cluster: FakeSlurm,
     place: Path,
@@ -302,7 +309,7 @@ def test_waiting_submits_the_rest_as_others_end(
 
     monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
     monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: max(0, 2 - len(pending())))
-    most, stop = [], threading.Event()
+    most, tasks, stop = [], list[int](), threading.Event()
 
     def run() -> None:
         while not stop.wait(0.1):
@@ -310,22 +317,24 @@ def test_waiting_submits_the_rest_as_others_end(
             for job, task in pending()[:1]:
                 for submission in submissions(place / "runs" / "default"):
                     if submission.arrays[0].job_id == str(job):
-                        (name,) = submission.arrays[0].tasks[task]
-                        folder = submission.study / name
-                        durable.write_json(folder / "run.json", {"results": {"val_loss": 2.0}})
-                        durable.write_json(folder / "status.json", {"state": "done"})
+                        tasks.append(len(submission.arrays[0].tasks[task]))
+                        for name in submission.arrays[0].tasks[task]:
+                            folder = submission.study / name
+                            durable.write_json(folder / "run.json", {"results": {"val_loss": 2.0}})
+                            durable.write_json(folder / "status.json", {"state": "done"})
                         cluster.set_state(job, "COMPLETED", task=task)
 
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        assert type_("-m", "seed=0,1,2,3,4", "wait=true", "--json") == 0
+        assert type_("-m", *typed.split(), "wait=true", "--json") == 0
     finally:
         stop.set()
         thread.join()
     answer = json.loads(capsys.readouterr().out)
-    assert [one["state"] for one in answer["outcomes"]] == ["done"] * 5
-    assert sum(len(one["submitted"]) for one in answer["submitted"]) == 5
+    assert [one["state"] for one in answer["outcomes"]] == ["done"] * sum(runs_of_a_task)
+    assert sum(len(one["submitted"]) for one in answer["submitted"]) == sum(runs_of_a_task)
+    assert tasks == runs_of_a_task
     assert max(most) == 2
     assert len(cluster.jobs) > 1
 

@@ -352,6 +352,18 @@ def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm) -> None:
         assert truth_of(study, slurm).state == ("timeout" if state == "timeout" else "failed")
 
 
+def test_what_stopped_a_moment_ago_in_another_job_does_not_stop_now(
+    study: MadeStudy, slurm: FakeSlurm
+) -> None:
+    """It was submitted again at once, and the new job began within what clocks may be apart."""
+    start = {"job_id": "4100_7", "restart": 0, "attempt": 1, "end": "ended", "signal": "SIGTERM"}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    study.status("a", "cancelled", age_s=12, reason="stopped by SIGTERM")
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 2)), nodes="n1")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("running", "its job has begun on n1; no word of it yet")
+
+
 @pytest.mark.parametrize(
     ("row", "state"), [("FAILED", "failed"), ("COMPLETED", "failed"), ("CANCELLED by 0", "cancelled")]
 )

@@ -1,0 +1,36 @@
+"""A job of a plain script makes its run's folder itself, where others may have died before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny_run import write_text
+
+import durable
+import experiment_utils
+from slurm.in_job.job import Job
+from slurm.in_job.plain import submit_from_inside
+from slurm.in_job.starts import Start, note_start
+from slurm.one_run import compose
+
+TYPED = ["model=32d", "dataset=text", "dataset.path=my.txt", "tokenizer=bytes", "training.max_steps=2"]
+
+
+def test_a_run_that_was_killed_on_another_node_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGKILL leaves its lock, and the job that is typed with more memory comes to another machine."""
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path / "my.txt")
+    monkeypatch.setattr("slurm.snapshot.take", lambda runs_dir: type("Copy", (), {"path": tmp_path}))
+    study = submit_from_inside(compose(TYPED), Job("8", "8"), TYPED)
+    (folder,) = [path.parent for path in study.glob("*/config.yaml")]
+    holder = {"host": "n7", "pid": 5, "started_at": 6, "since": "then", "job_id": "8"}
+    durable.write_json(folder / "run.lock", holder)
+    with pytest.raises(durable.LockHeld):
+        submit_from_inside(compose(TYPED), Job("9", "9"), TYPED)
+    note_start(folder, Start("8", "8", 0, "n7", 4, 1.0, 1, 0, 0, 2.0, end="ended", state="oom"))
+    submit_from_inside(compose(TYPED), Job("9", "9"), TYPED)
+    assert not (folder / "run.lock").exists()
+    assert experiment_utils.read_config(folder)["seed"] == 0
