@@ -26,7 +26,7 @@ import core
 import experiment_utils
 from conf import Config
 from conf.ensembles import members_of
-from conf.schema import Arch, Ensemble, Optimizer, Restore, Schedule
+from conf.schema import Arch, Ensemble, Logging, Optimizer, Restore, Schedule
 from training.checkpoints import checkpoint_steps
 from training.ensemble.company import Group, groups
 
@@ -262,6 +262,16 @@ def test_the_first_may_leave_and_the_others_evaluate_and_end_where_they_should(t
     assert states == ["failed", "done", "done"]
     for number in (1, 2):
         assert_same_run(folders[number], alone(configs[number], tmp_path / "alone"))
+
+
+def test_a_line_that_is_due_at_an_evaluation_leaves_its_loss_in_metrics(tmp_path: Path) -> None:
+    base = dataclasses.replace(short_config(tmp_path), logging=Logging(every_s=1e-9))
+    configs = ensemble(base, seed=["0", "1"])
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 0
+    for folder, config in zip(folders, configs, strict=True):
+        assert len(column(folder, "val_loss")) == 2
+        assert_same_run(folder, alone(config, tmp_path / "alone"))
 
 
 def test_a_step_that_is_skipped_is_told_in_the_log_of_its_run_alone(tmp_path: Path) -> None:
