@@ -327,6 +327,9 @@ def test_groups_are_of_those_that_can_go_on_together() -> None:
     assert groups({"a": [5], "b": [5, 10]}, 4, ["b"]) == [Group(["a"], 5), Group(["b"], 10)]
     assert groups({"a": [5, 10], "b": [10]}, 4, ["a", "b"]) == [Group(["a", "b"], 10)]
     assert groups({"a": [], "b": []}, 4, ["a", "b"]) == [Group(["a", "b"], 0)]
+    # what has not begun draws nobody back who waits for nobody there
+    steps = {"a": [5, 9], "b": [5], "c": []}
+    assert groups(steps, 2, ["c"]) == [Group(["c"], 0), Group(["a", "b"], 5)]
 
 
 def test_what_one_has_done_by_itself_is_not_done_again(tmp_path: Path) -> None:
@@ -347,6 +350,20 @@ def test_small_groups_come_one_after_another(tmp_path: Path) -> None:
     shutil.rmtree(folders[0])
     again = make_run(configs[0])
     assert run_together([again, *folders[1:]]) == 0
+
+
+def test_killed_in_a_small_group_they_go_on_in_that_group(tmp_path: Path) -> None:
+    asked = Ensemble(seed=["0", "1", "2"], together=2)
+    configs = members_of(dataclasses.replace(short_config(tmp_path), ensemble=asked))
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 0
+    killed = [copy_of(config, tmp_path / "killed") for config in configs]
+    assert killed_at("checkpoint:after_rename", lambda: run_together(killed), 3)
+    assert [checkpoint_steps(folder / "checkpoints") for folder in killed].count([5]) == 1
+    assert run_together(killed) == 0
+    assert [outcome(folder) for folder in killed] == [outcome(folder) for folder in folders]
+    resumed = [experiment_utils.read_run(folder)["attempts"][-1]["resumed_from_step"] for folder in killed]
+    assert resumed == [5, 5, 0]
 
 
 def test_one_at_a_time_is_each_by_itself(tmp_path: Path) -> None:
