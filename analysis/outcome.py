@@ -55,6 +55,12 @@ def diverged(run: RunFolder) -> bool:
     return any(not math.isfinite(value) for values in last for value in values)
 
 
+def time_was_over(run: RunFolder) -> bool:
+    """True when it stopped at its training.max_time, which is of all its attempts: the next would at once."""
+    status = run.status
+    return status.get("state") == "timeout" and str(status.get("reason")).startswith("training.max_time=")
+
+
 def how_to_go_on(run: RunFolder) -> str:
     """What the same command would do with a run that has ended, but not as `done`."""
     if diverged(run):
