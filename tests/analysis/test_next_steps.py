@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from analysis.next_steps import after_run, after_sweep
-from analysis.outcome import Outcome, outcome_of
+from analysis.outcome import Outcome, how_to_go_on, outcome_of
 from analysis.run_folder import read_run_folder
 from conf import Config
 from conf.check import to_plain
@@ -121,6 +121,7 @@ def test_a_run_whose_time_was_over_is_given_more(new_run: Callable[..., Any]) ->
         (made.path / "status.json").write_text(json.dumps({"state": "timeout", "reason": reason, "step": 3}))
         folder = read_run_folder(made.path)
         assert after_run(folder, outcome_of(folder))[0][0] == advice
+        assert advice.partition(" again")[0] in how_to_go_on(folder)
         assert after_sweep(None, 1, [folder])[0][0] == advice
 
 
