@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from analysis.outcome import Outcome, diverged
+from analysis.outcome import Outcome, diverged, time_was_over
 from analysis.run_folder import RunFolder
 from conf import Config, UserError
 from conf.check import check, to_plain
@@ -30,6 +30,7 @@ ENTRY = "python experiments.py"
 _DEFAULTS = Config()
 _LAUNCHER = "hydra/launcher"
 _SIZE_IS_NO_MATTER = (_LAUNCHER, "seed", "seed_init", "seed_data", "runs_dir", "study.name")
+_SAME, _SAME_WITH_TIME = "the same command again", "the same command with a larger training.max_time"
 _NOT_TYPED_AGAIN = ("plan", "tags", "notes", "wait", "then", "notify")
 
 
@@ -44,7 +45,7 @@ def after_run(run: RunFolder, outcome: Outcome) -> list[tuple[str, str]]:
         ]
     if outcome.state in ("cancelled", "timeout"):
         how = "starts it over" if run.checkpoint_step is None else "goes on where it stopped"
-        return [("the same command again", how)]
+        return [(_SAME_WITH_TIME if time_was_over(run) else _SAME, how)]
     log = shlex.quote(str(run.path / "log.txt"))
     if outcome.state in ("running", "stalled"):
         return [(f"tail -f {log}", "what it is doing")]
@@ -89,7 +90,8 @@ def after_sweep(
     """
     found = []
     if to_go_on:
-        found.append(("the same command again", f"runs what is not done ({to_go_on})"))
+        same = _SAME_WITH_TIME if any(map(time_was_over, runs)) else _SAME
+        found.append((same, f"runs what is not done ({to_go_on})"))
     if best is not None:
         seed = max(map(_seed, (best, *runs)))
         again = _command(best, {"seed": f"{seed + 1},{seed + 2}"}, sweep=True)
@@ -169,8 +171,8 @@ def _typed(run: RunFolder) -> dict[str, str]:
         typed[path] = typed_at(path, wanted[path])
         so_far = _with(so_far, path, wanted[path])
         settled = dict(leaves(to_plain(_settled(so_far, run))))
-    # Another size, rate or seed is no branch of the run that this one began with.
-    kept = (key for key in typed if not key.startswith("restore."))
+    # Another size, rate or seed is no branch of the run that this one began with, and is trained by itself.
+    kept = (key for key in typed if not key.startswith(("restore.", "ensemble.")))
     in_order = {key: typed[key] for key in sorted(kept, key=_place_in_command)}
     return in_order | {_LAUNCHER: "slurm"} if _was_submitted(run) else in_order
 

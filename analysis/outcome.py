@@ -15,6 +15,7 @@ from conf.quantities import format_duration
 from experiment_utils import STALLED_AFTER_S, holder_of
 from memory.evidence import Evidence
 from memory.explain import explain
+from training.stopping import says_time_is_over
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,18 @@ def diverged(run: RunFolder) -> bool:
     return any(not math.isfinite(value) for values in last for value in values)
 
 
+def time_was_over(run: RunFolder) -> bool:
+    """True when it stopped at its training.max_time, which is of all its attempts: the next would at once."""
+    status = run.status
+    return status.get("state") == "timeout" and says_time_is_over(status.get("reason"))
+
+
 def how_to_go_on(run: RunFolder) -> str:
     """What the same command would do with a run that has ended, but not as `done`."""
     if diverged(run):
         return "Typed again as it is, it would go the same way: change it first"
+    if time_was_over(run):
+        return "Type the same command with a larger training.max_time to go on from there"
     if run.checkpoint_step is None:
         return "Type the same command again to start it over: it has no checkpoint yet"
     return f"Type the same command again to go on from the checkpoint of step {run.checkpoint_step:,}"

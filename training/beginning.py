@@ -97,12 +97,9 @@ def begin(
         ) from error
     found = matched(model, checkpoint.weights)
     if not found.is_whole and run.config.restore.strict:
-        raise UserError(
-            Problem(
-                "restore.from",
-                f"it is of another model: {found.words()}. To take what is alike: restore.strict=false",
-            )
-        )
+        weights = "" if origin.what == "weights" else "restore.what=weights "
+        how = f"To take what is alike: {weights}restore.strict=false"
+        raise UserError(Problem("restore.from", f"it is of another model: {found.words()}. {how}"))
     if origin.what == "run":
         restore(checkpoint, model, optimizer, loader, run.average)
         if run.row_states is not None:

@@ -145,16 +145,22 @@ def resolve_device(training: Training, kept: Mapping[str, object], ranks_here: i
         if "matmul_precision" not in kept:
             log.warning("training.matmul_precision=%s is of GPUs: on this CPU it stays %s", inside, HIGHEST)
         inside = HIGHEST
-    if training.deterministic and training.compile and kind == "cpu" and int(threads) > 1:
-        raise UserError(
-            Problem(
-                "training.deterministic",
-                f"training.compile=true on a CPU with {threads} threads does not give the same bits each "
-                "time. Use training.compile=false, or training.threads=1",
-            )
-        )
+    problem = other_bits(training, kind, int(threads))
+    if problem is not None:
+        raise UserError(problem)
     is_deterministic = training.deterministic and kind == "cuda"
     return Device(kind, precision, int(threads), inside, is_deterministic)
+
+
+def other_bits(training: Training, kind: str, threads: int) -> Problem | None:
+    """Why what is to be deterministic is not."""
+    if not (training.deterministic and training.compile and kind == "cpu" and threads > 1):
+        return None
+    return Problem(
+        "training.deterministic",
+        f"training.compile=true on a CPU with {threads} threads does not give the same bits each "
+        "time. Use training.compile=false, or training.threads=1",
+    )
 
 
 def available_threads(ranks_here: int = 1) -> int:

@@ -18,13 +18,13 @@ from conf.by_model import settle
 from conf.ensembles import is_ensemble
 from conf.quantities import counted, format_count
 from conf.restore_rules import milestone_tokens
-from conf.schema import Arch, Dataset, Tokenizer
+from conf.schema import AUTO, Arch, Dataset, Tokenizer
 from conf.sizes import size_name
 from memory import format_bytes
 from memory.constants import ENTRY, FRAMEWORK_BASE
 from memory.room import Room
 from memory.room import room as room_here
-from training.device import may_have_gpu
+from training.device import available_threads, may_have_gpu, other_bits
 from training.evaluation import evaluation_windows
 from training.head import SmallerVocabulary, smaller_vocabulary
 from training.memory_parts import expected_device
@@ -399,3 +399,8 @@ def _needs(config: Config, missing: Any, memory: MemoryPlan, *, is_here: bool) -
         yield f"{DOES_NOT_FIT}: {memory.problem.what}"
     if is_here and config.training.device == "cuda" and not may_have_gpu():
         yield "Start it where a GPU is: training.device=cuda, and this machine has none"
+    elif is_here and (config.training.device == "cpu" or not may_have_gpu()):
+        threads = config.training.threads
+        problem = other_bits(config.training, "cpu", available_threads() if threads == AUTO else int(threads))
+        if problem is not None:
+            yield str(problem)

@@ -20,14 +20,20 @@ def model_words(config: Config) -> str:
 
 
 def learning_words(config: Config, budget: Budget) -> str:
-    """`lr 0.003, cosine_warmup`; with the optimizer's name where it is another."""
+    """`lr 0.003, cosine_warmup`; with the optimizer's name where it is another, and what there is to say of
+    a warm-up that the run does not get through.
+    """
     optimizer, schedule = config.optimizer, config.schedule
+    course = course_of(config, budget)
     name = f"{optimizer.name}, " if optimizer.name != Optimizer().name else ""
     words = f"{name}lr {optimizer.lr:g}, {schedule.name}"
     if schedule.name == "transformer":
-        words += f" (peak {course_of(config, budget).peak:.3g})"
+        words += f" (peak {course.peak:.3g})"
+    if course.length.warmup > budget.steps:
+        last = course.lr_at(budget.steps - 1)
+        return f"{words}, rising to {last:.3g} at its end: the warm-up has {course.length.warmup:,} steps"
     if schedule.name == "wsd":
-        words += f", falling from step {course_of(config, budget).length.decay_from:,} on"
+        words += f", falling from step {course.length.decay_from:,} on"
     return words
 
 

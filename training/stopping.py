@@ -46,6 +46,11 @@ def seconds_of(training: Training) -> float | None:
     return None if training.max_time is None else parse_duration(training.max_time)
 
 
+def says_time_is_over(reason: object) -> bool:
+    """Whether that of a status is `tell_time_is_over`'s: another attempt as it was would end at once."""
+    return str(reason).startswith(f"training.{MAX_TIME}=")
+
+
 def tell_time_is_over(run: Run) -> TimeIsOver:
     """What an attempt ends with."""
     left = run.plan.budget.steps - run.step

@@ -33,6 +33,7 @@ from slurm.truth.reasons import reason_of
 from slurm.truth.slow import pace_lines
 from slurm.truth.study import Look, look_at, truths
 from slurm.truth.table import Next
+from training.stopping import says_time_is_over
 
 EXAMPLES = """\
 examples:
@@ -222,6 +223,8 @@ def _to_change(look: Look) -> list[str]:
         return [
             f"scontrol resume {truth.job}, or ask whoever suspended it; jobs before it may have its place"
         ]
+    if says_time_is_over(truth.reason):
+        return ["a larger training.max_time, or none: as it is, it would end at once"]
     if truth.state == "timeout" and progress.eta_s:
         needs = format_duration(progress.eta_s)
         more = "a higher slurm.time, or submit it again: it goes on from its last checkpoint"
@@ -325,8 +328,13 @@ def _next(look: Look) -> Next:
     if truth.state in ("stalled", "blocked"):
         cancel = shlex.join(["python", "-m", "slurm", "cancel", str(truth.folder.parent), *_with_it(look)])
         return Next(cancel, f"then: python -m slurm resubmit {study}")
-    more = {"oom": _more_memory, "timeout": _more_time}.get(truth.state, lambda look: "")(look)
-    again = f"python -m slurm resubmit {study} --only {truth.state}{more if truth.launcher == SLURM else ''}"
+    if says_time_is_over(truth.reason):
+        more = f" {truth.name} training.max_time=null"
+    elif truth.launcher == SLURM:
+        more = {"oom": _more_memory, "timeout": _more_time}.get(truth.state, lambda look: "")(look)
+    else:
+        more = ""
+    again = f"python -m slurm resubmit {study} --only {truth.state}{more}"
     return Next(again, f"goes on with what ended so; all it wrote: {logs}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +13,15 @@ import pytest
 import yaml
 
 from analysis.next_steps import after_run, after_sweep
-from analysis.outcome import Outcome
+from analysis.outcome import Outcome, how_to_go_on, outcome_of
 from analysis.run_folder import read_run_folder
+from conf import Config
 from conf.check import to_plain
 from conf.compose import Composer
+from conf.ensembles import members_of
 from conf.request import read_request
 from conf.rules import RULES
+from conf.schema import Ensemble
 from slurm.records import SLURM, Array, Place, Submission, add_place
 from training.plan import resolve
 
@@ -94,6 +98,31 @@ def test_a_branch_is_followed_by_runs_of_their_own(suggested: Callable[..., list
     larger, *others = suggested("model=48d", "schedule=wsd", *branch)
     assert larger == ["model=96d", "schedule=wsd"]
     assert not any(word.startswith("restore.") for words in others for word in words)
+
+
+def test_a_run_of_an_ensemble_is_followed_by_runs_by_themselves(new_run: Callable[..., Any]) -> None:
+    asked = Config(ensemble=Ensemble(seed=["0", "1"], together=4))
+    made = new_run("member")
+    (made.path / "config.yaml").write_text(yaml.safe_dump(to_plain(resolve(members_of(asked)[0]))))
+    made.run()
+    commands = [command for command, _ in after_run(read_run_folder(made.path), DONE)]
+    assert not any("ensemble." in command for command in commands)
+
+
+def test_a_run_whose_time_was_over_is_given_more(new_run: Callable[..., Any]) -> None:
+    made = new_run("timed")
+    for reason, advice in (
+        (
+            "training.max_time=2s is over: 2.0 s of training",
+            "the same command with a larger training.max_time",
+        ),
+        ("stopped by SIGUSR1", "the same command again"),
+    ):
+        (made.path / "status.json").write_text(json.dumps({"state": "timeout", "reason": reason, "step": 3}))
+        folder = read_run_folder(made.path)
+        assert after_run(folder, outcome_of(folder))[0][0] == advice
+        assert advice.partition(" again")[0] in how_to_go_on(folder)
+        assert after_sweep(None, 1, [folder])[0][0] == advice
 
 
 def test_the_own_width_is_kept_where_the_size_is(suggested: Callable[..., list[list[str]]]) -> None:

@@ -254,6 +254,20 @@ def test_attempts(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixtu
     assert (found["state"], found["reason"]) == ("timeout", "given up: no step forward")
 
 
+def test_a_run_whose_own_time_is_over(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More of the job's would not help: it counts over all attempts."""
+    reason = "training.max_time=1h is over: 1 h of training, 600 of 1,000 steps left"
+    study.status(A, "timeout", age_s=900, reason=reason)
+    said.row("4242_0", "COMPLETED")
+    text = told(capsys, "why", A)
+    assert "a larger training.max_time, or none: as it is, it would end at once" in text
+    assert "slurm.time" not in text
+    again = f"next: python -m slurm resubmit runs/sweep --only timeout {A} training.max_time=null   ("
+    assert text.splitlines()[-1].startswith(again)
+
+
 def test_bad_input(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no such run" in refused(capsys, "why", "nosuchrun")
     assert "several runs" not in refused(capsys, "why", "9999")

@@ -13,7 +13,7 @@ from tiny_run import ROOT, tiny_config
 import experiment_utils
 import training.device
 from conf import Config, UserError
-from conf.schema import Dataset, Study, Training
+from conf.schema import Dataset, Schedule, Study, Training
 from data_loading import open_held_out, open_train, prepare_data
 from training.plan import make_plan, resolve
 
@@ -54,6 +54,16 @@ def test_a_recurrence_has_no_heads(tmp_path: Path) -> None:
     assert "1 layer, 1 head: " in make_plan(config, tokenize=True).render()
     lstm = dataclasses.replace(config, arch=dataclasses.replace(config.arch, family="lstm"))
     assert "1 layer: " in make_plan(lstm, tokenize=True).render()
+
+
+def test_a_warm_up_that_outlasts_the_run_is_told(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path)
+    for name in ("cosine_warmup", "wsd"):
+        long = dataclasses.replace(config, schedule=Schedule(name, warmup_steps=100))
+        page = make_plan(long, tokenize=True).render()
+        assert f"lr 0.003, {name}, rising to 0.0012 at its end: the warm-up has 100 steps" in page
+    enough = dataclasses.replace(config, schedule=Schedule("cosine_warmup", warmup_steps=40))
+    assert "rising" not in make_plan(enough, tokenize=True).render()
 
 
 def test_resolving_twice_changes_nothing(tmp_path: Path) -> None:
@@ -202,6 +212,10 @@ def test_what_must_be_done_before_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         f"Tokenize the text first: python pretokenize_dataset.py {tmp_path / 'tiny.txt'} --tokenizer bytes"
     )
     assert told_gpu == gpu
+    compiled = with_training(config, device="auto", deterministic=True, compile=True, threads=2)
+    (told,) = make_plan(compiled, tokenize=False).needs
+    assert told.startswith("training.deterministic: training.compile=true on a CPU with 2 threads does not")
+    assert make_plan(with_training(compiled, threads=1), tokenize=False).needs == ()
     monkeypatch.setattr(training.device, "GPU_DEVICE_FILES", ("null",))
     assert make_plan(config, tokenize=True).needs == ()
 

@@ -15,7 +15,7 @@ from tiny_run import copy_of, make_run, metrics_without_clock, run_here, tiny_co
 import experiment_utils
 from conf import Config, UserError
 from conf.check import check
-from conf.schema import Optimizer, Restore, Schedule
+from conf.schema import Arch, Optimizer, Restore, Schedule
 from tests.forked import killed_at
 from training.checkpoints import checkpoint_folder, checkpoint_steps, load
 from training.plan import make_plan
@@ -207,6 +207,18 @@ def test_another_model_is_refused_with_what_differs_or_taken_in_part(trunk: Path
     told = experiment_utils.read_run(folder)["restored"]
     assert told["matched"] == 0
     assert "embedding.weight (257, 16) -> (257, 32)" in told["other_shape"]
+
+
+def test_moments_of_another_shape_are_refused_with_what_can_be_taken(tmp_path: Path) -> None:
+    """A rule refuses restore.strict=false beside restore.what=optimizer."""
+    config = dataclasses.replace(tiny_config(tmp_path), arch=Arch(positions="learned"))
+    trunk = make_run(config)
+    assert run_here(trunk, "--quiet").returncode == 0
+    longer = dataclasses.replace(config, training=dataclasses.replace(config.training, seq_len=32))
+    done = run_here(copy_of(after(trunk, longer, what="optimizer"), tmp_path / "longer"))
+    assert done.returncode == 2
+    assert "positions.table.weight (16, 16) -> (32, 16)" in done.stderr
+    assert "To take what is alike: restore.what=weights restore.strict=false" in done.stderr
 
 
 def test_an_average_begins_with_the_weights_that_were_taken(trunk: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from training.ensemble.probe import settle_together
 from training.ensemble.together import EnsembleLoop
 from training.interrupt import Interrupt, Interrupted
 from training.logger import Logger
-from training.stopping import MAX_TIME
+from training.stopping import says_time_is_over
 
 if TYPE_CHECKING:
     from training.started import Started
@@ -77,8 +77,8 @@ def _is_over(folder: Path) -> bool:
 def _was_stopped(folder: Path) -> bool:
     """Whether a signal ended it, which is for the runs behind it too; training.max_time is of each run."""
     status = experiment_utils.read_status(folder)
-    is_by_its_time = str(status.get("reason")).startswith(f"training.{MAX_TIME}=")
-    return status.get("state") in ("cancelled", "timeout") and not is_by_its_time
+    is_stopped = status.get("state") in ("cancelled", "timeout")
+    return is_stopped and not says_time_is_over(status.get("reason"))
 
 
 class _Attempt:

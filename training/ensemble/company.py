@@ -47,18 +47,18 @@ def groups(
     steps, after a kill between the writing of two checkpoints, go on from the last step that all have.
     One that did not have it lately, since it was trained by itself for longer, goes on in another group.
     by_themselves: those whose last attempt had no company: no kill left them a step ahead of the others, so
-    that they go on from their newest checkpoint and from no other. begins: steps that branches of another run
-    have behind them as they begin; 0 of all others.
+    that they go on from their newest checkpoint and from no other, and nobody goes back for them. begins:
+    steps that branches of another run have behind them as they begin; 0 of all others.
     """
     found: list[Group] = []
     waiting = {name: [(begins or {}).get(name, 0), *of_one] for name, of_one in steps.items()}
 
-    def has(name: str, step: int) -> bool:
-        return step in waiting[name][-1 if name in by_themselves else -2 :]
-
     while waiting:
         step = min(of_one[-1] for of_one in waiting.values())
-        same = [name for name in waiting if has(name, step)]
+        at_step = {name for name, of_one in waiting.items() if of_one[-1] == step}
+        ahead = {name for name, of_one in waiting.items() if step in of_one[-2:-1]}.difference(by_themselves)
+        with_them = at_step | ahead if at_step.difference(by_themselves) else at_step
+        same = [name for name in waiting if name in with_them]
         for name in same:
             del waiting[name]
         found += [Group(same[i : i + together], step) for i in range(0, len(same), together)]

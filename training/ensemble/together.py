@@ -69,6 +69,7 @@ class EnsembleLoop:
                 self._train(name)
                 self._check()
                 self._evaluate()
+                self._tell()
                 if self._logger is not None:
                     self._logger.check()
                 self._save()
@@ -83,7 +84,8 @@ class EnsembleLoop:
             # Asked of those that are still there: the first may leave, and then stands still.
             while self.going and self.going[0].run.step < until:
                 self._step()
-                self._tell()
+                if self.going and self.going[0].run.step < until:  # else its evaluation comes first
+                    self._tell()
                 if lead.interrupt.agree() is not None or any(is_over(member.run) for member in self.going):
                     break
             if self.going:

@@ -34,7 +34,9 @@ def export(saved: SavedRun, output: Path) -> dict[str, Any]:
         OSError: it cannot be written.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging as their_logging
 
+    their_logging.disable_progress_bar()  # a bar for each of two files, on what may be no terminal
     if output.exists():
         raise UserError(f"{output} is there already: remove it, or give another folder with --output")
     config, tokenizer = saved.config, _tokenizer(saved)

@@ -26,7 +26,7 @@ import core
 import experiment_utils
 from conf import Config
 from conf.ensembles import members_of
-from conf.schema import Arch, Ensemble, Optimizer, Restore, Schedule
+from conf.schema import Arch, Ensemble, Logging, Optimizer, Restore, Schedule
 from training.checkpoints import checkpoint_steps
 from training.ensemble.company import Group, groups
 
@@ -264,6 +264,16 @@ def test_the_first_may_leave_and_the_others_evaluate_and_end_where_they_should(t
         assert_same_run(folders[number], alone(configs[number], tmp_path / "alone"))
 
 
+def test_a_line_that_is_due_at_an_evaluation_leaves_its_loss_in_metrics(tmp_path: Path) -> None:
+    base = dataclasses.replace(short_config(tmp_path), logging=Logging(every_s=1e-9))
+    configs = ensemble(base, seed=["0", "1"])
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 0
+    for folder, config in zip(folders, configs, strict=True):
+        assert len(column(folder, "val_loss")) == 2
+        assert_same_run(folder, alone(config, tmp_path / "alone"))
+
+
 def test_a_step_that_is_skipped_is_told_in_the_log_of_its_run_alone(tmp_path: Path) -> None:
     guarded = {"on_spike": "skip", "spike_window": 5, "spike_threshold": 1.5, "max_steps": 30}
     folders = [make_run(one) for one in ensemble(short_config(tmp_path, **guarded), seed=["0", "1", "2"])]
@@ -317,6 +327,9 @@ def test_groups_are_of_those_that_can_go_on_together() -> None:
     assert groups({"a": [5], "b": [5, 10]}, 4, ["b"]) == [Group(["a"], 5), Group(["b"], 10)]
     assert groups({"a": [5, 10], "b": [10]}, 4, ["a", "b"]) == [Group(["a", "b"], 10)]
     assert groups({"a": [], "b": []}, 4, ["a", "b"]) == [Group(["a", "b"], 0)]
+    # what has not begun draws nobody back who waits for nobody there
+    steps = {"a": [5, 9], "b": [5], "c": []}
+    assert groups(steps, 2, ["c"]) == [Group(["c"], 0), Group(["a", "b"], 5)]
 
 
 def test_what_one_has_done_by_itself_is_not_done_again(tmp_path: Path) -> None:
@@ -337,6 +350,20 @@ def test_small_groups_come_one_after_another(tmp_path: Path) -> None:
     shutil.rmtree(folders[0])
     again = make_run(configs[0])
     assert run_together([again, *folders[1:]]) == 0
+
+
+def test_killed_in_a_small_group_they_go_on_in_that_group(tmp_path: Path) -> None:
+    asked = Ensemble(seed=["0", "1", "2"], together=2)
+    configs = members_of(dataclasses.replace(short_config(tmp_path), ensemble=asked))
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 0
+    killed = [copy_of(config, tmp_path / "killed") for config in configs]
+    assert killed_at("checkpoint:after_rename", lambda: run_together(killed), 3)
+    assert [checkpoint_steps(folder / "checkpoints") for folder in killed].count([5]) == 1
+    assert run_together(killed) == 0
+    assert [outcome(folder) for folder in killed] == [outcome(folder) for folder in folders]
+    resumed = [experiment_utils.read_run(folder)["attempts"][-1]["resumed_from_step"] for folder in killed]
+    assert resumed == [5, 5, 0]
 
 
 def test_one_at_a_time_is_each_by_itself(tmp_path: Path) -> None:

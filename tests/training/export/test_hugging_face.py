@@ -28,7 +28,9 @@ def test_transformers_loads_it(finished: Path, tmp_path: Path, capsys: pytest.Ca
 
     output = tmp_path / "mine"
     assert main(["export", str(finished), "--output", str(output), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    told = json.loads(said.out)
+    assert said.err == "", "no bars that move"
     assert (told["model_type"], told["output"]) == ("llama", str(output))
     assert told["largest_difference"] < 1e-4
     theirs = AutoModelForCausalLM.from_pretrained(output).eval()
