@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from conf.schema import Arch, Model
-from memory.constants import HEAP_PIECE
+from memory.constants import HEAP_CHURN_DEEPER, HEAP_CHURN_MAPPED, HEAP_PIECE
 from memory.estimate import ALWAYS, Part
 from models.counts import block_matrices, count_parameters
 from models.memory_loss import displaced_by_loss, loss_kept, loss_of_evaluation, loss_peak
@@ -71,14 +71,14 @@ def model_parts(
     yield part("gradients", parameters, "backward_end", "optimizer_step")
     if step.accumulates or step.keeps_gradients:
         yield part("gradients", parameters, "forward", "loss", "backward")
-    saved, again = saved_bytes(model, arch, step), saved_of_block(shape, arch, step)
+    saved = saved_bytes(model, arch, step)
     in_heap = _heap_share(shape, arch, step)
     # The gradient of a small head comes and goes in the heap as well.
     of_head = 2 * head if head <= HEAP_PIECE.value else 0
     yield replace(
         part("activations", saved + hidden, "forward", "loss", "backward"),
         heap_bytes=0 if step.on_gpu else int(in_heap * saved) + of_head,
-        churned_bytes=0 if step.on_gpu or not step.activation_checkpointing else int(in_heap * again),
+        churned_bytes=0 if step.on_gpu else _churned(shape, arch, step),
         displaced_bytes=0 if step.on_gpu else displaced_by_loss(shape, vocab_size, step),
     )
     kept = loss_kept(shape, arch, vocab_size, step)
@@ -107,15 +107,29 @@ def _tables(shape: Shape, arch: Arch, max_positions: int) -> int:
     return FP32 * max_positions * shape.d_model if kind == "sinusoidal" else 0
 
 
-def _heap_share(shape: Shape, arch: Arch, step: StepSizes) -> float:
-    """Of what is saved, the part in tensors that are small enough for the allocator's heap."""
+def _churned(shape: Shape, arch: Arch, step: StepSizes) -> int:
+    """What a checkpointed block takes of the allocator's heap and gives back, and more for each of them."""
+    blocks = recomputed_blocks(step.activation_checkpointing, shape.n_layers)
+    in_heap = _heap_share(shape, arch, step, by_halves=True)
+    if not blocks or not in_heap:
+        return 0
+    share = in_heap + HEAP_CHURN_MAPPED.value * (1 - in_heap)
+    return int(share * saved_of_block(shape, arch, step) * (1 + HEAP_CHURN_DEEPER.value * blocks))
+
+
+def _heap_share(shape: Shape, arch: Arch, step: StepSizes, *, by_halves: bool = False) -> float:
+    """Of what is saved, the part in tensors that are small enough for the allocator's heap.
+
+    by_halves: also the product of gate and up where its gradients, one of each, are small enough.
+    """
     if arch.family == "lstm":
         return heap_share(shape, arch, step)
     d, size = shape.d_model, step.product_bytes
     hidden = shape.ffn_hidden * parts_of_token(arch)
     inner = 2 * hidden if is_gated(arch) else hidden
+    are_small = is_gated(arch) and size * step.tokens * hidden < HEAP_PIECE.value
     widths = [
-        (inner, 1),
+        (hidden, 2) if by_halves and are_small else (inner, 1),
         (hidden, KEPT_IN_FEED_FORWARD[arch.activation] - inner // hidden),
         (2 * d if arch.family == "mingru" else d + 2 * shape.kv_dim, 1),
     ]
