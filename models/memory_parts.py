@@ -15,7 +15,12 @@ from memory.constants import HEAP_CHURN_DEEPER, HEAP_CHURN_MAPPED, HEAP_PIECE
 from memory.estimate import ALWAYS, Part
 from models.counts import block_matrices, count_parameters
 from models.memory_loss import displaced_by_loss, loss_kept, loss_of_evaluation, loss_peak
-from models.memory_lstm import back_through_layer, forward_without_gradients, heap_share
+from models.memory_lstm import (
+    back_through_layer,
+    forward_without_gradients,
+    heap_share,
+    untouched_of_layer,
+)
 from models.memory_saved import (
     KEPT_IN_FEED_FORWARD,
     is_gated,
@@ -75,8 +80,9 @@ def model_parts(
     in_heap = _heap_share(shape, arch, step)
     # The gradient of a small head comes and goes in the heap as well.
     of_head = 2 * head if head <= HEAP_PIECE.value else 0
+    untouched = _untouched(shape, arch, step)
     yield replace(
-        part("activations", saved + hidden, "forward", "loss", "backward"),
+        part("activations", saved + hidden - untouched, "forward", "loss", "backward"),
         heap_bytes=0 if step.on_gpu else int(in_heap * saved) + of_head,
         churned_bytes=0 if step.on_gpu else _churned(shape, arch, step),
         displaced_bytes=0 if step.on_gpu else displaced_by_loss(shape, vocab_size, step),
@@ -105,6 +111,14 @@ def _tables(shape: Shape, arch: Arch, max_positions: int) -> int:
     if kind == "alibi":
         return FP32 * shape.n_heads
     return FP32 * max_positions * shape.d_model if kind == "sinusoidal" else 0
+
+
+def _untouched(shape: Shape, arch: Arch, step: StepSizes) -> int:
+    """Of what is saved, what takes no memory before the way back."""
+    if arch.family != "lstm" or step.on_gpu:
+        return 0
+    plain = shape.n_layers - recomputed_blocks(step.activation_checkpointing, shape.n_layers)
+    return plain * untouched_of_layer(shape, step)
 
 
 def _churned(shape: Shape, arch: Arch, step: StepSizes) -> int:
@@ -157,6 +171,8 @@ def _back_through_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
     plain = shape.n_layers - again
     stream, saved = FP32 * step.tokens * shape.d_model, saved_of_block(shape, arch, step)
     worst = _worst_in_block(shape, arch, step) - saved_of_final_norm(shape, arch, step)
+    if _untouched(shape, arch, step):
+        worst += untouched_of_layer(shape, step)
     new = 0 if step.accumulates else FP32 * block_matrices(shape, arch)
     moments = []
     if plain:
