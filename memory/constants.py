@@ -36,6 +36,9 @@ HEAP_FIXED = Constant(40 * _MB, "anon beyond that and the tensors, of any model:
 HEAP_SHARE = Constant(
     0.18, "of tensors under 32 MB, which glibc takes from its heap: holes between them", _HERE
 )
+HEAP_SCAN = Constant(
+    0.2, "more of those tensors where a minGRU scans: what the scan takes for a moment lies between", _ROWS
+)
 HEAP_LEAST = Constant(2 * _MB, "the least of those beyond the tensors, of a model of next to nothing", _HERE)
 HEAP_MOST_SHARE = Constant(1.0, "of all tensors of the model: the fixed amounts are no more", _HERE)
 HEAP_CHURN = Constant(

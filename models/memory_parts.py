@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from conf.schema import Arch, Model
-from memory.constants import HEAP_CHURN_DEEPER, HEAP_CHURN_MAPPED, HEAP_PIECE
+from memory.constants import HEAP_CHURN_DEEPER, HEAP_CHURN_MAPPED, HEAP_PIECE, HEAP_SCAN
 from memory.estimate import ALWAYS, Part
 from models.counts import block_matrices, count_parameters
 from models.memory_loss import displaced_by_loss, loss_kept, loss_of_evaluation, loss_peak
@@ -78,6 +78,8 @@ def model_parts(
         yield part("gradients", parameters, "forward", "loss", "backward")
     saved = saved_bytes(model, arch, step)
     in_heap = _heap_share(shape, arch, step)
+    if arch.family == "mingru":
+        in_heap *= 1 + HEAP_SCAN.value
     # The gradient of a small head comes and goes in the heap as well.
     of_head = 2 * head if head <= HEAP_PIECE.value else 0
     untouched = _untouched(shape, arch, step)
