@@ -1,7 +1,8 @@
 """The cgroup that decides when the kernel kills for memory: its limit, and U, what counts against it.
 
 U, the unreclaimable memory, is anon + shmem + kernel (v2: kernel less slab_reclaimable; v1: rss +
-shmem + kmem). It is measured where the smallest limit stands, from the process's own cgroup up to
+shmem + kmem), and page cache that is locked (mlock, a ramfs), of which there is none as a rule.
+It is measured where the smallest limit stands, from the process's own cgroup up to
 the root: Slurm limits the job, while the task's own cgroup says "unlimited".
 
 Sources: cgroups(7); the kernel's admin-guide/cgroup-v2 and cgroup-v1/memory.
@@ -48,7 +49,8 @@ class Cgroup:
     path: as /proc/PID/cgroup writes it. limit_bytes: None where only the host's memory is the limit.
     limit_at: the cgroup whose limit that is; a limit of a container may stand above what it sees.
     usage_bytes and peak_usage_bytes include page cache: at the limit they say nothing by themselves.
-    file_bytes: page cache, mapped or not, shmem left out. high_bytes, high_at: the smallest memory.high,
+    file_bytes: page cache, mapped or not, without shmem and without locked_bytes, which is as much of it as
+    is locked in memory; None: not told. high_bytes, high_at: the smallest memory.high,
     above which the kernel slows its processes down instead of killing them. page_tables_bytes: a part of
     kernel_bytes. events: counts since the cgroup was made, `oom_kill` and the other lines of memory.events;
     of v1 `oom_kill` and `failcnt`. refaults: file pages that were given back and read again; anon_refaults:
@@ -79,13 +81,16 @@ class Cgroup:
     some_stalled_us: int | None = None
     stalled_percent: float | None = None
     some_stalled_percent: float | None = None
+    locked_bytes: int | None = None
 
     @property
     def unreclaimable_bytes(self) -> int | None:
         """U: what the kernel cannot give back, whatever the pressure."""
         if self.anon_bytes is None:
             return None
-        return self.anon_bytes + (self.shmem_bytes or 0) + (self.kernel_bytes or 0)
+        return self.anon_bytes + sum(
+            amount or 0 for amount in (self.shmem_bytes, self.kernel_bytes, self.locked_bytes)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +156,7 @@ def _read_v1(
     stat = _caught_up(stat, (b"total_rss", b"total_cache"), (usage or 0) - (kernel or 0), levels, height)
     anon, shmem = stat.get(b"total_rss", b"rss"), stat.get(b"total_shmem", b"shmem")
     cache = stat.get(b"total_cache", b"cache")
+    locked = _locked(stat, cache, shmem)
     kills = [
         Counters(f"{below.folder}/memory.oom_control", read_kept).get(b"oom_kill")
         for below in levels[: height + 1]
@@ -175,12 +181,13 @@ def _read_v1(
         anon_bytes=anon,
         shmem_bytes=shmem,
         kernel_bytes=kernel,
-        file_bytes=None if cache is None else max(0, cache - (shmem or 0)),
+        file_bytes=None if cache is None else max(0, cache - (shmem or 0) - (locked or 0)),
         events=events or None,
         swap_bytes=stat.get(b"total_swap", b"swap"),
         refaults=stat.get(b"total_workingset_refault_file", b"total_workingset_refault"),
         anon_refaults=stat.get(b"total_workingset_refault_anon"),
         major_faults=stat.get(b"total_pgmajfault", b"pgmajfault"),
+        locked_bytes=locked,
     )
 
 
@@ -193,6 +200,7 @@ def _read_v2(
     if stat.get(b"kernel") is not None:
         stat = _caught_up(stat, (b"anon", b"file", b"kernel"), usage or 0, levels, height)
     shmem, cache = stat.get(b"shmem"), stat.get(b"file")
+    locked = _locked(stat, cache, shmem)
     high, high_at = _smallest_high(levels)
     if high is not None and high >= wall:
         high, high_at = None, None
@@ -209,7 +217,7 @@ def _read_v2(
         anon_bytes=stat.get(b"anon"),
         shmem_bytes=shmem,
         kernel_bytes=_kernel_v2(stat),
-        file_bytes=None if cache is None else max(0, cache - (shmem or 0)),
+        file_bytes=None if cache is None else max(0, cache - (shmem or 0) - (locked or 0)),
         events=read_counters(f"{level.folder}/memory.events", read_kept) or None,
         high_bytes=high,
         high_at=high_at,
@@ -223,6 +231,7 @@ def _read_v2(
         some_stalled_us=pressure.some_us,
         stalled_percent=pressure.full_percent,
         some_stalled_percent=pressure.some_percent,
+        locked_bytes=locked,
     )
 
 
@@ -291,6 +300,19 @@ def _kernel_v2(stat: Counters) -> int | None:
     parts = [stat.get(key) for key in (b"kernel_stack", b"pagetables", b"percpu", b"slab_unreclaimable")]
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
+
+
+def _locked(stat: Counters, cache: int | None, shmem: int | None) -> int | None:
+    """Page cache that stands on neither list of what can be given back, but on that of what cannot, which
+    holds locked anon and shmem too.
+    """
+    never = stat.get(b"total_unevictable", b"unevictable")
+    active = stat.get(b"total_active_file", b"active_file")
+    inactive = stat.get(b"total_inactive_file", b"inactive_file")
+    if cache is None or never is None or active is None or inactive is None:
+        return None
+    swapped = stat.get(b"total_swapcached", b"swapcached") or 0
+    return max(0, min(never, cache - (shmem or 0) - swapped - active - inactive))
 
 
 def unseen_cgroup(pid: int, root: str = "") -> str | None:

@@ -36,10 +36,17 @@ HEAP_FIXED = Constant(40 * _MB, "anon beyond that and the tensors, of any model:
 HEAP_SHARE = Constant(
     0.18, "of tensors under 32 MB, which glibc takes from its heap: holes between them", _HERE
 )
+HEAP_SCAN = Constant(
+    0.2, "more of those tensors where a minGRU scans: what the scan takes for a moment lies between", _ROWS
+)
 HEAP_LEAST = Constant(2 * _MB, "the least of those beyond the tensors, of a model of next to nothing", _HERE)
 HEAP_MOST_SHARE = Constant(1.0, "of all tensors of the model: the fixed amounts are no more", _HERE)
 HEAP_CHURN = Constant(
-    2.9, "of what checkpointed blocks take and give back one by one: each leaves other holes", _HERE
+    1.1, "of what checkpointed blocks take and give back one by one: each leaves other holes", _ROWS
+)
+HEAP_CHURN_MAPPED = Constant(0.3, "the same of their tensors from 32 MB on, beside smaller ones", _ROWS)
+HEAP_CHURN_DEEPER = Constant(
+    0.18, "of that, for each of those blocks: the holes of one are no place for the next", _ROWS
 )
 HEAP_DISPLACED = Constant(
     0.75,

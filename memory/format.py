@@ -135,6 +135,7 @@ def _split(after: Snapshot) -> _Part | None:
         "anon": after.anon_bytes if job is None else job.anon_bytes,
         "shm": after.shmem_bytes,
         "kernel": None if job is None else job.kernel_bytes,
+        "locked files": (None if job is None else job.locked_bytes) or None,
     }
     known = {name: amount for name, amount in amounts.items() if amount is not None}
     return (

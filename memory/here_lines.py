@@ -120,6 +120,8 @@ def _parts(at: Snapshot) -> Iterator[str]:
     yield f"shm {amount(at.shmem_bytes)}"
     if job is not None and job.kernel_bytes is not None:
         yield f"kernel {format_bytes(job.kernel_bytes)}"
+    if job is not None and job.locked_bytes:
+        yield f"locked files {format_bytes(job.locked_bytes)}"
     if at.page_tables_bytes is not None and (job is None or job.page_tables_bytes is not None):
         yield f"page tables {format_bytes(at.page_tables_bytes)}"
 

@@ -32,7 +32,8 @@ class Sample:
 
     time_s: Unix time. unreclaimable_bytes: U of the cgroup whose limit counts (of the process tree if
     there is none), limit_bytes what it stays under. usage_bytes, cache_bytes: of that cgroup. anon_bytes,
-    shmem_bytes, kernel_bytes: the parts of U. tree_anon_bytes, tree_rss_bytes, tree_file_bytes: summed over
+    shmem_bytes, kernel_bytes, and the property locked_bytes: the parts of U.
+    tree_anon_bytes, tree_rss_bytes, tree_file_bytes: summed over
     the processes. oom_kills, oom_group_kills, limit_hits, high_events: counters of the cgroup since it was
     made (memory.events oom_kill, oom_group_kill, max, high; v1: oom_control, failcnt). refaults, major_faults
     of memory.stat (workingset_refault_file or workingset_refault, pgmajfault). stalled_us: total of
@@ -69,6 +70,14 @@ class Sample:
     processes: int | None = None
     beside_anon_bytes: int | None = None
     tree: tuple[ProcessSample, ...] = ()
+
+    @property
+    def locked_bytes(self) -> int | None:
+        """Of U what is no other part of it: page cache that is locked in memory."""
+        if self.unreclaimable_bytes is None or self.anon_bytes is None:
+            return None
+        parts = self.anon_bytes + (self.shmem_bytes or 0) + (self.kernel_bytes or 0)
+        return max(0, self.unreclaimable_bytes - parts)
 
     @property
     def left_bytes(self) -> int | None:

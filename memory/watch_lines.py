@@ -49,6 +49,7 @@ def parts_of(sample: Sample) -> list[tuple[str, int | None]]:
         ("anon", sample.anon_bytes),
         ("shm", sample.shmem_bytes),
         ("kernel", sample.kernel_bytes),
+        ("locked files", sample.locked_bytes or None),
         ("swap", sample.swap_bytes),
         ("page cache", sample.cache_bytes),
     ]

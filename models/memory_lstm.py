@@ -16,6 +16,12 @@ WORKSPACE = 15.5
 """Numbers for each of the width and each token that the kernel keeps: gates, states and the room for their
 gradients (oneDNN's, measured over widths 32 to 256)."""
 
+TOUCHED = 9.5
+"""Of these, what the way forward writes to: of new pages the rest takes no memory before the way back
+(measured over widths 96 to 192)."""
+NEW_PAGES_BYTES = 24 << 20
+"""A workspace up to this size is where one was before, all of whose pages were written to."""
+
 
 def saved_of_layer(shape: Shape, arch: Arch, step: StepSizes) -> int:
     """Its output in the order of time, its input where that is not the output before, the workspace, and the
@@ -31,6 +37,12 @@ def saved_of_layer(shape: Shape, arch: Arch, step: StepSizes) -> int:
     if arch.dropout_recurrent:
         amount += 2 * recurrent_weight(shape)  # what was drawn, and the weight behind it
     return amount
+
+
+def untouched_of_layer(shape: Shape, step: StepSizes) -> int:
+    """Of the workspace, what takes no memory before the way back."""
+    wide = FP32 * step.tokens * shape.d_model
+    return int(max(0, WORKSPACE * wide - max(TOUCHED * wide, NEW_PAGES_BYTES)))
 
 
 def is_handed_on(arch: Arch) -> bool:

@@ -11,11 +11,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from conf.schema import Arch, Model
-from memory.constants import HEAP_PIECE
+from memory.constants import HEAP_CHURN_DEEPER, HEAP_CHURN_MAPPED, HEAP_PIECE, HEAP_SCAN
 from memory.estimate import ALWAYS, Part
 from models.counts import block_matrices, count_parameters
 from models.memory_loss import displaced_by_loss, loss_kept, loss_of_evaluation, loss_peak
-from models.memory_lstm import back_through_layer, forward_without_gradients, heap_share
+from models.memory_lstm import (
+    back_through_layer,
+    forward_without_gradients,
+    heap_share,
+    untouched_of_layer,
+)
 from models.memory_saved import (
     KEPT_IN_FEED_FORWARD,
     is_gated,
@@ -71,14 +76,17 @@ def model_parts(
     yield part("gradients", parameters, "backward_end", "optimizer_step")
     if step.accumulates or step.keeps_gradients:
         yield part("gradients", parameters, "forward", "loss", "backward")
-    saved, again = saved_bytes(model, arch, step), saved_of_block(shape, arch, step)
+    saved = saved_bytes(model, arch, step)
     in_heap = _heap_share(shape, arch, step)
+    if arch.family == "mingru":
+        in_heap *= 1 + HEAP_SCAN.value
     # The gradient of a small head comes and goes in the heap as well.
     of_head = 2 * head if head <= HEAP_PIECE.value else 0
+    untouched = _untouched(shape, arch, step)
     yield replace(
-        part("activations", saved + hidden, "forward", "loss", "backward"),
+        part("activations", saved + hidden - untouched, "forward", "loss", "backward"),
         heap_bytes=0 if step.on_gpu else int(in_heap * saved) + of_head,
-        churned_bytes=0 if step.on_gpu or not step.activation_checkpointing else int(in_heap * again),
+        churned_bytes=0 if step.on_gpu else _churned(shape, arch, step),
         displaced_bytes=0 if step.on_gpu else displaced_by_loss(shape, vocab_size, step),
     )
     kept = loss_kept(shape, arch, vocab_size, step)
@@ -107,15 +115,37 @@ def _tables(shape: Shape, arch: Arch, max_positions: int) -> int:
     return FP32 * max_positions * shape.d_model if kind == "sinusoidal" else 0
 
 
-def _heap_share(shape: Shape, arch: Arch, step: StepSizes) -> float:
-    """Of what is saved, the part in tensors that are small enough for the allocator's heap."""
+def _untouched(shape: Shape, arch: Arch, step: StepSizes) -> int:
+    """Of what is saved, what takes no memory before the way back."""
+    if arch.family != "lstm" or step.on_gpu:
+        return 0
+    plain = shape.n_layers - recomputed_blocks(step.activation_checkpointing, shape.n_layers)
+    return plain * untouched_of_layer(shape, step)
+
+
+def _churned(shape: Shape, arch: Arch, step: StepSizes) -> int:
+    """What a checkpointed block takes of the allocator's heap and gives back, and more for each of them."""
+    blocks = recomputed_blocks(step.activation_checkpointing, shape.n_layers)
+    in_heap = _heap_share(shape, arch, step, by_halves=True)
+    if not blocks or not in_heap:
+        return 0
+    share = in_heap + HEAP_CHURN_MAPPED.value * (1 - in_heap)
+    return int(share * saved_of_block(shape, arch, step) * (1 + HEAP_CHURN_DEEPER.value * blocks))
+
+
+def _heap_share(shape: Shape, arch: Arch, step: StepSizes, *, by_halves: bool = False) -> float:
+    """Of what is saved, the part in tensors that are small enough for the allocator's heap.
+
+    by_halves: also the product of gate and up where its gradients, one of each, are small enough.
+    """
     if arch.family == "lstm":
         return heap_share(shape, arch, step)
     d, size = shape.d_model, step.product_bytes
     hidden = shape.ffn_hidden * parts_of_token(arch)
     inner = 2 * hidden if is_gated(arch) else hidden
+    are_small = is_gated(arch) and size * step.tokens * hidden < HEAP_PIECE.value
     widths = [
-        (inner, 1),
+        (hidden, 2) if by_halves and are_small else (inner, 1),
         (hidden, KEPT_IN_FEED_FORWARD[arch.activation] - inner // hidden),
         (2 * d if arch.family == "mingru" else d + 2 * shape.kv_dim, 1),
     ]
@@ -143,6 +173,8 @@ def _back_through_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
     plain = shape.n_layers - again
     stream, saved = FP32 * step.tokens * shape.d_model, saved_of_block(shape, arch, step)
     worst = _worst_in_block(shape, arch, step) - saved_of_final_norm(shape, arch, step)
+    if _untouched(shape, arch, step):
+        worst += untouched_of_layer(shape, step)
     new = 0 if step.accumulates else FP32 * block_matrices(shape, arch)
     moments = []
     if plain:

@@ -61,7 +61,8 @@ def of_others(sample: Sample) -> int | None:
     seen = number(sample.beside_anon_bytes)
     if u is None or own is None:
         return seen
-    left = u - own - (number(sample.shmem_bytes) or 0) - (number(sample.kernel_bytes) or 0)
+    parts = (sample.shmem_bytes, sample.kernel_bytes, sample.locked_bytes)
+    left = u - own - sum(number(part) or 0 for part in parts)
     return max(0, left, seen or 0)
 
 

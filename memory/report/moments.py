@@ -135,7 +135,9 @@ def of_snapshot(snapshot: Mapping[str, Any], at_s: float) -> Moment:
     anon = whole((job if has_job else snapshot).get("anon_bytes"))
     shmem = whole((job if has_job else snapshot).get("shmem_bytes"))
     kernel = whole(job.get("kernel_bytes")) if has_job else None
-    u = whole(snapshot.get("unreclaimable_bytes")) if anon is None else anon + (shmem or 0) + (kernel or 0)
+    locked = whole(job.get("locked_bytes")) if has_job else None
+    parts = (anon, shmem, kernel, locked)
+    u = whole(snapshot.get("unreclaimable_bytes")) if anon is None else sum(part or 0 for part in parts)
     gpu = _part(snapshot, "gpu")
     return Moment(
         at_s,

@@ -582,6 +582,21 @@ def test_cache_at_the_limit_before_a_kill_is_no_comfort(tmp_path: Path) -> None:
     assert "cache_at_the_limit" in [one.rule for one in calm.findings]
 
 
+def test_files_that_are_locked_are_no_cache_that_kills_nothing(tmp_path: Path) -> None:
+    """What of U is no other part of it."""
+    samples = [
+        sample(at, 50 + 95 * at, anon_bytes=40 * MB, shmem_bytes=0, kernel_bytes=10 * MB, cache_bytes=MB)
+        for at in range(11)
+    ]
+    assert (samples[0].locked_bytes, samples[-1].locked_bytes) == (0, 950 * MB)
+    found = explained(tmp_path / "died", outcome=killed(**oom()), samples=samples)
+    assert (found.cause, found.cause_confidence) == ("growth", "likely")
+    assert "files that are locked in memory" in found.sentence
+    assert "VmLck" in (found.advice[0].override or "")
+    well = explained(tmp_path / "well", outcome=outcome(), samples=samples)
+    assert (well.verdict, well.cause, well.near_limit) == ("healthy", "none", True)
+
+
 def test_page_cache_that_could_not_be_given_back(tmp_path: Path) -> None:
     """A file locked into memory: the kernel kills while U is far from the limit. Or U rose since the look."""
     samples = [

@@ -121,6 +121,29 @@ def test_slurm_on_v2_has_its_limit_above_the_task(tree) -> None:
     assert read(tree).unreclaimable_bytes == 735 * MB
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("never_mb", "listed_mb", "locked_mb"), [(170, 30, 170), (0, 30, 0), (450, 130, 70)])
+def test_page_cache_that_is_locked_is_a_part_of_u(
+    tree, version: int, never_mb: int, listed_mb: int, locked_mb: int
+) -> None:
+    """Of 200 MB of files: what is on no list of what can be given back. Locked anon is on that list too."""
+    total, folder = ("total_", "sys/fs/cgroup/memory/job") if version == 1 else ("", "sys/fs/cgroup/job")
+    if version == 1:
+        tree.membership("4:memory:/job\n", V1)
+        tree.v1(folder, limit=GB, rss_mb=300, shmem_mb=5, cache_mb=205)
+    else:
+        tree.membership("0::/job\n", V2)
+        tree.v2(folder, limit=GB, anon_mb=300, shmem_mb=5, file_mb=205)
+    assert (read(tree).locked_bytes, read(tree).file_bytes) == (None, 200 * MB), "not told"
+    lists = {"inactive_file": 10, "active_file": listed_mb - 10, "unevictable": never_mb}
+    stat = tree.root / folder / "memory.stat"
+    more = "".join(f"{total}{name} {amount * MB}\n" for name, amount in lists.items())
+    tree.write(f"{folder}/memory.stat", stat.read_text() + more)
+    found = read(tree)
+    assert (found.locked_bytes, found.file_bytes) == (locked_mb * MB, (200 - locked_mb) * MB)
+    assert found.unreclaimable_bytes == (305 + locked_mb) * MB
+
+
 def test_of_equal_limits_the_upper_one_counts(tree) -> None:
     tree.membership("0::/job/step\n", V2)
     tree.v2("sys/fs/cgroup/job", limit=GB, anon_mb=900)

@@ -266,3 +266,31 @@ print(json.dumps({**report.to_json(), "words": report.words()}))
     assert (found["scope"], found["verdict"], found["processes"]) == ("job", "leak", {})
     assert "pages copied since a fork" in found["holder"]
     assert found["slope_bytes_per_step"] == pytest.approx(MB / 4, rel=0.3)
+
+
+def test_a_file_that_is_locked_cannot_be_given_back(run_limited: Run, tmp_path: Path) -> None:
+    code = """
+import ctypes, json, mmap, sys
+from memory import snapshot
+path = sys.argv[1]
+with open(path, "wb") as file:
+    for _ in range(60):
+        file.write(b"x" * (1 << 20))
+libc = ctypes.CDLL(None, use_errno=True)
+with open(path, "r+b") as file:
+    held = mmap.mmap(file.fileno(), 0)
+at = ctypes.addressof(ctypes.c_char.from_buffer(held))
+before = snapshot().to_json()
+if libc.mlock(ctypes.c_void_p(at), ctypes.c_size_t(40 << 20)):
+    sys.exit(f"mlock: {ctypes.get_errno()}")
+print(json.dumps([before, snapshot().to_json()]))
+"""
+    done = run_limited(code, tmp_path / "tokens.bin")
+    assert done.returncode == 0, done.stderr
+    before, after = json.loads(done.stdout)
+    job = after["job"]
+    assert before["job"]["locked_bytes"] == 0
+    assert job["locked_bytes"] == pytest.approx(40 * MB, abs=MB)
+    assert grown(before, after, "job", "file_bytes") == pytest.approx(-40 * MB, abs=3 * MB)
+    parts = ("anon_bytes", "shmem_bytes", "kernel_bytes", "locked_bytes")
+    assert after["unreclaimable_bytes"] == sum(job[part] for part in parts)

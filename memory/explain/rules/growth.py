@@ -114,20 +114,27 @@ def growth(facts: Facts) -> Iterator[Finding]:
         return
     parts = {
         name: (rose.bytes if (rose := last_rise(facts.series(f"{name}_bytes"))) else 0)
-        for name in ("anon", "shmem", "kernel")
+        for name in ("anon", "shmem", "kernel", "locked")
     }
     most = max(parts, key=lambda name: parts[name]) if any(parts.values()) else None
-    words = {"shmem": "shared memory", "kernel": "the kernel's own memory (pipes, sockets, page tables)"}
+    words = {
+        "shmem": "shared memory",
+        "kernel": "the kernel's own memory (pipes, sockets, page tables)",
+        "locked": "files that are locked in memory",
+    }
     of = f", mostly {words.get(most, 'anon memory')}" if most else ""
     jump = ", most of it within two seconds" if found.seconds > 2 else " at once"
     at_once = jump if found.is_jump else ""
     yield Finding(
         rule="growth",
         says=f"Memory grew to {of_limit(facts, found.to_bytes)}{at_once}{of}",
-        confidence="likely" if most in ("anon", None) else "possible",
+        confidence="possible" if most in ("shmem", "kernel") else "likely",
         cause="growth",
         evidence=all_of(rise_line(facts), stage_line(facts), stack_line(facts)),
-        advice=cheapest_first(facts) if facts.signal or facts.kills else smaller_steps(facts),
+        advice=(
+            *((_LOCKED,) if most == "locked" else ()),
+            *(cheapest_first(facts) if facts.signal or facts.kills else smaller_steps(facts)),
+        ),
     )
 
 

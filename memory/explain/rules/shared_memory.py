@@ -224,6 +224,7 @@ def _held_by_workers(top: Sample, shmem: int) -> bool:
     of_main, *of_others = [process.shmem_bytes or 0 for process in top.tree]
     # memory.stat of v1 lags by seconds, usage does not
     rest = (top.usage_bytes or 0) - (top.cache_bytes or 0) - (top.tree_anon_bytes or 0)
+    rest -= top.locked_bytes or 0
     is_shared = of_main + sum(of_others) > _MAPPED_TWICE * max(shmem, rest - (top.kernel_bytes or 0))
     held = max(of_others) > 8 << 20 or of_main > 8 << 20
     return held and of_main < _MOSTLY * shmem and not is_shared

@@ -126,5 +126,5 @@ def _of_run(sample: Sample) -> int:
     memory.stat of v1 lags by seconds, usage does not: what of it is no cache is anon, or kernel memory.
     """
     in_use = (sample.usage_bytes or 0) - (sample.cache_bytes or 0) - (sample.shmem_bytes or 0)
-    of_job = max(sample.anon_bytes or 0, in_use - (sample.kernel_bytes or 0))
+    of_job = max(sample.anon_bytes or 0, in_use - (sample.kernel_bytes or 0) - (sample.locked_bytes or 0))
     return max(0, of_job - (sample.beside_anon_bytes or 0))
