@@ -5,9 +5,10 @@ cross-entropy (Hsu et al., arXiv:2410.10989), in plain torch: once the logits of
 so is their gradient, and only its products with the weight and with the hidden states are kept.
 
 On a CPU a chunk goes through the vocabulary in tiles, so that the softmax finds in the cache what the product
-has written. Each tile has a softmax of its own; what that lacks of the whole one is a factor for each token
-(the online softmax of Milakov and Gimelshein, arXiv:1805.02867), and the small operands of the products take
-it: states (tokens, d), not logits (tokens, vocab).
+has written; some tiles are one batched product, of which each thread has its own. Each tile has a softmax of
+its own; what that lacks of the whole one is a factor for each token (the online softmax of Milakov and
+Gimelshein, arXiv:1805.02867), and the small operands of the products take it: states (tokens, d), not logits
+(tokens, vocab).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.loss_chunk import tile_width
+from models.loss_chunk import TILES_AT_ONCE, tile_width
 
 TURNED_WIDTH = 64
 """States so wide at most have their gradient of the weight added up transposed; what it saves at 128 is no
@@ -101,14 +102,15 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             if grad_bias is not None:
                 grad_bias.index_add_(0, targets, -of_one_hot)
             factors = (shares.shift - log_z).exp_().mul_(of_softmax).unsqueeze(2)
-            for n, (exponents, of_tile) in enumerate(zip(shares.exponents, factors.unbind(), strict=True)):
+            for n, (group, exponents) in enumerate(zip(tiles.groups, shares.exponents, strict=True)):
+                of_group = factors[group.tiles]
                 if grad_bias is not None:
-                    grad_bias[tiles.columns[n]] += exponents.T.mv(of_tile.squeeze(1))
+                    grad_bias[group.columns] += torch.bmm(exponents.mT, of_group).flatten()
                 exponents = exponents.to(how.dtype)
                 if grad_states is not None:
-                    grad_states.addcmul_(exponents @ tiles.weights[n], of_tile)
+                    grad_states += (torch.bmm(exponents, group.weights) * of_group).sum(0)
                 if of_weight is not None:
-                    of_weight.add_product(n, exponents, states * of_tile)
+                    of_weight.add_product(n, exponents, states * of_group)
             if grad_hidden is not None and grad_states is not None:
                 grad_hidden[part] = grad_states
         ctx.save_for_backward(
@@ -125,26 +127,52 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         return (*grads, None, None, None)
 
 
-class Tiles(NamedTuple):
-    """The vocabulary in parts, and what belongs to each.
+class Group(NamedTuple):
+    """Tiles of one batched product: which of all, their columns of the vocabulary, and what belongs to these.
 
-    weight: (vocab, d), whole. weights, biases: of each part. starts, ends: int64 (tiles, 1),
-    of its columns; the last may end beyond the vocabulary.
+    weights: (tiles, width, d). biases: (tiles, 1, width).
+    """
+
+    tiles: slice
+    columns: slice
+    weights: Tensor
+    biases: Tensor | None
+
+
+class Tiles(NamedTuple):
+    """The vocabulary in parts of one width, the last of what is left.
+
+    weight: (vocab, d), whole. bias: (vocab,). starts, ends: int64 (tiles, 1), of the columns of each.
     """
 
     weight: Tensor
-    columns: list[slice]
-    weights: list[Tensor]
-    biases: list[Tensor | None]
+    bias: Tensor | None
+    groups: list[Group]
     starts: Tensor
     ends: Tensor
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor | None, width: int) -> Tiles:
-        starts = torch.arange(0, len(weight), width, device=weight.device).unsqueeze(1)
-        columns = [slice(start, min(start + width, len(weight))) for start in range(0, len(weight), width)]
-        biases = [None if bias is None else bias[each] for each in columns]
-        return cls(weight, columns, [weight[each] for each in columns], biases, starts, starts + width)
+        vocab_size, at_once = len(weight), TILES_AT_ONCE * width
+        widths = [(TILES_AT_ONCE, width)] * (vocab_size // at_once)
+        widths += [(1, vocab_size % at_once)] if vocab_size % at_once else []
+        groups: list[Group] = []
+        starts: list[int] = []
+        column = 0
+        for number, wide in widths:
+            columns = slice(column, column + number * wide)
+            groups.append(
+                Group(
+                    slice(len(starts), len(starts) + number),
+                    columns,
+                    weight[columns].view(number, wide, -1),
+                    None if bias is None else bias[columns].view(number, 1, wide),
+                )
+            )
+            starts += range(columns.start, columns.stop, wide)
+            column = columns.stop
+        borders = torch.tensor([*starts, vocab_size], device=weight.device).unsqueeze(1)
+        return cls(weight, bias, groups, borders[:-1], borders[1:])
 
 
 class WeightGradient:
@@ -158,19 +186,21 @@ class WeightGradient:
         """dtype: of the products."""
         self._total = torch.zeros(weight.shape, dtype=torch.float32, device=weight.device)
         self._dtype = dtype
-        self._parts = [self._total[columns] for columns in tiles.columns]
+        self._parts = [self._total[group.columns].view(group.weights.shape) for group in tiles.groups]
         self._is_turned = weight.is_cpu and dtype == torch.float32 and weight.shape[1] <= TURNED_WIDTH
-        self._sums = [part.view(weight.shape[1], -1) if self._is_turned else part for part in self._parts]
+        self._sums = [part.view(part.mT.shape) if self._is_turned else part for part in self._parts]
         self._rows: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def add_product(self, n: int, exponents: Tensor, states: Tensor) -> None:
-        """Of tile n: `exponents.T @ states`. exponents: (tokens, columns). states: (tokens, d), fp32."""
+        """Of group n: `exponents.mT @ states`, exponents (tiles, tokens, width), states fp32 (tiles, tokens,
+        d).
+        """
         if self._is_turned:
-            self._sums[n].addmm_(states.T, exponents)
+            self._sums[n].baddbmm_(states.mT, exponents)
         elif self._dtype == torch.float32:
-            self._sums[n].addmm_(exponents.T, states)
+            self._sums[n].baddbmm_(exponents.mT, states)
         else:
-            self._sums[n] += exponents.T @ states.to(self._dtype)
+            self._sums[n] += torch.bmm(exponents.mT, states.to(self._dtype))
 
     def add_rows(self, targets: Tensor, factors: Tensor, states: Tensor) -> None:
         """To the row of each target, its states times its factor."""
@@ -184,7 +214,7 @@ class WeightGradient:
         if self._is_turned:
             for part, turned in zip(self._parts, self._sums, strict=True):
                 held = room[: part.numel()] if part.numel() <= len(room) else part.new_empty(part.numel())
-                part.copy_(held.view(part.shape).copy_(turned.T))
+                part.copy_(held.view(part.shape).copy_(turned.mT))
             for rows in self._rows:
                 self._add_rows(*rows)
         return self._total
@@ -196,9 +226,9 @@ class WeightGradient:
 class Shares(NamedTuple):
     """What the logits of each tile have to do with those of the chunk.
 
-    exponents: (tokens, columns) of each, of which the softmax of the whole chunk is
-    `exponents * exp(shift - log Z)`; times the slopes of the soft-cap. shift, log_z: (tiles, tokens), log_z
-    that of a tile alone. of_target: (tokens,), the logit of the target.
+    exponents: (tiles, tokens, width) of each group, of which the softmax of the whole chunk is
+    `exponents * exp(shift - log Z)`; times the slopes of the soft-cap. shift, log_z: (tiles, tokens), of all
+    tiles, log_z that of a tile alone. of_target: (tokens,), the logit of the target.
     """
 
     exponents: list[Tensor]
@@ -209,41 +239,48 @@ class Shares(NamedTuple):
 
 def _shares(states: Tensor, tiles: Tiles, targets: Tensor, softcap: float | None, out: Tensor) -> Shares:
     """What can be is computed for all tiles at once: those of a small model are so quick that calls count."""
-    tokens, size = len(states), (len(tiles.columns), len(states))
+    tokens = len(states)
     is_here = (targets >= tiles.starts) & (targets < tiles.ends)
     places = (targets.maximum(tiles.starts).minimum(tiles.ends - 1) - tiles.starts).unsqueeze(2)
-    of_target, sums = out.new_empty(*size, 1), out.new_empty(*size, 1)
-    base = of_target if out.is_cpu else out.new_empty(*size, 1)
+    size = places.shape
+    of_target, sums = out.new_empty(size), out.new_empty(size)
+    base = of_target if out.is_cpu else out.new_empty(size)
     kernel = _softmax if out.is_cpu else _exponents
     exponents = []
-    each = zip(
-        tiles.columns, tiles.weights, tiles.biases, places.unbind(), of_target.unbind(), base.unbind(),
-        sums.unbind(), strict=True,
-    )  # fmt: skip
-    for columns, weight, bias, place, found, of_base, total in each:
-        logits = out[tokens * columns.start : tokens * columns.stop].view(tokens, -1)
-        _products(states, weight, bias, logits)
+    for group in tiles.groups:
+        here, columns = group.tiles, group.columns
+        logits = out[tokens * columns.start : tokens * columns.stop].view(len(group.weights), tokens, -1)
+        _products(states, group.weights, group.biases, logits)
         slopes = None if softcap is None else _cap(logits, softcap)
-        torch.gather(logits, 1, place, out=found)
-        kernel(logits, place, of_base, total)
+        torch.gather(logits, 2, places[here], out=of_target[here])
+        kernel(logits, places[here], base[here], sums[here])
         exponents.append(logits if slopes is None else logits.mul_(slopes))
     log_z = (base + sums.log()).squeeze_(2)
     for n in (sums > MOST_TIMES).flatten(1).any(1).nonzero().flatten().tolist() if out.is_cpu else ():
-        logits = _products(states, tiles.weights[n], tiles.biases[n], torch.empty_like(exponents[n]))
-        if softcap is not None:
-            _cap(logits, softcap)
-        torch.logsumexp(logits, 1, out=log_z[n])
+        torch.logsumexp(_logits_of(n, states, tiles, softcap), 1, out=log_z[n])
     shift = log_z if out.is_cpu else base.squeeze(2)
     return Shares(exponents, shift, log_z, of_target.squeeze(2).where(is_here, 0.0).sum(0))
 
 
-def _products(states: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
-    """Logits in fp32, in `out`; states and weight are of the type in which they are multiplied."""
+def _logits_of(n: int, states: Tensor, tiles: Tiles, softcap: float | None) -> Tensor:
+    """(tokens, width) of one tile."""
+    columns = slice(int(tiles.starts[n]), int(tiles.ends[n]))
+    weights, bias = tiles.weight[columns].unsqueeze(0), None if tiles.bias is None else tiles.bias[columns]
+    logits = states.new_empty((1, len(states), weights.shape[1]), dtype=torch.float32)
+    _products(states, weights, bias, logits)
+    if softcap is not None:
+        _cap(logits, softcap)
+    return logits.squeeze(0)
+
+
+def _products(states: Tensor, weights: Tensor, biases: Tensor | None, out: Tensor) -> Tensor:
+    """Logits in fp32, in `out`; states and weights are of the type in which they are multiplied."""
+    states = states.expand(len(weights), *states.shape)
     if states.dtype == torch.float32:
-        torch.mm(states, weight.T, out=out)
+        torch.bmm(states, weights.mT, out=out)
     else:
-        out.copy_(states @ weight.T)
-    return out if bias is None else out.add_(bias)
+        out.copy_(torch.bmm(states, weights.mT))
+    return out if biases is None else out.add_(biases)
 
 
 def _softmax(logits: Tensor, place: Tensor, base: Tensor, sums: Tensor) -> None:
@@ -253,16 +290,16 @@ def _softmax(logits: Tensor, place: Tensor, base: Tensor, sums: Tensor) -> None:
     On a CPU torch's kernel takes row by row, which stays in its cache, where one operation after the other
     reads and writes the whole tile (benchmarks/loss.py). It does not tell the sum; any probability does.
     """
-    torch.softmax(logits, 1, out=logits)
-    torch.gather(logits, 1, place, out=sums).reciprocal_()
+    torch.softmax(logits, -1, out=logits)
+    torch.gather(logits, -1, place, out=sums).reciprocal_()
 
 
 def _exponents(logits: Tensor, place: Tensor, base: Tensor, sums: Tensor) -> None:
     """Exponents of logits less the largest of their row, in place; of each row that, in `base`, and their
     sum.
     """
-    torch.amax(logits, 1, keepdim=True, out=base)
-    torch.sum(logits.sub_(base).exp_(), 1, keepdim=True, out=sums)
+    torch.amax(logits, -1, keepdim=True, out=base)
+    torch.sum(logits.sub_(base).exp_(), -1, keepdim=True, out=sums)
 
 
 def _cap(logits: Tensor, softcap: float) -> Tensor:

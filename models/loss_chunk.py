@@ -10,8 +10,11 @@ AUTO_CHUNK = 256
 AUTO_CHUNK_BYTES = 256 * 50_257 * 4
 """49 MiB: what a chunk of a smaller vocabulary may hold in fp32."""
 
-TILE_BYTES = 4 << 20
-"""Of the logits of a tile in fp32: what the caches of two cores hold (benchmarks/loss.py)."""
+TILE_BYTES = 1 << 20
+"""Of the logits of a tile in fp32: what the cache of a core holds (benchmarks/loss.py)."""
+
+TILES_AT_ONCE = 4
+"""In one product: BLAS gives each thread tiles of its own, and divides a lone one badly."""
 
 MIN_TILE_WIDTH = 1024
 """Of the vocabulary: narrower products take longer than the cache saves."""
@@ -33,5 +36,10 @@ def resolve_loss_chunk(chunk: int | str, vocab_size: int) -> int:
 
 
 def tile_width(vocab_size: int, chunk: int) -> int:
-    """Of the vocabulary, so many that a CPU takes the logits of a chunk at once."""
+    """Of the vocabulary, so many have a tile of the logits of a chunk, on a CPU."""
     return min(vocab_size, max(MIN_TILE_WIDTH, TILE_BYTES // (4 * chunk)))
+
+
+def width_at_once(vocab_size: int, chunk: int) -> int:
+    """Of all tiles of one product."""
+    return min(vocab_size, TILES_AT_ONCE * tile_width(vocab_size, chunk))

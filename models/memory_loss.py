@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conf.schema import Arch
 from memory.constants import HEAP_PIECE
-from models.loss_chunk import WHOLE_COPIES, tile_width
+from models.loss_chunk import WHOLE_COPIES, width_at_once
 from models.memory_sizes import FP32, StepSizes
 from models.shape import Shape
 
@@ -23,7 +23,7 @@ def loss_peak(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int
         casts = 0 if is_fp32 else size * (vocab_size * d + step.tokens * d)
         copies = WHOLE_COPIES + (1 if arch.logit_softcap else 0) + (2 if arch.z_loss else 0)
         return copies * FP32 * step.tokens * vocab_size + casts
-    tile = vocab_size if step.on_gpu else tile_width(vocab_size, step.loss_chunk)
+    tile = vocab_size if step.on_gpu else width_at_once(vocab_size, step.loss_chunk)
     logits = FP32 * step.loss_chunk * (vocab_size + (tile if arch.logit_softcap else 0))
     kept = loss_kept(shape, arch, vocab_size, step)
     if is_fp32:
@@ -63,6 +63,6 @@ def loss_of_evaluation(shape: Shape, arch: Arch, vocab_size: int, step: StepSize
     weight = size * vocab_size * shape.d_model
     if is_whole(step):
         return 2 * FP32 * step.tokens * vocab_size + weight
-    tile = vocab_size if step.on_gpu else tile_width(vocab_size, step.loss_chunk)
+    tile = vocab_size if step.on_gpu else width_at_once(vocab_size, step.loss_chunk)
     of_tile = size + (FP32 if arch.logit_softcap else 0)
     return step.loss_chunk * (FP32 * vocab_size + of_tile * tile) + weight
