@@ -167,6 +167,7 @@ def record_attempt(
             "started_s": round(time.time(), 3),
             "host": socket.gethostname(),
             "pid": os.getpid(),
+            "cwd": str(Path.cwd()),
             **provenance,
             "how": {
                 **{

@@ -100,6 +100,16 @@ def test_killed_while_rows_after_the_checkpoint_are_cut_off(undisturbed: Path, t
     assert outcome(folder) == outcome(undisturbed)
 
 
+def test_killed_right_after_its_last_checkpoint_it_removes_those_before(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, max_steps=4, checkpoint_every=2, evals=1, keep_checkpoints=1)
+    undisturbed = make_run(config)
+    assert run_here(undisturbed, "--quiet").returncode == 0
+    folder = copy_of(config, tmp_path / "killed")
+    assert kill_at_point(folder, "checkpoint:after_rename", 2)
+    assert run_here(folder, "--quiet").returncode == 0
+    assert outcome(folder) == outcome(undisturbed)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_mixture_killed_ten_times(tmp_path: Path) -> None:

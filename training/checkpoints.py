@@ -103,11 +103,14 @@ class Checkpoints:
             raise
         durable.fsync_folder(self._folder)
         durable.point("checkpoint:after_rename")
-        best = checkpoint.state["best"]
-        self._link_best(best["step"] if best else None)
-        point = (checkpoint.state.get("guard") or {}).get("point")
-        self._prune({*self._milestones, *([best["step"]] if best else []), point})
+        self._keep_what_counts(checkpoint.state)
         return final
+
+    def end_save_of(self, checkpoint: Checkpoint) -> None:
+        """What a kill right after `save` had renamed this one, the newest, has left undone."""
+        if checkpoint_steps(self._folder)[-1:] == [checkpoint.state["step"]]:  # and no later one is corrupt
+            self._remove_leftovers()
+            self._keep_what_counts(checkpoint.state)
 
     def whole_steps(self) -> list[int]:
         """Steps whose checkpoints are whole, ascending."""
@@ -145,6 +148,13 @@ class Checkpoints:
 
     def _path(self, step: int) -> Path:
         return checkpoint_folder(self._folder, step)
+
+    def _keep_what_counts(self, state: dict[str, Any]) -> None:
+        """state: of the newest checkpoint."""
+        best = state["best"]
+        self._link_best(best["step"] if best else None)
+        point = (state.get("guard") or {}).get("point")
+        self._prune({*self._milestones, *([best["step"]] if best else []), point})
 
     def _link_best(self, step: int | None) -> None:
         if step is None or not self._path(step).is_dir():

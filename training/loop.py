@@ -150,6 +150,8 @@ def restore_newest(
     if step is not None and not run.ranks.is_first:
         checkpoint = checkpoints.of_step(step)
     if checkpoint is not None:
+        if run.ranks.is_first:
+            checkpoints.end_save_of(checkpoint)
         restore(checkpoint, model, optimizer, loader, run.average)
         if run.row_states is not None:
             run.row_states.load(checkpoint)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from memory.usage import UsageError, find_run
 from training.checkpoints import CorruptError, checkpoint_steps, load_weights
 
 if TYPE_CHECKING:
+    from conf.schema import Tokenizer as TokenizerConfig
     from data_loading import Tokenizer
     from models import LanguageModel
 
@@ -37,6 +40,26 @@ class SavedRun:
     def words(self) -> str:
         """Which run, and which of its checkpoints."""
         return f"{self.folder}, step {self.step:,}{', its best' if self.is_best else ''}"
+
+    @property
+    def home(self) -> Path:
+        """What paths of its configuration are relative to: the folder it was started in, if that is here."""
+        told = (self.facts.get("attempts") or [{}])[-1].get("cwd")
+        return Path(told) if isinstance(told, str) and Path(told).is_dir() else Path.cwd()
+
+    @contextmanager
+    def at_home(self) -> Iterator[None]:
+        """Within it such paths lead where they led the run; those of `self`, and the user's, may not."""
+        with chdir(self.home):
+            yield
+
+    @property
+    def tokenizer_config(self) -> TokenizerConfig:
+        """Of its configuration, with a path that can be followed from everywhere."""
+        found = self.config.tokenizer
+        if found.path is None:
+            return found
+        return replace(found, path=str(self.home / Path(found.path).expanduser()))
 
     def model(self) -> LanguageModel:
         """On the CPU, in fp32, as it was at that step; it evaluates.
@@ -87,14 +110,15 @@ class SavedRun:
         from data_loading import load_tokenizer, prepare_run
 
         config = self.config
-        try:
-            found = load_tokenizer(config.tokenizer, self.vocab_size)
-        except UserError as error:
-            data = prepare_run(config.dataset, config.tokenizer, tokenize=False)
-            beside = data.parts[0].tokenizer
-            if beside is None:
-                raise error
-            found = beside
+        with self.at_home():
+            try:
+                found = load_tokenizer(config.tokenizer, self.vocab_size)
+            except UserError as error:
+                data = prepare_run(config.dataset, config.tokenizer, tokenize=False)
+                beside = data.parts[0].tokenizer
+                if beside is None:
+                    raise error
+                found = beside
         if found.vocab_size != self.vocab_size:
             raise UserError(
                 f"tokenizer {found.name} has {found.vocab_size:,} ids by now, and the run was trained "

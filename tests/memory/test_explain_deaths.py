@@ -365,10 +365,18 @@ def test_timers(tmp_path: Path, name: str, command: list[str], verdict: str) -> 
     assert explained(tmp_path, outcome=killed(name, command=command), samples=ramp(10, 20)).verdict == verdict
 
 
-@pytest.mark.parametrize(("used_s", "verdict"), [(59.95, "timeout"), (12.0, "killed_from_outside")])
-def test_a_limit_of_cpu_time(tmp_path: Path, used_s: float, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("used_s", "limit_s", "verdict"),
+    [
+        (59.95, 60, "timeout"),
+        (12.0, 60, "killed_from_outside"),
+        (0.86, 1, "timeout"),
+        (0.5, 1, "killed_from_outside"),
+    ],
+)
+def test_a_limit_of_cpu_time(tmp_path: Path, used_s: float, limit_s: int, verdict: str) -> None:
     """`ulimit -t` sets both limits: at the hard one the kernel sends SIGKILL, and no SIGXCPU before."""
-    limits = {"as_bytes": None, "data_bytes": None, "cpu_hard_s": 60}
+    limits = {"as_bytes": None, "data_bytes": None, "cpu_hard_s": limit_s}
     found = explained(tmp_path, outcome=killed(rlimits=limits, cpu_s=used_s), samples=ramp(10, 20))
     assert found.verdict == verdict
     assert ("ulimit -t unlimited" in [advice.override for advice in found.advice]) == (verdict == "timeout")

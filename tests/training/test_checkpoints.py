@@ -136,6 +136,30 @@ def test_a_kill_at_any_point_leaves_only_whole_checkpoints(
     assert sorted(os.listdir(tmp_path)) == [f"step-{step:08d}" for step in (survivors[-1], 4)]
 
 
+@pytest.mark.parametrize("point", ["checkpoint:after_rename", "checkpoint:before_delete"])
+def test_who_goes_on_ends_what_a_kill_cut_short(tmp_path: Path, point: str) -> None:
+    """After the last checkpoint of a run there is no other that would."""
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(checkpoint(1, best=1))
+    assert killed_at(point, lambda: checkpoints.save(checkpoint(2, best=2)))
+    newest = checkpoints.newest()
+    assert newest is not None
+    checkpoints.end_save_of(newest)
+    assert sorted(os.listdir(tmp_path)) == ["best", "step-00000002"]
+    assert (tmp_path / "best").readlink() == Path("step-00000002")
+
+
+def test_who_goes_on_from_behind_a_corrupt_one_removes_nothing(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(checkpoint(1))
+    assert killed_at("checkpoint:after_rename", lambda: checkpoints.save(checkpoint(2)))
+    (tmp_path / "step-00000002" / "state.json").write_text("{")
+    newest = checkpoints.newest()
+    assert newest is not None
+    checkpoints.end_save_of(newest)
+    assert_equal(checkpoints.newest(), 1)
+
+
 @pytest.mark.privileged
 def test_a_full_disk_is_an_oserror_and_older_checkpoints_stay(small_disk: Path) -> None:
     checkpoints = Checkpoints(small_disk / "checkpoints", keep=2)

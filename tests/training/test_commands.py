@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import shutil
@@ -97,6 +98,29 @@ class TestEval:
             assert numbers["loss"] == pytest.approx(losses[source], rel=1e-6)
         assert found["loss"] == pytest.approx(losses["val"], rel=1e-6)
         assert found["bits_per_byte"] == pytest.approx(losses["val"] / math.log(2), rel=1e-3)
+
+    def test_from_another_folder(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Paths of its configuration are relative to the folder it was started in."""
+        home, here = tmp_path / "home", tmp_path / "here"
+        home.mkdir(), here.mkdir()
+        config = tiny_config(home, max_steps=2, evals=1)
+        monkeypatch.chdir(home)
+        config = dataclasses.replace(
+            config, dataset=dataclasses.replace(config.dataset, path="tiny.txt"), runs_dir="runs"
+        )
+        folder = make_run(config)
+        assert run_here(folder, "--quiet").returncode == 0
+        write_text(home / "other.txt", 900), write_text(here / "other.txt", 9000)
+        measured = evaluations(folder)[-1]
+        monkeypatch.chdir(here)
+        found = told(capsys, "eval", Path("..", "home") / folder)
+        assert found["loss"] == pytest.approx(measured["loss"], rel=1e-6)
+        assert Path(found["data"]).samefile(home / "tiny.npy")
+        assert Path.cwd() == here
+        other = told(capsys, "eval", Path("..", "home") / folder, "--dataset", "other.txt", "--tokens", "all")
+        assert other["eval_tokens"] > 900, "what is typed is where the user stands"
 
     def test_in_words(self, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["eval", str(finished), "--by-position"]) == 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from conf.errors import UserError
 from training.saved_run import BEST, SavedRun, open_run
+from training.spinning import prepare_waiting, watch_cores
 
 if TYPE_CHECKING:
     from training.device import Device
@@ -38,6 +39,7 @@ def opened(options: argparse.Namespace) -> tuple[SavedRun, Device]:
         raise UserError(f"--device {options.device}: expected auto, cpu or cuda")
     if options.threads is not None and options.threads < 1:
         raise UserError(f"--threads {options.threads}: expected 1 or more")
+    prepare_waiting()  # before torch is loaded
     run = open_run(options.given, options.checkpoint)
 
     from training.device import resolve_device
@@ -52,4 +54,5 @@ def opened(options: argparse.Namespace) -> tuple[SavedRun, Device]:
     )
     device = resolve_device(training, {})
     device.take()
+    watch_cores(device)
     return run, device

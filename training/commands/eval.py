@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf import UserError
@@ -88,36 +91,41 @@ def run(options: argparse.Namespace) -> int:
             f"--seq-len {seq_len}: the model has {longest:,} positions (arch.max_positions, else "
             "training.seq_len of the run)"
         )
-    data = _data(saved, options.dataset)
-    if options.split not in ("train", *data.splits):
-        raise UserError(f"--split {options.split}: choices are {', '.join(data.splits)}")
-
-    from training.evaluation import evaluate, evaluation_windows, held_out, mean_of
-
-    config = replace(config, training=replace(config.training, seq_len=seq_len))
-    sets = held_out(data, options.split, config)
     model = saved.model().to(device.torch_device)
-    wanted = tokens or config.training.eval_tokens
-    found = [
-        evaluate(
-            model,
-            one.dataset,
-            windows=len(one.dataset)
-            if tokens == 0
-            else evaluation_windows(len(one.dataset), wanted, seq_len),
-            batch_size=options.batch_size or max(1, BATCH_TOKENS // seq_len),
-            loss_chunk=int(saved.facts["auto"]["loss_chunk"]),
-            device=device,
-            bytes_per_id=one.bytes_per_id,
-            by_position=options.by_position,
-        )
-        for one in sets
-    ]
+    with saved.at_home() if options.dataset is None else nullcontext():
+        data = _data(saved, options.dataset)
+        if options.split not in ("train", *data.splits):
+            raise UserError(f"--split {options.split}: choices are {', '.join(data.splits)}")
+
+        from training.evaluation import evaluate, evaluation_windows, held_out, mean_of
+
+        config = replace(config, training=replace(config.training, seq_len=seq_len))
+        sets = held_out(data, options.split, config)
+        wanted = tokens or config.training.eval_tokens
+        found = [
+            evaluate(
+                model,
+                one.dataset,
+                windows=len(one.dataset)
+                if tokens == 0
+                else evaluation_windows(len(one.dataset), wanted, seq_len),
+                batch_size=options.batch_size or max(1, BATCH_TOKENS // seq_len),
+                loss_chunk=int(saved.facts["auto"]["loss_chunk"]),
+                device=device,
+                bytes_per_id=one.bytes_per_id,
+                by_position=options.by_position,
+            )
+            for one in sets
+        ]
+        path = Path(told := str(data.describe()["path"]))
+        place = path.absolute() if path.exists() and not path.is_absolute() else None
     mean = found[0] if len(sets) == 1 else mean_of(sets, found)
+    if place is not None:
+        told = os.path.relpath(place)  # from where the user stands
     if options.json:
-        print(json.dumps(_as_json(saved, data, options.split, seq_len, sets, found, mean), indent=2))
+        print(json.dumps(_as_json(saved, told, options.split, seq_len, sets, found, mean), indent=2))
     else:
-        print("\n".join(_page(saved, data, options.split, seq_len, sets, found, mean)))
+        print("\n".join(_page(saved, told, options.split, seq_len, sets, found, mean)))
     return 0
 
 
@@ -172,7 +180,7 @@ def _data(saved: SavedRun, given: str | None) -> Data | MixedData:
         elsewhere = replace(config.dataset, val_path=None, dtype=Dataset().dtype)
         data = prepare_run(
             named_source(elsewhere, given),
-            config.tokenizer,
+            saved.tokenizer_config,
             tokenize=config.dataset.auto_tokenize,
         )
     if data.vocab_size != saved.vocab_size:
@@ -185,7 +193,7 @@ def _data(saved: SavedRun, given: str | None) -> Data | MixedData:
 
 def _as_json(
     saved: SavedRun,
-    data: Data | MixedData,
+    data: str,
     split: str,
     seq_len: int,
     sets: list[HeldOut],
@@ -197,7 +205,7 @@ def _as_json(
         "identity": saved.facts.get("identity"),
         "step": saved.step,
         "is_best": saved.is_best,
-        "data": data.describe()["path"],
+        "data": data,
         "split": split,
         "seq_len": seq_len,
         **_numbers(mean),
@@ -221,7 +229,7 @@ def _numbers(of: Evaluation) -> dict[str, Any]:
 
 def _page(
     saved: SavedRun,
-    data: Data | MixedData,
+    data: str,
     split: str,
     seq_len: int,
     sets: list[HeldOut],
@@ -230,8 +238,7 @@ def _page(
 ) -> list[str]:
     lines = [
         saved.words(),
-        f"{data.describe()['path']}, {split}: {mean.tokens:,} tokens in windows of {seq_len:,}, "
-        f"{mean.seconds:.1f} s",
+        f"{data}, {split}: {mean.tokens:,} tokens in windows of {seq_len:,}, {mean.seconds:.1f} s",
     ]
     if len(sets) > 1:
         lines += [f"{one.source:<16}{_words(of)}" for one, of in zip(sets, found, strict=True)]
