@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import once_differentiable
 
 from models.loss_chunk import TILES_AT_ONCE, tile_width
@@ -256,10 +257,18 @@ def _shares(states: Tensor, tiles: Tiles, targets: Tensor, softcap: float | None
         kernel(logits, places[here], base[here], sums[here])
         exponents.append(logits if slopes is None else logits.mul_(slopes))
     log_z = (base + sums.log()).squeeze_(2)
-    for n in (sums > MOST_TIMES).flatten(1).any(1).nonzero().flatten().tolist() if out.is_cpu else ():
+    for n in _lost(sums) if out.is_cpu else ():
         torch.logsumexp(_logits_of(n, states, tiles, softcap), 1, out=log_z[n])
     shift = log_z if out.is_cpu else base.squeeze(2)
     return Shares(exponents, shift, log_z, of_target.squeeze(2).where(is_here, 0.0).sum(0))
+
+
+def _lost(sums: Tensor) -> list[int]:
+    """Tiles in which a sum is too large to be told so; of tensors without content none."""
+    if isinstance(sums, FakeTensor):
+        return []
+    found: list[int] = (sums > MOST_TIMES).flatten(1).any(1).nonzero().flatten().tolist()
+    return found
 
 
 def _logits_of(n: int, states: Tensor, tiles: Tiles, softcap: float | None) -> Tensor:

@@ -120,7 +120,7 @@ def growth(facts: Facts) -> Iterator[Finding]:
     words = {
         "shmem": "shared memory",
         "kernel": "the kernel's own memory (pipes, sockets, page tables)",
-        "locked": "files that are locked in memory",
+        "locked": "files that are locked in memory and could not be given back",
     }
     of = f", mostly {words.get(most, 'anon memory')}" if most else ""
     jump = ", most of it within two seconds" if found.seconds > 2 else " at once"
