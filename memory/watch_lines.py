@@ -8,9 +8,11 @@ from typing import Any
 
 from memory.format import format_bytes
 from memory.samples import Sample
-from memory.watching import View
+from memory.watching import SLOPE_OVER_S, View
 
 _NEAR, _HIGH = 0.92, 0.80
+_FORESEEN_S = 60 * SLOPE_OVER_S
+"""So far ahead a slope is believed: no farther than as many times what it was seen over."""
 
 
 def line(view: View) -> str:
@@ -63,7 +65,7 @@ def growth(view: View) -> str | None:
     sign = "+" if slope > -1024 else "-"
     told = f"{sign}{format_bytes(abs(slope)) if abs(slope) >= 1024 else '0 B'}/s"
     room = sample.left_bytes or 0
-    if slope >= 1024 and room > 0 and room / slope < 86_400:
+    if slope >= 1024 and room > 0 and room / slope < _FORESEEN_S:
         seconds = room / slope
         told += f": full in {seconds:.0f} s" if seconds < 120 else f": full in {seconds / 60:.0f} min"
     return told

@@ -76,13 +76,15 @@ def of_run(folder: Path) -> Source:
                 ended=None,
             )
         ended = _how_it_ended(folder, facts, samples[-1].time_s if samples else None)
+        if ended == _ALL_KILLED:
+            ended = _in_its_own_words(folder, facts) or (_UNKNOWN_END if unwatched else _ALL_KILLED)
         return View(
             title=str(folder),
             sample=samples[-1] if samples else None,
             host_total_bytes=facts.get("host_total_bytes"),
             slope_bytes_per_s=None if ended else slope(samples),
             stage=_stage(folder / "memory.jsonl"),
-            ended=_UNKNOWN_END if unwatched and ended == _ALL_KILLED else ended,
+            ended=ended,
         )
 
     return see
@@ -201,6 +203,15 @@ def _how_it_ended(folder: Path, facts: dict[str, Any], last_s: float | None) -> 
         return None if _lives(pid, began) else _ALL_KILLED
     silent_s = 0.0 if last_s is None else time.time() - last_s
     return f"no sample for {silent_s:.0f} s from {facts.get('host')}" if silent_s > _SILENT_S else None
+
+
+def _in_its_own_words(folder: Path, facts: dict[str, Any]) -> str | None:
+    """Where a run wrote how it ended, though its supervisor could not."""
+    status = Evidence(folder).status
+    state, reason = status.get("state"), status.get("reason")
+    if state in (None, "running") or status.get("attempt") != facts.get("attempt"):
+        return None
+    return f"it has ended: {state}{f', {reason}' if reason else ''}; its supervisor had been killed before"
 
 
 def _stage(path: Path) -> str | None:

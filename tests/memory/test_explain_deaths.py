@@ -259,6 +259,14 @@ def test_asked_to_stop_and_did(tmp_path: Path) -> None:
     assert any("checkpoint" in advice.text for advice in found.advice)
 
 
+def test_stopped_by_the_death_of_its_supervisor_or_by_somebody(tmp_path: Path) -> None:
+    """Both are a SIGTERM, and nobody is left to tell which."""
+    status = {"state": "cancelled", "attempt": 1, "reason": "stopped by SIGTERM"}
+    found = explained(tmp_path, samples=ramp(200, 300, 60), status=status, run=ours())
+    assert (found.verdict, found.confidence) == ("terminated", "likely")
+    assert "when its supervisor is killed" in found.sentence
+
+
 def test_a_status_alone(tmp_path: Path) -> None:
     """A run of experiments.py from before there was a supervisor."""
     for state, reason, verdict in (

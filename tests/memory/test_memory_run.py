@@ -251,6 +251,12 @@ def test_watch_tells_the_stage_and_that_everything_was_killed(tmp_path: Path) ->
     with RingWriter(tmp_path / "memory.ring", facts | {"supervisor_started_at": 1}) as ring:
         ring.add(Sample(time.time(), unreclaimable_bytes=50 * MB, limit_bytes=100 * MB, processes=1))
     assert "nobody knows how" in memory("watch", tmp_path).stdout
+    status = {"state": "cancelled", "reason": "stopped by SIGTERM", "attempt": facts.get("attempt")}
+    (tmp_path / "status.json").write_text(json.dumps(status))
+    told = "it has ended: cancelled, stopped by SIGTERM; its supervisor had been killed before"
+    assert told in memory("watch", tmp_path).stdout
+    (tmp_path / "status.json").write_text(json.dumps(status | {"attempt": 77}))
+    assert "nobody knows how" in memory("watch", tmp_path).stdout, "that is of another attempt"
 
 
 def test_watch_a_process(tmp_path: Path) -> None:
@@ -395,3 +401,6 @@ def test_memory_is_full_where_the_machine_has_no_more_to_give() -> None:
 
     sample = Sample(1.0, unreclaimable_bytes=MB, limit_bytes=64_000 * MB, host_available_bytes=30 * MB)
     assert growth(View("run", sample, slope_bytes_per_s=MB)) == "+1.0 MB/s: full in 30 s"
+    assert growth(View("run", sample, slope_bytes_per_s=MB // 200)) == "+5.1 KB/s", (
+        "of a minute no 100 of them"
+    )

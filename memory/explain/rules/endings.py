@@ -79,11 +79,14 @@ def asked_to_stop(facts: Facts) -> Iterator[Finding]:
     if told and from_pid:
         told += f" from pid {from_pid}{f' ({sender})' if sender else ''}"
     out_of_time = bool(of_timeout)
-    is_known = facts.signal_is_certain or facts.state == "cancelled" or bool(passed)
+    # SIGTERM comes of that too, and nobody is left to tell which it was
+    is_orphan = not facts.outcome and bool(facts.samples) and "SIGTERM" in facts.reason
+    is_known = (facts.signal_is_certain or facts.state == "cancelled" or bool(passed)) and not is_orphan
     yield Finding(
         rule="asked_to_stop",
         says=("timeout(1) stopped it" if out_of_time else f"It was asked to stop{f' by {by}' if by else ''}")
-        + (", and killed when it did not" if killed_after else ""),
+        + (", and killed when it did not" if killed_after else "")
+        + (", which also happens when its supervisor is killed, as this one was" if is_orphan else ""),
         # it also hands on what it is sent itself
         confidence="certain" if (asked or killed_after) and is_known and not out_of_time else "likely",
         verdict="timeout" if out_of_time else "terminated",
