@@ -86,7 +86,7 @@ def asked_to_stop(facts: Facts) -> Iterator[Finding]:
         rule="asked_to_stop",
         says=("timeout(1) stopped it" if out_of_time else f"It was asked to stop{f' by {by}' if by else ''}")
         + (", and killed when it did not" if killed_after else "")
-        + (", which also happens when its supervisor is killed, as this one was" if is_orphan else ""),
+        + (", as also when its supervisor is killed, which left no word" if is_orphan else ""),
         # it also hands on what it is sent itself
         confidence="certain" if (asked or killed_after) and is_known and not out_of_time else "likely",
         verdict="timeout" if out_of_time else "terminated",
