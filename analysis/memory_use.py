@@ -23,14 +23,15 @@ _STAGES = 3
 
 @dataclass(frozen=True)
 class Use:
-    """Of one run, bytes. peak: the highest unreclaimable memory that its supervisor saw. limit: of a job;
-    None where only the host limits.
+    """Of one run, bytes. peak: the highest unreclaimable memory that its supervisor saw; where is_its_own,
+    what the run and its launcher held of that. limit: of a job; None where only the host limits.
     """
 
     run: Run
     peak: int
     limit: int | None
     estimate: int | None
+    is_its_own: bool = False
 
     @property
     def share(self) -> float | None:
@@ -104,18 +105,23 @@ class SizeMemory:
         return statistics.median(ratios) if ratios else None
 
     @cached_property
-    def stages(self) -> tuple[tuple[str, int], ...]:
-        """(name, highest U in it) of the run with the peak, the highest first."""
-        return () if self.highest is None else _stages(self.highest.run)
+    def stages(self) -> tuple[tuple[str, int | None], ...]:
+        """(name, highest U in it) of the run with the peak, the highest first; None: U is not its own."""
+        if self.highest is None:
+            return ()
+        found = _stages(self.highest.run)
+        return tuple((name, None) for name, _ in found) if self.highest.is_its_own else found
 
 
 def uses(runs: Sequence[Run]) -> list[Use]:
     """Of the runs whose supervisor told it."""
     found = []
     for run in runs:
-        peak = _bytes(run, "peak_bytes")
+        peak, limit = _bytes(run, "peak_bytes"), _limit(run)
+        own = None if limit else _own(run)
         if peak:
-            found.append(Use(run, peak, _limit(run), _bytes(run, "estimate_bytes")))
+            peak = min(peak, own or peak)
+            found.append(Use(run, peak, limit, _bytes(run, "estimate_bytes"), own is not None))
     return found
 
 
@@ -144,6 +150,14 @@ def memory_by_size(runs: Sequence[Run]) -> list[SizeMemory]:
     return sorted(found, key=lambda size: size.peak_bytes or 0)
 
 
+def _own(run: Run) -> int | None:
+    """A job has its memory for itself; where there is none, U also counts runs side by side, and whatever the
+    user has running in the same session.
+    """
+    own = _bytes(run, "own_bytes")
+    return None if own is None else own + (_bytes(run, "launcher_bytes") or 0)
+
+
 def _limit(run: Run) -> int | None:
     return None if run.value("limit_at") == "host" else _bytes(run, "limit_bytes")
 
@@ -157,7 +171,7 @@ def _known(values: Iterable[int | None]) -> list[int]:
     return [value for value in values if value is not None]
 
 
-def _stages(run: Run) -> tuple[tuple[str, int], ...]:
+def _stages(run: Run) -> tuple[tuple[str, int | None], ...]:
     rows = stage_rows(RunFolder(run.folder).last_attempt_memory)
     known = [(row.name, row.highest_bytes) for row in rows if row.highest_bytes is not None and not row.depth]
     return tuple(sorted(known, key=lambda one: -one[1])[:_STAGES])

@@ -15,9 +15,10 @@ examples:
   python -m analysis memory lr_sweep
   python -m analysis memory runs --where state=oom,done --json
 
-peak: the highest unreclaimable memory (U) that a supervisor saw of any run of the size; estimate: what was
-told before it began; limit: of the job, the smallest; unused: what no run of the size ever needed of it; ask:
-the peak and 15%, for slurm.mem. One run in full: python -m memory report RUN."""
+peak: the highest unreclaimable memory (U) that a supervisor saw of any run of the size, of runs that no job
+limits what they held themselves; estimate: what was told before it began; limit: of the job, the smallest;
+unused: what no run of the size ever needed of it; ask: the peak and 15%, for slurm.mem. One run in full:
+python -m memory report RUN."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -56,7 +57,9 @@ def run(options: argparse.Namespace) -> int:
             )
         )  # fmt: skip
         amounts += f"  {size.asked_words:>9}"
-        stages = ", ".join(f"{name} {format_bytes(value)}" for name, value in size.stages)
+        stages = ", ".join(
+            name if value is None else f"{name} {format_bytes(value)}" for name, value in size.stages
+        )
         print(f"{size.name:<{width}}  {len(size.runs):>4}  {amounts}  {stages or '-'}")
     for note in study.notes():
         print(f"note: {note}")

@@ -15,7 +15,7 @@ from analysis.run_folder import RunFolder
 from conf.schema import Model
 from conf.sizes import size_name
 
-VERSION = 2
+VERSION = 3
 """Of what `facts_of` returns: an index of another version is not read."""
 
 FILES = ("config.yaml", "run.json", "status.json", "metrics.csv", "evals.jsonl", "outcome.json")
@@ -137,10 +137,12 @@ def _last_row(run: RunFolder, folder: Path) -> dict[str, float | None]:
 
 def _of_memory(run: RunFolder) -> dict[str, Any]:
     said = run.supervised
-    limit = said.get("peak_limit_bytes")
+    limit, parts = said.get("peak_limit_bytes"), run.fact("memory.host_parts")
     return {
         "peak_bytes": said.get("peak_unreclaimable_bytes"),
         "limit_bytes": said.get("limit_bytes") if limit is None else limit,
         "limit_at": said.get("limit_at"),
         "estimate_bytes": run.fact("memory.host_bytes"),
+        "own_bytes": said.get("peak_own_bytes"),
+        "launcher_bytes": parts.get("experiments.py") if isinstance(parts, dict) else None,
     }

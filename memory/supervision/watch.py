@@ -61,6 +61,7 @@ class Watch:
         self.outcome: Reserved | None = None
         self.last: Look | None = None
         self.peak: Look | None = None
+        self.peak_own_bytes: int | None = None
         self.taken = 0
         self.passed_over: tuple[int, ...] = ()
         self.unwritten: str | None = None
@@ -246,6 +247,8 @@ class Watch:
         u, highest = sample.unreclaimable_bytes, self.peak and self.peak.sample.unreclaimable_bytes
         if self.peak is None or (u is not None and u > (highest or 0)):
             self.peak = found
+        if found.own_bytes is not None:
+            self.peak_own_bytes = max(self.peak_own_bytes or 0, found.own_bytes)
         if self.ring is not None:
             self._try(self.ring.add, sample)
         self._try(self.near_limit.look, found, self.census)
@@ -301,6 +304,7 @@ class Watch:
             peak_limit_bytes=None if peak is None else peak.sample.limit_bytes,
             peak_time_s=None if peak is None else round(peak.sample.time_s, 3),
             peak_nearness=None if peak is None or peak.nearness is None else round(peak.nearness, 4),
+            peak_own_bytes=self.peak_own_bytes,
             last_sample_s=None if last is None else round(last.sample.time_s, 3),
             max_rss_bytes=None if usage is None else usage.ru_maxrss * rss_unit_bytes(),
             cpu_s=None if usage is None else round(usage.ru_utime + usage.ru_stime, 3),

@@ -48,6 +48,23 @@ def test_each_size_with_its_peak_and_what_it_left(study: Path, capsys: pytest.Ca
     assert (large["peak_bytes"], large["limit_bytes"], large["unused_bytes"]) == (5 * GB, None, None)
 
 
+def test_what_others_held_is_not_asked_for(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs side by side on one machine see the memory of all of them; a job has its own."""
+    for name in ("b", "c"):
+        told = json.loads((study / name / "outcome.json").read_text())
+        (study / name / "outcome.json").write_text(json.dumps(told | {"peak_own_bytes": GB}))
+        made = json.loads((study / name / "run.json").read_text())
+        made["memory"]["host_parts"] = {"experiments.py": 64 << 20}
+        (study / name / "run.json").write_text(json.dumps(made))
+    assert main(["memory", str(study), "--json", "--where", "state=done"]) == 0
+    alone, in_a_job = json.loads(capsys.readouterr().out)["sizes"]
+    assert in_a_job["least_peak_bytes"] == int(2.5 * GB)
+    assert (alone["peak_bytes"], alone["ask_bytes"]) == (GB + (64 << 20), 5 * (256 << 20))
+    assert alone["stages"][0]["highest_bytes"] is None
+    assert main(["memory", str(study), "--where", "run=c"]) == 0
+    assert " MB" not in capsys.readouterr().out.splitlines()[1].rpartition("  ")[2]
+
+
 def test_the_page(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["memory", str(study)]) == 0
     rows = capsys.readouterr().out.splitlines()

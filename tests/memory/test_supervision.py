@@ -209,6 +209,16 @@ def test_a_look_at_a_machine_without_cgroups(tree: Any) -> None:
     assert found.main_lives
 
 
+def test_what_a_run_holds_itself_is_told_apart_from_its_neighbours(tree: Any) -> None:
+    """A segment of shared memory counts in each process that has it mapped, in the cgroup once."""
+    tree.membership("4:memory:/session\n", "/ /sys/fs/cgroup/memory cgroup rw,memory")
+    tree.process(anon_mb=100, shmem_mb=20, children={4_000_000: [4_000_001]})
+    tree.process(4_000_001, anon_mb=30, shmem_mb=20)
+    tree.v1("sys/fs/cgroup/memory/session", rss_mb=900, shmem_mb=25)
+    found = sampler.look(4_000_000, (4_000_000,), 5.0, root=str(tree.root))
+    assert (found.own_bytes, found.sample.unreclaimable_bytes) == (155 * MB, 925 * MB)
+
+
 def test_a_process_is_seen_to_grow_before_its_cgroup_is(tree: Any) -> None:
     """The kernel adds up memory.stat every two seconds: a process that fills memory may be killed by then."""
     tree.membership("4:memory:/job_7\n", "/ /sys/fs/cgroup/memory cgroup rw,memory")

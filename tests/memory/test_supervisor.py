@@ -301,6 +301,19 @@ def test_the_supervisor_is_killed(tmp_path: Path, ends: bool) -> None:
     assert ring.samples[-1].tree[0].pid == child
 
 
+def test_what_it_holds_itself_beside_a_neighbour(tmp_path: Path) -> None:
+    hold = "import time; held = bytearray(b'1') * ({mb} << 20); print(flush=True); time.sleep({s})"
+    neighbour = subprocess.Popen(python(hold.format(mb=300, s=60)), stdout=subprocess.PIPE)
+    try:
+        assert neighbour.stdout is not None
+        assert neighbour.stdout.readline()
+        supervise(tmp_path, python(hold.format(mb=100, s=1.5)))
+    finally:
+        neighbour.kill()
+        neighbour.communicate()
+    assert 100 << 20 <= outcome_in(tmp_path)["peak_own_bytes"] < 140 << 20
+
+
 def test_everything_is_killed_and_the_last_sample_is_there(tmp_path: Path) -> None:
     code = (
         "import time\nheld = []\n"
