@@ -31,6 +31,8 @@ _DEFAULTS = Config()
 _LAUNCHER = "hydra/launcher"
 _SIZE_IS_NO_MATTER = (_LAUNCHER, "seed", "seed_init", "seed_data", "runs_dir", "study.name")
 _SAME, _SAME_WITH_TIME = "the same command again", "the same command with a larger training.max_time"
+_RATES = 3
+"""Of so many a curve tells where its lowest point lies."""
 _NOT_TYPED_AGAIN = ("plan", "tags", "notes", "wait", "then", "notify")
 
 
@@ -92,6 +94,10 @@ def after_sweep(
     if to_go_on:
         same = _SAME_WITH_TIME if any(map(time_was_over, runs)) else _SAME
         found.append((same, f"runs what is not done ({to_go_on})"))
+    studies = {run.path.parent for run in runs}
+    if best is not None and len(studies) == 1 and len({run.number("optimizer.lr") for run in runs}) >= _RATES:
+        study = shlex.quote(str(studies.pop()))
+        found.append((f"python -m analysis best-lr {study}", "the best learning rate, with its interval"))
     if best is not None:
         seed = max(map(_seed, (best, *runs)))
         again = _command(best, {"seed": f"{seed + 1},{seed + 2}"}, sweep=True)

@@ -167,6 +167,20 @@ def test_seeds_of_the_sweep_are_not_proposed_again(new_run: Callable[..., Any], 
     assert "seed=4,5" in again
 
 
+def test_a_sweep_over_rates_is_asked_for_the_best(new_run: Callable[..., Any], composer: Composer) -> None:
+    folders = []
+    for rate in ("1e-3", "3e-3", "1e-2"):
+        (asked,) = read_request([f"optimizer.lr={rate}"], composer, multirun=False, rules=RULES).runs
+        made = new_run(f"run{rate}")
+        (made.path / "config.yaml").write_text(yaml.safe_dump(to_plain(resolve(asked.config))))
+        made.run()
+        folders.append(read_run_folder(made.path))
+    (command, _), *others = after_sweep(folders[0], 0, folders)
+    assert shlex.split(command) == ["python", "-m", "analysis", "best-lr", str(folders[0].path.parent)]
+    assert len(others) == 2
+    assert "best-lr" not in after_sweep(folders[0], 0, folders[:2])[0][0], "two rates have no curve"
+
+
 def test_runs_of_slurm_are_followed_by_runs_of_slurm(new_run: Callable[..., Any], composer: Composer) -> None:
     made = new_run("run")
     (asked,) = read_request([*TEXT], composer, multirun=False, rules=RULES).runs
