@@ -32,7 +32,7 @@ from slurm.truth.last_words import job_files, tail
 from slurm.truth.reasons import reason_of
 from slurm.truth.slow import pace_lines
 from slurm.truth.study import Look, look_at, truths
-from slurm.truth.table import Next
+from slurm.truth.table import Next, whole_duration
 from training.stopping import says_time_is_over
 
 EXAMPLES = """\
@@ -226,7 +226,7 @@ def _to_change(look: Look) -> list[str]:
     if says_time_is_over(truth.reason):
         return ["a larger training.max_time, or none: as it is, it would end at once"]
     if truth.state == "timeout" and progress.eta_s:
-        needs = format_duration(progress.eta_s)
+        needs = whole_duration(progress.eta_s)
         more = "a higher slurm.time, or submit it again: it goes on from its last checkpoint"
         return [f"at its pace it needs {needs} more: {more}"]
     told = _explained(look)
@@ -243,7 +243,7 @@ def _progress(look: Look) -> list[str]:
         return []
     lines = [f"step {progress.step:,}" + (f" of {progress.total_steps:,}" if progress.total_steps else "")]
     if truth.state == "running" and progress.eta_s is not None:
-        lines[0] += f"; about {format_duration(progress.eta_s)} to go"
+        lines[0] += f"; about {whole_duration(progress.eta_s)} to go"
     others = truths(run_folders(truth.folder.parent), answers=look.answers, now_s=look.now_s)
     lines += pace_lines(truth, others)
     found = look.explained if truth.state in ("running", "done", "timeout") else None

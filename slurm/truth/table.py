@@ -40,12 +40,19 @@ def counts(truths: Iterable[Truth]) -> dict[str, int]:
 
 
 def summary(truths: Sequence[Truth], what: str = "run") -> str:
-    """`12 runs: 4 done, 3 running, 5 queued; about 2 h 10 min to go`."""
-    told = ", ".join(f"{count} {state}" for state, count in counts(truths).items())
+    """`12 runs: 4 done, 3 running, 5 queued; those that run have about 2 h 10 min to go`."""
+    found = counts(truths)
+    told = f"{counted(len(truths), what)}: " + ", ".join(f"{count} {state}" for state, count in found.items())
     left = eta_s(truths)
-    return f"{counted(len(truths), what)}: {told}" + (
-        f"; about {format_duration(left)} to go" if left else ""
-    )
+    if left is None:
+        return told
+    is_all = not any(found.get(state) for state in ("queued", "blocked"))
+    return f"{told}; " + ("" if is_all else "those that run have ") + f"about {whole_duration(left)} to go"
+
+
+def whole_duration(seconds: float) -> str:
+    """Of a guess: in whole seconds, at least one."""
+    return format_duration(max(1, round(seconds)))
 
 
 def eta_s(truths: Iterable[Truth]) -> float | None:
@@ -84,7 +91,7 @@ def _row(truth: Truth) -> tuple[str, ...]:
     eta = progress.eta_s if truth.state == "running" else None
     pace = progress.tokens_per_s
     return (
-        truth.name, truth.state, step, "" if eta is None else format_duration(eta), memory,
+        truth.name, truth.state, step, "" if eta is None else whole_duration(eta), memory,
         "" if pace is None else format_count(round(pace)), str(truth.attempt or ""), truth.job or "",
         truth.reason or "",
     )  # fmt: skip

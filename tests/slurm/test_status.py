@@ -40,7 +40,7 @@ def study(place: Path, said: FakeSlurm) -> MadeStudy:
 
 def test_the_table(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
     lines = told(capsys, "status", "sweep").splitlines()
-    assert lines[0] == "sweep: 4 runs: 1 done, 1 running, 1 queued, 1 oom; about 5 min to go"
+    assert lines[0] == "sweep: 4 runs: 1 done, 1 running, 1 queued, 1 oom; those that run have about 5 min to go"
     header, *rows = lines[2:7]
     assert header.split() == ["run", "state", "step", "ETA", "memory", "tokens/s", "attempt", "job", "reason"]
     assert rows[1].split("  ")[0] == "32d-b"
@@ -144,7 +144,7 @@ def test_watching_ends_with_the_last_run(
     assert typed("status", "sweep", "--watch") == 0
     looks = [line for line in capsys.readouterr().out.splitlines() if "sweep: 4 runs" in line]
     assert [look.partition("sweep: ")[2] for look in looks] == [
-        "4 runs: 1 done, 1 running, 1 queued, 1 oom; about 5 min to go",
+        "4 runs: 1 done, 1 running, 1 queued, 1 oom; those that run have about 5 min to go",
         "4 runs: 2 done, 1 oom, 1 failed",
     ]
 
