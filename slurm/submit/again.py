@@ -14,7 +14,7 @@ from typing import Any
 import experiment_utils
 from conf import AUTO, Config, Problem, UserError
 from conf.by_model import settle
-from conf.check import check, to_config, to_plain
+from conf.check import check, to_config, to_plain, unknown_key
 from conf.durations import format_limit, parse_duration
 from conf.names import no_such
 from conf.quantities import parse_size
@@ -177,10 +177,10 @@ def _overrides(given: Sequence[str]) -> dict[str, Any]:
             problems.append(parsed)
         elif parsed.key in _NOT_HERE:
             problems.append(Problem(parsed.key, _NOT_HERE[parsed.key]))
-        elif parsed.key not in keys() or len(parsed.values) != 1:
-            problems.append(
-                Problem(parsed.key, "expected KEY=VALUE with one value, of a key such as slurm.mem")
-            )
+        elif parsed.key not in keys():
+            problems.append(unknown_key(parsed.key))
+        elif len(parsed.values) != 1:
+            problems.append(Problem(parsed.key, "several values; a run has one, such as slurm.mem=8GB"))
         else:
             changes[parsed.key] = parsed.values[0].value
     if problems:

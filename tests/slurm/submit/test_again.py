@@ -134,7 +134,8 @@ def test_a_dry_run_submits_nothing_and_says_the_command(
     [
         (("--only", "oops"), "--only: no state `oops`"),
         (("optimizer.lr=1",), "optimizer.lr: another value makes another run"),
-        (("slurm.memm=1",), "slurm.memm"),
+        (("slurm.memm=1",), "slurm.memm: no such key; nearest: slurm.mem"),
+        (("slurm.mem=1GB,2GB",), "slurm.mem: several values; a run has one"),
         (("--mem", "lots"), "--mem: expected a size"),
         (("--mem", "512"), "--mem: must be at least 1MB, got 512: a number alone is bytes, or a factor"),
         (("--time", "soon"), "--time: expected a time limit"),
