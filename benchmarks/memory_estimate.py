@@ -43,6 +43,9 @@ LOSSES: dict[str, dict[str, Any]] = {"chunked": {}, "plain": {"loss_chunk": 1 <<
 EAGER, BELOW, COMPILED = 0.15, 0.05, 0.25
 STEPS = {"steps": 4, "checkpoint_every": 2}
 
+CHECKPOINTED = ((128, 8), (160, 16), (256, 8))
+"""Width and micro-batch of runs whose blocks are computed again in the backward pass, 8 to 16 of them."""
+
 BYTES: tuple[tuple[int, int, dict[str, Any]], ...] = (
     (32, 4, {"seq_len": 256, "effective_batch": 64}),
     (48, 8, {"effective_batch": 64}),
@@ -180,7 +183,8 @@ def cases(widths: Sequence[int], *, compiled: bool) -> dict[str, Case]:
             add(*size, loss)
     for size in sizes if compiled else ():
         add(*size, "chunked", compile=True)
-    add(128, 8, "chunked", activation_checkpointing=True)
+    for width, batch in CHECKPOINTED:
+        add(width, batch, "chunked", activation_checkpointing=True)
     add(128, 8, "chunked", effective_batch=32)
     for width, batch, more in BYTES:
         add(width, batch, "chunked", vocab=257, **more)
