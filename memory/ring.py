@@ -18,7 +18,7 @@ from typing import Any
 
 from memory.files import allocate
 from memory.plain_files import plain_only, read_plain
-from memory.samples import SLOT_BYTES, Sample, packed, rough_u_bytes, unpacked
+from memory.samples import SLOT_BYTES, Sample, packed, rough_bytes, unpacked
 
 VERSION = 1
 LATEST, HISTORY = 1024, 1024
@@ -197,26 +197,50 @@ def read_head(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Sample | No
     return _facts(head), unpacked(slot) if len(slot) == SLOT_BYTES else None
 
 
-def read_peak(path: str | os.PathLike[str]) -> tuple[int | None, int | None]:
-    """(highest U, the limit it stood under), of the whole attempt, from the history; None
-    where there is no ring. Of all slots one number is read, of the highest all.
+@dataclass(frozen=True)
+class Peak:
+    """The highest of a whole attempt; None where there is no ring, or the system does not tell.
+
+    u_bytes, limit_bytes: U at its highest, and the limit that it stood under. own_bytes: of the run's own
+    processes. limit_at: the cgroup with that limit, or `host`.
     """
+
+    u_bytes: int | None = None
+    limit_bytes: int | None = None
+    own_bytes: int | None = None
+    limit_at: str | None = None
+
+
+def read_peak(path: str | os.PathLike[str]) -> Peak:
+    """From the history. Of all slots two numbers are read, of the highest all."""
     try:
         with open(path, "rb", opener=plain_only) as file:
             head = file.read(_HEADER_BYTES)
             if len(head) < _HEADER_BYTES or head[: len(_MAGIC)] != _MAGIC:
-                return None, None
+                return Peak()
             _, used, _ = _COUNTS.unpack_from(head, len(_MAGIC))
             file.seek(_HEADER_BYTES + LATEST * SLOT_BYTES)
             history = file.read(min(max(used, 0), HISTORY) * SLOT_BYTES)
     except OSError:
-        return None, None
-    amounts = rough_u_bytes(history)
+        return Peak()
+    of_all, own = _highest(history, "unreclaimable_bytes"), _highest(history, "tree_anon_bytes")
+    at = _facts(head).get("limit_at")
+    return Peak(
+        None if of_all is None else of_all.unreclaimable_bytes,
+        None if of_all is None else of_all.limit_bytes,
+        None if own is None else own.own_bytes,
+        at if isinstance(at, str) else None,
+    )
+
+
+def _highest(slots: bytes, name: str) -> Sample | None:
+    """The whole one with the most of it."""
+    amounts = rough_bytes(slots, name)
     for at in sorted(range(len(amounts)), key=amounts.__getitem__, reverse=True):
-        best = unpacked(history[at * SLOT_BYTES : (at + 1) * SLOT_BYTES])
+        best = unpacked(slots[at * SLOT_BYTES : (at + 1) * SLOT_BYTES])
         if best is not None:
-            return best.unreclaimable_bytes, best.limit_bytes
-    return None, None
+            return best
+    return None
 
 
 def _facts(head: bytes) -> dict[str, Any]:

@@ -80,6 +80,17 @@ class Sample:
         return max(0, self.unreclaimable_bytes - parts)
 
     @property
+    def own_bytes(self) -> int | None:
+        """What the run's processes hold themselves that cannot be given back, whoever else is in the cgroup.
+
+        A segment of shared memory counts in each process that has it mapped, in the cgroup once.
+        """
+        if self.tree_anon_bytes is None:
+            return None
+        shared = sum(process.shmem_bytes or 0 for process in self.tree)
+        return self.tree_anon_bytes + min(shared, shared if self.shmem_bytes is None else self.shmem_bytes)
+
+    @property
     def left_bytes(self) -> int | None:
         """What could still be had: up to the limit, and of the machine, of which others hold a part."""
         return left_bytes(self.limit_bytes, self.unreclaimable_bytes, self.host_available_bytes)
@@ -94,8 +105,6 @@ _CRC, _BODY = struct.Struct("<I"), struct.Struct(f"<d{len(_NUMBERS)}q")
 _numbers_of = operator.attrgetter(*_NUMBERS)
 _PROCESS = struct.Struct("<q16s4q")
 SLOT_BYTES = 1536
-_U = struct.Struct(f"<12xq{SLOT_BYTES - 20}x")
-"""Of a slot the first of its numbers alone: CRC and time lie before it."""
 _END = struct.Struct("<q")
 _END_AT = SLOT_BYTES - _END.size
 assert _HEAD.size + PROCESSES * _PROCESS.size <= _END_AT
@@ -128,10 +137,12 @@ def unpacked(slot: bytes) -> Sample | None:
     return Sample(time_s, tree=tuple(tree), **values)
 
 
-def rough_u_bytes(slots: bytes) -> list[int]:
-    """U of each of many slots, unchecked, for looking for the highest; below 0 where it is not known."""
+def rough_bytes(slots: bytes, name: str) -> list[int]:
+    """One number of each of many slots, unchecked, to find the highest; below 0 where it is not known."""
+    before = _CRC.size + 8 * (1 + _NUMBERS.index(name))  # the time is the first
+    one = struct.Struct(f"<{before}xq{SLOT_BYTES - before - 8}x")
     whole = len(slots) // SLOT_BYTES * SLOT_BYTES
-    return [u for (u,) in _U.iter_unpack(slots[:whole])]
+    return [number for (number,) in one.iter_unpack(slots[:whole])]
 
 
 def _packed_process(process: ProcessSample) -> bytes:

@@ -42,7 +42,6 @@ class Clock:
 class Look:
     """A sample with what it was made of. processes: the main one first, where it lives; the larger before
     the smaller. host_total_bytes: of the machine. main_lives: else the cgroup is this process's own.
-    own_bytes: what these processes hold that cannot be given back, whoever else is in the cgroup.
     """
 
     sample: Sample
@@ -50,7 +49,6 @@ class Look:
     job: Cgroup | None
     host_total_bytes: int | None
     main_lives: bool = True
-    own_bytes: int | None = None
 
     @property
     def limit_at(self) -> str | None:
@@ -134,9 +132,6 @@ def look(
     if job is not None:
         ours = {os.getpid(), *passed_over, *found}
         beside = reads.beside(main_pid if lives else os.getpid(), job.path, ours, root)
-    in_cgroup = None if job is None else job.shmem_bytes
-    # a segment counts in each process that has it mapped, in the cgroup once
-    shared = shmem if shmem is None or in_cgroup is None else min(shmem, in_cgroup)
     limit = None if job is None else job.limit_bytes
     events = {} if job is None or job.events is None else job.events
     sample = Sample(
@@ -146,7 +141,7 @@ def look(
         usage_bytes=None if job is None else job.usage_bytes,
         cache_bytes=None if job is None else job.file_bytes,
         anon_bytes=anon if counted is None else counted,
-        shmem_bytes=shmem if in_cgroup is None else in_cgroup,
+        shmem_bytes=shmem if job is None or job.shmem_bytes is None else job.shmem_bytes,
         kernel_bytes=None if job is None else job.kernel_bytes,
         page_tables_bytes=_total(ordered, "page_tables_bytes")
         if job is None or job.page_tables_bytes is None
@@ -172,8 +167,7 @@ def look(
             for one in ordered[:PROCESSES]
         ),
     )
-    own = None if anon is None else anon + (shared or 0)
-    return Look(sample, tuple(ordered), job, host.total_bytes, lives, own)
+    return Look(sample, tuple(ordered), job, host.total_bytes, lives)
 
 
 def _has_ended(pid: int, proc: str) -> bool:

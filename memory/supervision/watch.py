@@ -247,8 +247,8 @@ class Watch:
         u, highest = sample.unreclaimable_bytes, self.peak and self.peak.sample.unreclaimable_bytes
         if self.peak is None or (u is not None and u > (highest or 0)):
             self.peak = found
-        if found.own_bytes is not None:
-            self.peak_own_bytes = max(self.peak_own_bytes or 0, found.own_bytes)
+        if (own := sample.own_bytes) is not None:
+            self.peak_own_bytes = max(self.peak_own_bytes or 0, own)
         if self.ring is not None:
             self._try(self.ring.add, sample)
         self._try(self.near_limit.look, found, self.census)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memory.ring import read_peak
+from memory.ring import Peak, read_peak
 
 _TAIL_BYTES = 6 << 10
 
@@ -16,7 +16,8 @@ _TAIL_BYTES = 6 << 10
 @dataclass(frozen=True)
 class Progress:
     """step, total_steps: optimizer steps. tokens_per_s, seconds_per_step: of the last rows of metrics.csv.
-    peak_bytes: the highest U that was seen; limit_bytes: what it stays under, None where there is no limit.
+    peak_bytes: the highest U that was seen, what the run held itself where only the machine limits;
+    limit_bytes: what it stays under, None where there is no limit.
     """
 
     step: int | None = None
@@ -44,12 +45,17 @@ class Progress:
 def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any]) -> Progress:
     """Never raises. status, outcome: as they were read."""
     tokens_per_s, seconds_per_step = _pace(folder / "metrics.csv")
-    peak, limit = outcome.get("peak_unreclaimable_bytes"), outcome.get("limit_bytes")
-    if peak is None:
-        peak, limit = read_peak(folder / "memory.ring")
+    highest = Peak(
+        *(_count(outcome.get(f"{name}_bytes")) for name in ("peak_unreclaimable", "limit", "peak_own")),
+        outcome.get("limit_at"),
+    )
+    if highest.u_bytes is None:
+        highest = read_peak(folder / "memory.ring")
+    # U of a machine is also that of runs side by side, and of all else that goes on there
+    own = highest.own_bytes if highest.limit_at == "host" else None
     return Progress(
         _count(status.get("step")), _count(status.get("total_steps")), tokens_per_s, seconds_per_step,
-        _count(peak), _count(limit),
+        highest.u_bytes if own is None else own, highest.limit_bytes,
     )  # fmt: skip
 
 

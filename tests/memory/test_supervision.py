@@ -216,7 +216,7 @@ def test_what_a_run_holds_itself_is_told_apart_from_its_neighbours(tree: Any) ->
     tree.process(4_000_001, anon_mb=30, shmem_mb=20)
     tree.v1("sys/fs/cgroup/memory/session", rss_mb=900, shmem_mb=25)
     found = sampler.look(4_000_000, (4_000_000,), 5.0, root=str(tree.root))
-    assert (found.own_bytes, found.sample.unreclaimable_bytes) == (155 * MB, 925 * MB)
+    assert (found.sample.own_bytes, found.sample.unreclaimable_bytes) == (155 * MB, 925 * MB)
 
 
 def test_a_process_is_seen_to_grow_before_its_cgroup_is(tree: Any) -> None:

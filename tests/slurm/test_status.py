@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from made_studies import NOW_S, FakeSlurm, MadeStudy
 from slurm_command import refused, told, told_json, typed
 
 from memory.ring import RingWriter
-from memory.samples import Sample
+from memory.samples import ProcessSample, Sample
 from slurm.__main__ import main
 from slurm.states import STATES
 
@@ -36,6 +37,26 @@ def study(place: Path, said: FakeSlurm) -> MadeStudy:
     said.wait("4242_3", reason="QOSMaxGRESPerUser")
     said.row("4242_2", "FAILED", "1:0")
     return made
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_of_runs_side_by_side_each_has_its_own_memory(
+    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str], has_ended: bool
+) -> None:
+    """On a machine without a job's limit U is that of all of them."""
+    made = MadeStudy(place / "runs" / "local", ["32d-a"])
+    made.status("32d-a", "running", step=400, total_steps=1000, age_s=5)
+    with RingWriter(made.folder / "32d-a" / "memory.ring", {"pid": 100, "limit_at": "host"}) as ring:
+        for u, own in ((900, 100), (2000, 300), (2500, 200)):
+            process = ProcessSample(100, "python", own << 20, shmem_bytes=16 << 20)
+            of_all = Sample(NOW_S - 60 + u / 100, u << 20, 64 << 30)
+            ring.add(replace(of_all, tree_anon_bytes=own << 20, tree=(process,)))
+    if has_ended:
+        made.outcome(
+            "32d-a", peak_unreclaimable_bytes=2500 << 20, limit_bytes=64 << 30, limit_at="host",
+            peak_own_bytes=316 << 20,
+        )  # fmt: skip
+    assert "316 MB/64.0 GB 0%" in told(capsys, "status", "local")
 
 
 def test_the_table(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
