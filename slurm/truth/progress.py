@@ -46,8 +46,10 @@ def read_progress(folder: Path, status: dict[str, Any], outcome: dict[str, Any])
     """Never raises. status, outcome: as they were read."""
     tokens_per_s, seconds_per_step = _pace(folder / "metrics.csv")
     highest = Peak(
-        *(_count(outcome.get(f"{name}_bytes")) for name in ("peak_unreclaimable", "limit", "peak_own")),
-        outcome.get("limit_at"),
+        u_bytes=_count(outcome.get("peak_unreclaimable_bytes")),
+        limit_bytes=_count(outcome.get("limit_bytes")),
+        own_bytes=_count(outcome.get("peak_own_bytes")),
+        limit_at=outcome.get("limit_at"),
     )
     if highest.u_bytes is None:
         highest = read_peak(folder / "memory.ring")
