@@ -140,8 +140,9 @@ def _plan(
 def _start(needs: Iterable[str], command: str) -> str:
     """The next command; of a run that would be refused it is not yet the next."""
     from training.memory_plan import DOES_NOT_FIT
+    from training.plan import REFUSED_HERE
 
-    is_refused = any(need.startswith(DOES_NOT_FIT) for need in needs)
+    is_refused = any(need.startswith((DOES_NOT_FIT, REFUSED_HERE)) for need in needs)
     return f"{'When that is mended, start it' if is_refused else 'Start it'}: {command}"
 
 

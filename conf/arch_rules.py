@@ -14,8 +14,10 @@ WITH_OWN_DEVIATIONS = ("gpt2", "transformer_scaled")
 """Values of arch.init that do not look at arch.init_std."""
 
 
-def optimizer_of_a_parametrization(config: Config) -> list[Problem]:
-    """The factors of muP and CompleteP are for steps that do not follow the size of gradients, as Adam's."""
+def settings_of_a_parametrization(config: Config) -> list[Problem]:
+    """The factors of muP and CompleteP are for steps that do not follow the size of gradients, as Adam's, and
+    are all there is that follows the width.
+    """
     init, optimizer = config.arch.init, config.optimizer
     if init not in BY_SIZE:
         return []
@@ -28,6 +30,14 @@ def optimizer_of_a_parametrization(config: Config) -> list[Problem]:
             )
         ]
     problems = []
+    if config.schedule.name == "transformer":
+        problems.append(
+            Problem(
+                "schedule",
+                f"transformer lowers its peak with the width, which arch.init={init} does besides. Use "
+                "schedule=inverse_sqrt, or arch.init=default",
+            )
+        )
     if optimizer.name == "adam" and optimizer.weight_decay:
         problems.append(
             Problem(

@@ -13,9 +13,9 @@ from conf.arch_rules import (
     experts_are_not_traced,
     kernel_of_an_lstm,
     numbers_that_count,
-    optimizer_of_a_parametrization,
     rows_that_go_on,
     scan_is_not_compiled,
+    settings_of_a_parametrization,
 )
 from conf.dataset_rules import (
     OF_THE_HUB,
@@ -262,7 +262,7 @@ OF_ONE = (
     Rule(("dataset.documents", "memory.trace"), documents_are_not_traced),
     Rule(("optimizer.name", "arch.n_experts"), no_stacked_matrices),
     Rule(("arch",), numbers_that_count),
-    Rule(("arch.init", "optimizer"), optimizer_of_a_parametrization),
+    Rule(("arch.init", "optimizer", "schedule"), settings_of_a_parametrization),
     Rule(("arch.n_experts", "memory.trace", "training.compile"), experts_are_not_traced),
     Rule(
         ("arch.family", "memory.trace", "training.compile", "training.dead_units", "dataset.documents"),

@@ -243,6 +243,9 @@ class Status:
             durable.write_json(self._path, self._fields)
 
     def beat(self, every_s: float = 5.0, **changes: Any) -> None:
-        """`update` when the last heartbeat is older than `every_s`."""
+        """`update` when the last heartbeat is older than `every_s`; else the next word tells the changes too:
+        a run that fails in between has come as far.
+        """
+        self._fields.update(changes)
         if time.time() - self._fields["heartbeat_s"] >= every_s:
-            self.update(**changes)
+            self.update()

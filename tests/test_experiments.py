@@ -257,6 +257,14 @@ def test_the_plan_of_a_run_that_would_be_refused_does_not_say_to_start_it(place:
     assert last.startswith("When that is mended, start it: python experiments.py ")
 
 
+def test_the_plan_of_a_run_that_this_cpu_refuses_does_not_say_to_start_it(place: Path) -> None:
+    asked = (*TINY, "training.deterministic=true", "training.compile=true", "training.device=cpu")
+    done = experiments(place, *asked, "training.threads=2", "plan=true")
+    told, last = done.stdout.rstrip().splitlines()[-2:]
+    assert told.startswith("It would be refused here: training.deterministic: ")
+    assert last.startswith("When that is mended, start it: python experiments.py ")
+
+
 def test_a_place_for_runs_that_is_a_file_is_refused(place: Path) -> None:
     for more in ([], ["plan=true"], ["-m", "seed=0,1", "plan=true"]):
         told = mistakes(place, *TINY, "runs_dir=my.txt", *more)

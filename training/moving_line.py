@@ -19,7 +19,8 @@ MOVING.propagate = False
 MOVING.setLevel(logging.INFO)
 
 _CLEAR = "\r\x1b[K"
-_LEAST_NEEDED = ("grad ", "lr ", "mem ")
+_LEAST_NEEDED = ("grad ", "lr ", "mem ", " tok/s")
+"""How parts begin or end."""
 
 
 def can_move(stream: TextIO) -> bool:
@@ -78,10 +79,14 @@ class AboveMovingLine(logging.StreamHandler[TextIO]):
 
 
 def narrowed(text: str, columns: int) -> str:
-    """A progress line in so many columns: what is needed least goes first."""
+    """A progress line in so many columns: what is needed least goes first, always whole parts, as half of a
+    number is another number.
+    """
     parts = text.split(" | ")
-    for beginning in _LEAST_NEEDED:
+    for mark in _LEAST_NEEDED:
         if len(" | ".join(parts)) <= columns:
             break
-        parts = [part for part in parts if not part.startswith(beginning)]
+        parts = [part for part in parts if not (part.startswith(mark) or part.endswith(mark))]
+    while len(parts) > 1 and len(" | ".join(parts)) > columns:
+        parts.pop()
     return " | ".join(parts)[:columns]

@@ -46,6 +46,9 @@ from training.plan_words import besides, learning_words, model_words
 if TYPE_CHECKING:
     from data_loading import Data, MixedData
 
+REFUSED_HERE = "It would be refused here"
+"""What a need begins with that nothing meets before the run is started: the run itself is to be another."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -403,4 +406,4 @@ def _needs(config: Config, missing: Any, memory: MemoryPlan, *, is_here: bool) -
         threads = config.training.threads
         problem = other_bits(config.training, "cpu", available_threads() if threads == AUTO else int(threads))
         if problem is not None:
-            yield str(problem)
+            yield f"{REFUSED_HERE}: {problem}"

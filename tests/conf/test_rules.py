@@ -236,6 +236,13 @@ def test_factors_by_size_are_for_adam(init: str) -> None:
     assert "optimizer=adamw" in found["arch.init"]
 
 
+@pytest.mark.parametrize("init", ["mup", "completep"])
+def test_the_width_is_followed_once(init: str) -> None:
+    by_width = {"name": "transformer"}
+    assert problems(schedule=by_width) == {}
+    assert "schedule=inverse_sqrt" in problems(arch={"init": init}, schedule=by_width)["schedule"]
+
+
 def test_experts_go_with_what_knows_them() -> None:
     experts = {"n_experts": 4}
     assert problems(arch=experts) == {}

@@ -49,6 +49,16 @@ def test_the_state_of_a_run_whose_process_is_gone(tmp_path: Path) -> None:
     assert experiment_utils.state_of(tmp_path) == "done"
 
 
+def test_the_last_word_of_a_run_tells_how_far_it_came(tmp_path: Path) -> None:
+    status = experiment_utils.Status(tmp_path, attempt=1, total_steps=40)
+    status.update(stage="first_step", step=0)
+    status.beat(step=18, stage="train")
+    assert experiment_utils.read_status(tmp_path)["step"] == 0  # too soon after the last one
+    status.update(state="failed", reason="the loss is no longer finite")
+    told = experiment_utils.read_status(tmp_path)
+    assert (told["state"], told["stage"], told["step"]) == ("failed", "train", 18)
+
+
 @pytest.mark.parametrize("content", ['{"attempts": 5}', '{"auto": [1]}', '{"results": 5}', "[]", "{"])
 def test_a_run_json_of_another_shape_is_told(content: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(content)

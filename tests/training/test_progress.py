@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from training.metrics import MetricsFile
-from training.moving_line import MOVING, AboveMovingLine, MovingLine
+from training.moving_line import MOVING, AboveMovingLine, MovingLine, narrowed
 from training.plan import Plan
 from training.progress import NonFinite, Progress
 from training.step import StepResult
@@ -117,3 +117,12 @@ def test_lines_are_logged_seldom_and_move_on_a_terminal_alone(
     logged = [record for record in caplog.records if record.name == "training"]
     assert [record.getMessage().split()[1] for record in logged] == ["1/10", "6/10"]
     assert all(record.__dict__["moves"] for record in logged)
+
+
+def test_a_narrow_terminal_gets_whole_parts_of_a_line() -> None:
+    line = "step    157/500 | loss 2.3755 | lr 1e-03 | grad 0.34 | 160,064 tok/s | mem 283 MB | 2.2 s to go"
+    assert narrowed(line, 200) == line
+    assert narrowed(line, 60) == "step    157/500 | loss 2.3755 | 160,064 tok/s | 2.2 s to go"
+    assert narrowed(line, 45) == "step    157/500 | loss 2.3755 | 2.2 s to go"
+    assert narrowed(line, 39) == "step    157/500 | loss 2.3755"
+    assert narrowed(line, 20) == "step    157/500"
