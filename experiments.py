@@ -113,7 +113,8 @@ def _plan(
     """goes_on: more runs are chosen by the results of these."""
     from conf.ensembles import is_ensemble
     from conf.request import SLURM_LAUNCHER
-    from slurm.plans import plan_all, render_plans
+    from slurm.plans import plan_all, render_plans, too_many
+    from training.plan import REFUSED_HERE
 
     if request.halves:
         return _plan_search(request, composer, rules, arguments)
@@ -134,6 +135,8 @@ def _plan(
     if arguments.json:
         return _print([plan.to_json() for plan in plans])
     needs = dict.fromkeys(need for plan in plans for need in plan.needs)
+    if (problem := too_many(plans, request.launcher.jobs)) is not None:
+        needs[f"{REFUSED_HERE}: {problem}"] = None
     return _print("\n".join([render_plans(plans), "", *needs, _start(needs, command)]))
 
 

@@ -110,19 +110,23 @@ def check_side_by_side(plans: Sequence[Plan], jobs: int) -> None:
     Raises:
         UserError: says how many do.
     """
+    if (problem := too_many(plans, jobs)) is not None:
+        raise UserError(problem)
+
+
+def too_many(plans: Sequence[Plan], jobs: int) -> Problem | None:
+    """Why so many of these runs are not started beside each other; how many are. None: they fit."""
     waiting = {plan.identity: plan for plan in plans if plan.state != "done"}.values()
     refused = [plan for plan in waiting if plan.config.memory.refuse]
     needed = sorted((plan.memory.estimate.host_bytes for plan in refused), reverse=True)
     free = refused[0].memory.room.free_bytes if refused else None
     if jobs < 2 or free is None or sum(needed[:jobs]) <= free:
-        return
+        return None
     fitting = max((n for n in range(1, jobs) if sum(needed[:n]) <= free), default=1)
-    raise UserError(
-        Problem(
-            "hydra.launcher.jobs",
-            f"{jobs} side by side need {format_bytes(sum(needed[:jobs]))}, {format_bytes(free)} are free. "
-            f"What fits: hydra.launcher.jobs={fitting}. To start them all the same: memory.refuse=false",
-        )
+    return Problem(
+        "hydra.launcher.jobs",
+        f"{jobs} side by side need {format_bytes(sum(needed[:jobs]))}, {format_bytes(free)} are free. "
+        f"What fits: hydra.launcher.jobs={fitting}. To start them all the same: memory.refuse=false",
     )
 
 

@@ -257,6 +257,15 @@ def test_the_plan_of_a_run_that_would_be_refused_does_not_say_to_start_it(place:
     assert last.startswith("When that is mended, start it: python experiments.py ")
 
 
+def test_the_plan_of_runs_that_do_not_fit_side_by_side_says_how_many_do(place: Path) -> None:
+    huge = ("training.effective_batch=1048576", "training.micro_batch=1048576", "model=512d", "seed=0,1")
+    side_by_side = ("hydra/launcher=local", "hydra.launcher.jobs=2")
+    done = experiments(place, "-m", *TINY, *huge, *side_by_side, "plan=true")
+    assert "It would be refused here: hydra.launcher.jobs: 2 side by side need " in done.stdout, done.stderr
+    assert "What fits: hydra.launcher.jobs=1." in done.stdout
+    assert done.stdout.rstrip().splitlines()[-1].startswith("When that is mended, start it: python ")
+
+
 def test_the_plan_of_a_run_that_this_cpu_refuses_does_not_say_to_start_it(place: Path) -> None:
     asked = (*TINY, "training.deterministic=true", "training.compile=true", "training.device=cpu")
     done = experiments(place, *asked, "training.threads=2", "plan=true")
