@@ -55,11 +55,17 @@ class SavedRun:
 
     @property
     def tokenizer_config(self) -> TokenizerConfig:
-        """Of its configuration, with a path that can be followed from everywhere."""
+        """Of its configuration, with paths that can be followed from everywhere."""
         found = self.config.tokenizer
-        if found.path is None:
-            return found
-        return replace(found, path=str(self.home / Path(found.path).expanduser()))
+        places = {"path": found.path, "local_folder": found.local_folder}
+        return replace(
+            found,
+            **{
+                name: str(self.home / Path(place).expanduser())
+                for name, place in places.items()
+                if place is not None
+            },
+        )
 
     def model(self) -> LanguageModel:
         """On the CPU, in fp32, as it was at that step; it evaluates.

@@ -122,6 +122,20 @@ class TestEval:
         other = told(capsys, "eval", Path("..", "home") / folder, "--dataset", "other.txt", "--tokens", "all")
         assert other["eval_tokens"] > 900, "what is typed is where the user stands"
 
+    def test_folders_of_its_tokenizer_are_found_from_another_one(
+        self, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """`gpt2_tokenizer` is where it was when the run was started."""
+        from training.saved_run import open_run
+
+        saved = open_run(str(finished))
+        home, config = saved.home, saved.config
+        tokenizer = dataclasses.replace(config.tokenizer, path="given", local_folder="gpt2_tokenizer")
+        saved = dataclasses.replace(saved, config=dataclasses.replace(config, tokenizer=tokenizer))
+        monkeypatch.chdir(tmp_path)
+        found = saved.tokenizer_config
+        assert (found.path, found.local_folder) == (str(home / "given"), str(home / "gpt2_tokenizer"))
+
     def test_in_words(self, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["eval", str(finished), "--by-position"]) == 0
         first, second, third, _, header, *rows = capsys.readouterr().out.splitlines()
