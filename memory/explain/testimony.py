@@ -224,6 +224,7 @@ def _jobs(facts: Facts) -> set[str]:
     found = {text(told.get("SLURM_JOB_ID")), f"{array}_{task}" if array and task else "", array}
     if facts.slurm is not None:
         found |= {facts.slurm.job_id.partition(".")[0], *(job.row.job for job in facts.slurm.jobs)}
+        found |= {job.row.raw for job in facts.slurm.jobs}  # of an array's task: its steps are called by it
         found |= {job.partition("+")[0] for job in found}
     return found - {""}
 

@@ -19,7 +19,7 @@ from conf.durations import format_limit, parse_duration
 from conf.names import no_such
 from conf.quantities import parse_size
 from conf.request import LOCAL_LAUNCHER, SLURM_LAUNCHER, Launcher
-from slurm.records import LOCAL, Array, Submission, last_place, run_folders
+from slurm.records import LOCAL, Array, Submission, last_place, run_folders, submissions
 from slurm.states import ENDED
 from slurm.submit.batch import Submitted
 from slurm.submit.in_flight import in_flight
@@ -94,7 +94,7 @@ def submit_again(study: Path, found: Sequence[Found], again: Again) -> list[Subm
     """
     submitted = []
     with _standing_where(found):
-        for launcher, runs in _by_launcher(found, again).items():
+        for launcher, runs in _by_launcher(study, found, again).items():
             configs = [_config(study, run, again) for run in runs]
             then, notify = configs[-1].then, configs[-1].notify  # one end for all of them
             configs = [dataclasses.replace(config, then=then, notify=notify) for config in configs]
@@ -109,10 +109,11 @@ def submit_again(study: Path, found: Sequence[Found], again: Again) -> list[Subm
     return submitted
 
 
-def _by_launcher(found: Sequence[Found], again: Again) -> dict[Launcher, list[Found]]:
+def _by_launcher(study: Path, found: Sequence[Found], again: Again) -> dict[Launcher, list[Found]]:
     groups: dict[Launcher, list[Found]] = {}
+    newest = next(iter([*submissions(study)][-1:]), None)
     for run in found:
-        kind = again.launcher or (run.last[0].launcher if run.last else LOCAL)
+        kind = again.launcher or _launcher_of(run, newest)
         if kind == LOCAL:
             jobs = again.jobs or (run.last[1].parallel if run.last else None) or 1
             launcher = Launcher(LOCAL_LAUNCHER, jobs, detach=True)
@@ -122,6 +123,23 @@ def _by_launcher(found: Sequence[Found], again: Again) -> dict[Launcher, list[Fo
     if again.jobs is not None and all(launcher.target == SLURM_LAUNCHER for launcher in groups):
         raise UserError(Problem("--jobs", "is of the local launcher; on a cluster: slurm.parallel=N"))
     return groups
+
+
+def _launcher_of(run: Found, newest: Submission | None) -> str:
+    """Of one that no submission has taken, since the queue had no room for it or its submitter died before:
+    that of its study's newest. It may be meant for a cluster, whose login node is no place for it.
+    """
+    if run.last is not None:
+        return run.last[0].launcher
+    if (run.folder / "run.json").exists():
+        return LOCAL  # it has begun in front of somebody
+    if newest is not None:
+        return newest.launcher
+    what = (
+        f"{run.folder.name} was never submitted, so nothing tells where it is to run: say --launcher "
+        "slurm, or local; or type the command of the sweep again"
+    )
+    raise UserError(Problem("--launcher", what))
 
 
 def _config(study: Path, run: Found, again: Again) -> Config:

@@ -28,8 +28,16 @@ if TYPE_CHECKING:
 
 MAX_ARRAY_SIZE = 1001
 """Slurm's default of MaxArraySize (slurm.conf(5))."""
-_PASSES_BY = ("down, drained or reserved", "nodes are busy", "inactive or drain")
-"""What `sbatch --test-only` says of a cluster that cannot start the job now: it may wait all the same."""
+_PASSES_BY = (
+    "down, drained or reserved",
+    "nodes are busy",
+    "inactive or drain",
+    "MaxSubmitJob",  # a queue that is full of the user's jobs
+    "GrpSubmitJobs",  # or the account's
+)
+"""What `sbatch --test-only` says of a cluster that cannot start or take the job now: it may wait all the
+same, in the queue or for room in it (`Limits`); what is in the queue already needs none.
+"""
 
 _NO_SUCH_NODE = "node configuration is not available"
 _NODES_COME_S, _ASKED_AGAIN_S = 30.0, 0.5

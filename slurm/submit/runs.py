@@ -128,7 +128,9 @@ class SubmittedRuns(RequestedRuns):
             taken = set(more.runs) - set(more.not_sent)
             if not taken:
                 return parts
-            for line in render([dataclasses.replace(more, not_sent={})], waiting=True):
+            taken_or_left = [run for run in more.runs if run not in more.not_sent]
+            told = dataclasses.replace(more, runs=taken_or_left, not_sent={})
+            for line in render([told], waiting=True):
                 log.info("%s", line)
             parts[-1] = parts[-1].without(more.runs)
             parts.append(more)

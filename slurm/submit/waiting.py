@@ -48,7 +48,7 @@ def wait_for(study: Path, runs: Sequence[str], has_room: Callable[[], bool] | No
                 time.sleep(POLL_S)
                 continue
             line = _line(study, runs, held)
-            if line != told:
+            if runs and line != told:  # none yet, where all of them wait for room in the queue
                 log.info("%s after %s", line, format_duration(time.monotonic() - began))
                 told = line
             if not held and has_room is None:

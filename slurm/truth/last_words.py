@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from memory.explain.wordings import SLURM_OOM
 from slurm.records import SLURM
 from slurm.truth.known import Known
 
@@ -53,6 +54,16 @@ def last_words(known: Known) -> str | None:
     if known.state is None:
         return telling_line("\n".join(texts[::-1]))
     return _known_to_tell([tail(known.folder / "log.txt"), *texts])
+
+
+def oom_words(known: Known) -> str:
+    """What Slurm wrote of a kill for memory into its job's stderr; empty of a job whose files tell of several
+    runs or starts, of which it names none.
+    """
+    if known.array is None or known.array.how != "each" or known.own_job != known.job or known.own_restarts:
+        return ""
+    lines = (line for path in job_files(known) for line in tail(path).splitlines())
+    return "\n".join(line for line in lines if any(pattern.search(line) for pattern in SLURM_OOM))
 
 
 def last_line(known: Known) -> str | None:

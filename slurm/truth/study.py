@@ -20,7 +20,7 @@ from slurm.truth.answers import QueueRow, SlurmAnswers, ask_slurm
 from slurm.truth.case import Case
 from slurm.truth.judge import judge
 from slurm.truth.known import Known, read_known
-from slurm.truth.last_words import last_words
+from slurm.truth.last_words import last_words, oom_words
 from slurm.truth.progress import Progress, read_progress
 
 _SUBMITTED_APART_S = 120.0
@@ -172,7 +172,7 @@ def case_of(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
         in_queue=answers.queue is not None,
         in_accounting=answers.accounting is not None,
         source=answers.source,
-        explain=partial(_explained, known.folder, job, starts, answers.source),
+        explain=partial(_explained, known, job, starts, answers.source),
         last_words=partial(last_words, known),
         launcher_lives=_launcher_lives(known, now_s),
         submitter_lives=_submitter_lives(known),
@@ -286,9 +286,13 @@ def _is_slurm(known: Known) -> bool:
     return known.submission is not None and known.submission.launcher == SLURM
 
 
-def _explained(folder: Path, job: str | None, starts: tuple[Job, ...], source: str) -> Explanation:
+def _explained(known: Known, job: str | None, starts: tuple[Job, ...], source: str) -> Explanation:
+    """Where neither a supervisor nor a row of its step tells of a kill for memory, its job's stderr may."""
     slurm = SlurmFacts(job, starts, source=source) if job and starts else None
-    return explain(Evidence(folder), slurm=slurm)
+    is_told = bool(known.outcome) or any(start.steps for start in starts)
+    words = "" if is_told else oom_words(known)
+    evidence = Evidence(known.folder, added_log=words, added_log_name="its job's stderr" if words else "")
+    return explain(evidence, slurm=slurm)
 
 
 def _launcher_lives(known: Known, now_s: float) -> bool | None:

@@ -389,3 +389,33 @@ def test_words_may_stand_behind_flags(capsys: pytest.CaptureFixture[str], ended:
     with pytest.raises(SystemExit):
         main(["resubmit", "default", "--dry-run", ended[1].name, "--only-oom"])
     assert "unrecognized arguments: --only-oom" in capsys.readouterr().err
+
+
+def test_what_the_queue_had_no_room_for_goes_to_the_cluster(
+    type_: Type,
+    cluster: FakeSlurm,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No submission has taken it; in the background of a login node it has no place."""
+    import slurm.submit.asking
+
+    def room(tasks: int | None) -> None:
+        monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: tasks)
+
+    room(0)
+    assert type_("-m", "seed=0,1,2") == 1
+    for folder in runs(place):
+        os.utime(folder / "config.yaml", (1.0, 1.0))
+    room(None)
+    assert command("resubmit", "default") == 2
+    assert "error: --launcher: " in capsys.readouterr().err
+    room(1)
+    assert type_("-m", "seed=0,1,2") == 1
+    for folder in runs(place):
+        os.utime(folder / "config.yaml", (1.0, 1.0))
+    room(None)
+    assert command("resubmit", "default") == 0
+    assert "submitted 2 runs as job 102" in capsys.readouterr().out
+    assert {submission.launcher for submission in submissions(place / "runs" / "default")} == {"slurm"}

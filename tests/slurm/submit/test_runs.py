@@ -339,6 +339,43 @@ def test_waiting_submits_the_rest_as_others_end(
     assert len(cluster.jobs) > 1
 
 
+FULL = "sbatch: error: AssocMaxSubmitJobLimit; Job violates accounting/QOS policy (job submit limit)"
+
+
+def test_a_full_queue_is_no_mistake_of_who_submits(
+    type_: Type, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`sbatch --test-only` refuses everything then, also runs that are queued and need no room."""
+    assert type_("-m", "seed=0,1") == 0
+    cluster.tell("test_only", FULL)
+    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: 0)
+    capsys.readouterr()
+    assert type_("-m", "seed=0,1") == 0
+    assert "left as they are: 2 queued" in capsys.readouterr().out
+    assert type_("-m", "seed=0,1,2") == 1
+    told = capsys.readouterr().out
+    assert "not submitted: 1 run: the cluster lets you have 0 more tasks" in told
+    assert "slurm.workers=1" in told
+    assert len(cluster.jobs) == 1
+
+
+def test_waiting_begins_when_a_full_queue_has_room(
+    type_: Type,
+    cluster_that_runs: FakeSlurm,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rooms = iter([0, 0])
+    caplog.set_level("INFO", "slurm")
+    cluster_that_runs.tell("test_only", FULL)
+    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: next(rooms, 2))
+    assert type_("-m", "seed=2,3,4", "wait=true") == 0
+    told = caplog.text
+    assert "default: 3 runs wait for room in the queue" in told
+    assert "0 of 0 runs" not in told
+    assert "default: submitted 2 runs as job 101" in told
+
+
 def test_studies_of_one_sweep_share_the_room_of_the_queue(
     type_: Type,
     cluster: FakeSlurm,

@@ -338,6 +338,26 @@ def test_an_end_that_its_job_alone_saw(study: MadeStudy, slurm: FakeSlurm, word:
     assert (found.state, found.reason, found.source) == ("failed", reason, "starts.json")
 
 
+@pytest.mark.parametrize(("restart", "state"), [(0, "oom"), (1, "failed")])
+def test_an_oom_kill_that_its_jobs_stderr_alone_tells(
+    study: MadeStudy, slurm: FakeSlurm, restart: int, state: str
+) -> None:
+    """No sacct and no supervisor. In the stderr of a later start are the words of those before it."""
+    slurm.accounting = None
+    slurm.shown = "JobId=4250 ArrayJobId=4242 ArrayTaskId=0 JobName=sweep JobState=FAILED ExitCode=1:0"
+    study.status("a", "running", age_s=70)
+    start = {
+        "job_id": "4242_0", "restart": restart, "attempt": 1, "end": "ended", "state": "failed",
+        "reason": "killed by SIGKILL (on n1)",
+    }  # fmt: skip
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    study.wrote("a", "slurmstepd: error: Detected 1 oom_kill event in StepId=4250.0. Some of the step tasks "
+                "have been OOM Killed.\n")  # fmt: skip
+    found = truth_of(study, slurm)
+    assert found.state == state
+    assert ("OOM kill" in str(found.reason)) == (state == "oom")
+
+
 def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm) -> None:
     """A run that has just stopped may go on in the same job: it has not ended yet."""
     start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
