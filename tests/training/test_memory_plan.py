@@ -420,6 +420,21 @@ def test_an_average_that_is_weighted_by_the_rate_is_traced(
 
 
 @pytest.mark.slow
+def test_a_step_that_accumulates_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradients of the first micro-batch are there while the second is computed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = resolve(config_of(tmp_path, width=64, effective_batch=8, loss_chunk=10_000))
+    config = dataclasses.replace(config, memory=dataclasses.replace(config.memory, trace=True))
+    needs = MemoryNeeds(config, Room(), vocab_size=VOCAB)
+    whole, halves = (needs.plan(size).estimate for size in (8, 4))
+    formula = needs.at(4)
+    parts = {part.name: part.host_bytes for part in halves.parts}
+    assert parts["gradients (traced)"] > 0
+    assert halves.host_bytes < whole.host_bytes
+    assert halves.host_bytes == pytest.approx(formula.host_bytes, rel=0.1)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("loss_chunk", ["auto", 10_000])
 def test_a_trace_comes_near_the_formula(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_chunk: int | str
