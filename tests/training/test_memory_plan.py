@@ -25,8 +25,9 @@ from memory.format import format_bytes
 from memory.room import Room
 from memory.trace import Traced
 from models.memory_parts import StepSizes
-from training.memory_parts import compilers_at_once, estimate_run
+from training.memory_parts import compilers_at_once, estimate_run, step_sizes
 from training.memory_plan import MemoryNeeds, divisors
+from training.memory_trace import code_digest, trace_run
 from training.micro_batch import died_for_memory
 from training.plan import make_plan, resolve
 
@@ -417,6 +418,26 @@ def test_an_average_that_is_weighted_by_the_rate_is_traced(
     )
     found = make_plan(traced_config, tokenize=False, room=Room()).memory.estimate
     assert any(part.name.endswith("(traced)") for part in found.parts)
+
+
+def test_a_trace_is_kept_by_the_code_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed block takes other memory in the same shape, and what was kept is not told for it."""
+    for path in ("models/blocks.py", "training/step.py", "analysis/page.py"):
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).write_text("x = 1\n")
+    before = code_digest(tmp_path)
+    (tmp_path / "analysis/page.py").write_text("x = 2\n")
+    assert code_digest(tmp_path) == before
+    (tmp_path / "models/blocks.py").write_text("x = 2\n")
+    assert code_digest(tmp_path) != before
+
+    def traced(build: object, step: object, *, shape: dict[str, Any]) -> Traced:
+        assert shape["code"] == code_digest(Path(__file__).parents[2])
+        return Traced({}, 0)
+
+    monkeypatch.setattr("training.memory_trace.traced", traced)
+    config = resolve(config_of(tmp_path))
+    trace_run(config, step_sizes(config, VOCAB, 4, {}), VOCAB)
 
 
 @pytest.mark.slow
