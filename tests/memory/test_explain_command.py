@@ -24,7 +24,11 @@ def run(tmp_path: Path) -> Path:
         tmp_path / "runs" / "study" / "32d-1a2b3c4d",
         outcome=killed(**oom()),
         samples=ramp(200, 1020),
-        records=[record("begin", "train", 25, 900, step=1200)],
+        records=[
+            record("begin", "first_step", 0, 200, step=0),
+            record("end", "first_step", 0, 200, step=0),
+            record("begin", "train", 25, 900, step=1200),
+        ],
         run=ours(),
         status={"state": "running", "attempt": 1, "stage": "train"},
     )
