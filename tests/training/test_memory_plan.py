@@ -343,10 +343,13 @@ def test_a_run_is_refused_or_warned_of(tmp_path: Path, state: str, monkeypatch: 
     log = (folder / "log.txt").read_text()
     if state == "refused":
         assert done.returncode == 2
-        assert "Not even one window at a time" in experiment_utils.read_status(folder)["reason"]
+        reason = experiment_utils.read_status(folder)["reason"]
+        assert "Not even one window at a time" in reason
+        assert reason.endswith("memory.refuse=false")
     else:
         assert done.returncode == 0
         assert "started all the same (memory.refuse=false)" in log
+        assert "To start it all the same" not in log, "it was started"
 
 
 def test_an_estimate_costs_little_without_torch(tmp_path: Path) -> None:
