@@ -466,6 +466,22 @@ def test_a_limit_below_the_one_that_is_known(tmp_path: Path) -> None:
     assert not any("higher limit" in advice.text for advice in found.advice)
 
 
+def test_a_limit_of_which_the_hits_are_not_known_is_not_told_as_never_met(tmp_path: Path) -> None:
+    """As in a real job of Slurm on v1: samples, which end before the kill, count none, and what the
+    supervisor read after it is no count.
+    """
+    counted = {"counters_before": {"failcnt": 0, "oom_kill": 0}, "counters_after": {"oom_kill": 1}}
+    found = explained(
+        tmp_path,
+        outcome=killed(**(oom() | counted | {"peak_unreclaimable_bytes": 560 * MB})),
+        samples=[sample(at, u, limit_hits=0) for at, u in ((0, 50), (1, 200), (2, 560))],
+        run=ours(),
+    )
+    assert found.verdict == "oom_cgroup"
+    assert "never met" not in found.sentence
+    assert found.near_limit
+
+
 def test_a_kill_in_a_cgroup_that_is_gone(tmp_path: Path) -> None:
     """Its count went with it; the supervisor read the kernel's log."""
     said = "Memory cgroup out of memory: Killed process 7 (python)"
