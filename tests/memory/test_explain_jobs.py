@@ -79,6 +79,28 @@ def test_accounting_alone_tells_who_was_asked_to_stop(tmp_path: Path, code: str,
     assert failed.verdict == "failed"
 
 
+@pytest.mark.parametrize(
+    ("step", "ended", "verdict"),
+    [
+        ("0", {"exit_code": 0}, "healthy"),
+        ("1", {"exit_code": 1}, "failed"),
+        ("3", {"exit_code": None, "signal": "SIGTERM"}, "timeout"),
+    ],
+)
+def test_what_ended_other_steps_or_the_job_later_is_no_end_of_a_step(
+    tmp_path: Path, step: str, ended: dict[str, Any], verdict: str
+) -> None:
+    """As a real Slurm 22.05 told a script of several steps: Slurm counts a step as CANCELLED that its job's
+    end ended, also where that exits by itself in its grace time.
+    """
+    rows = [f"42|TIMEOUT|0:0||4G|{TIMES}|", f"42.batch|CANCELLED|0:15|||{TIMES}|",
+            f"42.0|COMPLETED|0:0|||{TIMES}|", f"42.1|FAILED|1:0|||{TIMES}|",
+            f"42.2|OUT_OF_MEMORY|0:125|||{TIMES}|", f"42.3|CANCELLED|0:15|||{TIMES}|"]  # fmt: skip
+    end = outcome(environment={"SLURM_JOB_ID": "42", "SLURM_STEP_ID": step}, **ended)
+    found = explained(tmp_path, slurm=told(*rows), outcome=end, samples=ramp(50, 60))
+    assert found.verdict == verdict, found.sentence
+
+
 @pytest.mark.parametrize(("step", "row"), [("1", "42.1: MaxRSS 977 MB"), ("", "42.0: MaxRSS 2.9 GB")])
 def test_the_max_rss_beside_a_run_is_that_of_its_own_step(tmp_path: Path, step: str, row: str) -> None:
     rows = [f"42|COMPLETED|0:0||4G|{TIMES}|", f"42.0|COMPLETED|0:0|3000000K||{TIMES}|",
