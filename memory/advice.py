@@ -136,7 +136,7 @@ def _swap(place: _Place) -> Iterator[Advice]:
         )
         return
     stalled = _stalled_percent(f"{place.root}/proc/pressure/memory")
-    if total and stalled is not None and stalled > 10:
+    if stalled is not None and stalled > 10:
         yield Advice(
             "thrash",
             f"this machine is short of memory already: all stood still {stalled:.0f}% of the last minute",
@@ -223,13 +223,14 @@ def _gpu_neighbours(place: _Place) -> Iterator[Advice]:
 
 
 def _swap_in_use(place: _Place) -> Iterator[Advice]:
-    """The job's own cgroup has pages in swap: it was short before this run even began."""
+    """The job has pages in swap: it was short before this run even began."""
     membership = read_membership(place.pid, place.root)
     version, levels = (2, ()) if membership is None else find_levels(place.root, membership)
     limit = place.room.limit_bytes
     if not levels or not limit or place.room.limit_at in (None, "host"):
         return
-    folder = levels[0].folder
+    # The task's own was made a moment ago, by Slurm, and is empty: the job's is where the limit stands.
+    folder = next((level.folder for level in levels if level.path == place.room.limit_at), levels[0].folder)
     swapped = (
         read_number(f"{folder}/memory.swap.current")
         if version == 2

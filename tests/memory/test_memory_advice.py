@@ -73,7 +73,21 @@ def test_swap(machine: Path) -> None:
         "some avg10=80.00 avg60=60.00 avg300=1.00 total=1\nfull avg10=50.00 avg60=31.00 avg300=1.00 total=1\n"
     )
     assert "31%" in told(Setup(GB), PLENTY, machine)["thrash"]
+    meminfo.write_text("MemTotal: 33554432 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n")
+    assert "31%" in told(Setup(GB), PLENTY, machine)["thrash"], "without swap too, by files"
     (machine / "sys/fs/cgroup/job/memory.swap.current").write_text(f"{GB}\n")
+    assert "1.0 GB of this job lie in swap already" in told(Setup(GB), SMALL, machine)["swap_in_use"]
+
+
+def test_swap_is_looked_for_where_the_limit_stands(machine: Path) -> None:
+    """A task's own cgroup, which Slurm has just made below it, is empty."""
+    job = machine / "sys/fs/cgroup/job"
+    (job / "task_0").mkdir()
+    (job / "task_0/memory.max").write_text("max\n")
+    (job / "task_0/memory.swap.current").write_text("0\n")
+    (job / "memory.swap.current").write_text(f"{GB}\n")
+    for membership in (machine / "proc").glob("*/cgroup"):
+        membership.write_text("0::/job/task_0\n")
     assert "1.0 GB of this job lie in swap already" in told(Setup(GB), SMALL, machine)["swap_in_use"]
 
 
