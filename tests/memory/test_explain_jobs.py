@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,14 @@ def test_what_ended_other_steps_or_the_job_later_is_no_end_of_a_step(
     end = outcome(environment={"SLURM_JOB_ID": "42", "SLURM_STEP_ID": step}, **ended)
     found = explained(tmp_path, slurm=told(*rows), outcome=end, samples=ramp(50, 60))
     assert found.verdict == verdict, found.sentence
+
+
+@pytest.mark.parametrize(("state", "is_running"), [("RUNNING", True), ("FAILED", False)])
+def test_a_run_whose_job_is_over_does_not_run(tmp_path: Path, state: str, is_running: bool) -> None:
+    """It was heard of seconds ago, on another node, where Slurm then killed it with its supervisor."""
+    status = {"state": "running", "attempt": 1, "host": "elsewhere", "pid": 7, "heartbeat_s": time.time()}
+    found = explained(tmp_path, slurm=told(f"42|{state}|0:9||4G|{TIMES}|"), status=status, run=ours())
+    assert found.to_json()["is_running"] == is_running
 
 
 @pytest.mark.parametrize(("step", "row"), [("1", "42.1: MaxRSS 977 MB"), ("", "42.0: MaxRSS 2.9 GB")])
