@@ -366,7 +366,7 @@ class MemoryNeeds:
         setup = Setup(
             host_bytes=estimate.host_bytes,
             mapped_bytes=mapped,
-            counts_rss=bool(mapped) and _counts_page_cache(),
+            counts_rss=_counts_page_cache(),
             gpu=expected_device(self.config.training, self._kept or {})[0] == "cuda",
             smaller=self._less(estimate, micro_batch, savings),
         )

@@ -52,7 +52,18 @@ def test_mapped_files_where_rss_is_what_kills(machine: Path) -> None:
     setup = Setup(GB, mapped_bytes=4 * GB, counts_rss=True)
     assert told(setup, SMALL, machine)["rss_polling"].endswith(": dataset.reader=pread")
     assert told(setup, PLENTY, machine) == {}
+    asked = told(setup, PLENTY, machine, SLURM_MEM_PER_NODE="4096")
+    assert "against the 4.0 GB" in asked["rss_polling"], "such a cluster has no cgroup with a limit"
     assert told(Setup(GB, mapped_bytes=4 * GB), SMALL, machine) == {}, "page cache kills nobody elsewhere"
+
+
+def test_libraries_count_in_rss_too(machine: Path) -> None:
+    """As in a real Slurm that polls: 388 MB, read by pread, were 445 MB of RSS, and killed at 435 MB."""
+    setup = Setup(388 * MB, counts_rss=True, smaller="training.micro_batch=16")
+    found = told(setup, PLENTY, machine, SLURM_MEM_PER_NODE="435")["rss_polling"]
+    assert "100 MB of mapped libraries" in found
+    assert found.endswith("training.micro_batch=16, or more --mem")
+    assert told(setup, PLENTY, machine, SLURM_MEM_PER_NODE="512") == {}
 
 
 def test_memory_high_below_what_it_needs(machine: Path) -> None:
