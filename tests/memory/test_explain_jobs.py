@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,24 @@ def test_what_ended_other_steps_or_the_job_later_is_no_end_of_a_step(
     end = outcome(environment={"SLURM_JOB_ID": "42", "SLURM_STEP_ID": step}, **ended)
     found = explained(tmp_path, slurm=told(*rows), outcome=end, samples=ramp(50, 60))
     assert found.verdict == verdict, found.sentence
+
+
+@pytest.mark.parametrize(
+    ("params", "rss_kb", "verdict"),
+    [
+        ("OverMemoryKill", 455476, "killed_from_outside"),
+        ("OverMemoryKill", 420000, "oom_cgroup"),
+        ("", 455476, "oom_cgroup"),
+    ],
+)
+def test_rss_above_what_was_asked_for_where_a_poll_kills(
+    tmp_path: Path, params: str, rss_kb: int, verdict: str
+) -> None:
+    """As a real Slurm told it, whose poll killed the supervisor with its run."""
+    rows = f"42|FAILED|0:9||435M|{TIMES}|", f"42.batch|CANCELLED by 0|0:9|{rss_kb}K||{TIMES}|"
+    slurm = replace(told(*rows), gather="jobacct_gather/linux", gather_params=params)
+    found = explained(tmp_path, slurm=slurm, samples=ramp(50, 400), run=ours())
+    assert (found.verdict, found.cause == "rss_polling") == (verdict, verdict == "killed_from_outside")
 
 
 @pytest.mark.parametrize(("state", "is_running"), [("RUNNING", True), ("FAILED", False)])
