@@ -43,7 +43,9 @@ def outcome_of(run: RunFolder) -> Outcome:
     """The state that status.json gives, or what became of a run whose status cannot be true any more."""
     status = run.status
     state, reason = status.get("state"), status.get("reason")
-    if not isinstance(state, str):
+    if not isinstance(state, str) and (run.path / "outcome.json").exists():  # its supervisor saw it end
+        state, reason = _why_it_vanished(run, "before it wrote its first status")
+    elif not isinstance(state, str):
         state, reason = "queued", "it has not started yet"
     elif state == "running":
         state, reason = _running(run)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from memory.cgroup import find_levels, read_membership
+from memory.constants import LIBRARIES_MAPPED
 from memory.format import format_bytes
 from memory.kernel_files import kilobytes, read_counters, read_file, read_number
 from memory.room import Room
@@ -79,14 +80,18 @@ class _Place:
 
 
 def _rss_polling(place: _Place) -> Iterator[Advice]:
-    setup, limit = place.setup, place.room.limit_bytes
-    if setup.counts_rss and limit and setup.host_bytes + setup.mapped_bytes > limit:
+    """Such a cluster sets no limit of a cgroup: what was asked for is the limit."""
+    setup, (asked_bytes, _) = place.setup, requested_memory(place.environment)
+    limits = [limit for limit in (asked_bytes, place.room.limit_bytes) if limit]
+    mapped = setup.mapped_bytes + LIBRARIES_MAPPED.in_bytes
+    if setup.counts_rss and limits and setup.host_bytes + mapped > min(limits):
+        of = "token files and libraries" if setup.mapped_bytes else "libraries"
         yield Advice(
             "rss_polling",
-            "Slurm kills by RSS here (OverMemoryKill without UsePss), and "
-            f"{format_bytes(setup.mapped_bytes)} of mapped files would count against the "
-            f"{format_bytes(limit)}",
-            setup.without_mapping,
+            "Slurm kills by RSS here (OverMemoryKill without UsePss), and beside the "
+            f"{format_bytes(setup.host_bytes)} that it needs {format_bytes(mapped)} of mapped {of} would "
+            f"count against the {format_bytes(min(limits))}",
+            setup.without_mapping if setup.mapped_bytes else f"{setup.smaller}, or more --mem",
         )
 
 
@@ -136,7 +141,7 @@ def _swap(place: _Place) -> Iterator[Advice]:
         )
         return
     stalled = _stalled_percent(f"{place.root}/proc/pressure/memory")
-    if total and stalled is not None and stalled > 10:
+    if stalled is not None and stalled > 10:
         yield Advice(
             "thrash",
             f"this machine is short of memory already: all stood still {stalled:.0f}% of the last minute",
@@ -223,13 +228,14 @@ def _gpu_neighbours(place: _Place) -> Iterator[Advice]:
 
 
 def _swap_in_use(place: _Place) -> Iterator[Advice]:
-    """The job's own cgroup has pages in swap: it was short before this run even began."""
+    """The job has pages in swap: it was short before this run even began."""
     membership = read_membership(place.pid, place.root)
     version, levels = (2, ()) if membership is None else find_levels(place.root, membership)
     limit = place.room.limit_bytes
     if not levels or not limit or place.room.limit_at in (None, "host"):
         return
-    folder = levels[0].folder
+    # The task's own was made a moment ago, by Slurm, and is empty: the job's is where the limit stands.
+    folder = next((level.folder for level in levels if level.path == place.room.limit_at), levels[0].folder)
     swapped = (
         read_number(f"{folder}/memory.swap.current")
         if version == 2

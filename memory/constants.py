@@ -71,6 +71,11 @@ COMPILER_KERNEL = Constant(100 * _MB, "anon of one that compiles a kernel, with 
 COMPILERS_AT_ONCE = 2
 """On a CPU core.py lets no more run, unless TORCHINDUCTOR_COMPILE_THREADS says so: each takes memory."""
 ENTRY = Constant(70 * _MB, "anon of experiments.py and the supervisor, which wait for the run", _HERE)
+LIBRARIES_MAPPED = Constant(
+    100 * _MB,
+    "mapped files of Python, torch and NumPy in RSS: they can be given back, but Slurm's poll counts them",
+    "memory.attribute=true: 97 MB",
+)
 LOGGERS = {
     "csv": Constant(16 * _MB, "anon of the process beside a run that writes its series", _BESIDE),
     "tensorboard": Constant(45 * _MB, "the same, with TensorBoard's writer", _BESIDE),

@@ -126,6 +126,8 @@ def _not_known(
     at: Snapshot, limits: tuple[LimitLevel, ...], dev_shm: DevShm | None, no_gpus: str | None
 ) -> list[str]:
     notes = list(at.notes)
+    if at.host.total_bytes is None:
+        notes.append("how much memory the machine has: /proc/meminfo does not tell")
     if at.job is not None and at.job.version == 2 and limits and _is_cut(limits[-1].path):
         notes.append(
             f"limits above {limits[-1].path}: this container does not see them, and they may be smaller"

@@ -7,6 +7,7 @@ here raises because of what a file holds; what had to be passed over stands in `
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,7 @@ from memory.plain_files import plain_only, read_plain_text
 from memory.ring import Ring, read_ring
 from memory.supervision.outcome import LOGS
 
+_RANK = re.compile(r"^rank(\d{1,6})$")
 LOG_END_BYTES = 256 << 10
 _LINE_CHARACTERS = 16 << 20
 """A longer one is no record: a file without ends of lines is not to be held whole."""
@@ -45,8 +47,16 @@ class Evidence:
 
     @cached_property
     def run(self) -> dict[str, Any]:
-        """run.json."""
-        return self._object("run.json")
+        """run.json; of a rank, which has a folder of its own in the run's, that of the run."""
+        return self._object("run.json" if self._rank is None else "../run.json")
+
+    @cached_property
+    def _rank(self) -> int | None:
+        """Whose folder this is, where it is that of a rank but 0: `RUN/rankN`, with the supervisor's files
+        alone. What the rank itself writes lies in the run's.
+        """
+        named = _RANK.match(self.folder.absolute().name)
+        return int(named[1]) if named and (self.folder / "../run.json").is_file() else None
 
     @cached_property
     def ring(self) -> Ring | None:
@@ -74,7 +84,8 @@ class Evidence:
         of them `records` need not be read again.
         """
         kept = KeptRecords()
-        for path in sorted(self.folder.glob("memory*.jsonl")):
+        own = "memory*.jsonl" if self._rank is None else f"../memory.rank{self._rank}.jsonl"
+        for path in sorted(self.folder.glob(own)):
             for record in self._lines(path):
                 if isinstance(record.get("rank"), int) and isinstance(record.get("stage"), str):
                     kept.add(record)

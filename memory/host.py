@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from memory.kept_files import read_kept
-from memory.kernel_files import kilobytes
+from memory.kernel_files import exists, kilobytes
 
 _HEAD_BYTES = 120
 """Of /proc/meminfo: MemTotal, MemFree and MemAvailable are its first lines."""
@@ -28,13 +28,15 @@ class Host:
 
 
 def read_host(proc: str = "/proc", dev_shm: str | None = None) -> Host:
-    """Read /proc/meminfo, and ask the file system `dev_shm` if it is given; psutil answers where the first is
-    missing.
+    """Read /proc/meminfo, and ask the file system `dev_shm` if it is given. Where there is no /proc psutil
+    answers; where there is one it reads the same file, and fails on what is garbage.
     """
     head = (read_kept(f"{proc}/meminfo") or b"")[:_HEAD_BYTES]
     total, available = kilobytes(head, (b"MemTotal:", b"MemAvailable:"))
     space = (None, None) if dev_shm is None else dev_shm_space(dev_shm)
-    return _ask_psutil() if total is None else Host(total, available, *space)
+    if total is None and not exists(f"{proc}/self"):
+        return _ask_psutil()
+    return Host(total, available, *space)
 
 
 def left_bytes(limit: int | None, used: int | None, available: int | None) -> int | None:

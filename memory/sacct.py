@@ -104,12 +104,16 @@ class Job:
         return (self.row, *self.steps)
 
     @property
+    def is_over(self) -> bool:
+        """By its own row."""
+        return self.row.state not in _NOT_OVER
+
+    @property
     def badness(self) -> int:
         """0: ended for memory, in whatever step; then other bad ends, what has not ended, what ended well."""
         if any(row.was_out_of_memory for row in self.rows):
             return 0
-        state = self.row.state
-        return 3 if state == "COMPLETED" else NOT_OVER if state in _NOT_OVER else 1
+        return 3 if self.row.state == "COMPLETED" else 1 if self.is_over else NOT_OVER
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ _DEAREST = "training.activation_checkpointing="
 """A third more time a step."""
 DOES_NOT_FIT = "It does not fit here, and would not be started"
 """So begins what a plan says of a run that `memory.refuse` would refuse."""
+ALL_THE_SAME = "To start it all the same: memory.refuse=false"
+"""So ends what is told of it to who has not yet typed that."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class MemoryPlan:
         if self.problem is None:
             return list(self.advice)
         if refuse:
-            raise UserError(self.problem)
+            raise UserError(Problem(self.problem.where, f"{self.problem.what}. {ALL_THE_SAME}"))
         return [f"started all the same (memory.refuse=false), but {self.problem.what}", *self.advice]
 
 
@@ -289,7 +291,7 @@ class MemoryNeeds:
         return Problem(
             "training.micro_batch",
             f"{size_name(self.config.model)} with {micro_batch} at once needs {format_bytes(needed)} of the "
-            f"{format_bytes(limit)} {where}{held}. {mended}. To start it all the same: memory.refuse=false",
+            f"{format_bytes(limit)} {where}{held}. {mended}",
         )
 
     def nearest(self, micro_batch: int) -> tuple[str, int] | None:
@@ -364,7 +366,7 @@ class MemoryNeeds:
         setup = Setup(
             host_bytes=estimate.host_bytes,
             mapped_bytes=mapped,
-            counts_rss=bool(mapped) and _counts_page_cache(),
+            counts_rss=_counts_page_cache(),
             gpu=expected_device(self.config.training, self._kept or {})[0] == "cuda",
             smaller=self._less(estimate, micro_batch, savings),
         )

@@ -28,7 +28,7 @@ from training.device import available_threads, may_have_gpu, other_bits
 from training.evaluation import evaluation_windows
 from training.head import SmallerVocabulary, smaller_vocabulary
 from training.memory_parts import expected_device
-from training.memory_plan import DOES_NOT_FIT, MemoryNeeds, MemoryPlan
+from training.memory_plan import ALL_THE_SAME, DOES_NOT_FIT, MemoryNeeds, MemoryPlan
 from training.mixture import (
     budget_words,
     is_mixture,
@@ -399,7 +399,7 @@ def _needs(config: Config, missing: Any, memory: MemoryPlan, *, is_here: bool) -
     if missing is not None and not config.dataset.auto_tokenize:
         yield f"Tokenize the text first: {missing.command}"
     if memory.problem is not None and config.memory.refuse:
-        yield f"{DOES_NOT_FIT}: {memory.problem.what}"
+        yield f"{DOES_NOT_FIT}: {memory.problem.what}. {ALL_THE_SAME}"
     if is_here and config.training.device == "cuda" and not may_have_gpu():
         yield "Start it where a GPU is: training.device=cuda, and this machine has none"
     elif is_here and (config.training.device == "cpu" or not may_have_gpu()):

@@ -151,7 +151,7 @@ def _job_of(evidence: Evidence) -> str | None:
     told = [
         mapping(evidence.outcome.get("environment")),
         mapping(mapping(ring.facts if ring else None).get("environment")),
-        *(mapping(attempt.get("slurm")) for attempt in mappings(evidence.run.get("attempts"))[-1:]),
+        *(mapping(attempt.get("job_ids")) for attempt in mappings(evidence.run.get("attempts"))[-1:]),
     ]
     for environment in told:
         array, task = (text(environment.get(f"SLURM_ARRAY_{name}")) for name in ("JOB_ID", "TASK_ID"))

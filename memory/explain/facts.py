@@ -125,12 +125,17 @@ class Facts(Measured):
 
     @cached_property
     def is_running(self) -> bool:
-        """It has not ended, and its process is there; where that cannot be seen, it was heard of just now."""
+        """It has not ended, and its process is there; where that cannot be seen, it was heard of just now,
+        and Slurm does not say that its job is over.
+        """
         if self.outcome or self.state not in ("", "running"):
             return False
         lives = process_lives(self.evidence.folder)
         if lives is not None:
             return lives
+        job = self.slurm.job if self.slurm is not None else None
+        if job is not None and job.is_over:
+            return False
         last = self.samples[-1].time_s if self.samples else None
         beat = max(filter(None, [last, seconds(self.status.get("heartbeat_s"))]), default=None)
         return beat is not None and -FRESH_S < self.now_s - beat < FRESH_S * (1 if last else 2)

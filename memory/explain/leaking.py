@@ -10,7 +10,7 @@ from typing import Any
 
 from memory.explain.facts import Facts
 from memory.explain.trend import last_rise
-from memory.explain.values import mapping, number
+from memory.explain.values import mapping, number, seconds
 from memory.format import format_bytes
 from memory.host import left_bytes
 
@@ -59,7 +59,9 @@ def leak_by_step(facts: Facts) -> Leaking | None:
 
 def leak_by_time(facts: Facts) -> Leaking | None:
     """A rise of U at an even rate, which lasts to the end."""
-    points = facts.series("anon_bytes") or facts.u_series
+    since_s = _repeats_since_s(facts)
+    series = facts.series("anon_bytes") or facts.u_series
+    points = [point for point in series if since_s is not None and point[0] >= since_s]
     found = last_rise(points)
     if (
         found is None
@@ -83,6 +85,18 @@ def leak_by_time(facts: Facts) -> Leaking | None:
         f"{found.steadiness:.3f}; memory.ring)",
         confidence="likely" if found.points >= 20 else "possible",
     )
+
+
+def _repeats_since_s(facts: Facts) -> float | None:
+    """From when on what it does was done before: of a run of experiments.py from the end of its first step
+    on, None if that did not end. What it takes until then is what it needs, at however even a rate.
+    """
+    if not facts.is_ours or not facts.records:
+        return 0.0
+    for record in facts.records:
+        if record.get("event") == "end" and number(mapping(record.get("facts")).get("step")) is not None:
+            return seconds(record.get("time_s")) or 0.0
+    return None
 
 
 def _left_bytes(facts: Facts, held: int) -> int | None:

@@ -251,7 +251,14 @@ class Measured:
 
     @cached_property
     def limit_hits(self) -> int | None:
-        """How often an allocation met the limit: `max` of v2, failcnt of v1. No sign of a kill by itself."""
+        """How often an allocation met the limit: `max` of v2, failcnt of v1. No sign of a kill by itself.
+
+        Where the supervisor counted at the end and could not tell this (`memory.limit_hits`), nor do samples:
+        they are of before, when it had not yet been met.
+        """
+        after = mapping(self.outcome.get("counters_after"))
+        if after and not {"max", "failcnt"} & after.keys():
+            return None
         found = [self.counted(name) for name in ("max", "failcnt")] + [self.counted("max", "limit_hits")]
         return max((value for value in found if value is not None), default=None)
 

@@ -42,6 +42,7 @@ class Frame:
 class _Stack:
     when: str
     anon_mb: int
+    heading: int
     is_current: bool
     frames: list[Frame]
 
@@ -50,7 +51,7 @@ def frames(boxes: list[Path], since_s: float | None = None) -> list[Frame]:
     """Of the newest black box with a stack, the innermost frame first; of one from since_s on, where given.
 
     Of the last round of questions in it the process with the most anon memory, of that the thread that got
-    the signal.
+    the signal; where that was none of Python's, the main one, which is told last.
     """
     for box in reversed(boxes):
         if box.suffix != ".json" and (found := _parsed(box, since_s)):
@@ -73,19 +74,22 @@ def _parsed(box: Path, since_s: float | None) -> list[Frame]:
     except OSError:
         return []
     stacks: list[_Stack] = []
-    when, anon = "", 0
+    when, anon, headings = "", 0, 0
     for line in lines:
         if heading := _HEADING.match(line):
-            when, anon = heading["when"], int(heading["anon"] or 0)
+            when, anon, headings = heading["when"], int(heading["anon"] or 0), headings + 1
         elif "most recent call first" in line:
-            stacks.append(_Stack(when, anon, line.startswith("Current thread"), []))
+            stacks.append(_Stack(when, anon, headings, line.startswith("Current thread"), []))
         elif (match := _FRAME.match(line)) and stacks and len(match["line"]) < 8:
             stacks[-1].frames.append(_frame(match["file"], int(match["line"]), match["function"]))
     told = [stack for stack in stacks if stack.frames]
     if since_s is not None:
         told = [stack for stack in told if (_time_s(stack.when) or since_s) >= since_s]
-    best = max(told, key=lambda stack: (stack.when, stack.is_current, stack.anon_mb), default=None)
-    return best.frames if best else []
+    if not told:
+        return []
+    of = max(told, key=lambda stack: (stack.when, stack.anon_mb, -stack.heading)).heading
+    threads = [stack for stack in told if stack.heading == of]
+    return next((stack for stack in threads if stack.is_current), threads[-1]).frames
 
 
 def _frame(file: str, line: int, function: str) -> Frame:

@@ -29,6 +29,17 @@ def test_done(done_run: Any) -> None:
     assert (outcome.state, outcome.reason, outcome.steps) == ("done", None, "step 500 of 500")
 
 
+def test_a_run_that_was_killed_before_its_first_status_is_not_queued(new_run: Callable[..., Any]) -> None:
+    run = new_run("a")
+    run.config()
+    counts = {"counters_before": {"oom_kill": 0}, "counters_after": {"oom_kill": 1}}
+    ended = {"version": 1, "attempt": 1, "signal": "SIGKILL", "exit_code": None, "limit_bytes": 1 << 27}
+    (run.path / "outcome.json").write_text(json.dumps(ended | counts))
+    outcome = outcome_of(read_run_folder(run.path))
+    assert outcome.state == "oom"
+    assert "before it wrote its first status" in (outcome.reason or "")
+
+
 def test_a_run_without_status_is_queued(new_run: Callable[..., Any]) -> None:
     outcome = outcome_of(read_run_folder(new_run().path))
     assert (outcome.state, outcome.reason) == ("queued", "it has not started yet")

@@ -173,6 +173,22 @@ def test_a_stack_of_an_earlier_stage_is_no_evidence(tmp_path: Path) -> None:
         assert (found.cause == "whole_file_load") == (at_s > 0)
 
 
+@pytest.mark.parametrize("asked", ["Thread", "Current thread"])
+def test_of_several_threads_the_one_that_got_the_signal_or_the_main_one(tmp_path: Path, asked: str) -> None:
+    """A thread of C++ may get it; faulthandler tells the main thread last. A small worker tells less."""
+    head = "== 2026-01-01 00:00:00 unreclaimable 940 of 1024 MB (92%)"
+    stacks = (
+        f"{head}: 100 python, anon 930 MB ==\n"
+        f'{asked} 0x1 (most recent call first):\n  File "/run/helper.py", line 1 in wait\n\n'
+        'Thread 0x2 (most recent call first):\n  File "/run/model.py", line 2 in forward\n'
+        f"{head}: 101 python, anon 20 MB ==\n"
+        'Current thread 0x3 (most recent call first):\n  File "/run/worker.py", line 3 in read\n'
+    )
+    found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(100, 1010, 4), stacks=stacks)
+    (told,) = [line for line in found.evidence if "it stood at" in line]
+    assert ("model.py:2 in forward" if asked == "Thread" else "helper.py:1 in wait") in told
+
+
 def test_a_sampler_list(tmp_path: Path) -> None:
     stacks = (
         "== 2026-01-01 00:00:00 unreclaimable 940 MB of 1.0 GB: process 100 python, anon 930 MB ==\n"
@@ -356,6 +372,19 @@ def test_a_leak_by_step(tmp_path: Path) -> None:
 def test_a_leak_by_time_that_died(tmp_path: Path) -> None:
     found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(50, 1020, 60))
     assert (found.verdict, found.cause) == ("oom_cgroup", "leak")
+
+
+@pytest.mark.parametrize(("steps", "cause"), [(0, "growth"), (1, "leak")])
+def test_what_a_run_takes_up_to_its_first_step_is_no_leak(tmp_path: Path, steps: int, cause: str) -> None:
+    """A step that is too large grows as evenly as a leak."""
+    records = [record("begin", "start", 1, 50), record("end", "start", 4, 100)]
+    records += [record("begin", "first_step", 5, 120, step=0)]
+    records += [record("end", "first_step", 6, 130, step=1), record("begin", "train", 7, 150)][: 2 * steps]
+    found = explained(
+        tmp_path, outcome=killed(**oom()), samples=ramp(50, 1020, 60), records=records, run=ours()
+    )
+    assert (found.verdict, found.cause) == ("oom_cgroup", cause)
+    assert (overrides(found)[0] == "memory.attribute=true") == (cause == "leak")
 
 
 @pytest.mark.parametrize(("name", "advised"), [("perl", "heaptrack COMMAND"), ("python3.12", None)])

@@ -12,6 +12,7 @@ import pytest
 from evidence_builder import killed, oom, ours, outcome, ramp, record, write
 
 from memory.__main__ import main
+from training.provenance import job_ids
 
 ROOT = Path(__file__).parents[2]
 OOM_LINE = "slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks "
@@ -24,7 +25,11 @@ def run(tmp_path: Path) -> Path:
         tmp_path / "runs" / "study" / "32d-1a2b3c4d",
         outcome=killed(**oom()),
         samples=ramp(200, 1020),
-        records=[record("begin", "train", 25, 900, step=1200)],
+        records=[
+            record("begin", "first_step", 0, 200, step=0),
+            record("end", "first_step", 0, 200, step=0),
+            record("begin", "train", 25, 900, step=1200),
+        ],
         run=ours(),
         status={"state": "running", "attempt": 1, "stage": "train"},
     )
@@ -159,6 +164,21 @@ def test_a_runs_own_job_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "asked").unlink()
     assert explain(run, "--no-sacct", PATH=path).stdout.startswith("terminated")
     assert not (tmp_path / "asked").exists()
+
+
+def test_the_job_of_a_run_that_nobody_watched_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a supervisor its number stands in run.json alone, where the run itself wrote it."""
+    monkeypatch.setenv("SLURM_JOB_ID", "43")
+    run = write(
+        tmp_path / "run",
+        run=ours() | {"attempts": [{"attempt": 1, "job_ids": job_ids()}]},
+        status={"state": "running", "attempt": 1, "stage": "train", "heartbeat_s": 1.0},
+    )
+    done = explain(run, PATH=sacct(tmp_path, "22.05-swallowed"))
+    assert done.stdout.startswith("oom_cgroup"), done.stdout
+    assert "43.0 OUT_OF_MEMORY 0:125 (sacct)" in done.stdout
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,10 @@ from evidence_builder import (
     ramp,
     record,
     sample,
+    write,
 )
+
+from memory.explain import Explanation
 
 TRACEBACK = "Traceback (most recent call last):\n  File 'a.py', line 3, in <module>\n"
 
@@ -466,6 +470,22 @@ def test_a_limit_below_the_one_that_is_known(tmp_path: Path) -> None:
     assert not any("higher limit" in advice.text for advice in found.advice)
 
 
+def test_a_limit_of_which_the_hits_are_not_known_is_not_told_as_never_met(tmp_path: Path) -> None:
+    """As in a real job of Slurm on v1: samples, which end before the kill, count none, and what the
+    supervisor read after it is no count.
+    """
+    counted = {"counters_before": {"failcnt": 0, "oom_kill": 0}, "counters_after": {"oom_kill": 1}}
+    found = explained(
+        tmp_path,
+        outcome=killed(**(oom() | counted | {"peak_unreclaimable_bytes": 560 * MB})),
+        samples=[sample(at, u, limit_hits=0) for at, u in ((0, 50), (1, 200), (2, 560))],
+        run=ours(),
+    )
+    assert found.verdict == "oom_cgroup"
+    assert "never met" not in found.sentence
+    assert found.near_limit
+
+
 def test_a_kill_in_a_cgroup_that_is_gone(tmp_path: Path) -> None:
     """Its count went with it; the supervisor read the kernel's log."""
     said = "Memory cgroup out of memory: Killed process 7 (python)"
@@ -473,3 +493,27 @@ def test_a_kill_in_a_cgroup_that_is_gone(tmp_path: Path) -> None:
     found = explained(tmp_path, outcome=outcome(exit_code=1, victim=victim), samples=ramp(10, 70))
     assert (found.verdict, found.confidence) == ("oom_cgroup", "certain")
     assert "a child process (python, pid 7)" in found.sentence
+
+
+def test_a_rank_is_explained_as_a_part_of_its_run(tmp_path: Path) -> None:
+    """In its folder lies what its supervisor wrote; the run's config and the rank's own records lie above."""
+    own = [record("begin", "first_step", 20, 900, step=0) | {"rank": 1}]
+    write(tmp_path, run=ours(), records=[record("begin", "train", 20, 100, step=7)])
+    (tmp_path / "memory.rank1.jsonl").write_text("".join(json.dumps(one) + "\n" for one in own))
+    found = explained(tmp_path / "rank1", outcome=killed(**oom()), samples=ramp(100, 1020))
+    assert (found.verdict, found.cause) == ("oom_cgroup", "growth")
+    assert overrides(found)[0].startswith("training.micro_batch=")
+    assert any("stage first_step had begun" in line for line in found.evidence)
+    elsewhere = explained(tmp_path / "other" / "rank1", outcome=killed(**oom()), samples=ramp(100, 1020))
+    assert not any(override.startswith("training.") for override in overrides(elsewhere))
+
+
+def test_what_a_run_says_of_its_failure_is_told(tmp_path: Path) -> None:
+    reason = "rank 1 (n2) is gone. Why: python -m memory explain runs/a/rank1"
+    status = {"state": "failed", "attempt": 1, "reason": reason}
+    found = explained(tmp_path, outcome=outcome(exit_code=1), status=status, run=ours())
+    assert f"the run says: {reason} (status.json)" in found.evidence
+
+
+def overrides(found: Explanation) -> list[str]:
+    return [advice.override or "" for advice in found.advice]

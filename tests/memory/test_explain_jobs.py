@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,54 @@ def test_accounting_alone_tells_who_was_asked_to_stop(tmp_path: Path, code: str,
     assert "SIGTERM" in found.sentence
     failed = explained(tmp_path, slurm=told(f"42|FAILED|3:0||4G|{TIMES}|"))
     assert failed.verdict == "failed"
+
+
+@pytest.mark.parametrize(
+    ("step", "ended", "verdict"),
+    [
+        ("0", {"exit_code": 0}, "healthy"),
+        ("1", {"exit_code": 1}, "failed"),
+        ("3", {"exit_code": None, "signal": "SIGTERM"}, "timeout"),
+    ],
+)
+def test_what_ended_other_steps_or_the_job_later_is_no_end_of_a_step(
+    tmp_path: Path, step: str, ended: dict[str, Any], verdict: str
+) -> None:
+    """As a real Slurm 22.05 told a script of several steps: Slurm counts a step as CANCELLED that its job's
+    end ended, also where that exits by itself in its grace time.
+    """
+    rows = [f"42|TIMEOUT|0:0||4G|{TIMES}|", f"42.batch|CANCELLED|0:15|||{TIMES}|",
+            f"42.0|COMPLETED|0:0|||{TIMES}|", f"42.1|FAILED|1:0|||{TIMES}|",
+            f"42.2|OUT_OF_MEMORY|0:125|||{TIMES}|", f"42.3|CANCELLED|0:15|||{TIMES}|"]  # fmt: skip
+    end = outcome(environment={"SLURM_JOB_ID": "42", "SLURM_STEP_ID": step}, **ended)
+    found = explained(tmp_path, slurm=told(*rows), outcome=end, samples=ramp(50, 60))
+    assert found.verdict == verdict, found.sentence
+
+
+@pytest.mark.parametrize(
+    ("params", "rss_kb", "verdict"),
+    [
+        ("OverMemoryKill", 455476, "killed_from_outside"),
+        ("OverMemoryKill", 420000, "oom_cgroup"),
+        ("", 455476, "oom_cgroup"),
+    ],
+)
+def test_rss_above_what_was_asked_for_where_a_poll_kills(
+    tmp_path: Path, params: str, rss_kb: int, verdict: str
+) -> None:
+    """As a real Slurm told it, whose poll killed the supervisor with its run."""
+    rows = f"42|FAILED|0:9||435M|{TIMES}|", f"42.batch|CANCELLED by 0|0:9|{rss_kb}K||{TIMES}|"
+    slurm = replace(told(*rows), gather="jobacct_gather/linux", gather_params=params)
+    found = explained(tmp_path, slurm=slurm, samples=ramp(50, 400), run=ours())
+    assert (found.verdict, found.cause == "rss_polling") == (verdict, verdict == "killed_from_outside")
+
+
+@pytest.mark.parametrize(("state", "is_running"), [("RUNNING", True), ("FAILED", False)])
+def test_a_run_whose_job_is_over_does_not_run(tmp_path: Path, state: str, is_running: bool) -> None:
+    """It was heard of seconds ago, on another node, where Slurm then killed it with its supervisor."""
+    status = {"state": "running", "attempt": 1, "host": "elsewhere", "pid": 7, "heartbeat_s": time.time()}
+    found = explained(tmp_path, slurm=told(f"42|{state}|0:9||4G|{TIMES}|"), status=status, run=ours())
+    assert found.to_json()["is_running"] == is_running
 
 
 @pytest.mark.parametrize(("step", "row"), [("1", "42.1: MaxRSS 977 MB"), ("", "42.0: MaxRSS 2.9 GB")])

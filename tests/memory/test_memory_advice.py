@@ -52,7 +52,18 @@ def test_mapped_files_where_rss_is_what_kills(machine: Path) -> None:
     setup = Setup(GB, mapped_bytes=4 * GB, counts_rss=True)
     assert told(setup, SMALL, machine)["rss_polling"].endswith(": dataset.reader=pread")
     assert told(setup, PLENTY, machine) == {}
+    asked = told(setup, PLENTY, machine, SLURM_MEM_PER_NODE="4096")
+    assert "against the 4.0 GB" in asked["rss_polling"], "such a cluster has no cgroup with a limit"
     assert told(Setup(GB, mapped_bytes=4 * GB), SMALL, machine) == {}, "page cache kills nobody elsewhere"
+
+
+def test_libraries_count_in_rss_too(machine: Path) -> None:
+    """As in a real Slurm that polls: 388 MB, read by pread, were 445 MB of RSS, and killed at 435 MB."""
+    setup = Setup(388 * MB, counts_rss=True, smaller="training.micro_batch=16")
+    found = told(setup, PLENTY, machine, SLURM_MEM_PER_NODE="435")["rss_polling"]
+    assert "100 MB of mapped libraries" in found
+    assert found.endswith("training.micro_batch=16, or more --mem")
+    assert told(setup, PLENTY, machine, SLURM_MEM_PER_NODE="512") == {}
 
 
 def test_memory_high_below_what_it_needs(machine: Path) -> None:
@@ -73,7 +84,21 @@ def test_swap(machine: Path) -> None:
         "some avg10=80.00 avg60=60.00 avg300=1.00 total=1\nfull avg10=50.00 avg60=31.00 avg300=1.00 total=1\n"
     )
     assert "31%" in told(Setup(GB), PLENTY, machine)["thrash"]
+    meminfo.write_text("MemTotal: 33554432 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n")
+    assert "31%" in told(Setup(GB), PLENTY, machine)["thrash"], "without swap too, by files"
     (machine / "sys/fs/cgroup/job/memory.swap.current").write_text(f"{GB}\n")
+    assert "1.0 GB of this job lie in swap already" in told(Setup(GB), SMALL, machine)["swap_in_use"]
+
+
+def test_swap_is_looked_for_where_the_limit_stands(machine: Path) -> None:
+    """A task's own cgroup, which Slurm has just made below it, is empty."""
+    job = machine / "sys/fs/cgroup/job"
+    (job / "task_0").mkdir()
+    (job / "task_0/memory.max").write_text("max\n")
+    (job / "task_0/memory.swap.current").write_text("0\n")
+    (job / "memory.swap.current").write_text(f"{GB}\n")
+    for membership in (machine / "proc").glob("*/cgroup"):
+        membership.write_text("0::/job/task_0\n")
     assert "1.0 GB of this job lie in swap already" in told(Setup(GB), SMALL, machine)["swap_in_use"]
 
 

@@ -158,6 +158,16 @@ def test_without_proc_psutil_tells_what_it_can(tmp_path) -> None:
     assert "cgroup" in found.notes[1]
 
 
+@needs_proc
+@pytest.mark.parametrize("content", [b"\xff\x00garbage: \xfe\n", b"", b"MemTotal: abc kB\n", None])
+def test_a_meminfo_that_is_garbage_is_a_machine_of_unknown_size(tree, content: bytes | None) -> None:
+    """psutil, which reads the same file, ends in an error of its own on it, and no run is to end with it."""
+    found = tree.root / "proc/meminfo"
+    found.unlink() if content is None else found.write_bytes(content)
+    (tree.root / "proc/self").mkdir(parents=True, exist_ok=True)
+    assert snapshot(PID, tree.root).host.total_bytes is None
+
+
 def test_without_psutil_there_is_still_an_answer(tmp_path) -> None:
     code = (
         "import sys; sys.modules['psutil'] = None\n"

@@ -25,8 +25,9 @@ from memory.format import format_bytes
 from memory.room import Room
 from memory.trace import Traced
 from models.memory_parts import StepSizes
-from training.memory_parts import compilers_at_once, estimate_run
+from training.memory_parts import compilers_at_once, estimate_run, step_sizes
 from training.memory_plan import MemoryNeeds, divisors
+from training.memory_trace import code_digest, trace_run
 from training.micro_batch import died_for_memory
 from training.plan import make_plan, resolve
 
@@ -342,10 +343,13 @@ def test_a_run_is_refused_or_warned_of(tmp_path: Path, state: str, monkeypatch: 
     log = (folder / "log.txt").read_text()
     if state == "refused":
         assert done.returncode == 2
-        assert "Not even one window at a time" in experiment_utils.read_status(folder)["reason"]
+        reason = experiment_utils.read_status(folder)["reason"]
+        assert "Not even one window at a time" in reason
+        assert reason.endswith("memory.refuse=false")
     else:
         assert done.returncode == 0
         assert "started all the same (memory.refuse=false)" in log
+        assert "To start it all the same" not in log, "it was started"
 
 
 def test_an_estimate_costs_little_without_torch(tmp_path: Path) -> None:
@@ -417,6 +421,41 @@ def test_an_average_that_is_weighted_by_the_rate_is_traced(
     )
     found = make_plan(traced_config, tokenize=False, room=Room()).memory.estimate
     assert any(part.name.endswith("(traced)") for part in found.parts)
+
+
+def test_a_trace_is_kept_by_the_code_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed block takes other memory in the same shape, and what was kept is not told for it."""
+    for path in ("models/blocks.py", "training/step.py", "analysis/page.py"):
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).write_text("x = 1\n")
+    before = code_digest(tmp_path)
+    (tmp_path / "analysis/page.py").write_text("x = 2\n")
+    assert code_digest(tmp_path) == before
+    (tmp_path / "models/blocks.py").write_text("x = 2\n")
+    assert code_digest(tmp_path) != before
+
+    def traced(build: object, step: object, *, shape: dict[str, Any]) -> Traced:
+        assert shape["code"] == code_digest(Path(__file__).parents[2])
+        return Traced({}, 0)
+
+    monkeypatch.setattr("training.memory_trace.traced", traced)
+    config = resolve(config_of(tmp_path))
+    trace_run(config, step_sizes(config, VOCAB, 4, {}), VOCAB)
+
+
+@pytest.mark.slow
+def test_a_step_that_accumulates_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradients of the first micro-batch are there while the second is computed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = resolve(config_of(tmp_path, width=64, effective_batch=8, loss_chunk=10_000))
+    config = dataclasses.replace(config, memory=dataclasses.replace(config.memory, trace=True))
+    needs = MemoryNeeds(config, Room(), vocab_size=VOCAB)
+    whole, halves = (needs.plan(size).estimate for size in (8, 4))
+    formula = needs.at(4)
+    parts = {part.name: part.host_bytes for part in halves.parts}
+    assert parts["gradients (traced)"] > 0
+    assert halves.host_bytes < whole.host_bytes
+    assert halves.host_bytes == pytest.approx(formula.host_bytes, rel=0.1)
 
 
 @pytest.mark.slow

@@ -273,7 +273,7 @@ def failed(facts: Facts) -> Iterator[Finding]:
         or (code is not None and code != 0 and not is_signal)
         or log_says
     ):
-        last = last_error(facts.log)
+        last, reason = last_error(facts.log), facts.reason if facts.state == "failed" else ""
         # by its last words it may as well be another finding's: of memory that was refused, of who was killed
         unsure = code == TIMED_OUT or (log_says and _tells_of_more(last))
         yield Finding(
@@ -286,6 +286,7 @@ def failed(facts: Facts) -> Iterator[Finding]:
             victim=Victim(True, number(facts.outcome.get("pid"))) if facts.outcome else None,
             evidence=all_of(
                 ended_line(facts), f"{crash_told} ({facts.log_name})" if crash_told else None,
+                f"the run says: {reason} (status.json)" if reason and reason not in (last or "") else None,
                 f"its last error: {last} ({facts.log_name})" if last else None,
                 counters_line(facts), peak_line(facts), stage_line(facts),
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memory.explain.advice import raise_mem
+from memory.explain.advice import raise_mem, read_by_pread, smaller_steps
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
 from memory.explain.telling import all_of
@@ -29,6 +29,10 @@ def sigkill_in_accounting(facts: Facts) -> Iterator[Finding]:
     asked = next((row.requested_bytes for row in job.rows if row.requested_bytes), None)
     at_limit = rss is not None and asked is not None and rss >= _AT_LIMIT * asked
     amounts = f"MaxRSS {format_bytes(rss)} of {format_bytes(asked)} asked for" if rss and asked else None
+    polls = "OverMemoryKill" in facts.slurm.gather_params.split(",")
+    if polls and rss is not None and asked is not None and rss >= asked:
+        yield _polled(facts, rows, amounts, asked)
+        return
     says = "A process of it was killed by SIGKILL"
     says += (
         f" with as much memory in use as it had asked for ({amounts}), so perhaps by the kernel for it"
@@ -45,6 +49,25 @@ def sigkill_in_accounting(facts: Facts) -> Iterator[Finding]:
             f"{amounts} ({facts.slurm.source})" if amounts else None,
         ),
         advice=(*_what_to_ask(facts, rows[0].nodes), *(raise_mem(asked) if at_limit else ())),
+    )
+
+
+def _polled(facts: Facts, rows: list[Row], amounts: str | None, asked: int) -> Finding:
+    """Where a poll of RSS kills, RSS above what was asked for needs no kernel to end a job."""
+    source = facts.slurm.source if facts.slurm else ""
+    return Finding(
+        rule="sigkill_in_accounting",
+        says=f"Slurm's poll killed it, by all signs (OverMemoryKill): RSS, in which mapped files count, came "
+        f"to more than it had asked for ({amounts})",
+        confidence="likely",
+        verdict="killed_from_outside",
+        cause="rss_polling",
+        evidence=(
+            *(f"{row}, which is SIGKILL ({source})" for row in rows[:2]),
+            f"{amounts} ({source})",
+            "JobAcctGatherParams has OverMemoryKill (scontrol show config)",
+        ),
+        advice=(*read_by_pread(facts, polled=True), *smaller_steps(facts), *raise_mem(asked)),
     )
 
 

@@ -30,6 +30,7 @@ _STATES = {
     "REVOKED": ("killed_from_outside", "scancel", "It was revoked"),
     "FAILED": ("failed", "none", "Slurm counts it as failed"),
 }
+_BY_ITSELF = {"COMPLETED", "FAILED", "OUT_OF_MEMORY"}
 _STEP_IN_LOG = re.compile(r"oom[-_]kill event(?:\(s\)|s)? in (?:StepId=|step )\d+(?:_\d+)?\.(\w+)")
 _STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
 """Numbers of steps that have names (slurm/slurm.h, SLURM_BATCH_SCRIPT ...)."""
@@ -82,8 +83,11 @@ def _are_other_steps(rows: Sequence[Row], facts: Facts) -> bool:
     """Whether the kills are of steps beside the one that this run was, which has none of its own: by sacct's
     rows, else by the steps that the log names.
     """
-    own = _own_step(facts)
-    if not own or facts.kills or not facts.has_ended_well:
+    own, row = _own_step(facts), _own_row(facts)
+    if not own or facts.kills:
+        return False
+    is_told = row is not None and own.isdigit() and facts.kills == 0  # of a script the steps are its own
+    if not facts.has_ended_well and not is_told:
         return False
     steps = [row.step for row in rows] or [match[1] for match in _STEP_IN_LOG.finditer(facts.log)]
     return bool(steps) and all(step not in (None, own) for step in steps)
@@ -93,6 +97,25 @@ def _own_step(facts: Facts) -> str:
     """In which this run was, by its environment; empty where that does not say."""
     told = text(facts.environment.get("SLURM_STEP_ID"))
     return _STEPS.get(told, told)
+
+
+def _own_row(facts: Facts) -> Row | None:
+    """Of the step in which this run was, where both are known."""
+    job, own = facts.slurm.job if facts.slurm else None, _own_step(facts)
+    return next((row for row in job.steps if own and row.step == own), None) if job else None
+
+
+def _rows_that_ended_it(facts: Facts, job: Job) -> Iterator[Row]:
+    """The job's, then those of its steps. Of a run that was one of its steps only as far as that one did not
+    end by itself: what ended the job later, or another step, is not its end.
+    """
+    own = _own_row(facts)
+    if own is None:
+        yield from job.rows
+        return
+    if not {own.state, job.row.state} & _BY_ITSELF:
+        yield job.row
+    yield own
 
 
 def polled_kill(facts: Facts) -> Iterator[Finding]:
@@ -180,7 +203,7 @@ def ended_by_slurm(facts: Facts) -> Iterator[Finding]:
     job = facts.slurm.job if facts.slurm else None
     if job is None:
         return
-    row = next((row for row in (job.row, *job.steps) if row.state in _STATES), None)
+    row = next((row for row in _rows_that_ended_it(facts, job) if row.state in _STATES), None)
     if row is None or (row is not job.row and job.row.state == "COMPLETED"):
         return
     if row.state == "FAILED" and was_killed(facts):
