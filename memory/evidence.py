@@ -64,6 +64,15 @@ class Evidence:
         return read_ring(self.folder / "memory.ring")
 
     @cached_property
+    def rings_of_other_ranks(self) -> list[Ring]:
+        """memory.ring of each rank but this one, of the last attempt that each has seen."""
+        run = self.folder if self._rank is None else self.folder.absolute().parent
+        folders = [run, *sorted(path for path in run.glob("rank*") if _RANK.match(path.name))]
+        others = (path for path in folders if path.absolute() != self.folder.absolute())
+        rings = (read_ring(path / "memory.ring") for path in others)
+        return [ring for ring in rings if ring is not None]
+
+    @cached_property
     def records(self) -> dict[int, list[dict[str, Any]]]:
         """Stage records of the last attempt by rank: of memory.jsonl and memory.rankN.jsonl.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -15,6 +16,8 @@ from memory.samples import Sample
 NEAR = 0.85
 """Of its limit: U above it is near."""
 MET = 0.95
+_AT_ONE_TIME_S = 5.0
+"""Supervisors of several ranks sample each second, if they are let."""
 
 
 @dataclass
@@ -42,6 +45,23 @@ class Measured:
     def samples(self) -> tuple[Sample, ...]:
         ring = self.newest.ring
         return () if ring is None else tuple(s for s in ring.samples if seconds(s.time_s) is not None)
+
+    def of_other_ranks(self, time_s: float) -> int:
+        """Bytes of anon that the other ranks of the run on this node held then."""
+        total = 0
+        for samples in self._other_ranks:
+            at = bisect_left(samples, time_s, key=lambda sample: sample.time_s)
+            near = min(samples[max(0, at - 1) : at + 1], key=lambda sample: abs(sample.time_s - time_s))
+            if abs(near.time_s - time_s) <= _AT_ONE_TIME_S:
+                total += number(near.tree_anon_bytes) or 0
+        return total
+
+    @cached_property
+    def _other_ranks(self) -> list[list[Sample]]:
+        """By time, of each of this node."""
+        host = text(self.ring_facts.get("host"))
+        rings = [ring for ring in self.evidence.rings_of_other_ranks if ring.facts.get("host") == host]
+        return [sorted(ring.samples, key=lambda sample: sample.time_s) for ring in rings if ring.samples]
 
     @cached_property
     def ring_facts(self) -> dict[str, Any]:

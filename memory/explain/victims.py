@@ -50,13 +50,18 @@ def how_surely_ours(facts: Facts, victim: Victim | None) -> str:
 
 def neighbours_share(facts: Facts) -> float:
     """Of U at its peak, the share that no process of this run holds; 0 where that is not known."""
-    known = [(of_others(sample), u) for sample in facts.samples if (u := u_of(sample))]
+    known = [(of_others(facts, sample), u) for sample in facts.samples if (u := u_of(sample))]
     others, top = max(known, key=lambda pair: pair[1], default=(0, 1))
     return (others or 0) / top
 
 
-def of_others(sample: Sample) -> int | None:
-    """Of U, at least so much belongs to processes beside this run."""
+def of_others(facts: Facts, sample: Sample) -> int | None:
+    """Of U, at least so much belongs to processes beside this run, of which other ranks are a part."""
+    found = _beside(sample)
+    return None if found is None else max(0, found - facts.of_other_ranks(sample.time_s))
+
+
+def _beside(sample: Sample) -> int | None:
     u, own = u_of(sample), number(sample.tree_anon_bytes)
     seen = number(sample.beside_anon_bytes)
     if u is None or own is None:

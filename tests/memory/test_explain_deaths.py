@@ -348,6 +348,22 @@ def test_a_neighbour_in_the_cgroup(tmp_path: Path) -> None:
     assert (found.verdict, found.cause) == ("oom_cgroup", "neighbours")
 
 
+@pytest.mark.parametrize(("host", "cause"), [("n1", "leak"), ("n2", "neighbours")])
+def test_other_ranks_of_the_run_are_no_neighbours(tmp_path: Path, host: str, cause: str) -> None:
+    """They are where they are on the same node."""
+
+    def growing(ours: int, theirs: int) -> list[Sample]:
+        return [
+            sample(at, (ours + theirs) * at, tree_anon_bytes=ours * at * MB, tree=(process(MAIN, ours * at),))
+            for at in range(1, 21)
+        ]
+
+    facts = {"pid": MAIN + 1, "attempt": 1, "host": host, "limit_at": JOB}
+    write(tmp_path / "rank1", samples=growing(40, 10), ring_facts=facts)
+    found = explained(tmp_path, outcome=killed(**oom()), samples=growing(10, 40))
+    assert (found.verdict, found.cause) == ("oom_cgroup", cause)
+
+
 def test_a_neighbours_kill_is_not_ours(tmp_path: Path) -> None:
     """It counts in the cgroup whose limit it is, not in the run's own."""
     levels = [

@@ -153,7 +153,7 @@ def _late_rise(facts: Facts) -> tuple[int, int] | None:
         for sample in facts.samples
         if found.begin_s <= sample.time_s <= found.end_s
         and (u := u_of(sample)) is not None
-        and (others := of_others(sample)) is not None
+        and (others := of_others(facts, sample)) is not None
     ]
     upper = [pair for pair in known if pair[0] >= found.from_bytes + found.bytes / 2]
     if len(upper) < 2 or upper[-1][0] <= upper[0][0]:
