@@ -27,6 +27,7 @@ from evidence_builder import (
 )
 
 from memory.explain import Explanation
+from memory.samples import Sample
 
 TRACEBACK = "Traceback (most recent call last):\n  File 'a.py', line 3, in <module>\n"
 
