@@ -33,6 +33,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 # starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A user's own place for runs is not theirs.
+os.environ.pop("HIGHWATER_RUNS_DIR", None)
+
 # Compiling our files anew is a third of the time of a short process, and tests start hundreds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

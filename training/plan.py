@@ -171,7 +171,7 @@ class Plan:
                 + (f" x {budget.ranks} ranks ({training.parallel})" if budget.ranks > 1 else "")
                 + f"; {learning_words(config, budget)}",
             ),
-            *(("", line) for line in besides(config)),
+            *(("", line) for line in besides(config, budget)),
             (
                 "cost",
                 f"{self.total_flops:.3g} FLOPs ({self.flops_per_token:.3g} a token, "

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conf import Config
-from conf.quantities import counted
+from conf.durations import parse_duration
+from conf.quantities import counted, format_count, format_duration
+from conf.restore_rules import milestone_tokens
 from conf.schema import Optimizer
+from conf.step_range import parse_steps
 from experiment_utils import Budget
 from models.family_keys import RECURRENT
 from training.schedules import course_of
@@ -37,7 +40,7 @@ def learning_words(config: Config, budget: Budget) -> str:
     return words
 
 
-def besides(config: Config) -> Iterator[str]:
+def besides(config: Config, budget: Budget) -> Iterator[str]:
     """Lines of what else is done with weights and steps."""
     training = config.training
     if training.ema is not None:
@@ -56,5 +59,12 @@ def besides(config: Config) -> Iterator[str]:
         )
     if training.patience is not None:
         yield f"ends after {training.patience} evaluations without a new best"
-    if training.max_time is not None:
-        yield f"stops after {training.max_time} of training"
+    if training.profile is not None and parse_steps(training.profile).start > budget.steps:
+        yield f"training.profile={training.profile}: the run ends at step {budget.steps:,}: nothing is traced"
+    beyond = [tokens for tokens in milestone_tokens(training.milestones) if tokens > budget.tokens]
+    if beyond:
+        counts = ", ".join(map(format_count, beyond))
+        yield f"training.milestones: beyond the {format_count(budget.tokens)} tokens of the run: {counts}"
+    limit_s = None if training.max_time is None else parse_duration(training.max_time)
+    if limit_s is not None:
+        yield f"stops after {format_duration(limit_s)} of training"

@@ -77,6 +77,7 @@ class Profiler:
 
         from memory.attribute.allocators import record_cuda_history
 
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else its own notes stand among our lines
         self._first = number
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_initialized():

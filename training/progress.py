@@ -111,7 +111,8 @@ class Progress:
             raise NonFinite(
                 f"the {what} is no longer finite: step {row.step:,}: loss {row.train_loss}, gradient norm "
                 f"{row.grad_norm} at lr {row.lr:g}. {self._where(broken.result)}"
-                "A smaller optimizer.lr or optimizer.grad_clip, or a longer schedule.warmup_fraction, helps"
+                "A smaller optimizer.lr, clipping (optimizer.grad_clip) to less, or a longer "
+                "schedule.warmup_fraction, helps"
             )
 
     def _where(self, result: StepResult) -> str:

@@ -249,7 +249,7 @@ def new_time(given: str, configured: str, asked: str | None) -> str:
 
 def _factor(given: str) -> float | None:
     found = re.fullmatch(r"[xX](\d+(?:\.\d+)?)", given.strip())
-    return float(found[1]) if found else None
+    return float(found[1]) or None if found else None
 
 
 def _at(plain: Mapping[str, Any], key: str) -> Any:

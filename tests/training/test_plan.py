@@ -56,6 +56,19 @@ def test_a_recurrence_has_no_heads(tmp_path: Path) -> None:
     assert "1 layer: " in make_plan(lstm, tokenize=True).render()
 
 
+def test_wishes_beyond_the_end_of_the_run_are_told(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path)  # 40 steps of 64 tokens
+    wishes = {"profile": "40:41", "milestones": ["1K", "2K"], "max_time": "90"}
+    page = make_plan(with_training(config, **wishes), tokenize=False).render()
+    assert "stops after 1 h 30 min of training" in page
+    assert "training.milestones" not in page
+    assert "nothing is traced" not in page
+    wishes = {"profile": "41:50", "milestones": ["1K", "3K", "1M"]}
+    page = make_plan(with_training(config, **wishes), tokenize=False).render()
+    assert "training.profile=41:50: the run ends at step 40: nothing is traced" in page
+    assert "training.milestones: beyond the 2,560 tokens of the run: 3,000, 1M" in page
+
+
 def test_a_warm_up_that_outlasts_the_run_is_told(tmp_path: Path) -> None:
     config = tiny_config(tmp_path)
     for name in ("cosine_warmup", "wsd"):

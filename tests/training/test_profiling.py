@@ -20,7 +20,9 @@ def test_steps_are_both_in_it_and_the_run_is_the_same(tmp_path: Path) -> None:
     assert run_here(plain, "--quiet").returncode == 0
     config.training.profile = "4:6"
     traced = copy_of(config, tmp_path / "other")
-    assert run_here(traced, "--quiet").returncode == 0
+    done = run_here(traced, "--quiet")
+    assert done.returncode == 0
+    assert "profiler_start" not in done.stderr, "the tracer's own notes are none of ours"
     assert outcome(traced) == outcome(plain)
     assert traced.name == plain.name  # the same identity
     [trace] = traced.glob("profile*")
