@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny_run import copy_of, make_run, outcome, run_here, tiny_config
+from tiny_run import copy_of, make_run, outcome, run_core, run_here, tiny_config
 
 from conf import rules
 from conf.schema import Config, Training
@@ -20,9 +20,7 @@ def test_steps_are_both_in_it_and_the_run_is_the_same(tmp_path: Path) -> None:
     assert run_here(plain, "--quiet").returncode == 0
     config.training.profile = "4:6"
     traced = copy_of(config, tmp_path / "other")
-    done = run_here(traced, "--quiet")
-    assert done.returncode == 0
-    assert "profiler_start" not in done.stderr, "the tracer's own notes are none of ours"
+    assert run_here(traced, "--quiet").returncode == 0
     assert outcome(traced) == outcome(plain)
     assert traced.name == plain.name  # the same identity
     [trace] = traced.glob("profile*")
@@ -33,6 +31,12 @@ def test_steps_are_both_in_it_and_the_run_is_the_same(tmp_path: Path) -> None:
     log = (traced / "log.txt").read_text()
     assert "a trace of 3 steps" in log
     assert log.count("  profile ") + log.count(" profile ") >= 3
+
+
+def test_the_tracer_writes_nothing_of_its_own(tmp_path: Path) -> None:
+    done = run_core(make_run(tiny_config(tmp_path, max_steps=5, profile="3:4")), "--quiet")
+    assert done.returncode == 0
+    assert "profiler_start" not in done.stderr
 
 
 def test_a_range_that_ends_behind_the_run_ends_with_it(tmp_path: Path) -> None:
