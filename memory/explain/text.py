@@ -85,7 +85,8 @@ def _list(title: str, lines: tuple[str, ...], columns: int) -> Iterator[str]:
     for line in lines[:_MOST_LINES]:
         yield from _wrapped(line, columns, "  - ")
     if len(lines) > _MOST_LINES:
-        yield f"  - and {len(lines) - _MOST_LINES} more lines: --json"
+        more = len(lines) - _MOST_LINES
+        yield f"  - and {more} more line{'s' * (more != 1)}: --json"
 
 
 def _wrapped(line: str, columns: int, begin: str) -> list[str]:

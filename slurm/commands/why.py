@@ -197,7 +197,8 @@ def _rows(look: Look) -> list[str]:
             tells_more = ended_itself and row.state not in (start.row.state, "COMPLETED")
             if row.step is None or row.was_out_of_memory or tells_more:
                 lasted = f", {format_duration(row.elapsed_s)}" if row.elapsed_s else ""
-                reason = f", {row.reason}" if row.reason else ""
+                # accounting keeps why a job last waited, also of one that has run to its end
+                reason = f", {row.reason}" if row.reason and row.state == "PENDING" else ""
                 found.append(f"{row}{f' on {row.nodes}' if row.nodes else ''}{lasted}{reason}")
     return found
 

@@ -180,8 +180,8 @@ def _those_that_fit(asked: Sequence[Asked], order: Order) -> tuple[list[Asked], 
         f"the cluster lets you have {counted(max(0, room), 'more task')} in its queue now (MaxSubmitJobs). "
         "Type the same command again when some have ended"
     )
-    workers = max(1, min(8, room))  # more than there is room for would be as many jobs as before
-    fewer = f", or let few jobs take one run after the other: slurm.workers={workers}"
+    workers = min(8, room)  # more than there is room for would be as many jobs as before
+    fewer = f", or let few jobs take one run after the other: slurm.workers={workers}" if workers > 0 else ""
     names = {one.run for one in kept}
     left = [one for one in asked if one.run not in names]
     return kept, {one.run: why + (fewer if one.ensemble is None else "") for one in left}

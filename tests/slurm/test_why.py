@@ -54,7 +54,7 @@ def test_what_waits(
 def test_what_died(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
     study.status(A, "running", age_s=70)
     study.killed_for_memory(A)
-    said.row("4242_0", "FAILED", "1:0")
+    said.row("4242_0", "FAILED", "1:0", Reason="JobHeldUser")
     said.row("4242_0.0", "OUT_OF_MEMORY", "0:125")
     text = told(capsys, "why", A)
     for words in (
@@ -66,6 +66,7 @@ def test_what_died(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixt
         "next: python -m slurm resubmit runs/sweep --only oom --mem 1280M",
     ):
         assert words in text, text
+    assert "JobHeldUser" not in text, "why it last waited is not why it died"
     assert "sbatch's" not in text
     found = told_json(capsys, "why", A)
     assert (found["state"], found["explained"]["verdict"], found["run"]) == ("oom", "oom_cgroup", A)

@@ -183,6 +183,10 @@ def test_limits_split_and_what_does_not_fit_is_told(cluster: FakeSlurm, plans: l
     assert [job["options"].get("array") for job in cluster.jobs] == [None] * 4  # three runs, and the analysis
     assert list(done.not_sent) == [plans[3].folder.name]
     assert "MaxSubmitJobs" in done.not_sent[plans[3].folder.name]
+    assert "slurm.workers=3" in done.not_sent[plans[3].folder.name]
+    full = submit_all(plans, replace(ORDER, limits=Limits(room=1)))  # which the analysis takes
+    assert full.not_sent
+    assert not any("slurm.workers" in why for why in full.not_sent.values()), "nor is there room for one"
 
 
 def test_a_refusal_is_told_and_the_same_command_again_submits_the_rest(
