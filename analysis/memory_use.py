@@ -23,15 +23,14 @@ _STAGES = 3
 
 @dataclass(frozen=True)
 class Use:
-    """Of one run, bytes. peak: the highest unreclaimable memory that its supervisor saw; where is_its_own,
-    what the run and its launcher held of that. limit: of a job; None where only the host limits.
+    """Of one run, bytes. peak: the highest unreclaimable memory that its supervisor saw. limit: of a job;
+    None where only the host limits: the peak is then what the run and its launcher held of that.
     """
 
     run: Run
     peak: int
     limit: int | None
     estimate: int | None
-    is_its_own: bool = False
 
     @property
     def share(self) -> float | None:
@@ -110,7 +109,7 @@ class SizeMemory:
         if self.highest is None:
             return ()
         found = _stages(self.highest.run)
-        return tuple((name, None) for name, _ in found) if self.highest.is_its_own else found
+        return found if self.highest.limit else tuple((name, None) for name, _ in found)
 
 
 def uses(runs: Sequence[Run]) -> list[Use]:
@@ -120,8 +119,7 @@ def uses(runs: Sequence[Run]) -> list[Use]:
         peak, limit = _bytes(run, "peak_bytes"), _limit(run)
         own = None if limit else _own(run)
         if peak:
-            peak = min(peak, own or peak)
-            found.append(Use(run, peak, limit, _bytes(run, "estimate_bytes"), own is not None))
+            found.append(Use(run, min(peak, own or peak), limit, _bytes(run, "estimate_bytes")))
     return found
 
 
@@ -171,7 +169,7 @@ def _known(values: Iterable[int | None]) -> list[int]:
     return [value for value in values if value is not None]
 
 
-def _stages(run: Run) -> tuple[tuple[str, int | None], ...]:
+def _stages(run: Run) -> tuple[tuple[str, int], ...]:
     rows = stage_rows(RunFolder(run.folder).last_attempt_memory)
     known = [(row.name, row.highest_bytes) for row in rows if row.highest_bytes is not None and not row.depth]
     return tuple(sorted(known, key=lambda one: -one[1])[:_STAGES])

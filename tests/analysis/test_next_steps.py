@@ -14,7 +14,7 @@ import yaml
 
 from analysis.next_steps import after_run, after_sweep
 from analysis.outcome import Outcome, how_to_go_on, outcome_of
-from analysis.run_folder import read_run_folder
+from analysis.run_folder import RunFolder, read_run_folder
 from conf import Config
 from conf.check import to_plain
 from conf.compose import Composer
@@ -155,26 +155,27 @@ def test_an_option_of_the_users_own_folder_is_told_key_by_key(
     }  # fmt: skip
 
 
-def test_seeds_of_the_sweep_are_not_proposed_again(new_run: Callable[..., Any], composer: Composer) -> None:
+def _runs_of(typed: list[str], new_run: Callable[..., Any], composer: Composer) -> list[RunFolder]:
+    """A done run of each override."""
     folders = []
-    for seed in (0, 3, 1):
-        (asked,) = read_request([f"seed={seed}"], composer, multirun=False, rules=RULES).runs
-        made = new_run(f"run{seed}")
+    for override in typed:
+        (asked,) = read_request([override], composer, multirun=False, rules=RULES).runs
+        made = new_run(override)
         (made.path / "config.yaml").write_text(yaml.safe_dump(to_plain(resolve(asked.config))))
         made.run()
         folders.append(read_run_folder(made.path))
+    return folders
+
+
+def test_seeds_of_the_sweep_are_not_proposed_again(new_run: Callable[..., Any], composer: Composer) -> None:
+    folders = _runs_of(["seed=0", "seed=3", "seed=1"], new_run, composer)
     (again, _), *_ = after_sweep(folders[0], 0, folders)
     assert "seed=4,5" in again
 
 
 def test_a_sweep_over_rates_is_asked_for_the_best(new_run: Callable[..., Any], composer: Composer) -> None:
-    folders = []
-    for rate in ("1e-3", "3e-3", "1e-2"):
-        (asked,) = read_request([f"optimizer.lr={rate}"], composer, multirun=False, rules=RULES).runs
-        made = new_run(f"run{rate}")
-        (made.path / "config.yaml").write_text(yaml.safe_dump(to_plain(resolve(asked.config))))
-        made.run()
-        folders.append(read_run_folder(made.path))
+    rates = ["optimizer.lr=1e-3", "optimizer.lr=3e-3", "optimizer.lr=1e-2"]
+    folders = _runs_of(rates, new_run, composer)
     (command, _), *others = after_sweep(folders[0], 0, folders)
     assert shlex.split(command) == ["python", "-m", "analysis", "best-lr", str(folders[0].path.parent)]
     assert len(others) == 2

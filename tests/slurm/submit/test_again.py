@@ -401,21 +401,19 @@ def test_what_the_queue_had_no_room_for_goes_to_the_cluster(
     """No submission has taken it; in the background of a login node it has no place."""
     import slurm.submit.asking
 
-    def room(tasks: int | None) -> None:
+    def has_room(tasks: int | None) -> None:
         monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: tasks)
 
-    room(0)
-    assert type_("-m", "seed=0,1,2") == 1
-    for folder in runs(place):
-        os.utime(folder / "config.yaml", (1.0, 1.0))
-    room(None)
-    assert command("resubmit", "default") == 2
+    def resubmitted_after_a_sweep_with(room: int) -> int:
+        has_room(room)
+        assert type_("-m", "seed=0,1,2") == 1
+        for folder in runs(place):
+            os.utime(folder / "config.yaml", (1.0, 1.0))  # long ago
+        has_room(None)
+        return command("resubmit", "default")
+
+    assert resubmitted_after_a_sweep_with(room=0) == 2
     assert "error: --launcher: " in capsys.readouterr().err
-    room(1)
-    assert type_("-m", "seed=0,1,2") == 1
-    for folder in runs(place):
-        os.utime(folder / "config.yaml", (1.0, 1.0))
-    room(None)
-    assert command("resubmit", "default") == 0
+    assert resubmitted_after_a_sweep_with(room=1) == 0
     assert "submitted 2 runs as job 102" in capsys.readouterr().out
     assert {submission.launcher for submission in submissions(place / "runs" / "default")} == {"slurm"}
