@@ -355,7 +355,8 @@ def test_a_full_queue_is_no_mistake_of_who_submits(
     assert type_("-m", "seed=0,1,2") == 1
     told = capsys.readouterr().out
     assert "not submitted: 1 run: the cluster lets you have 0 more tasks" in told
-    assert "slurm.workers=1" in told
+    assert "Type the same command again when some have ended" in told
+    assert "slurm.workers=1" not in told, "one worker has no room either"
     assert len(cluster.jobs) == 1
 
 
