@@ -76,6 +76,12 @@ def rise_line(facts: Facts) -> str | None:
     return f"before the end U rose from {found} ({source})" if found else None
 
 
+def failed_row_line(facts: Facts) -> str | None:
+    """Slurm's row of a job that it counts as failed."""
+    job = facts.slurm.job if facts.slurm else None
+    return f"{job.row} ({facts.slurm.source})" if facts.slurm and job and job.row.state == "FAILED" else None
+
+
 def stack_line(facts: Facts) -> str | None:
     found = facts.frames
     if not found:

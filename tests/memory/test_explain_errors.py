@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
-from evidence_builder import GB, MAIN, MB, START_S, explained, outcome, process, ramp, sample
+from evidence_builder import GB, MAIN, MB, START_S, explained, ours, outcome, process, ramp, sample
 
 from memory.evidence import Evidence
 from memory.explain import explain
@@ -78,6 +79,34 @@ def test_a_task_that_ended_well_of_a_job_that_failed(tmp_path: Path) -> None:
     slurm = SlurmFacts("77", jobs=(Job(row),), source="sacct")
     found = explained(tmp_path, outcome=outcome(), samples=ramp(10, 20), slurm=slurm)
     assert found.verdict == "healthy"
+
+
+@pytest.mark.parametrize("seen", ["supervised", "status", "log"])
+def test_the_runs_own_error_is_told_before_that_slurm_counts_its_job_as_failed(
+    tmp_path: Path, seen: str
+) -> None:
+    slurm = SlurmFacts("77", jobs=(Job(Row("77", None, "FAILED", exit_code=1)),), source="sacct")
+    error = 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: loss is not finite\n'
+    more: dict[str, Any] = {
+        "supervised": {"outcome": outcome(exit_code=1), "samples": ramp(10, 20)},
+        "status": {"status": {"state": "failed", "attempt": 1, "reason": "ValueError: loss is not finite"}},
+        "log": {},
+    }[seen]
+    found = explained(tmp_path, log=error, slurm=slurm, **more)
+    assert found.verdict == "failed"
+    assert "error of its own" in found.sentence
+    assert any("loss is not finite" in line for line in found.evidence)
+    assert "77 FAILED 1:0 (sacct)" in found.evidence
+
+
+def test_a_worker_that_was_killed_is_told_before_that_slurm_counts_the_job_as_failed(tmp_path: Path) -> None:
+    slurm = SlurmFacts("77", jobs=(Job(Row("77", None, "FAILED", exit_code=1)),), source="sacct")
+    line = "RuntimeError: DataLoader worker (pid 4243) is killed by signal: Killed.\n"
+    found = explained(
+        tmp_path, outcome=outcome(exit_code=1), log=line, samples=ramp(10, 20), slurm=slurm, run=ours()
+    )
+    assert found.verdict == "killed_from_outside"
+    assert "dataset.num_workers=0" in [one.override for one in found.advice]
 
 
 @pytest.mark.parametrize(

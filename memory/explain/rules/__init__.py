@@ -56,6 +56,7 @@ RULES: tuple[Rule, ...] = (
     sigkill.sigkill_in_accounting,
     sigkill.sigkill_in_log,
     endings.failed,
+    slurm.counted_as_failed,
     deaths.nothing_known,
     # why: the special before the general
     machine.parent_limit,

@@ -15,6 +15,7 @@ from memory.explain.telling import (
     all_of,
     counters_line,
     ended_line,
+    failed_row_line,
     limit_line,
     of_limit,
     peak_line,
@@ -252,7 +253,8 @@ def failed(facts: Facts) -> Iterator[Finding]:
     crash = facts.signal in _CRASHES
     # the others have rules of their own
     other = None if facts.signal in (*_TOLD_ELSEWHERE, *_CRASHES) else facts.signal
-    is_alone = not (facts.outcome or facts.state or facts.slurm)
+    counted = failed_row_line(facts)
+    is_alone = not (facts.outcome or facts.state) and (counted is not None or facts.slurm is None)
     crash_told = last_line_with(CRASH_TOLD, facts.log) if is_alone else None
     log_says = is_alone and (TRACEBACK in facts.log or crash_told is not None)
     of_its_own = (
@@ -288,7 +290,7 @@ def failed(facts: Facts) -> Iterator[Finding]:
                 ended_line(facts), f"{crash_told} ({facts.log_name})" if crash_told else None,
                 f"the run says: {reason} (status.json)" if reason and reason not in (last or "") else None,
                 f"its last error: {last} ({facts.log_name})" if last else None,
-                counters_line(facts), peak_line(facts), stage_line(facts),
+                counted, counters_line(facts), peak_line(facts), stage_line(facts),
             ),
             advice=(Advice("read its own words", f"less {shlex.quote(f'{facts.evidence.folder}/log.txt')}"),)
             if facts.is_ours else (),

@@ -28,7 +28,6 @@ _STATES = {
     "BOOT_FAIL": ("killed_from_outside", "node_failure", "Its node did not start"),
     "CANCELLED": ("killed_from_outside", "scancel", "It was cancelled"),
     "REVOKED": ("killed_from_outside", "scancel", "It was revoked"),
-    "FAILED": ("failed", "none", "Slurm counts it as failed"),
 }
 _BY_ITSELF = {"COMPLETED", "FAILED", "OUT_OF_MEMORY"}
 _STEP_IN_LOG = re.compile(r"oom[-_]kill event(?:\(s\)|s)? in (?:StepId=|step )\d+(?:_\d+)?\.(\w+)")
@@ -203,29 +202,48 @@ def ended_by_slurm(facts: Facts) -> Iterator[Finding]:
     job = facts.slurm.job if facts.slurm else None
     if job is None:
         return
-    row = next((row for row in _rows_that_ended_it(facts, job) if row.state in _STATES), None)
+    row = _row_that_ended_it(facts, job)
+    if row is None:
+        return
+    if row.state in _STATES:
+        yield from _end(facts, _STATES[row.state], _told(row, facts))
+    elif (asked := None if facts.outcome else _asked_to_stop(row)) is not None:
+        name, worth = asked
+        yield from _end(
+            facts, ("terminated", "none", f"It was asked to stop by {name}"), _told(row, facts), worth
+        )
+
+
+def counted_as_failed(facts: Facts) -> Iterator[Finding]:
+    """A job that Slurm counts as failed: the least that can be said, since of its own end a run says more."""
+    job = facts.slurm.job if facts.slurm else None
+    row = None if job is None else _row_that_ended_it(facts, job)
+    if row is not None and row.state == "FAILED":
+        yield from _end(facts, ("failed", "none", "Slurm counts it as failed"), _told(row, facts))
+
+
+def _row_that_ended_it(facts: Facts, job: Job) -> Row | None:
+    """The first that tells of an end from outside, or of a failure that is not told better elsewhere."""
+    rows = _rows_that_ended_it(facts, job)
+    row = next((row for row in rows if row.state in _STATES or row.state == "FAILED"), None)
     if row is None or (row is not job.row and job.row.state == "COMPLETED"):
-        return
-    if row.state == "FAILED" and was_killed(facts):
-        return  # of that there is more to say
-    if row.state == "FAILED" and facts.exit_code == 0:
-        return  # another task, or what the script did after
-    if row.state == "FAILED" and any(step.was_out_of_memory for step in job.steps):
-        return
-    by = f" by user {row.cancelled_by}" if row.cancelled_by else ""
-    told = (
-        f"{row}{by}"
-        + (f", {row.reason}" if row.reason else "")
-        + f" ({facts.slurm.source if facts.slurm else ''})"
-    )
+        return None
+    if row.state != "FAILED":
+        return row
+    of_another = facts.exit_code == 0  # another task, or what the script did after
+    of_memory = was_killed(facts) or any(step.was_out_of_memory for step in job.steps)
+    return None if of_another or of_memory else row
+
+
+def _told(row: Row, facts: Facts) -> str:
+    """The row and what it says of why and when."""
+    told = str(row)
+    told += f" by user {row.cancelled_by}" if row.cancelled_by else ""
+    told += f", {row.reason}" if row.reason else ""
+    told += f" ({facts.slurm.source if facts.slurm else ''})"
     if row.timelimit_s and row.elapsed_s is not None:
         told += f"; it had run {row.elapsed_s:.0f} of {row.timelimit_s:.0f} s"
-    asked = None if facts.outcome or row.state != "FAILED" else _asked_to_stop(row)
-    if asked is None:
-        yield from _end(facts, _STATES[row.state], told)
-        return
-    name, worth = asked
-    yield from _end(facts, ("terminated", "none", f"It was asked to stop by {name}"), told, worth)
+    return told
 
 
 def _asked_to_stop(row: Row) -> tuple[str, str] | None:
