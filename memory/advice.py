@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from memory.cgroup import find_levels, read_membership
-from memory.constants import LIBRARIES_MAPPED
 from memory.format import format_bytes
 from memory.kernel_files import kilobytes, read_counters, read_file, read_number
 from memory.room import Room
@@ -29,14 +28,13 @@ _SHM_SHARE = 0.25
 class Setup:
     """What a run will do, in plain values.
 
-    host_bytes: its peak by the estimate. mapped_bytes: of files that it maps and reads (page cache in RSS).
-    counts_rss: the cluster kills by RSS. gpu: it will use one. without_mapping, smaller: what to type for it.
+    host_bytes: its peak by the estimate. mapped_bytes: of token files that it maps and reads (page cache in
+    RSS). gpu: it will use one. without_mapping, smaller: what to type for it.
     Its workers are forks and put nothing into /dev/shm: neither can hurt.
     """
 
     host_bytes: int
     mapped_bytes: int = 0
-    counts_rss: bool = False
     gpu: bool = False
     without_mapping: str = "dataset.reader=pread"
     smaller: str = "training.micro_batch=1"
@@ -80,18 +78,14 @@ class _Place:
 
 
 def _rss_polling(place: _Place) -> Iterator[Advice]:
-    """Such a cluster sets no limit of a cgroup: what was asked for is the limit."""
-    setup, (asked_bytes, _) = place.setup, requested_memory(place.environment)
-    limits = [limit for limit in (asked_bytes, place.room.limit_bytes) if limit]
-    mapped = setup.mapped_bytes + LIBRARIES_MAPPED.in_bytes
-    if setup.counts_rss and limits and setup.host_bytes + mapped > min(limits):
-        of = "token files and libraries" if setup.mapped_bytes else "libraries"
+    setup, limit = place.setup, place.room.limit_bytes
+    if place.room.counts_rss and setup.mapped_bytes and limit and setup.host_bytes > limit:
         yield Advice(
             "rss_polling",
-            "Slurm kills by RSS here (OverMemoryKill without UsePss), and beside the "
-            f"{format_bytes(setup.host_bytes)} that it needs {format_bytes(mapped)} of mapped {of} would "
-            f"count against the {format_bytes(min(limits))}",
-            setup.without_mapping if setup.mapped_bytes else f"{setup.smaller}, or more --mem",
+            "Slurm kills by RSS here (OverMemoryKill without UsePss): of the "
+            f"{format_bytes(setup.host_bytes)} that would count against the {format_bytes(limit)}, "
+            f"{format_bytes(setup.mapped_bytes)} are mapped token files",
+            setup.without_mapping,
         )
 
 

@@ -81,6 +81,11 @@ LOGGERS = {
     "tensorboard": Constant(45 * _MB, "the same, with TensorBoard's writer", _BESIDE),
     "wandb": Constant(85 * _MB, "the same, with W&B and the process that it starts", _BESIDE),
 }
+FORKED_WORKER_RSS = Constant(
+    265 * _MB,
+    "RSS of a forked loader worker: what it shares with the run counts again in it",
+    "runs of 64d with 1 and 3 workers",
+)
 FORKED_WORKER = Constant(14 * _MB, "anon of a forked loader worker that is its own", "one by one on 2 cores")
 LOOKED_AT = Constant(
     140 * _MB,

@@ -43,8 +43,8 @@ class Part:
     and leaves holes between them. churned_bytes: of such, taken and given back block by block.
     displaced_bytes: large ones of such that come and go in a step, each into another's hole. in_turn: of
     several runs in one process, one holds it at a time. beside: held
-    by other processes of the job, such as workers. is_kernel: page tables and the like, which the kernel
-    counts and a process's RssAnon does not.
+    by other processes of the job, such as workers. is_anon: page tables are not, which the kernel counts, nor
+    mapped files, which count where Slurm polls RSS.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Part:
     gpu_bytes: int = 0
     when: tuple[str, ...] = ALWAYS
     beside: bool = False
-    is_kernel: bool = False
+    is_anon: bool = True
     heap_bytes: int = 0
     churned_bytes: int = 0
     displaced_bytes: int = 0
@@ -79,11 +79,11 @@ class Estimate:
         return cls(tuple(part for part in parts if part.host_bytes or part.gpu_bytes))
 
     def host_at(self, phase: str, *, own: bool = False) -> int:
-        """Bytes on the host in a phase. own: of the run's own process alone, without the kernel's."""
+        """Bytes on the host in a phase. own: of the run's own process alone, anon and shmem."""
         return sum(
             part.host_bytes
             for part in self.parts
-            if phase in part.when and not (own and (part.beside or part.is_kernel))
+            if phase in part.when and not (own and (part.beside or not part.is_anon))
         )
 
     def gpu_at(self, phase: str) -> int:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from memory.gpus import visible_gpu_bytes
+from memory.slurm_words import requested_memory
 from memory.snapshots import Snapshot, snapshot
 
 if TYPE_CHECKING:
     from memory.estimate import Estimate
+
+
+POLLED = "--mem (Slurm polls RSS)"
+"""Where a limit stands that is no cgroup's."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +24,9 @@ class Room:
     """In bytes; None where the system does not tell.
 
     limit_bytes, limit_at: the smallest limit up the cgroup tree, or the machine's memory (`host`), or what
-    a caller names (`--mem`). used_bytes: what others hold of it now, that the kernel cannot take back.
+    a caller names (`--mem`). counts_rss: what kills is Slurm's poll of RSS, in which mapped files count, and
+    what several processes share counts in each. used_bytes: what others hold of it now, that the kernel
+    cannot take back.
     gpu_total_bytes, gpu_used_bytes: of the GPU that a run would take. raised: what one types for a limit with
     room for what is estimated; None: it cannot be had.
     """
@@ -28,6 +36,7 @@ class Room:
     used_bytes: int = 0
     gpu_total_bytes: int | None = None
     gpu_used_bytes: int = 0
+    counts_rss: bool = False
     raised: Callable[[Estimate], str | None] | None = field(default=None, compare=False)
 
     @property
@@ -44,6 +53,7 @@ class Room:
         return {
             "limit_bytes": self.limit_bytes,
             "limit_at": self.limit_at,
+            "counts_rss": self.counts_rss,
             "used_by_others_bytes": self.used_bytes,
             "free_bytes": self.free_bytes,
             "gpu_total_bytes": self.gpu_total_bytes,
@@ -52,13 +62,19 @@ class Room:
 
 
 def room(
-    found: Snapshot | None = None, *, own: bool = False, gpu: bool = False, waiting_bytes: int = 0
+    found: Snapshot | None = None,
+    *,
+    own: bool = False,
+    gpu: bool = False,
+    waiting_bytes: int = 0,
+    counts_rss: bool = False,
 ) -> Room:
     """The room here and now.
 
     own: this process is the run itself, so that what it holds is not held by others. waiting_bytes: nor is
     what processes hold that wait for the run, and are a part of its estimate. gpu: ask the
-    driver for the GPU as well (milliseconds; needs nvidia-ml-py, else it stays unknown).
+    driver for the GPU as well (milliseconds; needs nvidia-ml-py, else it stays unknown). counts_rss: Slurm
+    polls RSS here, so that what the job asked for is its limit: such a cluster sets none of a cgroup.
     """
     found = snapshot() if found is None else found
     mine = (found.main.anon_bytes or 0) + (found.main.shmem_bytes or 0) if own else 0
@@ -67,10 +83,13 @@ def room(
     of_host = None if total is None or available is None else max(0, total - available - mine)
     gpu_total, gpu_used = visible_gpu_bytes() if gpu else (None, 0)
     limit, at = found.limit_bytes, found.limit_at
-    if limit is None or at is None or at == "host":
-        return Room(limit, at, of_host or 0, gpu_total, gpu_used)
     used = max(0, (found.unreclaimable_bytes or 0) - mine) if found.scope == "job" else 0
+    asked = requested_memory(os.environ)[0] if counts_rss else None
+    if asked is not None and (limit is None or asked < limit):
+        limit, at, used = asked, POLLED, 0
+    if limit is None or at is None or at == "host":
+        return Room(limit, at, of_host or 0, gpu_total, gpu_used, counts_rss)
     if total is not None and of_host is not None and total - of_host < limit - used:
         # the machine itself has less to give than the limit would allow
         limit, at, used = total, "host", of_host
-    return Room(limit, at, used, gpu_total, gpu_used)
+    return Room(limit, at, used, gpu_total, gpu_used, counts_rss)

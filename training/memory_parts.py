@@ -53,12 +53,14 @@ def estimate_run(
     ranks: int = 1,
     ranks_here: int = 1,
     together: int = 1,
+    counts_rss: bool = False,
 ) -> Estimate:
     """What a resolved configuration needs at this micro-batch, by part and phase.
 
     data: facts of the plan; None where the text is not tokenized yet. kept: what `auto` became in an
     earlier attempt. ranks: processes of the run, ranks_here of them on one node: what is told of the host is
-    of all of these, of the GPU of one. together: runs of this shape that are one process.
+    of all of these, of the GPU of one. together: runs of this shape that are one process. counts_rss: it must
+    fit where Slurm polls RSS.
 
     Raises:
         UserError: as `models.shape.resolve_shape`.
@@ -86,7 +88,8 @@ def estimate_run(
         *_of_data(config, data, step, batch),
     ]
     of_process = _of_process(of_model, step, config.arch.family, are_several=together > 1)
-    parts = [*of_model, *of_members(of_run, together), *of_process]
+    of_poll = _of_a_poll(config, data) if counts_rss else ()
+    parts = [*of_model, *of_members(of_run, together), *of_process, *of_poll]
     if ranks > 1:
         layers = max(1, resolve_shape(config.model, config.arch).n_layers)
         block = 4 * count.non_embedding // layers
@@ -194,7 +197,22 @@ def _of_data(config: Config, data: Mapping[str, Any] | None, step: StepSizes, ba
         yield Part("tokens in memory", file_bytes)
     elif file_bytes and dataset.reader in (AUTO, "mmap"):
         tables = int(constants.PAGE_TABLES.value * file_bytes) * (1 + dataset.num_workers)
-        yield Part("page tables", tables, when=_AFTER_FIRST_STEP, is_kernel=True)
+        yield Part("page tables", tables, when=_AFTER_FIRST_STEP, is_anon=False)
+
+
+def _of_a_poll(config: Config, data: Mapping[str, Any] | None) -> Iterator[Part]:
+    """What counts beside where Slurm polls RSS, and kills by it (slurm.conf(5), OverMemoryKill)."""
+    dataset = config.dataset
+    yield Part("mapped libraries", constants.LIBRARIES_MAPPED.in_bytes, is_anon=False)
+    again = constants.FORKED_WORKER_RSS.in_bytes - constants.FORKED_WORKER.in_bytes
+    yield Part("shared with workers", dataset.num_workers * again, when=_AFTER_FIRST_STEP, beside=True)
+    file_bytes = int((data or {}).get("file_bytes") or 0)
+    if dataset.reader == AUTO and dataset.max_resident is None:  # it is pread there
+        return
+    if dataset.reader in (AUTO, "mmap"):
+        mapped = min(file_bytes, dataset.max_resident or file_bytes)
+        readers = max(1, dataset.num_workers)
+        yield Part("mapped token files", readers * mapped, when=_AFTER_FIRST_STEP, is_anon=False)
 
 
 def _while_compiling(part: Part) -> Part:

@@ -168,6 +168,7 @@ class MemoryNeeds:
                 ranks=self._ranks,
                 ranks_here=self._ranks_here,
                 together=self._together,
+                counts_rss=self.room.counts_rss,
             )
         return self._asked[key]
 
@@ -317,7 +318,7 @@ class MemoryNeeds:
             config = dataclasses.replace(config, training=dataclasses.replace(training, loss_chunk=AUTO))
             words = [*words, "training.loss_chunk=auto"]
             yield words, config
-        if dataset.reader == "memory":
+        if dataset.reader == "memory" or (dataset.reader == "mmap" and self.room.counts_rss):
             config = dataclasses.replace(config, dataset=dataclasses.replace(dataset, reader=AUTO))
             words = [*words, "dataset.reader=auto"]
             yield words, config
@@ -366,7 +367,6 @@ class MemoryNeeds:
         setup = Setup(
             host_bytes=estimate.host_bytes,
             mapped_bytes=mapped,
-            counts_rss=_counts_page_cache(),
             gpu=expected_device(self.config.training, self._kept or {})[0] == "cuda",
             smaller=self._less(estimate, micro_batch, savings),
         )
@@ -383,9 +383,3 @@ def divisors(training: Training, ranks: int = 1) -> list[int]:
     """Sizes a micro-batch may have, descending."""
     batch = experiment_utils.batch_of_rank(training, ranks)
     return [size for size in range(batch, 0, -1) if batch % size == 0]
-
-
-def _counts_page_cache() -> bool:
-    from data_loading.readers.choose import slurm_counts_page_cache
-
-    return slurm_counts_page_cache()

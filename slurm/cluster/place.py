@@ -40,6 +40,7 @@ def planned_for(cluster: Cluster) -> Callable[[Config], dict[str, Any]]:
             "room": Room(
                 limit_bytes=None if most is None else share_bytes(most, beside),
                 limit_at=None if whose is None else f"{whose}{shared}",
+                counts_rss=cluster.counts_rss,
                 raised=partial(_more_mem, config, beside, partitions) if whose == "slurm.mem" else None,
             ),
             "kept": {"device": device_of(config)},

@@ -24,7 +24,7 @@ parts = st.lists(
         st.integers(0, 10 * GB),
         when=st.sets(st.sampled_from(PHASES)).map(tuple),
         beside=st.booleans(),
-        is_kernel=st.booleans(),
+        is_anon=st.booleans(),
     )
 )
 
@@ -95,6 +95,18 @@ def test_without_a_limit_it_is_what_the_machine_has_available() -> None:
 def test_what_is_not_known_is_no_limit() -> None:
     found = room(Snapshot(0.0, Process(1)))
     assert (found.limit_bytes, found.free_bytes, found.gpu_free_bytes) == (None, None, None)
+
+
+def test_where_slurm_polls_rss_what_was_asked_for_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a cluster limits no cgroup, and the machine is not the job's."""
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "2048")
+    seen_here = seen(limit=None, anon_of_all=3 * GB, own=GB)
+    found = room(seen_here, own=True, counts_rss=True)
+    assert (found.limit_bytes, found.limit_at, found.used_bytes) == (2 * GB, "--mem (Slurm polls RSS)", 0)
+    assert room(seen_here, own=True).limit_at == "host", "elsewhere the cgroup tells"
+    assert room(seen(limit=GB, anon_of_all=0, own=0), counts_rss=True).limit_bytes == GB, "the smaller kills"
+    monkeypatch.delenv("SLURM_MEM_PER_NODE")
+    assert room(seen_here, own=True, counts_rss=True).limit_at == "host"
 
 
 def test_the_room_here_is_a_room() -> None:

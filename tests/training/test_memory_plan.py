@@ -70,6 +70,34 @@ def test_a_plan_tells_what_it_needs_and_the_parts_make_it_up(tmp_path: Path) -> 
     assert max(map(len, page.splitlines())) < 200
 
 
+def test_where_slurm_polls_rss_all_that_it_adds_up_must_fit(tmp_path: Path) -> None:
+    """Runs of 64d were seen to take 528, 773 and 1,304 MB of RSS with 0, 1 and 3 workers, all of the run."""
+    polled = Room(GB, "--mem (Slurm polls RSS)", counts_rss=True)
+
+    def needed(**options: Any) -> int:
+        config = config_of(tmp_path, 64)
+        config = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, **options))
+        data = {"file_bytes": 4 * GB}
+        return MemoryNeeds(config, polled, vocab_size=VOCAB, data=data).at(32).host_bytes
+
+    alone = needed()
+    config = config_of(tmp_path, 64)
+    plain = MemoryNeeds(config, limited(GB), vocab_size=VOCAB, data={"file_bytes": 0}).at(32).host_bytes
+    assert alone - plain >= constants.LIBRARIES_MAPPED.in_bytes
+    assert needed(num_workers=3) - alone == pytest.approx(3 * 265 * MB, rel=0.05)
+    assert needed(reader="mmap") > 4 * GB
+    assert needed(reader="mmap", num_workers=2) > 8 * GB, "each of them maps the files"
+    assert needed(max_resident=50 * MB) - alone == 50 * MB
+
+    config = dataclasses.replace(config, dataset=dataclasses.replace(config.dataset, reader="mmap"))
+    found = MemoryNeeds(resolve(config), polled, vocab_size=VOCAB, data={"file_bytes": 4 * GB}).plan(32)
+    assert found.problem is not None
+    assert "that --mem (Slurm polls RSS) allows. The nearest that fits: dataset.reader=auto" in str(
+        found.problem
+    )
+    assert any("mapped token files: dataset.reader=pread" in line for line in found.advice)
+
+
 def test_the_compilers_of_an_empty_cache_count_when_they_run(tmp_path: Path) -> None:
     """They are gone by the steps that follow: the peak is that of the worst moment, no sum of all."""
     config = config_of(tmp_path, 64, compile=True, micro_batch=1, seq_len=16)
