@@ -8,10 +8,10 @@ from typing import Any
 
 from memory.format import format_bytes
 from memory.samples import Sample
-from memory.watching import SLOPE_OVER_S, View
+from memory.watching import View
 
 _NEAR, _HIGH = 0.92, 0.80
-_FORESEEN_S = 60 * SLOPE_OVER_S
+_FORESEEN = 20
 """So far ahead a slope is believed: no farther than as many times what it was seen over."""
 
 
@@ -59,13 +59,14 @@ def parts_of(sample: Sample) -> list[tuple[str, int | None]]:
 
 def growth(view: View) -> str | None:
     """`+3.2 MB/s: full in 12 min`, where it grows so."""
-    sample, slope = view.sample, view.slope_bytes_per_s
-    if slope is None or sample is None:
+    sample = view.sample
+    if view.slope is None or sample is None:
         return None
+    slope = view.slope.bytes_per_s
     sign = "+" if slope > -1024 else "-"
     told = f"{sign}{format_bytes(abs(slope)) if abs(slope) >= 1024 else '0 B'}/s"
     room = sample.left_bytes or 0
-    if slope >= 1024 and room > 0 and room / slope < _FORESEEN_S:
+    if slope >= 1024 and room > 0 and room / slope < _FORESEEN * view.slope.over_s:
         seconds = room / slope
         told += f": full in {seconds:.0f} s" if seconds < 120 else f": full in {seconds / 60:.0f} min"
     return told
@@ -79,7 +80,7 @@ def to_json(view: View) -> dict[str, Any]:
         "stage": view.stage,
         "ended": view.ended,
         "note": view.note,
-        "slope_bytes_per_s": None if view.slope_bytes_per_s is None else round(view.slope_bytes_per_s),
+        "slope_bytes_per_s": None if view.slope is None else round(view.slope.bytes_per_s),
         **sample,
     }
 

@@ -21,7 +21,7 @@ from memory.samples import Sample
 from memory.supervision.census import parent_of, started_at
 from memory.supervision.sampler import Clock, look
 
-SLOPE_OVER_S = 60.0
+_SLOPE_OVER_S = 60.0
 _SLOPE_FROM = 6
 _SILENT_S = 10.0
 _TAIL_BYTES = 64 << 10
@@ -32,15 +32,23 @@ _UNKNOWN_END = "it has ended, and nobody knows how: its supervisor had been kill
 
 
 @dataclass(frozen=True)
+class Slope:
+    """Of U, and over how much time it was seen, a minute at most."""
+
+    bytes_per_s: float
+    over_s: float
+
+
+@dataclass(frozen=True)
 class View:
-    """title: what is watched. slope_bytes_per_s: of U over the last minute, None where that is too short.
-    stage: in which the run is. ended: how it ended, None while it goes on. note: what else must be told.
+    """title: what is watched. slope: None where it was watched for too short. stage: in which the run is.
+    ended: how it ended, None while it goes on. note: what else must be told.
     """
 
     title: str
     sample: Sample | None
     host_total_bytes: int | None = None
-    slope_bytes_per_s: float | None = None
+    slope: Slope | None = None
     stage: str | None = None
     ended: str | None = None
     note: str | None = None
@@ -82,7 +90,7 @@ def of_run(folder: Path) -> Source:
             title=str(folder),
             sample=samples[-1] if samples else None,
             host_total_bytes=facts.get("host_total_bytes"),
-            slope_bytes_per_s=None if ended else slope(samples),
+            slope=None if ended else slope(samples),
             stage=_stage(folder / "memory.jsonl"),
             ended=ended,
         )
@@ -150,21 +158,23 @@ def _as_on_the_node(job_id: str, proc: str) -> str:
     return job_id
 
 
-def slope(samples: tuple[Sample, ...]) -> float | None:
-    """Growth of U in bytes a second: medians of the first and the last third of the last minute; where it
+def slope(samples: tuple[Sample, ...]) -> Slope | None:
+    """Growth of U: medians of the first and the last third of the last minute; where it
     grew less in the later half of that time, so much: what stands still is not on its way to the limit.
     """
     known = [(s.time_s, s.unreclaimable_bytes) for s in samples if s.unreclaimable_bytes is not None]
-    recent = [one for one in known if one[0] >= known[-1][0] - SLOPE_OVER_S]
+    recent = [one for one in known if one[0] >= known[-1][0] - _SLOPE_OVER_S]
     if len(recent) < _SLOPE_FROM:
         return None
-    whole = _between_thirds(recent)
+    found = _between_thirds(recent)
+    if found is None:
+        return None
     middle_s = (recent[0][0] + recent[-1][0]) / 2
     later = [one for one in recent if one[0] >= middle_s]
-    if whole is None or whole <= 0 or len(later) < _SLOPE_FROM:
-        return whole
-    of_later = _between_thirds(later)
-    return whole if of_later is None else max(0.0, min(whole, of_later))
+    of_later = _between_thirds(later) if len(later) >= _SLOPE_FROM else None
+    if found > 0 and of_later is not None:
+        found = max(0.0, min(found, of_later))
+    return Slope(found, recent[-1][0] - recent[0][0])
 
 
 def _between_thirds(recent: list[tuple[float, int]]) -> float | None:

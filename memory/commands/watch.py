@@ -66,10 +66,7 @@ def run(options: argparse.Namespace) -> int:
     if first.sample is None and first.ended is not None:
         raise UsageError(f"{first.ended}: {_instead(options)}")
     moves = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and not (options.once or options.json)
-    try:
-        last = (_moving if moves and _has_rich() else _lines)(source, first, options)
-    except KeyboardInterrupt:
-        return 0
+    last = (_moving if moves and _has_rich() else _lines)(source, first, options)
     if last.ended is not None and not options.json:
         print(last.ended, flush=True)
         if folder:

@@ -161,28 +161,25 @@ def _follow(folder: Path, attempt: int | None) -> int:
     known: set[str] = set()
     last_title, looked_s, is_live = "", 0.0, True
     is_first = True
-    try:
-        while True:
-            is_over = not is_live  # looked at before the files: what was written last is still told
-            for file in log_files(folder, attempt):
-                if file.path not in followed:
-                    begin = _begin(file.path) if is_first and attempt is None else 0
-                    followed[file.path] = _Followed(file, Sieve(file, known, attempt), begin)
-                lines = followed[file.path].news(is_last=is_over)
-                if lines and file.title != last_title:
-                    print(f"==> {file.title} <==")
-                    last_title = file.title
-                for line in lines:
-                    print(line, flush=True)
-            is_first = False
-            if is_over:
-                break
-            if time.monotonic() - looked_s > _LOOK_S or looked_s == 0.0:
-                is_live, looked_s = _truth(folder).is_live, time.monotonic()
-            else:
-                time.sleep(POLL_S)
-    except KeyboardInterrupt:
-        return 0
+    while True:
+        is_over = not is_live  # looked at before the files: what was written last is still told
+        for file in log_files(folder, attempt):
+            if file.path not in followed:
+                begin = _begin(file.path) if is_first and attempt is None else 0
+                followed[file.path] = _Followed(file, Sieve(file, known, attempt), begin)
+            lines = followed[file.path].news(is_last=is_over)
+            if lines and file.title != last_title:
+                print(f"==> {file.title} <==")
+                last_title = file.title
+            for line in lines:
+                print(line, flush=True)
+        is_first = False
+        if is_over:
+            break
+        if time.monotonic() - looked_s > _LOOK_S or looked_s == 0.0:
+            is_live, looked_s = _truth(folder).is_live, time.monotonic()
+        else:
+            time.sleep(POLL_S)
     truth = _truth(folder)
     print(f"{truth.state}: {truth.reason or folder}")
     print(_next(truth), flush=True)

@@ -204,18 +204,14 @@ def _wanted(given: str | None) -> list[str]:
 
 
 def _watch(look: Callable[[], View], options: argparse.Namespace) -> int:
-    view = look()
-    try:
-        if not options.json and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-            view = _moving(look, view, options.interval)
-        else:
-            view = _lines(look, view, options)
-    except KeyboardInterrupt:
-        return 0
+    if not options.json and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        _moving(look, look(), options.interval)
+    else:
+        _lines(look, look(), options)
     return 0
 
 
-def _lines(look: Callable[[], View], view: View, options: argparse.Namespace) -> View:
+def _lines(look: Callable[[], View], view: View, options: argparse.Namespace) -> None:
     """Each look that differs from the one before."""
     before = ""
     while True:
@@ -224,12 +220,12 @@ def _lines(look: Callable[[], View], view: View, options: argparse.Namespace) ->
             print(text if options.json else f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n", flush=True)
         before = text
         if not view.is_live:
-            return view
+            return
         time.sleep(options.interval)
         view = look()
 
 
-def _moving(look: Callable[[], View], view: View, interval_s: float) -> View:
+def _moving(look: Callable[[], View], view: View, interval_s: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
@@ -241,4 +237,3 @@ def _moving(look: Callable[[], View], view: View, interval_s: float) -> View:
             time.sleep(interval_s)
             view = look()
             live.update(drawn(view), refresh=True)
-    return view

@@ -304,7 +304,7 @@ def test_watch_in_a_terminal_moves_and_leaves_with_ctrl_c(tmp_path: Path) -> Non
         except OSError:
             _, status = os.waitpid(pid, 0)
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert os.waitstatus_to_exitcode(status) == 130
     assert b"Traceback" not in told
     assert f"process {os.getpid()}".encode() in told
 
@@ -349,7 +349,7 @@ def test_the_slope_is_of_the_last_minute() -> None:
         Sample(1000.0 + t, unreclaimable_bytes=(5 * t if t < 100 else 500 + 3 * (t - 100)) * MB)
         for t in range(200)
     )
-    assert slope(samples) == pytest.approx(3 * MB)
+    assert slope(samples).bytes_per_s == pytest.approx(3 * MB)
     assert slope(samples[:3]) is None
     assert slope(()) is None
 
@@ -358,31 +358,32 @@ def test_what_stands_still_is_not_on_its_way_to_the_limit() -> None:
     """It grew in its first second, in which it was looked at more often."""
     grown = [Sample(1000.0 + t / 10, unreclaimable_bytes=6 * t * MB) for t in range(11)]
     still = [Sample(1001.0 + t, unreclaimable_bytes=60 * MB) for t in range(1, 12)]
-    assert slope(tuple(grown)) == pytest.approx(60 * MB)
-    assert slope((*grown, *still)) == 0
-    assert slope((*still, *(Sample(1012.0 + t, unreclaimable_bytes=(60 + 2 * t) * MB) for t in range(12))))
+    assert slope(tuple(grown)).bytes_per_s == pytest.approx(60 * MB)
+    assert slope((*grown, *still)).bytes_per_s == 0
+    again = slope((*still, *(Sample(1012.0 + t, unreclaimable_bytes=(60 + 2 * t) * MB) for t in range(12))))
+    assert again.bytes_per_s > 0
 
 
 def test_of_a_run_that_has_ended_nothing_grows_any_more(tmp_path: Path) -> None:
     write_ring(tmp_path, [sample_of(t, 10 + 10 * t) for t in range(12)])
-    assert of_run(tmp_path)().slope_bytes_per_s is None, "of another host, and silent for long"
+    assert of_run(tmp_path)().slope is None, "of another host, and silent for long"
     write_outcome(tmp_path, 12.0)
     view = of_run(tmp_path)()
-    assert (view.ended, view.slope_bytes_per_s) == ("killed by SIGKILL", None)
+    assert (view.ended, view.slope) == ("killed by SIGKILL", None)
 
 
 def test_a_sample_of_many_processes_is_drawn() -> None:
     from rich.console import Console
 
     from memory.watch_lines import drawing
-    from memory.watching import View
+    from memory.watching import Slope, View
 
     tree = tuple(ProcessSample(pid, "py[red]thon", 5 * MB, None, 0, 9 * MB) for pid in range(1, 17))
     sample = Sample(
         1.0, unreclaimable_bytes=95 * MB, limit_bytes=100 * MB, processes=40, tree=tree, oom_kills=2
     )
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(drawing(View("runs/[a]", sample, stage="train", slope_bytes_per_s=MB)))
+    console.print(drawing(View("runs/[a]", sample, stage="train", slope=Slope(MB, 30))))
     text = console.export_text()
     for words in (
         "runs/[a]",
@@ -397,10 +398,9 @@ def test_a_sample_of_many_processes_is_drawn() -> None:
 
 def test_memory_is_full_where_the_machine_has_no_more_to_give() -> None:
     from memory.watch_lines import growth
-    from memory.watching import View
+    from memory.watching import Slope, View
 
     sample = Sample(1.0, unreclaimable_bytes=MB, limit_bytes=64_000 * MB, host_available_bytes=30 * MB)
-    assert growth(View("run", sample, slope_bytes_per_s=MB)) == "+1.0 MB/s: full in 30 s"
-    assert growth(View("run", sample, slope_bytes_per_s=MB // 200)) == "+5.1 KB/s", (
-        "of a minute no 100 of them"
-    )
+    assert growth(View("run", sample, slope=Slope(MB, 60))) == "+1.0 MB/s: full in 30 s"
+    assert growth(View("run", sample, slope=Slope(MB // 50, 60))) == "+20 KB/s", "no 25 minutes of one"
+    assert growth(View("run", sample, slope=Slope(MB // 10, 10))) == "+102 KB/s", "no 5 minutes of 10 seconds"

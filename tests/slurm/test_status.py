@@ -172,6 +172,17 @@ def test_watching_ends_with_the_last_run(
     ]
 
 
+@pytest.mark.parametrize("looked", [("status", "sweep", "--watch"), ("logs", "runs/sweep/32d-b", "-f")])
+def test_ctrl_c_ends_the_looking_with_130(
+    study: MadeStudy, monkeypatch: pytest.MonkeyPatch, looked: tuple[str, ...]
+) -> None:
+    def pressed(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", pressed)
+    assert typed(*looked) == 130
+
+
 def test_a_wide_reason_is_cut_to_the_terminal(study: MadeStudy) -> None:
     from slurm.truth import study_truth
     from slurm.truth.table import table
