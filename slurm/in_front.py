@@ -7,8 +7,6 @@ was killed; nobody else submits them meanwhile, and `cancel` finds the process.
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,12 +14,11 @@ from pathlib import Path
 
 import experiment_utils
 from conf import UserError
-from memory.supervision.census import started_at
 from slurm.in_job.lock import Heartbeat
 from slurm.records import LOCAL, STOPS_S, Array, Submission, note_cancelled
 from slurm.submit.arrays import ToSend, array_name
 from slurm.submit.phases import intend, submission_id
-from slurm.submitters import BEAT_S, beat
+from slurm.submitters import BEAT_S, beat, this_process
 
 log = logging.getLogger("slurm")
 
@@ -59,7 +56,7 @@ def noted(folders: Sequence[Path], jobs: int, command: str) -> Iterator[Callable
 def _intend(study: Path, runs: Sequence[str], jobs: int, command: str) -> Submission:
     now_s = time.time()
     identity = submission_id(now_s)
-    me = f"{socket.gethostname()}:{os.getpid()}:{started_at(os.getpid())}"
+    me = this_process()
     array = Array(
         number=0,
         name=array_name(study, identity, 0),

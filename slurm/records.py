@@ -36,8 +36,10 @@ class Array:
     names of the runs that it is for, below the study; of several runs, `how` they share it. options: of
     sbatch, without dashes. parallel: tasks at a time; of the local launcher: runs side by side. job_id: of
     the array, `4242`, without a task; None: not known to have been submitted; of the local launcher
-    `HOST:PID:STARTED_AT`. error: why it was not submitted: what sbatch said where it refused. cancelled_s:
-    when `slurm cancel` ended all of it; cancelled_tasks: of a job array when it ended which of its tasks.
+    `HOST:PID:STARTED_AT`. error: why it was not submitted: what sbatch said where it refused. waiter: of runs
+    that the queue had no room for, the command that waits to submit them, written in the same way.
+    cancelled_s: when `slurm cancel` ended all of it; cancelled_tasks: of a job array when it ended which of
+    its tasks.
     """
 
     number: int
@@ -51,6 +53,7 @@ class Array:
     job_id: str | None = None
     submitted_s: float | None = None
     error: str | None = None
+    waiter: str | None = None
     cancelled_s: float | None = None
     cancelled_tasks: dict[str, float] = field(default_factory=dict)
 

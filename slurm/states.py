@@ -59,7 +59,8 @@ PRECEDENCE: tuple[Step, ...] = (
         "waits",
         ("queued",),
         "squeue, else sacct",
-        "the job waits, also again after a requeue, and no process of the run lives",
+        "the job waits, also again after a requeue, and no process of the run lives; or the queue had no "
+        "room for it (MaxSubmitJobs), and the command that is to submit it waits",
     ),
     Step(
         "lives",

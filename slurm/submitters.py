@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import durable
 from conf import UserError
+from memory.supervision.census import started_at
 from slurm.records import SUBMISSIONS, Array, Submission
 
 SENDING, ALIVE, LOCK = "sending", "alive", "lock"
@@ -21,6 +22,8 @@ TIMEOUT_S = 300.0
 """Of an sbatch."""
 NEVER_SENT = "was never submitted: what submitted it ended before"
 """In place of what sbatch said against an array: nobody has asked it."""
+NO_ROOM = "the queue had no room for it (MaxSubmitJobs)"
+"""The same of a run that nobody has handed to sbatch yet."""
 BEAT_S = 30.0
 _MISSED_S = 300.0
 
@@ -67,17 +70,38 @@ def beat(submission: Submission) -> None:
         (submission.folder / ALIVE).touch()
 
 
+def this_process() -> str:
+    """`HOST:PID:STARTED_AT` of it."""
+    return f"{os.uname().nodename}:{os.getpid()}:{started_at(os.getpid())}"
+
+
+def waiter_lives(array: Array) -> bool | None:
+    """Of runs that the queue had no room for: whether a command waits to submit them; None: on another
+    machine, perhaps.
+    """
+    if array.waiter is None:
+        return False
+    waiter = _holder(array.waiter)
+    return None if waiter is None or waiter.host != os.uname().nodename else not waiter.is_gone()
+
+
 def launcher_lives(submission: Submission, array: Array, now_s: float) -> bool | None:
     """Of runs of a machine in the background or in front of somebody (HOST:PID:STARTED_AT): whether their
     process is there; None: that cannot be told from here.
     """
-    host, _, rest = (array.job_id or "").partition(":")
-    pid, _, started_at = rest.partition(":")
-    if not pid.isdigit() or not started_at.isdigit():
+    launcher = _holder(array.job_id or "")
+    if launcher is None:
         return None
-    if host == os.uname().nodename:
-        return not durable.Holder(host, int(pid), int(started_at), "", None).is_gone()
+    if launcher.host == os.uname().nodename:
+        return not launcher.is_gone()
     try:
         return False if now_s - (submission.folder / ALIVE).stat().st_mtime > _MISSED_S else None
     except OSError:
         return None
+
+
+def _holder(process: str) -> durable.Holder | None:
+    """Who `HOST:PID:STARTED_AT` is; None where it is not written so."""
+    host, _, rest = process.partition(":")
+    pid, _, since = rest.partition(":")
+    return durable.Holder(host, int(pid), int(since), "", None) if pid.isdigit() and since.isdigit() else None

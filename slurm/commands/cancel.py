@@ -135,4 +135,6 @@ def _tasks(target: Target, runs: Sequence[str]) -> list[str]:
 def _words(target: Target, runs: Sequence[str]) -> str:
     if target.submission.launcher == LOCAL:
         return f"process {target.array.job_id}"
+    if target.array.job_id is None:
+        return "what waits for room in the queue"
     return f"job {', '.join(_tasks(target, runs)) or target.array.job_id}"

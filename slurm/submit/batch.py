@@ -21,7 +21,7 @@ import durable
 import experiment_utils
 from conf.quantities import counted
 from slurm.in_job.lock import LOCK, remove_lock_of_the_dead
-from slurm.records import LOCAL, SLURM, Array, Submission
+from slurm.records import LOCAL, SLURM, Array, Submission, last_place
 from slurm.submit.arrays import Asked, ToSend, array_name, arrays_of, first_runs, together_of
 from slurm.submit.asking import Limits
 from slurm.submit.follow_up import send_follow_up
@@ -30,6 +30,7 @@ from slurm.submit.local_process import start_process
 from slurm.submit.phases import intend, send_all, sent, side_by_side, study_lock, submission_id
 from slurm.submit.reconciling import reconcile
 from slurm.submit.send import prepare, send
+from slurm.submitters import NO_ROOM
 
 if TYPE_CHECKING:
     from training.plan import Plan
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 class Order:
     """How runs are to be submitted. launcher: SLURM or LOCAL. jobs: side by side, of LOCAL. command: as it
     was typed. asked: what each run asks of the cluster, by its name. limits: of the cluster. snapshot: of the
-    code. ensembles: of each run in one, its name.
+    code. ensembles: of each run in one, its name. waiter: the process that will submit what the queue has no
+    room for now, as others end.
     """
 
     launcher: str
@@ -51,14 +53,16 @@ class Order:
     then: str | None = None
     notify: str | None = None
     ensembles: Mapping[str, str] = field(default_factory=dict)
+    waiter: str | None = None
 
 
 @dataclass(frozen=True)
 class Submitted:
     """What became of a study's runs that were asked for.
 
-    submission: None where nothing had to be submitted. left: run to `done`, `queued` or `running`. not_sent:
-    run to why it was not submitted. no_room: those of them that the queue had no room for.
+    submission: None where nothing had to be submitted. left: run to `done`, `queued`, `running`, or
+    `cancelled` while it waited for room. not_sent: run to why it was not submitted. no_room: those of them
+    that the queue had no room for.
     """
 
     study: Path
@@ -125,21 +129,33 @@ def submit(plans: Sequence[Plan], order: Order) -> Submitted:
     study = plans[0].folder.parent
     with study_lock(study):
         reconcile(study)
-        left = _left_alone(study, runs)
+        left = _left_alone(study, runs, order.waiter)
         durable.point("submit:before_folders")
         made = _make_folders([by_run[run] for run in runs if run not in left], left)
-        missing, not_sent = _those_that_fit([_asked(run, order) for run in made], order)
-        if not missing:
-            return Submitted(study, runs, None, left, not_sent, tuple(not_sent))
-        submission, to_send = _intend(study, missing, order)
+        asked = [_asked(run, order) for run in made]
+        missing, no_room = _those_that_fit(asked, order)
+        late = [one for one in asked if one.run in no_room]
+        if not missing and all(_is_noted(study / one.run, order.waiter) for one in late):
+            return Submitted(study, runs, None, left, no_room, tuple(no_room))
+        submission, to_send = _intend(study, missing, late, order)
         submission, refused = send_all(submission, to_send, _send, send_follow_up)
-        return Submitted(study, runs, submission, left, not_sent | refused, tuple(not_sent))
+        return Submitted(study, runs, submission, left, refused | no_room, tuple(no_room))
 
 
-def _left_alone(study: Path, runs: Sequence[str]) -> dict[str, str]:
-    """Runs that are done, or that somebody works on, to which of it they are."""
+def was_cancelled(run: Path, waiter: str | None) -> bool:
+    """Whether `slurm cancel` has ended a waiting of this process's for room for the run."""
+    place = last_place(run) if waiter is not None else None
+    if place is None:
+        return False
+    _, array, task = place
+    return (array.error, array.waiter) == (NO_ROOM, waiter) and array.cancelled_at(task) is not None
+
+
+def _left_alone(study: Path, runs: Sequence[str], waiter: str | None) -> dict[str, str]:
+    """Runs that are done, that somebody works on, or that were cancelled while they waited: to which."""
     states = {run: experiment_utils.state_of(study / run) for run in runs}
-    found = {run: "done" for run in runs if states[run] == "done"}
+    found = {run: "cancelled" for run in runs if was_cancelled(study / run, waiter)}
+    found |= {run: "done" for run in runs if states[run] == "done"}
     found |= in_flight(study, [run for run in runs if run not in found and (study / run).exists()])
     # whatever its status says: an attempt can be killed between its lock and its first word
     locked = [study / run for run in runs if run not in found and (study / run / LOCK).exists()]
@@ -187,12 +203,31 @@ def _those_that_fit(asked: Sequence[Asked], order: Order) -> tuple[list[Asked], 
     return kept, {one.run: why + (fewer if one.ensemble is None else "") for one in left}
 
 
-def _intend(study: Path, asked: Sequence[Asked], order: Order) -> tuple[Submission, list[ToSend]]:
-    """The first phase."""
+def _is_noted(run: Path, waiter: str | None) -> bool:
+    """Whether it is known already that the queue has no room for the run, and who waits."""
+    place = last_place(run)
+    return place is not None and (place[1].error, place[1].waiter) == (NO_ROOM, waiter)
+
+
+def _intend(
+    study: Path, asked: Sequence[Asked], late: Sequence[Asked], order: Order
+) -> tuple[Submission, list[ToSend]]:
+    """The first phase; returns what is to be sent now. late: for these there is no room yet."""
     now_s = time.time()
     name = submission_id(now_s)
+    waiting: list[ToSend] = []
     if order.launcher == SLURM:
         to_send = arrays_of(asked, study, name, order.limits.most_tasks)
+        for one in arrays_of(late, study, name, order.limits.most_tasks):
+            number = len(to_send) + len(waiting)
+            array = dataclasses.replace(
+                one.array,
+                number=number,
+                name=array_name(study, name, number),
+                error=NO_ROOM,
+                waiter=order.waiter,
+            )
+            waiting.append(ToSend(array, one.setup))
     else:
         tasks = together_of({one.run: one.ensemble for one in asked})
         how = "ensemble" if any(one.ensemble for one in asked) else "each"
@@ -201,7 +236,7 @@ def _intend(study: Path, asked: Sequence[Asked], order: Order) -> tuple[Submissi
     submission = intend(
         name,
         study,
-        to_send,
+        [*to_send, *waiting],
         now_s,
         launcher=order.launcher,
         command=order.command,

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from conf import UserError
-from slurm.records import LOCAL, SLURM, Array, Submission, note_cancelled, submissions
+from slurm.records import LOCAL, SLURM, Array, Submission, last_place, note_cancelled, submissions
 from slurm.submit.ask import ask
 from slurm.submit.in_flight import is_alive, process_of, task_states
 from slurm.submit.phases import study_lock
 from slurm.submit.reconciling import reconcile
+from slurm.submitters import NO_ROOM, waiter_lives
 
 _TOLD = 8
 
@@ -62,7 +63,10 @@ def under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
     found = []
     for submission in known:
         for array in submission.arrays:
-            if submission.launcher == LOCAL:
+            if array.error == NO_ROOM:
+                waiting = dict.fromkeys(_waiting_tasks(submission, array), "PENDING")
+                target = Target(submission, array, waiting) if waiting else None
+            elif submission.launcher == LOCAL:
                 target = Target(submission, array) if is_alive(submission, array) else None
             else:
                 numbers = range(len(array.tasks))
@@ -87,6 +91,8 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
         tasks_of = [_tasks(target, runs) for target in found] if runs else [None] * len(found)
         jobs, asked_s = [], time.time()  # before: what ended earlier did so by itself
         for target, tasks in zip(found, tasks_of, strict=True):
+            if target.array.error == NO_ROOM:
+                continue  # who waits to submit it looks for this note before it does
             if target.submission.launcher == LOCAL:
                 _end_process(target.array)
             elif tasks is None:
@@ -103,6 +109,19 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
             ended = sorted(target.tasks) if tasks is None else tasks  # others of it had ended by themselves
             note_cancelled(target.submission, target.array, asked_s, None if is_whole else ended)
     return found
+
+
+def _waiting_tasks(submission: Submission, array: Array) -> list[int]:
+    """Those that a command waits to submit, and that no later submission has taken."""
+    if waiter_lives(array) is False:
+        return []
+    numbers = []
+    for number, names in enumerate(array.tasks):
+        last = last_place(submission.study / names[0])
+        is_newest = last is not None and last[0].id == submission.id
+        if is_newest and array.cancelled_at(number) is None:
+            numbers.append(number)
+    return numbers
 
 
 def _tasks(target: Target, runs: Sequence[str]) -> list[int]:

@@ -11,7 +11,7 @@ from conf import UserError
 from slurm.in_job.starts import is_over_in, read_starts
 from slurm.records import LOCAL, SLURM, Array, Submission, places, read_submission
 from slurm.submit.ask import NoAnswer, ask
-from slurm.submitters import launcher_lives
+from slurm.submitters import NO_ROOM, launcher_lives, this_process, waiter_lives
 
 _QUEUED = (
     "PENDING",
@@ -50,6 +50,8 @@ def in_flight(study: Path, runs: Sequence[str]) -> dict[str, str]:
     states = task_states(asked.values())
     found = {}
     for run, held in of_run.items():
+        if _waits_elsewhere(held[-1][1], held[-1][2]):
+            found[run] = "queued"
         words = {
             word
             for submission, array, task in held
@@ -58,6 +60,13 @@ def in_flight(study: Path, runs: Sequence[str]) -> dict[str, str]:
         if words:
             found[run] = "running" if "running" in words else "queued"
     return found
+
+
+def _waits_elsewhere(array: Array, task: int) -> bool:
+    """Whether another command waits to submit it when the queue has room."""
+    if array.error != NO_ROOM or array.cancelled_at(task) is not None or array.waiter == this_process():
+        return False
+    return waiter_lives(array) is not False
 
 
 def task_states(arrays: Iterable[tuple[Submission, Array]]) -> dict[tuple[str, int], str]:

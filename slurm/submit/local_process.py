@@ -11,19 +11,17 @@ import dataclasses
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory.supervision.census import started_at
 from slurm.in_job.lock import Heartbeat
 from slurm.records import STOPS_S, Array, Submission, note_cancelled, read_submission
 from slurm.submit.environment import environment
 from slurm.submit.send import Refused
-from slurm.submitters import BEAT_S, beat
+from slurm.submitters import BEAT_S, beat, this_process
 
 if TYPE_CHECKING:
     from slurm.outcome import Outcome
@@ -77,7 +75,7 @@ def main(study: Path, submission_id: str, lock: int | None) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     submission = read_submission(study, submission_id)
-    me = f"{socket.gethostname()}:{os.getpid()}:{started_at(os.getpid())}"
+    me = this_process()
     array = dataclasses.replace(submission.arrays[0], job_id=me, submitted_s=round(time.time(), 3))
     submission = dataclasses.replace(submission, arrays=[array])
     submission.write()

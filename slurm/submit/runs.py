@@ -24,10 +24,11 @@ from slurm.requested import RequestedRuns, RunFailed, job_return
 from slurm.snapshot import take, while_submitting
 from slurm.submit.ask import NoAnswer, need_slurm
 from slurm.submit.asking import Limits, asked_of, has_room, refusals
-from slurm.submit.batch import Order, Submitted, submit
+from slurm.submit.batch import Order, Submitted, submit, was_cancelled
 from slurm.submit.checks import check_clean, check_request
 from slurm.submit.outcomes import outcomes_of
 from slurm.submit.waiting import wait_for
+from slurm.submitters import this_process
 
 if TYPE_CHECKING:
     from hydra.core.utils import JobReturn
@@ -121,7 +122,8 @@ class SubmittedRuns(RequestedRuns):
         parts, ours = [one], [run for run in one.runs if run not in one.not_sent]
         while True:
             waiting = [plans[one.study / run] for run in parts[-1].no_room]
-            wait_for(one.study, ours, partial(has_room, waiting, cluster) if waiting and cluster else None)
+            goes_on = partial(_goes_on, waiting, cluster) if waiting and cluster is not None else None
+            wait_for(one.study, ours, goes_on)
             if not waiting:
                 return parts
             (more,) = submit_plans(waiting, cluster, self.request.launcher, self._command, ensembles)
@@ -147,6 +149,13 @@ class SubmittedRuns(RequestedRuns):
                 return RunFailed(f"{folder}: {outcome.state}: {outcome.reason}")
             losses.append(outcome.val_loss)
         return sum(losses) / len(losses)
+
+
+def _goes_on(waiting: Sequence[Plan], cluster: Cluster) -> bool:
+    """Whether there is anything to be done about runs that the queue had no room for."""
+    waiter = this_process()
+    is_over = any(plan.folder is not None and was_cancelled(plan.folder, waiter) for plan in waiting)
+    return is_over or has_room(waiting, cluster)
 
 
 def check_and_plan(
@@ -220,6 +229,7 @@ def submit_plans(
                 then=config.then,
                 notify=config.notify,
                 ensembles=ensembles or {},
+                waiter=this_process() if config.wait else None,
             )
             submitted.append(submit(of_study, order))
             limits = limits.less(submitted[-1].tasks)

@@ -37,6 +37,8 @@ class Case:
     """Of a run of this machine that waits for its turn: whether what starts it is there; None: not known."""
     submitter_lives: bool | None = None
     """Of an array that is not known to be submitted: whether somebody still submits it; None: not known."""
+    waiter_lives: bool | None = False
+    """Of a run that the queue had no room for: whether a command waits to submit it; None: not known."""
     knows_array: bool = False
     """Whether Slurm knows the array that it is a task of, of whatever of its tasks."""
     asked_to_stop: bool = False

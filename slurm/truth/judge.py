@@ -32,6 +32,7 @@ from slurm.truth.signs import (
     reason_word,
     still_beats,
     waits_again_here,
+    waits_for_room,
     was_asked_of,
     was_ended_by_us,
 )
@@ -85,6 +86,10 @@ def waits(case: Case) -> Verdict | None:
         before = ended_before(case)
         told = f"it waits for its turn on {host_of_launcher(case)}"
         return Verdict("queued", f"{told}; {before}" if before else told, "jobs.json")
+    if waits_for_room(case):
+        before = ended_before(case)
+        told = "it waits for room in the queue (MaxSubmitJobs), as does the command that will submit it"
+        return Verdict("queued", f"{told}; {before}" if before else told, "submission.json")
     if not is_waiting(case):
         return None
     words = reason_of(reason_word(case)).words

@@ -6,6 +6,7 @@ from memory.sacct import Row
 from slurm.in_job.starts import ENDED, GAVE_UP, PREEMPTED
 from slurm.records import LOCAL
 from slurm.states import FROM_SLURM
+from slurm.submitters import NO_ROOM
 from slurm.truth.answers import moment
 from slurm.truth.case import CLOCKS_APART_S, Case
 
@@ -29,6 +30,14 @@ def waits_again_here(case: Case) -> bool:
         return False
     beat = known.heartbeat_s
     return beat is not None and beat < known.submission.created_s
+
+
+def waits_for_room(case: Case) -> bool:
+    """The queue had no room for it, and a command waits to submit it."""
+    known = case.known
+    if known.array is None or known.array.error != NO_ROOM or known.is_here:
+        return False
+    return case.waiter_lives is not False and known.cancelled_s is None
 
 
 def begins_here(case: Case) -> bool:

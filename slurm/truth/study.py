@@ -15,7 +15,7 @@ from memory.explain import Explanation, explain
 from memory.sacct import Ask, Job, SlurmFacts
 from slurm.records import SLURM, Array, Place, Submission, named_places, read_submission, run_folders
 from slurm.states import FROM_SLURM
-from slurm.submitters import launcher_lives, submitter_lives
+from slurm.submitters import launcher_lives, submitter_lives, waiter_lives
 from slurm.truth.answers import QueueRow, SlurmAnswers, ask_slurm
 from slurm.truth.case import Case
 from slurm.truth.judge import judge
@@ -176,6 +176,7 @@ def case_of(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
         last_words=partial(last_words, known),
         launcher_lives=_launcher_lives(known, now_s),
         submitter_lives=_submitter_lives(known),
+        waiter_lives=False if known.array is None else waiter_lives(known.array),
         knows_array=_knows_array(known, answers),
         notes=answers.notes,
     )

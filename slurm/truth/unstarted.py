@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from slurm.records import SLURM, typed_study
-from slurm.submitters import NEVER_SENT, sent_last_s
+from slurm.submitters import NEVER_SENT, NO_ROOM, sent_last_s
 from slurm.truth.case import Case
 from slurm.truth.verdict import Verdict, error_of, host_of_launcher, one_line
 from training.checkpoints import checkpoint_steps
@@ -24,6 +24,8 @@ def never_ran(case: Case) -> Verdict | None:
     known = case.known
     if known.array is not None and known.array.error == NEVER_SENT:
         return Verdict("never_started", _again(case, _NOT_HANDED), "submission.json")
+    if known.array is not None and known.array.error == NO_ROOM:
+        return Verdict("never_started", _again(case, NO_ROOM), "submission.json")
     if known.array is not None and known.array.error:
         return Verdict(
             "never_started", f"sbatch refused it: {one_line(known.array.error, 3)}", "submission.json"

@@ -9,6 +9,7 @@ from memory import format_bytes
 from memory.explain import Victim
 from memory.explain.telling import place
 from memory.sacct import Row, count_nodes
+from slurm.submitters import NO_ROOM
 from slurm.truth.case import Case
 from slurm.truth.signs import lost_its_node, was_ended_by_us, was_preempted
 from slurm.truth.verdict import one_line
@@ -87,11 +88,11 @@ def with_host(case: Case, sentence: str) -> str:
 
 def and_refused(case: Case) -> str:
     array = case.known.array
-    return (
-        f"; when it was submitted again, sbatch refused it: {one_line(array.error, 3)}"
-        if array and array.error
-        else ""
-    )
+    if array is None or not array.error:
+        return ""
+    if array.error == NO_ROOM:
+        return f"; when it was submitted again, {NO_ROOM}"
+    return f"; when it was submitted again, sbatch refused it: {one_line(array.error, 3)}"
 
 
 def and_unanswered(case: Case) -> str:

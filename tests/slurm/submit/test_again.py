@@ -24,6 +24,7 @@ from slurm.commands import cancel, resubmit
 from slurm.in_job.starts import Start, note_start
 from slurm.records import submissions
 from slurm.submit.again import new_mem, new_time
+from slurm.truth import study_truth
 from tests.slurm.submit.conftest import Type
 
 
@@ -398,22 +399,24 @@ def test_what_the_queue_had_no_room_for_goes_to_the_cluster(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """No submission has taken it; in the background of a login node it has no place."""
+    """At once, and as often as there is none; in the background of a login node it has no place."""
     import slurm.submit.asking
 
     def has_room(tasks: int | None) -> None:
         monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: tasks)
 
-    def resubmitted_after_a_sweep_with(room: int) -> int:
-        has_room(room)
-        assert type_("-m", "seed=0,1,2") == 1
-        for folder in runs(place):
-            os.utime(folder / "config.yaml", (1.0, 1.0))  # long ago
-        has_room(None)
-        return command("resubmit", "default")
-
-    assert resubmitted_after_a_sweep_with(room=0) == 2
-    assert "error: --launcher: " in capsys.readouterr().err
-    assert resubmitted_after_a_sweep_with(room=1) == 0
+    has_room(0)
+    assert type_("-m", "seed=0,1,2") == type_("-m", "seed=0,1,2") == 1
+    assert len(list(submissions(place / "runs" / "default"))) == 1, "there was nothing new to tell"
+    has_room(1)
+    assert command("resubmit", "default") == 1
+    late = [truth for truth in study_truth(place / "runs" / "default") if truth.job is None]
+    assert [truth.state for truth in late] == ["never_started"] * 2
+    (why,) = {truth.reason for truth in late}
+    assert why == (
+        "the queue had no room for it (MaxSubmitJobs). It is started by: python -m slurm resubmit default"
+    )
+    has_room(None)
+    assert command("resubmit", "default") == 0
     assert "submitted 2 runs as job 102" in capsys.readouterr().out
     assert {submission.launcher for submission in submissions(place / "runs" / "default")} == {"slurm"}

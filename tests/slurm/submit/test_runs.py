@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,9 +21,12 @@ import slurm.submit.checks
 import slurm.submit.waiting
 from slurm.records import places, submissions
 from slurm.submit.batch import Submitted
+from slurm.submit.cancelling import cancel as cancel_runs
 from slurm.submit.runs import render
+from slurm.truth import study_truth
 from tests.slurm.submit.conftest import Type
 
+ROOT = Path(__file__).parents[3]
 FOREIGN = """
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
@@ -337,6 +341,61 @@ def test_waiting_submits_the_rest_as_others_end(
     assert tasks == runs_of_a_task
     assert max(most) == 2
     assert len(cluster.jobs) > 1
+
+
+def test_what_waits_for_room_is_queued_until_it_is_cancelled(
+    type_: Type,
+    cluster: FakeSlurm,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """For all that look meanwhile: status, another shell, cancel."""
+    study, seen = place / "runs" / "default", list[object]()
+    monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
+    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: max(0, 1 - len(holds())))
+
+    def holds() -> list[str]:
+        return [state for job in cluster.jobs for state in job["states"] if state == "PENDING"]
+
+    def cancel() -> None:
+        while not holds():
+            time.sleep(0.05)
+        waiting = [truth for truth in study_truth(study) if truth.job is None]
+        seen.append([(truth.state, truth.reason) for truth in waiting])
+        names = [truth.name for truth in waiting]
+        elsewhere = "import sys, pathlib; from slurm.submit.in_flight import in_flight; "
+        elsewhere += "print(in_flight(pathlib.Path(sys.argv[1]), sys.argv[2:]))"
+        found = subprocess.run(
+            [sys.executable, "-c", elsewhere, study, *names],
+            capture_output=True, text=True, check=True, cwd=ROOT,
+        )  # fmt: skip
+        seen.append(eval(found.stdout) == dict.fromkeys(names, "queued"))
+        cancel_runs(study, names[:1])
+        seen.append({truth.name: truth.state for truth in study_truth(study)}[names[0]])
+        cancel_runs(study)
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    assert type_("-m", "seed=0,1,2", "wait=true", "--json") == 1
+    thread.join()
+    told = "it waits for room in the queue (MaxSubmitJobs), as does the command that will submit it"
+    assert seen == [[("queued", told)] * 2, True, "cancelled"]
+    answer = json.loads(capsys.readouterr().out)
+    assert [one["state"] for one in answer["outcomes"]] == ["cancelled"] * 3
+    assert len(cluster.jobs) == 1, "nothing of it was submitted after that"
+
+
+def test_what_waited_for_room_is_to_be_submitted_again_when_the_command_is_killed(
+    type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: 0)
+    monkeypatch.setattr(slurm.submit.runs, "this_process", lambda: f"{os.uname().nodename}:{2**22 + 1}:1")
+    monkeypatch.setattr(slurm.submit.waiting, "PATIENCE_S", 0)
+    assert type_("-m", "seed=0", "wait=true") == 1
+    (truth,) = study_truth(place / "runs" / "default")
+    assert truth.state == "never_started"
+    assert str(truth.reason).endswith("It is started by: python -m slurm resubmit default")
 
 
 FULL = "sbatch: error: AssocMaxSubmitJobLimit; Job violates accounting/QOS policy (job submit limit)"
