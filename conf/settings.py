@@ -104,6 +104,10 @@ def _read_choice(setting: Setting, composer: Composer, settings: Settings) -> No
     settings.by_key[group] = dataclasses.replace(setting, values=tuple(there), argument=argument)
 
 
+_FILES = (".txt", ".npy", ".jsonl", ".parquet", ".gz", ".zst")
+"""How names of files end that a user may take for names of datasets."""
+
+
 def _read_of_hydra(setting: Setting, composer: Composer, settings: Settings) -> None:
     if setting.is_sweep:
         settings.problems.append(
@@ -134,7 +138,11 @@ def _read_of_hydra(setting: Setting, composer: Composer, settings: Settings) -> 
 
 def no_such_option(group: str, given: str, options: list[str]) -> Problem:
     """The problem of an option that a group lacks."""
-    return Problem(group, no_such("size" if group == "model" else "option", given, options))
+    told = no_such("size" if group == "model" else "option", given, options)
+    if group == "dataset" and ("/" in given or given.endswith(_FILES)):
+        typed = f"dataset=hf dataset.path={given}" if given.startswith("hf://") else f"dataset.path={given}"
+        told += f". This is a place, not a name: {typed}"
+    return Problem(group, told)
 
 
 def keys_example(group: str) -> str | None:

@@ -199,6 +199,9 @@ def _by_name(name: str) -> tuple[Place, Place | None]:
             f"dataset={name}: more than one thing it could be: {', '.join(files)}. Say which: "
             "dataset.path=FILE"
         )
+    from huggingface_hub import constants
+
+    offline = ", where there is a network: HF_HUB_OFFLINE is set here" if constants.HF_HUB_OFFLINE else ""
     raise NothingThere(
         f"dataset={name}: nothing found for it. Its text should lie in {DEFAULT_FOLDER}/{name}*.txt (or "
         f"tokens in {DEFAULT_FOLDER}/{name}*.npy) below {Path.cwd()}; or say dataset.path=FILE. To "
@@ -206,7 +209,7 @@ def _by_name(name: str) -> tuple[Place, Place | None]:
         f"{DEFAULT_FOLDER}/{name}.npy"
         + (
             ". From the hub: dataset.source=hf streams it, with dataset.materialize=true it is tokenized "
-            f"into {DEFAULT_FOLDER}/ first (python -m data_loading materialize {name})"
+            f"into {DEFAULT_FOLDER}/ first (python -m data_loading materialize {name}){offline}"
             if name in REGISTRY
             else ""
         )

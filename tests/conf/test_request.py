@@ -124,6 +124,8 @@ def test_study_name_follows_the_study(composer: Composer) -> None:
         (["model="], "model: no size ``; choices: 32d 48d"),
         (["model=null"], "model: no size `null`"),
         (["schedule=cosin"], "schedule: no option `cosin`; nearest: cosine"),
+        (["dataset=hf://a/b"], "This is a place, not a name: dataset=hf dataset.path=hf://a/b"),
+        (["dataset=mine.txt"], "This is a place, not a name: dataset.path=mine.txt"),
         (
             ["optimizer={lr: 3}"],
             "optimizer: expected the name of an option; to set a key of it: optimizer.lr=VALUE",

@@ -127,6 +127,9 @@ class TestWhichData:
             prepare_data(Dataset(name="hf", source="hf"), BYTES, tokenize=False)
         with pytest.raises(UserError, match=r"nothing found for it.*dataset.source=hf streams it"):
             prepare_data(Dataset(name="c4"), BYTES, tokenize=False)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        with pytest.raises(UserError, match=r"where there is a network: HF_HUB_OFFLINE is set here"):
+            prepare_data(Dataset(name="c4"), BYTES, tokenize=False)
 
     def test_what_a_stream_has_not_is_told_all_at_once(self, folder: Path) -> None:
         dataset = dataset_of(folder, windows="streams", val_fraction=0.2, order="shuffled_blocks")
