@@ -137,7 +137,7 @@ PRECEDENCE: tuple[Step, ...] = (
         ("never_started",),
         "submission.json, the job's stderr, squeue, sacct",
         "sbatch refused it, or its job or launcher ended without a word of the run, or what was to submit or "
-        "start it ended before it had",
+        "start it ended before it had, or the queue had no room for it",
     ),
     Step(
         "unheard", ("queued",), "-", "nothing of the above: it has not been started, or Slurm does not answer"

@@ -22,6 +22,7 @@ import durable
 from conf.durations import format_limit, parse_duration
 from conf.quantities import counted
 from slurm.cluster.options import MEMORY_OTHERWISE
+from slurm.followed import note_failures
 from slurm.records import Submission, read_submission, runs_of
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submit.outcomes import outcomes_of
@@ -69,6 +70,7 @@ def send_follow_up(submission: Submission, lock: int) -> Submission:
     except Refused as error:
         log.warning("what is to come after the runs was not submitted: %s", error)
         submission = dataclasses.replace(submission, follow_up_error=str(error))
+        note_failures(submission, [f"what is to come after the runs was not submitted: {error}"])
     else:
         submission = dataclasses.replace(submission, follow_up=job)
     submission.write()
@@ -116,14 +118,18 @@ def _script(submission: Submission, options: dict[str, Any]) -> str:
 
 def follow_up(submission: Submission) -> int:
     """Do it; returns an exit status: 1 where some of it did not work."""
-    ok = True
+    failed: list[str | None] = []
     told = summary(submission)
     if submission.then == "analysis":
-        ok = _analyse(submission) and ok
+        failed.append(_analyse(submission))
     if submission.notify is not None:
         log.info("%s", told["text"])
-        ok = (_rename_job(told) if is_mail(submission.notify) else _post(submission.notify, told)) and ok
-    return 0 if ok else 1
+        failed.append(_rename_job(told) if is_mail(submission.notify) else _post(submission.notify, told))
+    failures = [why for why in failed if why is not None]
+    for why in failures:
+        log.error("%s", why)
+    note_failures(submission, failures)
+    return 1 if failures else 0
 
 
 def summary(submission: Submission) -> dict[str, Any]:
@@ -149,34 +155,33 @@ def summary(submission: Submission) -> dict[str, Any]:
     }
 
 
-def _analyse(submission: Submission) -> bool:
-    """`python -m analysis STUDY` into report.txt of the study."""
+def _analyse(submission: Submission) -> str | None:
+    """`python -m analysis STUDY` into report.txt of the study; returns what did not work."""
     command = [sys.executable, "-P", "-m", "analysis", str(submission.study)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        log.error("%s: %s", shlex.join(command), done.stderr.strip())
-        return False
+        return f"then=analysis: {shlex.join(command)}: {done.stderr.strip()}"
     durable.write_text(submission.study / REPORT, done.stdout)
     log.info("%s", submission.study / REPORT)
-    return True
+    return None
 
 
-def _rename_job(told: dict[str, Any]) -> bool:
-    """Slurm's mail says the job's name, exit status and nothing else: so that is where the outcome goes."""
+def _rename_job(told: dict[str, Any]) -> str | None:
+    """Slurm's mail says the job's name, exit status and nothing else: so that is where the outcome goes.
+    Returns what did not work.
+    """
     job = os.environ.get("SLURM_JOB_ID")
     if job is None:
-        log.warning("mail is sent by Slurm alone: %s", told["title"])
-        return False
+        return f"notify: mail is sent by Slurm alone: {told['title']}"
     try:
         ask(["scontrol", "update", f"JobId={job}", f"JobName={told['title']}"])
     except NoAnswer as error:
-        log.warning("%s", error)
-        return False
-    return True
+        return f"notify: {error}"
+    return None
 
 
-def _post(url: str, told: dict[str, Any]) -> bool:
-    """As JSON, with `text`, which is what Slack, Mattermost and Teams show."""
+def _post(url: str, told: dict[str, Any]) -> str | None:
+    """As JSON, with `text`, which is what Slack, Mattermost and Teams show. Returns what did not work."""
     import urllib.request
 
     body = json.dumps(told, ensure_ascii=False).encode()
@@ -184,11 +189,11 @@ def _post(url: str, told: dict[str, Any]) -> bool:
     for left in reversed(range(_TRIES)):
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S):
-                return True
+                return None
         except OSError as error:
             if not left:
-                log.error("the webhook was not told: %s. Nodes without internet cannot reach one", error)
-    return False
+                return f"notify: the webhook was not told: {error}. Nodes without internet cannot reach one"
+    return None
 
 
 def main(study: str, submission_id: str) -> int:

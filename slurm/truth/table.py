@@ -11,6 +11,7 @@ from typing import Any
 
 from conf.quantities import counted, format_count, format_duration
 from memory import format_bytes
+from slurm.followed import failures
 from slurm.states import STATES
 from slurm.truth.study import Truth
 
@@ -149,7 +150,7 @@ def _run(truth: Truth) -> str:
 
 def study_json(study: Path, truths: Sequence[Truth], shown: Sequence[Truth] | None = None) -> dict[str, Any]:
     """Plain values; keys are added, never renamed. shown: those that a filter leaves; None: none are told."""
-    notes = list(dict.fromkeys(note for truth in truths for note in truth.notes))
+    notes = list(dict.fromkeys(note for truth in truths for note in truth.notes)) + failures(study)
     plain: dict[str, Any] = {
         "version": 1, "study": study.name, "folder": str(study), "counts": counts(truths),
         "eta_s": eta_s(truths), "notes": notes,

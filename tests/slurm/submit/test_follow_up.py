@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from fake_slurm import FakeSlurm
 
+import slurm.submit.follow_up
 from slurm.records import submissions
 from slurm.submit.follow_up import follow_up, summary
+from slurm.truth.table import study_json
 from tests.slurm.submit.conftest import Type, end
 
 
@@ -69,6 +71,24 @@ def test_a_refusal_of_it_does_not_take_the_runs_back(
     (submission,) = submissions(place / "runs" / "default")
     assert submission.follow_up is None
     assert submission.arrays[0].job_id is not None
+    (note,) = study_json(place / "runs" / "default", [])["notes"]
+    assert note.startswith("what is to come after the runs was not submitted: ")
+
+
+def test_a_webhook_that_nobody_answers_is_told_by_status(
+    type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job's output is where nobody looks."""
+    assert type_("-m", "seed=0,1", "notify=http://127.0.0.1:1/hook") == 0
+    end(cluster, place, {})
+    study = place / "runs" / "default"
+    (submission,) = submissions(study)
+    assert follow_up(submission) == 1
+    (note,) = study_json(study, [])["notes"]
+    assert note.startswith("notify: the webhook was not told: <urlopen error [Errno 111]")
+    monkeypatch.setattr(slurm.submit.follow_up, "_post", lambda url, told: None)
+    assert follow_up(submission) == 0
+    assert study_json(study, [])["notes"] == []
 
 
 def test_the_report_is_what_the_analysis_prints(type_: Type, cluster: FakeSlurm, place: Path) -> None:
