@@ -39,10 +39,12 @@ def sample(at_s: float, u_mb: float, *, limit: int = LIMIT, **more: Any) -> Samp
         "dev_shm_total_bytes": 12 * GB,
         "oom_kills": 0,
         "processes": 1,
-        "beside_anon_bytes": 0,
         "tree": (ProcessSample(MAIN, "python", u, 10 * MB, 0, u + 10 * MB),),
     }
-    return Sample(START_S + at_s, **(values | more))
+    values |= more
+    own = [values[name] or 0 for name in ("tree_anon_bytes", "shmem_bytes", "kernel_bytes")]
+    values.setdefault("beside_anon_bytes", max(0, u - sum(own)))
+    return Sample(START_S + at_s, **values)
 
 
 def ramp(begin_mb: float, end_mb: float, seconds: int = 30, **more: Any) -> list[Sample]:

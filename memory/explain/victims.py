@@ -9,6 +9,7 @@ from memory.explain.telling import cache_at_the_kill
 from memory.explain.testimony import of_a_killed_worker
 from memory.explain.values import mapping, mappings, number, seconds, text
 from memory.samples import Sample
+from memory.supervision.pace import HURRIES_FROM
 
 
 def victim_of(facts: Facts) -> Victim | None:
@@ -62,13 +63,17 @@ def of_others(facts: Facts, sample: Sample) -> int | None:
 
 
 def _beside(sample: Sample) -> int | None:
-    u, own = u_of(sample), number(sample.tree_anon_bytes)
+    """As they were looked at; while that is done seldom, at least what of U is not the run's, where a child
+    counts that has just begun.
+    """
     seen = number(sample.beside_anon_bytes)
+    u, own = u_of(sample), number(sample.tree_anon_bytes)
     if u is None or own is None:
         return seen
+    if seen is not None and sample.limit_bytes and u > HURRIES_FROM * sample.limit_bytes:
+        return seen
     parts = (sample.shmem_bytes, sample.kernel_bytes, sample.locked_bytes)
-    left = u - own - sum(number(part) or 0 for part in parts)
-    return max(0, left, seen or 0)
+    return max(0, u - own - sum(number(part) or 0 for part in parts), seen or 0)
 
 
 def doubts(facts: Facts, verdict: str) -> tuple[str, ...]:

@@ -100,6 +100,18 @@ def test_forked_workers_that_share_on(tmp_path: Path) -> None:
     assert (found.verdict, found.cause) == ("healthy", "none")
 
 
+def test_children_that_have_just_begun_are_no_neighbours(tmp_path: Path) -> None:
+    """As on a full machine: six of 36 MB, half a second apart, of which the last looks had not found all."""
+    held = [30, 66, 102, 138, 174, 196]
+    found_of = [30, 66, 66, 102, 102, 102]
+    samples = [
+        sample(at, u, limit=200 * MB, tree_anon_bytes=tree * MB, beside_anon_bytes=0)
+        for at, (u, tree) in enumerate(zip(held, found_of, strict=True))
+    ]
+    ended = outcome(exit_code=1, limit_bytes=200 * MB, **oom() | {"peak_unreclaimable_bytes": 196 * MB})
+    assert explained(tmp_path, outcome=ended, samples=samples).cause != "neighbours"
+
+
 def test_workers_by_spawn(tmp_path: Path) -> None:
     samples = []
     for at in range(20):
