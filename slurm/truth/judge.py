@@ -162,7 +162,8 @@ def starts(case: Case) -> Verdict | None:
         return Verdict(
             "stalled", f"its job runs on {where} since {format_duration(since)}, without a word of it", source
         )
-    return Verdict("running", f"its job has begun on {where}; no word of it yet", source)
+    how = "is ending" if case.word == "COMPLETING" else "has begun"
+    return Verdict("running", f"its job {how} on {where}; no word of it yet", source)
 
 
 def killed_for_memory(case: Case) -> Verdict | None:

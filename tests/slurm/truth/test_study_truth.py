@@ -322,6 +322,16 @@ def test_while_its_job_is_put_back(study: MadeStudy, slurm: FakeSlurm) -> None:
     slurm.wait("4242_0", "COMPLETING", "None", start=str(int(NOW_S - 500)), nodes="n1")
     found = truth_of(study, slurm)
     assert (found.state, found.reason) == ("queued", "its job is being put back into the queue")
+    slurm.row("4242_0", "REQUEUED", Restarts="0", Start=str(int(NOW_S - 500)), End=str(int(NOW_S - 3)))
+    slurm.row("4242_0", "PENDING", Restarts="1", Start="Unknown", End="Unknown")  # of the start to come
+    assert truth_of(study, slurm).reason == "its job is being put back into the queue"
+
+
+def test_a_start_that_ends_before_its_first_word_does_not_begin(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """Its node was lost, or its task came to nothing."""
+    slurm.wait("4242_0", "COMPLETING", "None", start=str(int(NOW_S - 9)), nodes="n1")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("running", "its job is ending on n1; no word of it yet")
 
 
 @pytest.mark.parametrize("word", ["COMPLETING", "FAILED"])
