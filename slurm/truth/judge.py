@@ -279,8 +279,10 @@ def was_killed(case: Case) -> Verdict | None:
     ago = f", last heard of {format_duration(silent)} ago" if silent is not None else ""
     how = f"killed by {known.outcome['signal']}" if known.outcome.get("signal") else last
     told_by = "outcome.json" if known.outcome else "status.json"
+    code = known.outcome.get("exit_code")
+    perhaps = ": killed, or the machine went down" if code is None else f" and with exit code {code}"
     without = f"its process ended without a word{f', in stage {stage}' if stage else ''}{ago}"
-    return Verdict(state, with_host(case, how or f"{without}: killed, or the machine went down"), told_by)
+    return Verdict(state, with_host(case, how or without + perhaps), told_by)
 
 
 RULES: dict[str, Callable[[Case], Verdict | None]] = {
