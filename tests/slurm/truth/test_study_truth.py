@@ -222,6 +222,21 @@ def test_a_run_whose_turn_has_come_in_a_shared_job(tmp_path: Path, slurm: FakeSl
         assert (a.state, b.state) == (state, "queued"), start
 
 
+def test_the_job_of_a_run_is_the_worker_that_took_it(tmp_path: Path, slurm: FakeSlurm) -> None:
+    """Whose share it was on paper has ended: scancel of that one would end nothing."""
+    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="workers")
+    array = replace(study.submission.arrays[0], tasks=[["b"], ["a"]])
+    replace(study.submission, arrays=[array]).write()
+    add_place(study.folder / "a", Place(study.submission.id, 0, 1))
+    study.status("a", "running")
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "started_s": NOW_S - 60, "end": None}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 500)), nodes="n1")
+    slurm.wait("4242_1", "COMPLETED", "None", start=str(int(NOW_S - 500)), nodes="n2")
+    found = truth_of(study, slurm)
+    assert (found.state, found.job) == ("running", "4242_0")
+
+
 def test_failed_with_the_last_line_of_its_traceback(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.status("a", "failed", reason="ZeroDivisionError: division by zero")
     study.outcome("a")
