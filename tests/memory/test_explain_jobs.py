@@ -118,9 +118,7 @@ KILLED = {"exit_code": None, "signal": "SIGKILL"}
 def test_a_step_that_srun_ended_was_cancelled_by_nobody(
     tmp_path: Path, job: str, step: str, ended: dict[str, Any], verdict: str, cause: str
 ) -> None:
-    """As a real Slurm 22.05 told a step of two tasks of which one was killed (--kill-on-bad-exit): of that one,
-    and of the other.
-    """
+    """As a real Slurm 22.05 told a step of two tasks of which one was killed: of it, and of the other."""
     end = outcome(environment={"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "0"}, **ended)
     rows = f"42|{job}||4G|{TIMES}|", f"42.0|{step}|0:9|||{TIMES}|"
     found = explained(tmp_path, slurm=told(*rows), outcome=end, samples=ramp(50, 60))
