@@ -102,7 +102,10 @@ def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
         step_before=step,
     )
     if idle >= settings["max_idle_attempts"]:
-        reason = no_progress(idle, next((one.reason for one in reversed(starts) if one.reason), None))
+        last = next((one for one in reversed(starts) if one.reason), None)
+        told = last.reason if last is not None else None
+        # a job that was given up and put back all the same is given up for the reason it was given up for
+        reason = told if last is not None and last.end == GAVE_UP else no_progress(idle, told)
         return _end(folder, job, start, Verdict(GAVE_UP, 1, reason), "failed")
     _note(note_start, folder, start)
     others = [member for member in members if member != folder]
