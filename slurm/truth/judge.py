@@ -269,6 +269,10 @@ def was_killed(case: Case) -> Verdict | None:
     if state == "done" or told is None:
         state = "failed"
     last = None if known.outcome.get("signal") else error_of(case)
+    # memory's word for it is that it was killed from outside, which it was: by whom, the step's row says
+    step = _step_was_cancelled(case) if told is not None and told.cause == "scancel" else None
+    if step is not None:
+        return step
     if told is not None and told.verdict not in ("unknown", "healthy", "failed"):
         return Verdict(state, with_host(case, told.sentence), "memory explain")
     found = None if known.outcome else _noted_by_job(case) or _step_was_cancelled(case) or _with_its_job(case)

@@ -530,6 +530,28 @@ def test_the_process_beside_the_run_was_killed(tmp_path: Path, slurm: FakeSlurm,
 
 
 @pytest.mark.parametrize(
+    ("by", "state", "reason"),
+    [
+        (" by 0", "cancelled", "its step 4242_0.0 was cancelled by root, at step 400"),
+        ("", "failed", "It was killed by SIGKILL, and not by the kernel for memory (on n1)"),
+    ],
+)
+def test_a_step_that_was_cancelled_under_its_run(
+    study: MadeStudy, slurm: FakeSlurm, by: str, state: str, reason: str
+) -> None:
+    """As a real Slurm 22.05 told `scancel 4242_0.0`, which left the run no word; memory says that it was
+    killed from outside. Without a name srun has ended the step.
+    """
+    study.status("a", "running", age_s=70)
+    environment = {"SLURM_JOB_ID": "4242", "SLURM_STEP_ID": "0"}
+    study.outcome("a", exit_code=None, signal="SIGKILL", environment=environment)
+    slurm.row("4242_0", "FAILED", "9:0")
+    slurm.row("4242_0.0", f"CANCELLED{by}", "0:9")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == (state, reason)
+
+
+@pytest.mark.parametrize(
     ("stands", "how"), [("RUNNING", "pack"), ("PENDING", "pack"), ("PENDING", "workers")]
 )
 def test_a_run_that_failed_in_a_shared_job_stays_failed_when_the_job_starts_again(
