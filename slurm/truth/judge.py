@@ -155,7 +155,8 @@ def starts(case: Case) -> Verdict | None:
     if array is not None and array.how != "each":
         began_s = its_turn_s(case)
         if began_s is None:
-            return Verdict("queued", "it waits for its turn in its job, which runs", source)
+            how = "is ending" if case.word == "COMPLETING" else "runs"
+            return Verdict("queued", f"it waits for its turn in its job, which {how}", source)
     where = (case.queue.nodes if case.queue else case.row.nodes if case.row else "") or "its node"
     since = case.now_s - began_s if began_s else 0.0
     if since > STALLED_AFTER_S:

@@ -73,9 +73,7 @@ def ran_in_its_job(case: Case) -> bool:
 def began_again(case: Case) -> bool:
     """Of a job that was put back into the queue: whether it has been started since."""
     restarts = (case.row.restarts if case.row else None) or len(case.starts) - 1
-    # accounting has the row of the start to come while the one before still ends
-    is_to_come = case.row is not None and FROM_SLURM.get(case.row.state) == "queued"
-    if not is_to_come and case.known.own_restarts is not None and restarts > case.known.own_restarts:
+    if case.known.own_restarts is not None and restarts > case.known.own_restarts:
         return True
     ended_s = case.known.start.get("ended_s")
     return isinstance(ended_s, int | float) and case.start_s is not None and case.start_s > ended_s
