@@ -235,6 +235,8 @@ def test_the_job_of_a_run_is_the_worker_that_took_it(tmp_path: Path, slurm: Fake
     slurm.wait("4242_1", "COMPLETED", "None", start=str(int(NOW_S - 500)), nodes="n2")
     found = truth_of(study, slurm)
     assert (found.state, found.job) == ("running", "4242_0")
+    study.status("a", "done")
+    assert truth_of(study, slurm).job == "4242_0"
 
 
 def test_failed_with_the_last_line_of_its_traceback(study: MadeStudy, slurm: FakeSlurm) -> None:
