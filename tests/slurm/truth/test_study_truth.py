@@ -236,6 +236,7 @@ def test_the_job_of_a_run_is_the_worker_that_took_it(tmp_path: Path, slurm: Fake
     found = truth_of(study, slurm)
     assert (found.state, found.job) == ("running", "4242_0")
     study.status("a", "done")
+    slurm.queue = []
     assert truth_of(study, slurm).job == "4242_0"
 
 
