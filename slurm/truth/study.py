@@ -184,7 +184,7 @@ def case_of(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
 def truth_of(case: Case, answers: SlurmAnswers) -> Truth:
     known, queue = case.known, case.queue
     verdict = judge(case)
-    waits = verdict.state in ("queued", "blocked") and queue is not None
+    waits = verdict.state in ("queued", "blocked") and case.stands == "queued"
     host = (
         known.outcome.get("host") or known.status.get("host") or (known.holder.host if known.holder else None)
     )
