@@ -14,7 +14,7 @@ from slurm.records import SUBMISSIONS, find_study, run_folders
 
 __all__ = [
     "all_studies", "all_token_jobs", "find_run", "find_study", "find_task", "find_token_jobs", "root_of",
-    "set_of", "study_and_runs",
+    "set_of", "study_and_names", "study_and_runs",
 ]  # fmt: skip
 _OF_A_SET = re.compile(r"\.(.+)\.slurm")
 _DATASETS = Path("Datasets")
@@ -61,6 +61,22 @@ def study_and_runs(given: str, runs_dir: str | None = None) -> tuple[Path, Seque
         raise UserError(str(error)) from error
     study = find_study(given, runs_dir)
     return study, run_folders(study)
+
+
+def study_and_names(given: str, names: Sequence[str]) -> tuple[Path, Sequence[str]]:
+    """STUDY [RUN ...] as typed, RUN still as it was: none are all runs. Of the folder of one run, its study
+    with the name of that run alone: as a study it would be one of which nothing waits or runs.
+
+    Raises:
+        UserError: there is no such study.
+    """
+    study = find_study(given)
+    if not (study / "config.yaml").is_file():
+        return study.resolve(), names
+    run = study.absolute()  # not resolved: it may lie on another disk, behind a link
+    if names:
+        raise UserError(f"{study}: that is one run: expected its study, {run.parent}")
+    return run.parent.resolve(), [run.name]
 
 
 def find_token_jobs(given: str, runs_dir: str | None = None) -> Path | None:

@@ -16,6 +16,7 @@ from slurm.processes import Child, is_supervised
 from slurm.truth.case import Case
 from slurm.truth.judge import judge
 from slurm.truth.known import Known, oom_kills
+from slurm.truth.last_words import last_words
 
 _WHY = {
     "SIGBUS": (
@@ -61,8 +62,8 @@ def outcome_of(
     if child.exit_code == 0 or is_done:
         results = experiment_utils.read_run(folder).get("results") or {}
         val_loss = results.get("val_loss")
-        known = val_loss if isinstance(val_loss, int | float) else None
-        return Outcome(folder, 0, "done", known, None, child.seconds)
+        val_loss = val_loss if isinstance(val_loss, int | float) else None
+        return Outcome(folder, 0, "done", val_loss, None, child.seconds)
     status = experiment_utils.read_status(folder)
     told = Evidence(sampled or folder).outcome
     is_told = told.get("supervisor_pid") == child.process.pid
@@ -72,12 +73,14 @@ def outcome_of(
     said = status if status != before and status.get("state") != "done" else {}
     if not said and child.exit_code == INTERRUPTED:
         return Outcome(folder, INTERRUPTED, "cancelled", None, child.last_error() or _SEE_LOG, child.seconds)
+    known = Known(folder, said, told)
     verdict = judge(
         Case(
-            Known(folder, said, told),
+            known,
             time.time(),
             explain=lambda: explain(Evidence(sampled or folder)) if is_told else None,
-            last_words=child.last_error,
+            # in a job its stderr is the job's, and its log has the same
+            last_words=lambda: child.last_error() or last_words(known),
             asked_to_stop=asked_to_stop,
         )
     )

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -101,11 +101,14 @@ class Children:
 
     slots: how many may run side by side; the CPU cores of this process are shared out among them
     (shares_cores), so that a run which takes all cores it may use takes its share. requested: the first
-    signal that came; nothing more should be started then.
+    signal that came; nothing more should be started then. kept: those of SIGNALS that are not passed on.
     """
 
-    def __init__(self, slots: int = 1, *, shares_cores: bool = True) -> None:
+    def __init__(
+        self, slots: int = 1, *, shares_cores: bool = True, kept: Collection[signal.Signals] = ()
+    ) -> None:
         self.slots = slots
+        self._kept = frozenset(kept)
         self._shares = slots if shares_cores else 1
         self.requested: int | None = None
         self._running: list[Child] = []
@@ -149,7 +152,7 @@ class Children:
             )
         child = Child(process, slot, errors)
         self._running.append(child)
-        if self.requested is not None:  # it came while the child was being made
+        if self.requested is not None and self.requested not in self._kept:  # while the child was being made
             process.send_signal(self.requested)
         return child
 
@@ -168,7 +171,7 @@ class Children:
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         self.requested = self.requested or number
-        for child in self._running:
+        for child in self._running if number not in self._kept else ():
             child.process.send_signal(number)
 
 

@@ -169,7 +169,7 @@ def _parts(look: Look) -> dict[str, list[str]]:
 
 def _queue(look: Look) -> list[str]:
     row, truth = look.case.queue, look.truth
-    if row is None:
+    if row is None or look.case.stands != "queued":  # a run may wait for its turn in a job that runs
         return []
     lines = [f"job {row.job} in partition {row.partition}" + (f", {row.reason}" if row.reason else "")]
     if row.submitted_s:

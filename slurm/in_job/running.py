@@ -102,7 +102,7 @@ def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
         step_before=step,
     )
     if idle >= settings["max_idle_attempts"]:
-        reason = no_progress(idle, next((one.reason for one in reversed(starts) if one.reason), None))
+        reason = _why_given_up(starts, idle)
         return _end(folder, job, start, Verdict(GAVE_UP, 1, reason), "failed")
     _note(note_start, folder, start)
     others = [member for member in members if member != folder]
@@ -134,6 +134,14 @@ def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
             is_early=_is_early(job_left_s(), float(settings["signal_s"])),
         )
         return _end(folder, job, start, verdict, verdict.state or stopped.state, children.requested)
+
+
+def _why_given_up(starts: Sequence[Start], idle: int) -> str:
+    """Of a job that was given up and put back all the same: for the reason that it was given up for."""
+    last = next((one for one in reversed(starts) if one.reason), None)
+    if last is not None and last.reason is not None and last.end == GAVE_UP:
+        return last.reason
+    return no_progress(idle, last.reason if last is not None else None)
 
 
 def _least_far(folder: Path, others: Sequence[Path]) -> Path:

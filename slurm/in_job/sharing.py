@@ -32,7 +32,8 @@ def run_side_by_side(runs: Sequence[Path], word: str, job: Job) -> int:
     waiting = [run for run in runs if not _is_over(run, job)]
     codes: list[int] = []
     try:
-        with Children(slots=max(1, len(waiting)), shares_cores=False) as children:
+        # Slurm sends SIGTERM to each step; an srun that gets it kills its step at once, before a checkpoint
+        with Children(slots=max(1, len(waiting)), shares_cores=False, kept=(signal.SIGTERM,)) as children:
             for run in waiting:
                 os.environ[PACKED] = f"{runs.index(run)}/{len(runs)}"
                 children.start(step_command(run.name, word, len(runs), os.environ), quiet=False)

@@ -89,8 +89,10 @@ class Case:
 
     @cached_property
     def start_s(self) -> float | None:
-        """Unix time, on slurmctld's clock."""
-        if self.queue is not None and self.stands != "queued":
+        """Unix time, on slurmctld's clock. Of a job that is to start again squeue tells, while it ends, the
+        moment in which it is asked.
+        """
+        if self.queue is not None and self.stands != "queued" and self.word != "COMPLETING":
             return self.queue.start_s
         return moment(self.row.start) if self.row else None
 

@@ -160,14 +160,16 @@ def starts(case: Case) -> Verdict | None:
     if array is not None and array.how != "each":
         began_s = its_turn_s(case)
         if began_s is None:
-            return Verdict("queued", "it waits for its turn in its job, which runs", source)
+            how = "is ending" if case.word == "COMPLETING" else "runs"
+            return Verdict("queued", f"it waits for its turn in its job, which {how}", source)
     where = (case.queue.nodes if case.queue else case.row.nodes if case.row else "") or "its node"
     since = case.now_s - began_s if began_s else 0.0
     if since > STALLED_AFTER_S:
         return Verdict(
             "stalled", f"its job runs on {where} since {format_duration(since)}, without a word of it", source
         )
-    return Verdict("running", f"its job has begun on {where}; no word of it yet", source)
+    how = "is ending" if case.word == "COMPLETING" else "has begun"
+    return Verdict("running", f"its job {how} on {where}; no word of it yet", source)
 
 
 def killed_for_memory(case: Case) -> Verdict | None:
@@ -273,6 +275,10 @@ def was_killed(case: Case) -> Verdict | None:
     if state == "done" or told is None:
         state = "failed"
     last = None if known.outcome.get("signal") else error_of(case)
+    # memory's word for it is that it was killed from outside, which it was: by whom, the step's row says
+    step = _step_was_cancelled(case) if told is not None and told.cause == "scancel" else None
+    if step is not None:
+        return step
     if told is not None and told.verdict not in ("unknown", "healthy", "failed"):
         return Verdict(state, with_host(case, told.sentence), "memory explain")
     found = None if known.outcome else _noted_by_job(case) or _step_was_cancelled(case) or _with_its_job(case)
@@ -283,8 +289,10 @@ def was_killed(case: Case) -> Verdict | None:
     ago = f", last heard of {format_duration(silent)} ago" if silent is not None else ""
     how = f"killed by {known.outcome['signal']}" if known.outcome.get("signal") else last
     told_by = "outcome.json" if known.outcome else "status.json"
+    code = known.outcome.get("exit_code")
+    perhaps = ": killed, or the machine went down" if code is None else f" and with exit code {code}"
     without = f"its process ended without a word{f', in stage {stage}' if stage else ''}{ago}"
-    return Verdict(state, with_host(case, how or f"{without}: killed, or the machine went down"), told_by)
+    return Verdict(state, with_host(case, how or without + perhaps), told_by)
 
 
 RULES: dict[str, Callable[[Case], Verdict | None]] = {

@@ -183,7 +183,9 @@ def read_known(
         status, written_s, folder / "memory.ring", head and head[1], now_s
     )
     submission, array, place, lost = newest_place(folder, status, submission_of, named, now_s)
-    start = _last_start(folder) if place is not None and status.get("state") != "done" else {}
+    # of one that is done nothing more is asked than its job, which of workers no place tells
+    is_asked = status.get("state") != "done" or (array is not None and array.how == "workers")
+    start = _last_start(folder) if place is not None and is_asked else {}
     return Known(
         folder, status, outcome, holder, silent_s, sampled, start, submission, array, place, lost, unheard_s,
         () if status else _damaged(folder),

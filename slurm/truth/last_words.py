@@ -22,6 +22,7 @@ _TELLING = (
 """The likeliest cause first; of each the last line that is of its kind."""
 _BY_SLURM = re.compile(r"^(?:slurmstepd|srun): ")
 _SPOOLED = re.compile(r"^\S*/slurm_script:")
+_TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
 
 
 def job_files(known: Known) -> list[Path]:
@@ -96,8 +97,10 @@ def _known_to_tell(texts: list[str]) -> str | None:
 
 
 def _short(line: str) -> str:
-    """A shell names the script by its place in the folders of slurmd, which is gone with the job."""
-    return _SPOOLED.sub("slurm_script:", line)[:300]
+    """Without the time before a line of the log. A shell names the script by its place in the folders of
+    slurmd, which is gone with the job.
+    """
+    return _SPOOLED.sub("slurm_script:", _TIME.sub("", line))[:300]
 
 
 def tail(path: Path, size: int = _TAIL_BYTES) -> str:

@@ -157,7 +157,7 @@ def _ask(found: Sequence[Known], ask: Ask | None) -> SlurmAnswers:
 
 def case_of(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
     known = _with_number(known, answers)
-    job = _own_or_shared(known, answers) if known.array and known.array.how == "workers" else known.job
+    job = _job_of(known, answers)
     queue = answers.row(job) if job else None
     starts = answers.starts(job) if job else ()
     if known.array is not None and not _was_renamed(queue, known.array):
@@ -185,7 +185,7 @@ def case_of(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
 def truth_of(case: Case, answers: SlurmAnswers) -> Truth:
     known, queue = case.known, case.queue
     verdict = judge(case)
-    waits = verdict.state in ("queued", "blocked") and queue is not None
+    waits = verdict.state in ("queued", "blocked") and case.stands == "queued"
     host = (
         known.outcome.get("host") or known.status.get("host") or (known.holder.host if known.holder else None)
     )
@@ -199,7 +199,7 @@ def truth_of(case: Case, answers: SlurmAnswers) -> Truth:
         attempt=known.attempt,
         launcher=known.submission.launcher if known.submission else SLURM if known.job else None,
         submission=known.submission.id if known.submission else None,
-        job=known.job,
+        job=_job_of(known, answers),
         job_name=known.array.name if known.array else None,
         partition=queue.partition if queue else None,
         host=host if isinstance(host, str) else None,
@@ -267,10 +267,12 @@ def _knows_array(known: Known, answers: SlurmAnswers) -> bool:
     return known.array.name in names
 
 
-def _own_or_shared(known: Known, answers: SlurmAnswers) -> str | None:
+def _job_of(known: Known, answers: SlurmAnswers) -> str | None:
     """Of an array of workers any task may take the run: the one that did, else one that still may."""
     array = known.array
-    if array is None or array.job_id is None:
+    if array is None or array.how != "workers":
+        return known.job
+    if array.job_id is None:
         return None
     tasks = [job for task in range(len(array.tasks)) if (job := array.job_of(task)) is not None]
     if known.own_job in tasks:

@@ -103,6 +103,28 @@ def test_what_ended_other_steps_or_the_job_later_is_no_end_of_a_step(
     assert found.verdict == verdict, found.sentence
 
 
+KILLED = {"exit_code": None, "signal": "SIGKILL"}
+
+
+@pytest.mark.parametrize(
+    ("job", "step", "ended", "verdict", "cause"),
+    [
+        ("FAILED|9:0", "CANCELLED", KILLED, "killed_from_outside", "none"),
+        ("FAILED|9:0", "CANCELLED", {"exit_code": 1}, "failed", "none"),
+        ("CANCELLED by 0|0:0", "CANCELLED", KILLED, "killed_from_outside", "scancel"),
+        ("FAILED|9:0", "CANCELLED by 0", KILLED, "killed_from_outside", "scancel"),
+    ],
+)
+def test_a_step_that_srun_ended_was_cancelled_by_nobody(
+    tmp_path: Path, job: str, step: str, ended: dict[str, Any], verdict: str, cause: str
+) -> None:
+    """As a real Slurm 22.05 told a step of two tasks of which one was killed: of it, and of the other."""
+    end = outcome(environment={"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "0"}, **ended)
+    rows = f"42|{job}||4G|{TIMES}|", f"42.0|{step}|0:9|||{TIMES}|"
+    found = explained(tmp_path, slurm=told(*rows), outcome=end, samples=ramp(50, 60))
+    assert (found.verdict, found.cause) == (verdict, cause), found.sentence
+
+
 @pytest.mark.parametrize(
     ("params", "rss_kb", "verdict"),
     [

@@ -11,7 +11,7 @@ import pytest
 from conf import UserError
 from memory.usage import UsageError
 from memory.usage import find_run as found_by_memory
-from slurm.finding import all_studies, find_run, find_study, study_and_runs
+from slurm.finding import all_studies, find_run, find_study, study_and_names, study_and_runs
 
 NAME = "32d-lr0.003-seed1-1a2b3c4d"
 
@@ -70,6 +70,17 @@ def test_studies(runs: Path) -> None:
     assert [path.name for path in all_studies()] == ["newer", "sweep"]
     with pytest.raises(UserError, match="studies there: newer, sweep"):
         find_study("nosuch")
+
+
+def test_a_run_alone_where_a_study_is_expected(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken for a study it was one of which nothing ran, and which `cancel` left running."""
+    study = (runs / "sweep").resolve()
+    assert study_and_names("sweep", ["1a2b"]) == (study, ["1a2b"])
+    assert study_and_names(f"runs/sweep/{NAME}", []) == (study, [NAME])
+    with pytest.raises(UserError, match="that is one run: expected its study"):
+        study_and_names(f"runs/sweep/{NAME}", ["1a2b"])
+    monkeypatch.chdir(runs / "sweep" / NAME)
+    assert study_and_names(".", []) == (study, [NAME])
 
 
 def test_another_place_for_runs(runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -148,3 +148,25 @@ def test_what_the_supervisor_saw_is_told(
     assert found.state == state
     assert str(found.reason).startswith(reason)
     assert ("Why:" in str(found.reason)) == ("Why:" in reason)
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        (
+            "2026-11-24 17:54:30 error: cannot write the run folder: No space left on device. Make room\n",
+            "error: cannot write the run folder: No space left on device. Make room",
+        ),
+        ("", "its process ended without a word, in stage evaluate and with exit code 2"),
+    ],
+)
+def test_a_run_that_could_not_write_its_last_status(tmp_path: Path, log: str, reason: str) -> None:
+    """Its disk was full. In a job its stderr is the job's, and its log alone tells."""
+    (tmp_path / "status.json").write_text(json.dumps({"state": "running", "stage": "evaluate"}))
+    (tmp_path / "outcome.json").write_text(json.dumps({"supervisor_pid": 4, "exit_code": 2, "signal": None}))
+    (tmp_path / "log.txt").write_text(log)
+    child: Any = SimpleNamespace(
+        exit_code=2, killed_by=None, seconds=1.0, process=SimpleNamespace(pid=4), last_error=lambda: None
+    )
+    found = outcome_of(tmp_path, child, {})
+    assert (found.state, found.reason) == ("failed", reason)

@@ -51,6 +51,17 @@ def test_what_waits(
         assert words in text, text
 
 
+def test_what_waits_in_a_job_that_runs(
+    place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A worker has not come to it: the queue has nothing to do with it any more."""
+    MadeStudy(place / "runs" / "sweep", [A, B], how="workers")
+    said.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 60)), nodes="n1")
+    found = told_json(capsys, "why", "1111")
+    assert (found["state"], found["reason"]) == ("queued", "it waits for its turn in its job, which runs")
+    assert (found["queue"], found["expected_start_s"]) == ([], None)
+
+
 def test_what_died(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
     study.status(A, "running", age_s=70)
     study.killed_for_memory(A)

@@ -112,9 +112,16 @@ def _rows_that_ended_it(facts: Facts, job: Job) -> Iterator[Row]:
     if own is None:
         yield from job.rows
         return
-    if not {own.state, job.row.state} & _BY_ITSELF:
+    if not {own.state, job.row.state} & _BY_ITSELF or _was_ended_by_srun(own, job):
         yield job.row
     yield own
+
+
+def _was_ended_by_srun(step: Row, job: Job) -> bool:
+    """Whether a task of it had died (--kill-on-bad-exit): Slurm names who cancels a step, and of this one
+    there is no name, though its job went on.
+    """
+    return step.state == "CANCELLED" and step.cancelled_by is None and job.row.state in _BY_ITSELF
 
 
 def polled_kill(facts: Facts) -> Iterator[Finding]:

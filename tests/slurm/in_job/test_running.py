@@ -242,7 +242,8 @@ def test_starts_that_bring_no_step_forward(tmp_path: Path) -> None:
     code, said = ended(job.start(2))
     last = read_starts(job.run)[-1]
     assert (code, last.end, last.state) == (1, "gave_up", "failed"), "and it is not even begun"
-    assert "2 starts of this job brought no step forward" in str(last.reason)
+    assert str(last.reason).startswith("given up: 2 starts of this job brought no step forward")
+    assert str(last.reason).count("given up") == 1, "for the reason that it was given up for"
     assert len(experiment_utils.read_run(job.run).get("attempts", [])) <= 2
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -126,3 +128,41 @@ def test_a_packed_run_of_an_unbound_job_is_left_on_all_cores(monkeypatch: pytest
     environment = {PACKED: "0/2", "SLURM_CPUS_PER_TASK": "4"}
     sharing.take_share(environment)
     assert environment["SLURM_CPUS_PER_TASK"] == "2"
+
+
+_SRUN = (
+    "import signal, sys, time\n"
+    "signal.signal(signal.SIGTERM, lambda *_: sys.exit(137))\n"
+    "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(75))\n"
+    "signal.pthread_sigmask(signal.SIG_SETMASK, [])\n"
+    "open(sys.argv[1], 'w').close()\n"
+    "time.sleep(60)"
+)
+"""As srun takes SIGTERM: it kills its step at once. SIGUSR2 it hands on, and the run stops in time."""
+
+
+def test_sigterm_does_not_reach_the_srun_of_a_packed_run(
+    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a preemption Slurm has sent it to the runs' own steps; killed, they would leave no checkpoint, and
+    the job would not go back into the queue.
+    """
+    ready = {name: tmp_path / f"{name} is ready" for name in NAMES}
+    monkeypatch.setattr(
+        sharing, "step_command", lambda run, *_: [sys.executable, "-c", _SRUN, str(ready[run])]
+    )
+
+    def send() -> None:
+        while not all(path.exists() for path in ready.values()):
+            time.sleep(0.01)
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            os.kill(os.getpid(), number)
+            time.sleep(0.3)
+
+    before = signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # where it comes too late for all of them
+    thread = threading.Thread(target=send)
+    thread.start()
+    code = sharing.run_side_by_side(worker.runs, "word", Job("7_2", "9", 0))
+    thread.join()
+    signal.signal(signal.SIGUSR2, before)
+    assert (code, worker.put_back) == (0, 1)

@@ -187,6 +187,21 @@ def test_cancel_ends_all_that_is_under_way(
     assert "nothing of it is queued" in capsys.readouterr().out
 
 
+def test_of_the_folder_of_a_run_that_run_is_meant(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert type_("-m", "seed=0,1") == 0
+    one, _ = runs(place)
+    capsys.readouterr()
+    assert command("cancel", f"runs/default/{one.name}", "--yes") == 0
+    (job,) = (job["id"] for job in cluster.jobs)
+    assert f"default: ends job {job}_0" in capsys.readouterr().out
+    assert cluster.calls("scancel") == [[f"{job}_0"]]
+    cluster.set_state(job, "CANCELLED", task=0)
+    assert command("resubmit", f"runs/default/{one.name}", "--dry-run", "--json") == 0
+    assert [run["run"] for run in json.loads(capsys.readouterr().out)] == [one.name]
+
+
 def test_cancel_finds_what_its_submitter_died_of(
     type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

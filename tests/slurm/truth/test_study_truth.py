@@ -222,6 +222,24 @@ def test_a_run_whose_turn_has_come_in_a_shared_job(tmp_path: Path, slurm: FakeSl
         assert (a.state, b.state) == (state, "queued"), start
 
 
+def test_the_job_of_a_run_is_the_worker_that_took_it(tmp_path: Path, slurm: FakeSlurm) -> None:
+    """Whose share it was on paper has ended: scancel of that one would end nothing."""
+    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="workers")
+    array = replace(study.submission.arrays[0], tasks=[["b"], ["a"]])
+    replace(study.submission, arrays=[array]).write()
+    add_place(study.folder / "a", Place(study.submission.id, 0, 1))
+    study.status("a", "running")
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "started_s": NOW_S - 60, "end": None}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 500)), nodes="n1")
+    slurm.wait("4242_1", "COMPLETED", "None", start=str(int(NOW_S - 500)), nodes="n2")
+    found = truth_of(study, slurm)
+    assert (found.state, found.job) == ("running", "4242_0")
+    study.status("a", "done")
+    slurm.queue = []
+    assert truth_of(study, slurm).job == "4242_0"
+
+
 def test_failed_with_the_last_line_of_its_traceback(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.status("a", "failed", reason="ZeroDivisionError: division by zero")
     study.outcome("a")
@@ -317,11 +335,20 @@ def test_put_back_and_held(study: MadeStudy, slurm: FakeSlurm) -> None:
 
 def test_while_its_job_is_put_back(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.status("a", "timeout", age_s=3, reason="stopped by SIGUSR2")
-    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "requeued"}
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "ended_s": NOW_S - 3, "end": "requeued"}
     (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
-    slurm.wait("4242_0", "COMPLETING", "None", start=str(int(NOW_S - 500)), nodes="n1")
+    slurm.wait("4242_0", "COMPLETING", "None", start=str(int(NOW_S)), nodes="n1")  # as squeue of 22.05 told
     found = truth_of(study, slurm)
     assert (found.state, found.reason) == ("queued", "its job is being put back into the queue")
+    slurm.row("4242_0", "REQUEUED", Start=str(int(NOW_S - 500)), End=str(int(NOW_S - 3)))
+    assert truth_of(study, slurm).reason == "its job is being put back into the queue"
+
+
+def test_a_start_that_ends_before_its_first_word_does_not_begin(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """Its node was lost, or its task came to nothing."""
+    slurm.wait("4242_0", "COMPLETING", "None", start=str(int(NOW_S - 9)), nodes="n1")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("running", "its job is ending on n1; no word of it yet")
 
 
 @pytest.mark.parametrize("word", ["COMPLETING", "FAILED"])
@@ -502,6 +529,28 @@ def test_the_process_beside_the_run_was_killed(tmp_path: Path, slurm: FakeSlurm,
     found = truth_of(study, slurm)
     assert (found.state, found.reason) == ("failed", "its process was killed by SIGKILL (on n1)")
     assert found.source == "sacct"
+
+
+@pytest.mark.parametrize(
+    ("by", "state", "reason"),
+    [
+        (" by 0", "cancelled", "its step 4242_0.0 was cancelled by root, at step 400"),
+        ("", "failed", "It was killed by SIGKILL, and not by the kernel for memory (on n1)"),
+    ],
+)
+def test_a_step_that_was_cancelled_under_its_run(
+    study: MadeStudy, slurm: FakeSlurm, by: str, state: str, reason: str
+) -> None:
+    """As a real Slurm 22.05 told `scancel 4242_0.0`, which left the run no word; memory says that it was
+    killed from outside. Without a name srun has ended the step.
+    """
+    study.status("a", "running", age_s=70)
+    environment = {"SLURM_JOB_ID": "4242", "SLURM_STEP_ID": "0"}
+    study.outcome("a", exit_code=None, signal="SIGKILL", environment=environment)
+    slurm.row("4242_0", "FAILED", "9:0")
+    slurm.row("4242_0.0", f"CANCELLED{by}", "0:9")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == (state, reason)
 
 
 @pytest.mark.parametrize(
