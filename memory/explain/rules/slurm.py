@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from memory.explain.advice import cheapest_first, more_memory, raise_mem, read_by_pread
 from memory.explain.facts import Facts
 from memory.explain.finding import CONFIDENCES, Advice, Finding
+from memory.explain.own_step import (
+    ended_before,
+    is_another_step,
+    own_step,
+    rows_out_of_memory,
+    rows_that_ended_it,
+)
 from memory.explain.rules.sigkill import was_killed
 from memory.explain.rules.time_limits import longer
 from memory.explain.telling import all_of, before_the_end, counters_line, ended_line, peak_of_limit
@@ -30,10 +37,7 @@ _STATES = {
     "REVOKED": ("killed_from_outside", "scancel", "It was revoked"),
     "FAILED": ("failed", "none", "Slurm counts it as failed"),
 }
-_BY_ITSELF = {"COMPLETED", "FAILED", "OUT_OF_MEMORY"}
 _STEP_IN_LOG = re.compile(r"oom[-_]kill event(?:\(s\)|s)? in (?:StepId=|step )\d+(?:_\d+)?\.(\w+)")
-_STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
-"""Numbers of steps that have names (slurm/slurm.h, SLURM_BATCH_SCRIPT ...)."""
 _ASKING = {1: "SIGHUP", 2: "SIGINT", 10: "SIGUSR1", 12: "SIGUSR2", 15: "SIGTERM"}
 """Signals that ask a program to stop, as `sbatch --signal=B:TERM@60` sends one, by their numbers."""
 _ENDS = {
@@ -51,13 +55,14 @@ _ENDS = {
 def out_of_memory(facts: Facts) -> Iterator[Finding]:
     """OUT_OF_MEMORY in the row of the job, or of a step of a job that went on."""
     job = facts.slurm.job if facts.slurm else None
-    rows = [row for row in job.rows if row.was_out_of_memory] if job else []
+    rows = rows_out_of_memory(facts, job) if job else []
+    is_told = job is not None and any(row.was_out_of_memory for row in job.rows)
     said = next((found for pattern in SLURM_OOM if (found := by_slurm(facts, pattern))), None)
     hint_only = said is not None and "hit memory limit" in said.line and not rows
     if not rows and (said is None or hint_only):
         return
-    if _are_other_steps(rows, facts):
-        return
+    if not rows and (is_told or _names_other_steps(facts)):
+        return  # of steps beside the one that this run was
     swallowed = job is not None and job.row.state == "COMPLETED"
     source = facts.slurm.source if facts.slurm else ""
     yield Finding(
@@ -79,43 +84,11 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _are_other_steps(rows: Sequence[Row], facts: Facts) -> bool:
-    """Whether the kills are of steps beside the one that this run was, which has none of its own: by sacct's
-    rows, else by the steps that the log names.
-    """
-    own, row = _own_step(facts), _own_row(facts)
-    if not own or facts.kills:
-        return False
-    is_told = row is not None and own.isdigit() and facts.kills == 0  # of a script the steps are its own
-    if not facts.has_ended_well and not is_told:
-        return False
-    steps = [row.step for row in rows] or [match[1] for match in _STEP_IN_LOG.finditer(facts.log)]
-    return bool(steps) and all(step not in (None, own) for step in steps)
-
-
-def _own_step(facts: Facts) -> str:
-    """In which this run was, by its environment; empty where that does not say."""
-    told = text(facts.environment.get("SLURM_STEP_ID"))
-    return _STEPS.get(told, told)
-
-
-def _own_row(facts: Facts) -> Row | None:
-    """Of the step in which this run was, where both are known."""
-    job, own = facts.slurm.job if facts.slurm else None, _own_step(facts)
-    return next((row for row in job.steps if own and row.step == own), None) if job else None
-
-
-def _rows_that_ended_it(facts: Facts, job: Job) -> Iterator[Row]:
-    """The job's, then those of its steps. Of a run that was one of its steps only as far as that one did not
-    end by itself: what ended the job later, or another step, is not its end.
-    """
-    own = _own_row(facts)
-    if own is None:
-        yield from job.rows
-        return
-    if not {own.state, job.row.state} & _BY_ITSELF:
-        yield job.row
-    yield own
+def _names_other_steps(facts: Facts) -> bool:
+    """Whether all steps whose kills the log tells of are others than this run."""
+    rows = {row.step: row for row in facts.slurm.job.steps} if facts.slurm and facts.slurm.job else {}
+    steps = [match[1] for match in _STEP_IN_LOG.finditer(facts.log)]
+    return bool(steps) and all(is_another_step(facts, step, rows.get(step)) for step in steps)
 
 
 def polled_kill(facts: Facts) -> Iterator[Finding]:
@@ -190,20 +163,19 @@ def asked_for(facts: Facts) -> int | None:
 
 def ended_by_slurm(facts: Facts) -> Iterator[Finding]:
     """Slurm's own word in the log or the job's state: time limit, preemption, scancel, node failure."""
-    if _was_polled(facts):
+    job = facts.slurm.job if facts.slurm else None
+    if _was_polled(facts) or ended_before(facts, job):
         return
     for name, pattern in SLURM_ENDS:
         said = by_slurm(facts, pattern)
         if said is not None:
-            job = facts.slurm.job if facts.slurm else None
             by_somebody = "JOB " in said.line or (job is not None and job.row.cancelled_by is not None)
             end = _ENDS["cancelled" if name == "scancel" and not by_somebody else name]
             yield from _end(facts, end, f"{said.line} ({facts.log_name})", said.worth)
             return
-    job = facts.slurm.job if facts.slurm else None
     if job is None:
         return
-    row = next((row for row in _rows_that_ended_it(facts, job) if row.state in _STATES), None)
+    row = next((row for row in rows_that_ended_it(facts, job) if row.state in _STATES), None)
     if row is None or (row is not job.row and job.row.state == "COMPLETED"):
         return
     if row.state == "FAILED" and was_killed(facts):
@@ -300,7 +272,7 @@ def max_rss(facts: Facts) -> Iterator[Finding]:
     rows = [row for row in job.rows if row.max_rss_bytes] if job else []
     if not rows or facts.slurm is None:
         return
-    own = _own_step(facts)  # of another one it says nothing
+    own = own_step(facts)  # of another one it says nothing
     row: Row = max(rows, key=lambda row: (row.step == own, row.max_rss_bytes or 0))
     asked = _asked(job)
     yield Finding(
