@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from evidence_builder import (
@@ -349,19 +350,36 @@ def test_a_neighbour_in_the_cgroup(tmp_path: Path) -> None:
     assert (found.verdict, found.cause) == ("oom_cgroup", "neighbours")
 
 
+def growing(ours: int, theirs: int) -> list[Sample]:
+    """A run beside others in its cgroup, by so many MB a second."""
+    return [
+        sample(at, (ours + theirs) * at, tree_anon_bytes=ours * at * MB, tree=(process(MAIN, ours * at),))
+        for at in range(1, 21)
+    ]
+
+
 @pytest.mark.parametrize(("host", "cause"), [("n1", "leak"), ("n2", "neighbours")])
 def test_other_ranks_of_the_run_are_no_neighbours(tmp_path: Path, host: str, cause: str) -> None:
     """They are where they are on the same node."""
-
-    def growing(ours: int, theirs: int) -> list[Sample]:
-        return [
-            sample(at, (ours + theirs) * at, tree_anon_bytes=ours * at * MB, tree=(process(MAIN, ours * at),))
-            for at in range(1, 21)
-        ]
-
     facts = {"pid": MAIN + 1, "attempt": 1, "host": host, "limit_at": JOB}
     write(tmp_path / "rank1", samples=growing(40, 10), ring_facts=facts)
     found = explained(tmp_path, outcome=killed(**oom()), samples=growing(10, 40))
+    assert (found.verdict, found.cause) == ("oom_cgroup", cause)
+
+
+@pytest.mark.parametrize(("step", "cause"), [("0", "leak"), ("1", "neighbours")])
+def test_other_tasks_of_its_step_are_no_neighbours(tmp_path: Path, step: str, cause: str) -> None:
+    """As `srun bash -c 'python -m memory run --output mem/$SLURM_PROCID ...'` leaves them behind."""
+
+    def facts(task: int, step: str) -> dict[str, Any]:
+        told = {"JOB_ID": "7", "STEP_ID": step, "PROCID": str(task), "NTASKS": "2"}
+        environment = {f"SLURM_{name}": value for name, value in told.items()}
+        return {"pid": MAIN + task, "attempt": 1, "host": "n1", "limit_at": JOB, "environment": environment}
+
+    write(tmp_path / "mem" / "1", samples=growing(40, 10), ring_facts=facts(1, step))
+    found = explained(
+        tmp_path / "mem" / "0", outcome=killed(**oom()), samples=growing(10, 40), ring_facts=facts(0, "0")
+    )
     assert (found.verdict, found.cause) == ("oom_cgroup", cause)
 
 
