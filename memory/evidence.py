@@ -120,7 +120,15 @@ class Evidence:
 
         begins: where in each its newest attempt begins, in bytes; a file that is shorter was begun anew.
         """
-        return {name: _end_of(self.folder / name, (begins or {}).get(name, 0)) for name in LOGS}
+        return {name: _end_of(path, (begins or {}).get(name, 0)) for name, path in self.log_files.items()}
+
+    @property
+    def log_files(self) -> dict[str, Path]:
+        """Where what it printed may stand, by name; a rank's lies in the run's folder."""
+        if self._rank is None:
+            return {name: self.folder / name for name in LOGS}
+        name = f"log.rank{self._rank}.txt"
+        return {name: self.folder / ".." / name}
 
     @property
     def added(self) -> str:
@@ -130,7 +138,7 @@ class Evidence:
     @property
     def log_name(self) -> str:
         """Names of the files that `log` is of."""
-        names = [name for name in LOGS if (self.folder / name).is_file()]
+        names = [name for name, path in self.log_files.items() if path.is_file()]
         return ", ".join(filter(None, [*names, self.added_log_name])) or "log"
 
     @cached_property

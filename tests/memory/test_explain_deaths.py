@@ -543,6 +543,16 @@ def test_a_rank_is_explained_as_a_part_of_its_run(tmp_path: Path) -> None:
     assert not any(override.startswith("training.") for override in overrides(elsewhere))
 
 
+def test_what_a_rank_printed_lies_in_the_folder_of_its_run(tmp_path: Path) -> None:
+    """`log.rank1.txt`: of one that failed it was said that there is no log."""
+    write(tmp_path, run=ours(), log=TRACEBACK + "ConnectionError: rank 1 is gone\n")
+    (tmp_path / "log.rank1.txt").write_text(TRACEBACK + "ValueError: loss is nan\n")
+    found = explained(tmp_path / "rank1", outcome=outcome(exit_code=1), samples=ramp(50, 60))
+    assert found.verdict == "failed"
+    assert any("ValueError: loss is nan (log.rank1.txt)" in line for line in found.evidence), found.evidence
+    assert not any("log" in line for line in found.missing)
+
+
 def test_what_a_run_says_of_its_failure_is_told(tmp_path: Path) -> None:
     reason = "rank 1 (n2) is gone. Why: python -m memory explain runs/a/rank1"
     status = {"state": "failed", "attempt": 1, "reason": reason}
