@@ -456,6 +456,19 @@ def test_forked_workers_without_memory_of_their_own_are_no_cause(tmp_path: Path)
     assert found.cause not in ("workers", "copy_on_write")
 
 
+def test_what_others_hold_in_the_cgroup_is_not_the_workers_own(tmp_path: Path) -> None:
+    """As a process beside a run of 285 MB, with two workers that share most of theirs, filled its job."""
+    tree = (process(MAIN, 285), *(process(MAIN + number, 227) for number in (1, 2)))
+    samples = [
+        sample(at, 335 + 20 * at, limit=500 * MB, tree_anon_bytes=740 * MB, processes=3, tree=tree,
+               beside_anon_bytes=20 * at * MB)
+        for at in range(9)
+    ]  # fmt: skip
+    found = explained(tmp_path, outcome=killed(**oom(), limit_bytes=500 * MB), samples=samples)
+    assert "workers" not in [finding.cause for finding in found.findings]
+    assert found.cause == "neighbours"
+
+
 def script(folder: Path, text: str) -> list[str]:
     """The command that runs it."""
     path = folder / "script.py"
