@@ -369,6 +369,31 @@ def test_a_leak_by_step(tmp_path: Path) -> None:
     assert "10 steps" in found.sentence, "others hold the rest of the machine"
 
 
+@pytest.mark.parametrize(
+    ("verdict", "mb_per_step", "cause"),
+    [("leak", 1.0, "leak"), ("leak", 0.1, "growth"), ("levelling off", 1.0, "growth")],
+)
+def test_a_leak_that_the_run_told_itself(
+    tmp_path: Path, verdict: str, mb_per_step: float, cause: str
+) -> None:
+    """Of a run of 900 MB that leaked 1 MB a step and had few train stages, with evaluations between: each of
+    them had told the leak, and smaller micro-batches were advised. A small one fills no limit.
+    """
+    leak = {
+        "verdict": verdict, "is_leak": verdict == "leak", "slope_bytes_per_step": int(mb_per_step * MB),
+        "since_step": 154, "eta_steps": 80, "holder": "main",
+    }  # fmt: skip
+    last = record("end", "train", 55, 819, step=480) | {"leak": leak}
+    records = [record("end", "first_step", 5, 306, step=0), record("begin", "train", 50, 813, step=480), last]
+    samples = [sample(at, 819 if at > 20 else 300) for at in range(60)] + [sample(60, 900), sample(61, 1010)]
+    run = ours()
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples, records=records, run=run)
+    assert (found.verdict, found.cause) == ("oom_cgroup", cause)
+    assert (overrides(found)[0] == "memory.attribute=true") == (cause == "leak")
+    lives = explained(tmp_path / "b", outcome=outcome(), samples=samples[:30], records=records, run=run)
+    assert ("reached in 80 steps" in lives.sentence) == (verdict == "leak")
+
+
 def test_a_leak_by_time_that_died(tmp_path: Path) -> None:
     found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(50, 1020, 60))
     assert (found.verdict, found.cause) == ("oom_cgroup", "leak")
