@@ -61,7 +61,7 @@ def is_another_step(facts: Facts, step: str, row: Row | None) -> bool:
     if step == own:
         return facts.kills == 0 and _was_of_another_command(facts, own)
     if own.isdigit():
-        return facts.has_ended_well or (facts.kills == 0 and own_row(facts) is not None)
+        return facts.has_ended_well or facts.kills == 0
     apart = _is_apart(facts, row)  # what a script starts itself, it starts while it runs
     return facts.has_ended_well if apart is None else apart
 

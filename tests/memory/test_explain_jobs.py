@@ -146,6 +146,16 @@ def test_a_command_of_a_script_is_not_told_by_what_became_of_others(
     assert found.verdict == verdict, found.sentence
 
 
+def test_a_log_that_tells_of_other_steps_alone(tmp_path: Path) -> None:
+    """Where sacct cannot be asked, the job's stderr is of all its steps."""
+    line = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=42.{}.\n"
+    of_several = {"environment": SCRIPT | {"SLURM_STEP_ID": "3"}, "exit_code": 1}
+    for step, verdict in ((1, "failed"), (3, "oom_cgroup")):
+        end = outcome(**IN_STEP | of_several)
+        found = explained(tmp_path, outcome=end, samples=ramp(50, 60), log=line.format(step))
+        assert found.verdict == verdict, found.sentence
+
+
 def test_an_error_as_the_time_is_up_may_be_the_answer_to_that(tmp_path: Path) -> None:
     rows = [f"42|TIMEOUT|0:0||150M|{at(-30, 100)}|", f"42.batch|CANCELLED|0:15|||{at(-30, 101)}|"]
     for ended_s, verdict in ((99.5, "timeout"), (90, "failed")):
