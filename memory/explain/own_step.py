@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from memory.explain.facts import Facts
@@ -13,6 +14,7 @@ from memory.slurm_words import step_of_path
 _BY_ITSELF = {"COMPLETED", "FAILED", "OUT_OF_MEMORY"}
 _STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
 """Numbers of steps that have names (slurm/slurm.h, SLURM_BATCH_SCRIPT ...)."""
+_ENDED_STEP = re.compile(r"\bSTEP \d+(?:_\d+)?\.(\w+) ON ")
 _APART_S = 1.0
 """Slurm tells whole seconds, of another clock."""
 
@@ -64,6 +66,12 @@ def is_another_step(facts: Facts, step: str, row: Row | None) -> bool:
         return facts.has_ended_well or facts.kills == 0
     apart = _is_apart(facts, row)  # what a script starts itself, it starts while it runs
     return facts.has_ended_well if apart is None else apart
+
+
+def tells_of_another_step(facts: Facts, line: str) -> bool:
+    """Of Slurm's line on the end of a step (`*** STEP 12.8 ON n1 CANCELLED ...`): this run was another."""
+    named, own = _ENDED_STEP.search(line), own_step(facts)
+    return named is not None and own.isdigit() and named[1] != own
 
 
 def _was_of_another_command(facts: Facts, own: str) -> bool:

@@ -148,11 +148,16 @@ def test_a_command_of_a_script_is_not_told_by_what_became_of_others(
 
 def test_a_log_that_tells_of_other_steps_alone(tmp_path: Path) -> None:
     """Where sacct cannot be asked, the job's stderr is of all its steps."""
-    line = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=42.{}.\n"
+    killed_step = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=42.{}.\n"
+    ended_step = "slurmstepd-n1: error: *** STEP 42.{} ON n1 CANCELLED AT 2026-11-24T17:47:54 {}***\n"
     of_several = {"environment": SCRIPT | {"SLURM_STEP_ID": "3"}, "exit_code": 1}
-    for step, verdict in ((1, "failed"), (3, "oom_cgroup")):
+    for step, line, verdict in (
+        (1, killed_step, "failed"), (3, killed_step, "oom_cgroup"),
+        (8, ended_step, "failed"), (3, ended_step, "timeout"),
+    ):  # fmt: skip
         end = outcome(**IN_STEP | of_several)
-        found = explained(tmp_path, outcome=end, samples=ramp(50, 60), log=line.format(step))
+        log = line.format(step, "DUE TO TIME LIMIT ")
+        found = explained(tmp_path, outcome=end, samples=ramp(50, 60), log=log)
         assert found.verdict == verdict, found.sentence
 
 
