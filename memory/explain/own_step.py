@@ -20,12 +20,12 @@ _APART_S = 1.0
 
 
 def own_step(facts: Facts) -> str:
-    """In which this run was: by its environment, else by its cgroup, since a script's may lack the number;
-    empty where neither says.
+    """In which this run was: by its environment, by its cgroup, since a script's may lack the number, or by
+    what was asked for; empty where nothing says.
     """
     told = text(facts.environment.get("SLURM_STEP_ID"))
     path = text(facts.outcome.get("cgroup_path")) or text(facts.ring_facts.get("cgroup_path"))
-    return _STEPS.get(told, told) or step_of_path(path) or ""
+    return _STEPS.get(told, told) or step_of_path(path) or _asked_for(facts)
 
 
 def own_row(facts: Facts) -> Row | None:
@@ -63,7 +63,7 @@ def is_another_step(facts: Facts, step: str, row: Row | None) -> bool:
     if step == own:
         return facts.kills == 0 and _was_of_another_command(facts, own)
     if own.isdigit():
-        return facts.has_ended_well or facts.kills == 0
+        return facts.has_ended_well or facts.kills == 0 or own == _asked_for(facts)
     apart = _is_apart(facts, row)  # what a script starts itself, it starts while it runs
     return facts.has_ended_well if apart is None else apart
 
@@ -80,7 +80,7 @@ def _was_of_another_command(facts: Facts, own: str) -> bool:
     left to count; not where a script's job did not end for memory.
     """
     job = facts.slurm.job if facts.slurm else None
-    if own == "batch":
+    if not own.isdigit():  # a script, or a shell that somebody typed into
         was_ended = job is not None and job.is_over and job.row.state not in _BY_ITSELF
         return bool(facts.outcome) or was_ended
     return bool(facts.outcome) and text(facts.environment.get("SLURM_NTASKS")) == "1"
@@ -98,6 +98,11 @@ def ended_before(facts: Facts, job: Job | None) -> bool:
     if facts.exit_code is None or ended_s is None or job_s is None:
         return False
     return ended_s + _APART_S < job_s
+
+
+def _asked_for(facts: Facts) -> str:
+    """`--job 42.3`"""
+    return facts.slurm.step if facts.slurm else ""
 
 
 def _is_apart(facts: Facts, row: Row | None) -> bool | None:

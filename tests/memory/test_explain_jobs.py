@@ -113,6 +113,7 @@ def at(begin_s: float, end_s: float) -> str:
 SCRIPT = {"SLURM_JOB_ID": "42"}
 """A batch script has no SLURM_STEP_ID in Slurm 22.05: only its cgroup tells which step it is."""
 IN_SCRIPT = {"environment": SCRIPT, "cgroup_path": "/slurm/uid_0/job_42/step_batch/task_0"}
+IN_SHELL = {"environment": SCRIPT | {"SLURM_STEP_ID": "4294967290"}}
 IN_STEP = {
     "environment": SCRIPT | {"SLURM_STEP_ID": "3", "SLURM_NTASKS": "1"},
     "cgroup_path": "/slurm/uid_0/job_42/step_3/task_0",
@@ -129,6 +130,7 @@ ASKED = {"exit_code": None, "signal": "SIGTERM", "signals_passed_on": [{"signal"
         (IN_SCRIPT | {"exit_code": 1}, "CANCELLED by 0", "failed"),
         (IN_SCRIPT | ASKED, "TIMEOUT", "timeout"),
         (IN_SCRIPT, "OUT_OF_MEMORY", "healthy"),
+        (IN_SHELL, "OUT_OF_MEMORY", "healthy"),
         (IN_STEP, "OUT_OF_MEMORY", "healthy"),
         (IN_STEP | {"exit_code": 1}, "OUT_OF_MEMORY", "failed"),
     ],
@@ -140,9 +142,26 @@ def test_a_command_of_a_script_is_not_told_by_what_became_of_others(
     after it were killed for memory, before the job itself was ended.
     """
     rows = [f"42|{state}|0:0||150M|{at(-30, 100)}|", f"42.batch|OUT_OF_MEMORY|0:125|||{at(-30, 101)}|",
+            f"42.interactive|OUT_OF_MEMORY|0:125|||{at(-30, 101)}|",
             f"42.0|COMPLETED|0:0|||{at(-30, -20)}|", f"42.1|OUT_OF_MEMORY|0:125|||{at(-20, 0)}|",
             f"42.3|COMPLETED|0:0|||{at(0, 60)}|", f"42.4|OUT_OF_MEMORY|0:125|||{at(70, 80)}|"]  # fmt: skip
     found = explained(tmp_path, slurm=told(*rows), outcome=outcome(**ended), samples=ramp(50, 60))
+    assert found.verdict == verdict, found.sentence
+
+
+@pytest.mark.parametrize("state", ["OUT_OF_MEMORY", "COMPLETED"])
+@pytest.mark.parametrize(
+    ("step", "verdict"),
+    [("0", "healthy"), ("1", "oom_cgroup"), ("2", "failed"), ("3", "killed_from_outside")],
+)
+def test_a_step_that_was_asked_for_is_told_of_by_its_own_row(
+    tmp_path: Path, step: str, verdict: str, state: str
+) -> None:
+    """`--job 42.3`: as told by a real Slurm of a job whose other steps were killed for memory."""
+    rows = [f"42|{state}|0:0||150M|{TIMES}|", f"42.batch|{state}|0:0|||{TIMES}|",
+            f"42.0|COMPLETED|0:0|||{TIMES}|", f"42.1|OUT_OF_MEMORY|0:125|||{TIMES}|",
+            f"42.2|FAILED|1:0|||{TIMES}|", f"42.3|CANCELLED by 0|0:9|||{TIMES}|"]  # fmt: skip
+    found = explained(tmp_path, slurm=replace(told(*rows), step=step))
     assert found.verdict == verdict, found.sentence
 
 

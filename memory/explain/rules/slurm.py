@@ -11,6 +11,7 @@ from memory.explain.finding import CONFIDENCES, Advice, Finding
 from memory.explain.own_step import (
     ended_before,
     is_another_step,
+    own_row,
     own_step,
     rows_out_of_memory,
     rows_that_ended_it,
@@ -176,13 +177,16 @@ def ended_by_slurm(facts: Facts) -> Iterator[Finding]:
     if job is None:
         return
     row = next((row for row in rows_that_ended_it(facts, job) if row.state in _STATES), None)
-    if row is None or (row is not job.row and job.row.state == "COMPLETED"):
+    if row is None:
         return
-    if row.state == "FAILED" and was_killed(facts):
+    is_own = row is own_row(facts)
+    if not is_own and row is not job.row and job.row.state == "COMPLETED":
+        return
+    if row.state == "FAILED" and was_killed([row] if is_own else job.rows):
         return  # of that there is more to say
     if row.state == "FAILED" and facts.exit_code == 0:
         return  # another task, or what the script did after
-    if row.state == "FAILED" and any(step.was_out_of_memory for step in job.steps):
+    if row.state == "FAILED" and not is_own and any(step.was_out_of_memory for step in job.steps):
         return
     by = f" by user {row.cancelled_by}" if row.cancelled_by else ""
     told = (
@@ -252,9 +256,10 @@ def _who_cancelled(facts: Facts) -> Advice:
 
 
 def completed(facts: Facts) -> Iterator[Finding]:
-    """Slurm counts it as done, and no step says otherwise."""
+    """Slurm counts it as done, and no step says otherwise; of one step by its own row."""
     job = facts.slurm.job if facts.slurm else None
-    if job is None or job.row.state != "COMPLETED" or any(row.was_out_of_memory for row in job.rows):
+    row = own_row(facts) or (job.row if job else None)
+    if job is None or row is None or row.state != "COMPLETED" or rows_out_of_memory(facts, job):
         return
     yield Finding(
         rule="slurm_completed",
@@ -262,7 +267,7 @@ def completed(facts: Facts) -> Iterator[Finding]:
         confidence="likely",
         verdict="healthy",
         cause="none",
-        evidence=(f"{job.row} ({facts.slurm.source if facts.slurm else ''})",),
+        evidence=(f"{row} ({facts.slurm.source if facts.slurm else ''})",),
     )
 
 
