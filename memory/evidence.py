@@ -20,6 +20,8 @@ from memory.ring import Ring, read_ring
 from memory.supervision.outcome import LOGS
 
 _RANK = re.compile(r"^rank(\d{1,6})$")
+_MOST_TASKS = 256
+"""Of one step, whose samples are looked at."""
 LOG_END_BYTES = 256 << 10
 _LINE_CHARACTERS = 16 << 20
 """A longer one is no record: a file without ends of lines is not to be held whole."""
@@ -65,12 +67,24 @@ class Evidence:
 
     @cached_property
     def rings_of_other_ranks(self) -> list[Ring]:
-        """memory.ring of each rank but this one, of the last attempt that each has seen."""
+        """memory.ring of each rank but this one, of the last attempt that each has seen; of any command that
+        is one of several tasks of a step of Slurm, those of the others, in folders that end in their numbers.
+        """
         run = self.folder if self._rank is None else self.folder.absolute().parent
         folders = [run, *sorted(path for path in run.glob("rank*") if _RANK.match(path.name))]
         others = (path for path in folders if path.absolute() != self.folder.absolute())
         rings = (read_ring(path / "memory.ring") for path in others)
-        return [ring for ring in rings if ring is not None]
+        return [ring for ring in rings if ring is not None] + self._rings_of_other_tasks()
+
+    def _rings_of_other_tasks(self) -> list[Ring]:
+        own, step = self.folder.absolute(), _task(self.ring)
+        if step is None or not own.name.endswith(step[-1]):
+            return []
+        stem, told = own.name.removesuffix(step[-1]), _told(self.ring, "SLURM_NTASKS")
+        tasks = min(int(told), _MOST_TASKS) if told.isdigit() else 0
+        rings = (read_ring(own.parent / f"{stem}{n}" / "memory.ring") for n in range(tasks))
+        found = ((ring, _task(ring)) for ring in rings if ring is not None)
+        return [ring for ring, task in found if task and task[:-1] == step[:-1] and task != step]
 
     @cached_property
     def records(self) -> dict[int, list[dict[str, Any]]]:
@@ -106,7 +120,15 @@ class Evidence:
 
         begins: where in each its newest attempt begins, in bytes; a file that is shorter was begun anew.
         """
-        return {name: _end_of(self.folder / name, (begins or {}).get(name, 0)) for name in LOGS}
+        return {name: _end_of(path, (begins or {}).get(name, 0)) for name, path in self.log_files.items()}
+
+    @property
+    def log_files(self) -> dict[str, Path]:
+        """Where what it printed may stand, by name; a rank's lies in the run's folder."""
+        if self._rank is None:
+            return {name: self.folder / name for name in LOGS}
+        name = f"log.rank{self._rank}.txt"
+        return {name: self.folder / ".." / name}
 
     @property
     def added(self) -> str:
@@ -116,7 +138,7 @@ class Evidence:
     @property
     def log_name(self) -> str:
         """Names of the files that `log` is of."""
-        names = [name for name in LOGS if (self.folder / name).is_file()]
+        names = [name for name, path in self.log_files.items() if path.is_file()]
         return ", ".join(filter(None, [*names, self.added_log_name])) or "log"
 
     @cached_property
@@ -204,3 +226,16 @@ def _end_of(path: Path, begin: int = 0) -> str:
             return file.read().decode(errors="replace")
     except OSError:
         return ""
+
+
+def _told(ring: Ring | None, name: str) -> str:
+    """That variable of the environment that its supervisor noted; empty where it did not."""
+    environment = ring.facts.get("environment") if ring else None
+    told = environment.get(name) if isinstance(environment, dict) else None
+    return told if isinstance(told, str) else ""
+
+
+def _task(ring: Ring | None) -> tuple[str, ...] | None:
+    """Job, step and number in the step; None where it was in none."""
+    found = tuple(_told(ring, f"SLURM_{name}") for name in ("JOB_ID", "STEP_ID", "PROCID"))
+    return found if all(found) else None

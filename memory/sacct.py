@@ -120,7 +120,7 @@ class Job:
 class SlurmFacts:
     """jobs: every task and every start, as told. source: `sacct`, `scontrol show job`, or empty. version:
     `22.05.8`. gather: JobAcctGatherType. gather_params, gather_every_s: of slurm.conf. notes: what could not
-    be had.
+    be had. step: the one of it that was asked for, if any.
     """
 
     job_id: str
@@ -132,6 +132,7 @@ class SlurmFacts:
     gather_every_s: float | None = None
     cgroup_plugin: str = ""
     notes: tuple[str, ...] = field(default=())
+    step: str = ""
 
     @property
     def job(self) -> Job | None:
@@ -164,7 +165,7 @@ def read_slurm(job_id: str, *, ask: Ask | None = None, timeout_s: float = TIMEOU
         timeout_s: of each command.
     """
     ask = ask or run_client
-    wanted = job_id.strip().partition(".")[0]
+    wanted, _, step = job_id.strip().partition(".")
     if not _JOB.match(wanted):
         return SlurmFacts(job_id, notes=(f"{job_id!r} is no job id of Slurm",))
     notes: list[str] = []
@@ -184,6 +185,7 @@ def read_slurm(job_id: str, *, ask: Ask | None = None, timeout_s: float = TIMEOU
         gather_every_s=to_seconds(every),
         cgroup_plugin=settings.get("CgroupPlugin", ""),
         notes=tuple(notes),
+        step=step,
     )
 
 

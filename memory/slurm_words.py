@@ -63,6 +63,12 @@ def read_slurm(environment: Mapping[str, str], cgroup_path: str | None = None) -
     )
 
 
+def step_of_path(cgroup_path: str) -> str | None:
+    """`batch`, `0`: of the step whose cgroup that is, or lies in."""
+    found = _OF_PATH.search(cgroup_path)
+    return found[2] if found else None
+
+
 def environment_of(pid: int, root: str = "") -> Mapping[str, str]:
     """Of a process as it was started; empty where it may not be read."""
     if pid == os.getpid() and not root:

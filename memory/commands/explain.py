@@ -52,7 +52,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--log", metavar="FILE", help="a log beside it, or alone; - reads it from standard input"
     )
-    parser.add_argument("--job", metavar="ID", help="ask Slurm about this job: 4242, 4242_7")
+    parser.add_argument(
+        "--job", metavar="ID", help="ask Slurm about this job, or a step of it: 4242, 4242_7, 4242.0"
+    )
     parser.add_argument("--no-sacct", action="store_true", help="do not ask Slurm about a run's own job")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)
@@ -140,6 +142,9 @@ def _slurm(options: argparse.Namespace, evidence: Evidence) -> SlurmFacts | None
         found = read_slurm(options.job)
         if not found.jobs and options.given is None and options.log is None:
             raise UsageError(f"--job {options.job}: Slurm tells nothing of it: {'; '.join(found.notes)}")
+        steps = [row.step or "" for row in found.job.steps] if found.job else []
+        if found.step and steps and found.step not in steps:
+            raise UsageError(f"--job {options.job}: no such step: expected one of {', '.join(steps)}")
         return found
     job = None if options.no_sacct else _job_of(evidence)
     return read_slurm(job) if job and shutil.which("sacct") else None

@@ -1,4 +1,4 @@
-"""Whether memory leaks: by optimizer step where stage records tell of steps, else by time."""
+"""Whether memory leaks: as the run itself told, else by step where stages tell of steps, else by time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 
 from memory.explain.facts import Facts
 from memory.explain.trend import last_rise
-from memory.explain.values import mapping, number, seconds
+from memory.explain.values import mapping, number, seconds, text
 from memory.format import format_bytes
 from memory.host import left_bytes
 
 _FEWEST_STEPS = 12
 _LEAST_BYTES = 8 << 20
+_GOOD_PART = 0.1
 _LEAST_S, _LASTING_S = 5.0, 600.0
 
 
@@ -27,6 +28,31 @@ class Leaking:
     eta: str | None
     line: str
     confidence: str
+
+
+def leak_as_told(facts: Facts) -> Leaking | None:
+    """The run measures after each step, of which its stages, here its last `train`, keep what that says.
+
+    Of a run that died only where the leak makes up a good part of the limit: another rise may have met it.
+    """
+    last = next((r for r in reversed(facts.records) if mapping(r.get("leak"))), None) or {}
+    told = mapping(last.get("leak"))
+    slope, since = (number(told.get(name)) for name in ("slope_bytes_per_step", "since_step"))
+    step = number(mapping(last.get("facts")).get("step"))
+    if told.get("is_leak") is not True or not slope or slope < 0 or since is None or step is None:
+        return None
+    is_dead = bool(facts.signal or facts.kills or facts.vanished)
+    if is_dead and slope * (step - since) < _GOOD_PART * (facts.limit_bytes or 0):
+        return None
+    steps, holder = number(told.get("eta_steps")), text(told.get("holder"))
+    return Leaking(
+        rate=f"{format_bytes(slope)} a step",
+        eta=f"{steps:,} steps" if steps else None,
+        line=f"the run itself told a leak after stage {text(last.get('stage'))} step {step:,}: "
+        f"{format_bytes(slope)} a step{f' in {holder}' if holder else ''}, since step {since:,} "
+        "(memory.jsonl)",
+        confidence="likely",
+    )
 
 
 def leak_by_step(facts: Facts) -> Leaking | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from memory.evidence import Evidence
 from memory.explain.facts import Facts
 from memory.explain.values import number
-from memory.supervision.outcome import LOGS
 
 _RUN = "python -m memory run --output DIR -- COMMAND"
 
@@ -27,7 +26,7 @@ def missing(facts: Facts) -> tuple[str, ...]:
         )
     if facts.exit_code not in (None, 0) and not facts.log.strip():
         # with --log there is a file of what it printed, also where that is nothing
-        printed = [name for name in LOGS if (evidence.folder / name).is_file()]
+        printed = [name for name, path in evidence.log_files.items() if path.is_file()]
         found.append(
             f"nothing stands in {' and '.join(printed)}: it printed nothing, or to elsewhere"
             if printed

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from memory.explain.facts import Facts
 from memory.explain.finding import CONFIDENCES
+from memory.explain.own_step import tells_of_another_step
 from memory.explain.values import mapping, mappings, number, text
 from memory.explain.wordings import KERNEL_OOM, TRACEBACK, WORKER_KILLED, line_of
 
@@ -82,6 +83,8 @@ def by_slurm(facts: Facts, pattern: re.Pattern[str]) -> Said | None:
     for log, is_own in ((_own(facts), True), (facts.added_log, False)):
         for match in pattern.finditer(log):
             line = line_of(match)
+            if tells_of_another_step(facts, line):
+                continue
             begin = match.string.rfind("\n", 0, match.start()) + 1
             stands = _OF_SLURM.match(match.string[begin : match.start()]) is not None
             worth = _worth_of_slurm(facts, line, stands=stands, is_own=is_own)

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from memory.sacct import (
     TIMEOUT_S,
@@ -27,6 +26,7 @@ from memory.sacct import (
     to_seconds,
     why_not,
 )
+from memory.slurm_times import moment
 
 FORMAT = "%i|%A|%T|%S|%V|%Q|%P|%N|%l|%r|%j"
 """Of squeue -o: every version from 20.11 on has these. Free text, which may hold a bar, comes last."""
@@ -158,17 +158,6 @@ def tasks_of(job: str) -> Sequence[str]:
             first, last = int(span[1]), int(span[2] or span[1])
             found += [f"{match['job']}_{task}" for task in range(first, last + 1, int(span[3] or 1) or 1)]
     return found
-
-
-def moment(text: str) -> float | None:
-    """Unix time of `1772445600` or, in local time, `2026-03-02T10:00:00`; None of `N/A`, `Unknown`, ..."""
-    text = text.strip()
-    if text.isdigit():
-        return float(text) or None
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def ask_in_unix_time(command: list[str], timeout_s: float) -> Answer:

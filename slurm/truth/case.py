@@ -8,8 +8,9 @@ from functools import cached_property
 
 from memory.explain import Explanation
 from memory.sacct import Job, Row
+from memory.slurm_times import moment
 from slurm.states import FROM_SLURM
-from slurm.truth.answers import QueueRow, moment
+from slurm.truth.answers import QueueRow
 from slurm.truth.known import Known
 
 CLOCKS_APART_S = 30.0

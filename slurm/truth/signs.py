@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from memory.sacct import Row
+from memory.slurm_times import moment
 from slurm.in_job.starts import ENDED, GAVE_UP, PREEMPTED
 from slurm.records import LOCAL
 from slurm.states import FROM_SLURM
 from slurm.submitters import NO_ROOM
-from slurm.truth.answers import moment
 from slurm.truth.case import CLOCKS_APART_S, Case
 
 _BEFORE_THE_JOB_S = 180.0

@@ -381,6 +381,31 @@ def test_a_leak_by_step(tmp_path: Path) -> None:
     assert "10 steps" in found.sentence, "others hold the rest of the machine"
 
 
+@pytest.mark.parametrize(
+    ("verdict", "mb_per_step", "cause"),
+    [("leak", 1.0, "leak"), ("leak", 0.1, "growth"), ("levelling off", 1.0, "growth")],
+)
+def test_a_leak_that_the_run_told_itself(
+    tmp_path: Path, verdict: str, mb_per_step: float, cause: str
+) -> None:
+    """Of a run of 900 MB that leaked 1 MB a step and had few train stages, with evaluations between: each of
+    them had told the leak, and smaller micro-batches were advised. A small one fills no limit.
+    """
+    leak = {
+        "verdict": verdict, "is_leak": verdict == "leak", "slope_bytes_per_step": int(mb_per_step * MB),
+        "since_step": 154, "eta_steps": 80, "holder": "main",
+    }  # fmt: skip
+    last = record("end", "train", 55, 819, step=480) | {"leak": leak}
+    records = [record("end", "first_step", 5, 306, step=0), record("begin", "train", 50, 813, step=480), last]
+    samples = [sample(at, 819 if at > 20 else 300) for at in range(60)] + [sample(60, 900), sample(61, 1010)]
+    run = ours()
+    found = explained(tmp_path, outcome=killed(**oom()), samples=samples, records=records, run=run)
+    assert (found.verdict, found.cause) == ("oom_cgroup", cause)
+    assert (overrides(found)[0] == "memory.attribute=true") == (cause == "leak")
+    lives = explained(tmp_path / "b", outcome=outcome(), samples=samples[:30], records=records, run=run)
+    assert ("reached in 80 steps" in lives.sentence) == (verdict == "leak")
+
+
 def test_a_leak_by_time_that_died(tmp_path: Path) -> None:
     found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(50, 1020, 60))
     assert (found.verdict, found.cause) == ("oom_cgroup", "leak")
@@ -466,6 +491,19 @@ def test_forked_workers_without_memory_of_their_own_are_no_cause(tmp_path: Path)
     ]
     found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
     assert found.cause not in ("workers", "copy_on_write")
+
+
+def test_what_others_hold_in_the_cgroup_is_not_the_workers_own(tmp_path: Path) -> None:
+    """As a process beside a run of 285 MB, with two workers that share most of theirs, filled its job."""
+    tree = (process(MAIN, 285), *(process(MAIN + number, 227) for number in (1, 2)))
+    samples = [
+        sample(at, 335 + 20 * at, limit=500 * MB, tree_anon_bytes=740 * MB, processes=3, tree=tree,
+               beside_anon_bytes=20 * at * MB)
+        for at in range(9)
+    ]  # fmt: skip
+    found = explained(tmp_path, outcome=killed(**oom(), limit_bytes=500 * MB), samples=samples)
+    assert "workers" not in [finding.cause for finding in found.findings]
+    assert found.cause == "neighbours"
 
 
 def script(folder: Path, text: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from evidence_builder import (
@@ -349,19 +350,36 @@ def test_a_neighbour_in_the_cgroup(tmp_path: Path) -> None:
     assert (found.verdict, found.cause) == ("oom_cgroup", "neighbours")
 
 
+def growing(ours: int, theirs: int) -> list[Sample]:
+    """A run beside others in its cgroup, by so many MB a second."""
+    return [
+        sample(at, (ours + theirs) * at, tree_anon_bytes=ours * at * MB, tree=(process(MAIN, ours * at),))
+        for at in range(1, 21)
+    ]
+
+
 @pytest.mark.parametrize(("host", "cause"), [("n1", "leak"), ("n2", "neighbours")])
 def test_other_ranks_of_the_run_are_no_neighbours(tmp_path: Path, host: str, cause: str) -> None:
     """They are where they are on the same node."""
-
-    def growing(ours: int, theirs: int) -> list[Sample]:
-        return [
-            sample(at, (ours + theirs) * at, tree_anon_bytes=ours * at * MB, tree=(process(MAIN, ours * at),))
-            for at in range(1, 21)
-        ]
-
     facts = {"pid": MAIN + 1, "attempt": 1, "host": host, "limit_at": JOB}
     write(tmp_path / "rank1", samples=growing(40, 10), ring_facts=facts)
     found = explained(tmp_path, outcome=killed(**oom()), samples=growing(10, 40))
+    assert (found.verdict, found.cause) == ("oom_cgroup", cause)
+
+
+@pytest.mark.parametrize(("step", "cause"), [("0", "leak"), ("1", "neighbours")])
+def test_other_tasks_of_its_step_are_no_neighbours(tmp_path: Path, step: str, cause: str) -> None:
+    """As `srun bash -c 'python -m memory run --output mem/$SLURM_PROCID ...'` leaves them behind."""
+
+    def facts(task: int, step: str) -> dict[str, Any]:
+        told = {"JOB_ID": "7", "STEP_ID": step, "PROCID": str(task), "NTASKS": "2"}
+        environment = {f"SLURM_{name}": value for name, value in told.items()}
+        return {"pid": MAIN + task, "attempt": 1, "host": "n1", "limit_at": JOB, "environment": environment}
+
+    write(tmp_path / "mem" / "1", samples=growing(40, 10), ring_facts=facts(1, step))
+    found = explained(
+        tmp_path / "mem" / "0", outcome=killed(**oom()), samples=growing(10, 40), ring_facts=facts(0, "0")
+    )
     assert (found.verdict, found.cause) == ("oom_cgroup", cause)
 
 
@@ -523,6 +541,16 @@ def test_a_rank_is_explained_as_a_part_of_its_run(tmp_path: Path) -> None:
     assert any("stage first_step had begun" in line for line in found.evidence)
     elsewhere = explained(tmp_path / "other" / "rank1", outcome=killed(**oom()), samples=ramp(100, 1020))
     assert not any(override.startswith("training.") for override in overrides(elsewhere))
+
+
+def test_what_a_rank_printed_lies_in_the_folder_of_its_run(tmp_path: Path) -> None:
+    """`log.rank1.txt`: of one that failed it was said that there is no log."""
+    write(tmp_path, run=ours(), log=TRACEBACK + "ConnectionError: rank 1 is gone\n")
+    (tmp_path / "log.rank1.txt").write_text(TRACEBACK + "ValueError: loss is nan\n")
+    found = explained(tmp_path / "rank1", outcome=outcome(exit_code=1), samples=ramp(50, 60))
+    assert found.verdict == "failed"
+    assert any("ValueError: loss is nan (log.rank1.txt)" in line for line in found.evidence), found.evidence
+    assert not any("log" in line for line in found.missing)
 
 
 def test_what_a_run_says_of_its_failure_is_told(tmp_path: Path) -> None:

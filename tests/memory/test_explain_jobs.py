@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,110 @@ def test_a_step_that_srun_ended_was_cancelled_by_nobody(
     rows = f"42|{job}||4G|{TIMES}|", f"42.0|{step}|0:9|||{TIMES}|"
     found = explained(tmp_path, slurm=told(*rows), outcome=end, samples=ramp(50, 60))
     assert (found.verdict, found.cause) == (verdict, cause), found.sentence
+
+
+def at(begin_s: float, end_s: float) -> str:
+    """Columns from Elapsed to NodeList, of a row that began and ended so long after a run's begin."""
+    begin, end = (datetime.fromtimestamp(START_S + s).isoformat(timespec="seconds") for s in (begin_s, end_s))
+    return f"00:01:00|00:05:00|{begin}|{end}|n7"
+
+
+SCRIPT = {"SLURM_JOB_ID": "42"}
+"""A batch script has no SLURM_STEP_ID in Slurm 22.05: only its cgroup tells which step it is."""
+IN_SCRIPT = {"environment": SCRIPT, "cgroup_path": "/slurm/uid_0/job_42/step_batch/task_0"}
+IN_SHELL = {"environment": SCRIPT | {"SLURM_STEP_ID": "4294967290"}}
+IN_STEP = {
+    "environment": SCRIPT | {"SLURM_STEP_ID": "3", "SLURM_NTASKS": "1"},
+    "cgroup_path": "/slurm/uid_0/job_42/step_3/task_0",
+}
+ASKED = {"exit_code": None, "signal": "SIGTERM", "signals_passed_on": [{"signal": "SIGTERM"}]}
+
+
+@pytest.mark.parametrize(
+    ("ended", "state", "verdict"),
+    [
+        (IN_SCRIPT, "TIMEOUT", "healthy"),
+        (IN_SCRIPT, "CANCELLED by 0", "healthy"),
+        (IN_SCRIPT | {"exit_code": 1}, "TIMEOUT", "failed"),
+        (IN_SCRIPT | {"exit_code": 1}, "CANCELLED by 0", "failed"),
+        (IN_SCRIPT | ASKED, "TIMEOUT", "timeout"),
+        (IN_SCRIPT, "OUT_OF_MEMORY", "healthy"),
+        (IN_SHELL, "OUT_OF_MEMORY", "healthy"),
+        (IN_STEP, "OUT_OF_MEMORY", "healthy"),
+        (IN_STEP | {"exit_code": 1}, "OUT_OF_MEMORY", "failed"),
+    ],
+)
+def test_a_command_of_a_script_is_not_told_by_what_became_of_others(
+    tmp_path: Path, ended: dict[str, Any], state: str, verdict: str
+) -> None:
+    """As a real Slurm 22.05 told a script of several commands, of which steps before this one and a command
+    after it were killed for memory, before the job itself was ended.
+    """
+    rows = [f"42|{state}|0:0||150M|{at(-30, 100)}|", f"42.batch|OUT_OF_MEMORY|0:125|||{at(-30, 101)}|",
+            f"42.interactive|OUT_OF_MEMORY|0:125|||{at(-30, 101)}|",
+            f"42.0|COMPLETED|0:0|||{at(-30, -20)}|", f"42.1|OUT_OF_MEMORY|0:125|||{at(-20, 0)}|",
+            f"42.3|COMPLETED|0:0|||{at(0, 60)}|", f"42.4|OUT_OF_MEMORY|0:125|||{at(70, 80)}|"]  # fmt: skip
+    found = explained(tmp_path, slurm=told(*rows), outcome=outcome(**ended), samples=ramp(50, 60))
+    assert found.verdict == verdict, found.sentence
+
+
+@pytest.mark.parametrize("state", ["OUT_OF_MEMORY", "COMPLETED"])
+@pytest.mark.parametrize(
+    ("step", "verdict"),
+    [("0", "healthy"), ("1", "oom_cgroup"), ("2", "failed"), ("3", "killed_from_outside")],
+)
+def test_a_step_that_was_asked_for_is_told_of_by_its_own_row(
+    tmp_path: Path, step: str, verdict: str, state: str
+) -> None:
+    """`--job 42.3`: as told by a real Slurm of a job whose other steps were killed for memory."""
+    rows = [f"42|{state}|0:0||150M|{TIMES}|", f"42.batch|{state}|0:0|||{TIMES}|",
+            f"42.0|COMPLETED|0:0|||{TIMES}|", f"42.1|OUT_OF_MEMORY|0:125|||{TIMES}|",
+            f"42.2|FAILED|1:0|||{TIMES}|", f"42.3|CANCELLED by 0|0:9|||{TIMES}|"]  # fmt: skip
+    found = explained(tmp_path, slurm=replace(told(*rows), step=step))
+    assert found.verdict == verdict, found.sentence
+
+
+def test_a_log_that_tells_of_other_steps_alone(tmp_path: Path) -> None:
+    """Where sacct cannot be asked, the job's stderr is of all its steps."""
+    killed_step = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=42.{}.\n"
+    ended_step = "slurmstepd-n1: error: *** STEP 42.{} ON n1 CANCELLED AT 2026-11-24T17:47:54 {}***\n"
+    of_several = {"environment": SCRIPT | {"SLURM_STEP_ID": "3"}, "exit_code": 1}
+    for step, line, verdict in (
+        (1, killed_step, "failed"), (3, killed_step, "oom_cgroup"),
+        (8, ended_step, "failed"), (3, ended_step, "timeout"),
+    ):  # fmt: skip
+        end = outcome(**IN_STEP | of_several)
+        log = line.format(step, "DUE TO TIME LIMIT ")
+        found = explained(tmp_path, outcome=end, samples=ramp(50, 60), log=log)
+        assert found.verdict == verdict, found.sentence
+
+
+def test_an_error_as_the_time_is_up_may_be_the_answer_to_that(tmp_path: Path) -> None:
+    rows = [f"42|TIMEOUT|0:0||150M|{at(-30, 100)}|", f"42.batch|CANCELLED|0:15|||{at(-30, 101)}|"]
+    for ended_s, verdict in ((99.5, "timeout"), (90, "failed")):
+        end = outcome(**IN_SCRIPT | {"exit_code": 1, "ended_s": START_S + ended_s})
+        assert explained(tmp_path, slurm=told(*rows), outcome=end, samples=ramp(50, 60)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("step", "verdict"),
+    [((20, 40), "oom_cgroup"), ((0, 60), "oom_cgroup"), ((60, 63), "healthy"), ((-5, 0), "healthy")],
+)
+def test_a_killed_step_that_a_watched_script_started_is_its_own(
+    tmp_path: Path, step: tuple[float, float], verdict: str
+) -> None:
+    rows = [f"42|COMPLETED|0:0||150M|{at(-30, 100)}|", f"42.batch|COMPLETED|0:0|||{at(-30, 100)}|",
+            f"42.1|OUT_OF_MEMORY|0:125|||{at(*step)}|"]  # fmt: skip
+    found = explained(tmp_path, slurm=told(*rows), outcome=outcome(**IN_SCRIPT), samples=ramp(50, 60))
+    assert found.verdict == verdict, found.sentence
+
+
+def test_a_script_that_was_ended_with_its_supervisor_was_not_killed_for_memory(tmp_path: Path) -> None:
+    """Another command of it had been before: of what Slurm ended nobody is left to write outcome.json."""
+    rows = [f"42|TIMEOUT|0:0||150M|{at(-30, 31)}|", f"42.batch|OUT_OF_MEMORY|0:125|||{at(-30, 32)}|"]
+    facts = IN_SCRIPT | {"attempt": 1, "started_s": START_S, "pid": 100}
+    found = explained(tmp_path, slurm=told(*rows), samples=ramp(50, 60), ring_facts=facts)
+    assert found.verdict == "timeout", found.sentence
 
 
 @pytest.mark.parametrize(

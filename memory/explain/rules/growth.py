@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from memory.explain.advice import cheapest_first, is_other_program, more_memory, smaller_steps
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
-from memory.explain.leaking import leak_by_step, leak_by_time
+from memory.explain.leaking import leak_as_told, leak_by_step, leak_by_time
 from memory.explain.telling import (
     all_of,
     cache_at_the_kill,
@@ -29,7 +29,7 @@ _SHORT_S = 0.5
 
 def leak(facts: Facts) -> Iterator[Finding]:
     """Anon memory rises by a like amount each step, or each second, and never comes back."""
-    found = leak_by_step(facts) or leak_by_time(facts)
+    found = leak_as_told(facts) or leak_by_step(facts) or leak_by_time(facts)
     if found is None:
         return
     is_dead = bool(facts.signal or facts.vanished)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from memory.explain.advice import raise_mem, read_by_pread, smaller_steps
 from memory.explain.facts import Facts
@@ -91,10 +91,9 @@ def sigkill_in_log(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def was_killed(facts: Facts) -> bool:
+def was_killed(rows: Iterable[Row]) -> bool:
     """Whether accounting tells of SIGKILL."""
-    job = facts.slurm.job if facts.slurm else None
-    return job is not None and any(_was_killed(row) for row in job.rows)
+    return any(_was_killed(row) for row in rows)
 
 
 def _was_killed(row: Row) -> bool:

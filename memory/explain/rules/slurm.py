@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from memory.explain.advice import cheapest_first, more_memory, raise_mem, read_by_pread
 from memory.explain.facts import Facts
 from memory.explain.finding import CONFIDENCES, Advice, Finding
+from memory.explain.own_step import (
+    ended_before,
+    is_another_step,
+    own_row,
+    own_step,
+    rows_out_of_memory,
+    rows_that_ended_it,
+)
 from memory.explain.rules.sigkill import was_killed
 from memory.explain.rules.time_limits import longer
 from memory.explain.telling import all_of, before_the_end, counters_line, ended_line, peak_of_limit
@@ -29,10 +37,7 @@ _STATES = {
     "CANCELLED": ("killed_from_outside", "scancel", "It was cancelled"),
     "REVOKED": ("killed_from_outside", "scancel", "It was revoked"),
 }
-_BY_ITSELF = {"COMPLETED", "FAILED", "OUT_OF_MEMORY"}
 _STEP_IN_LOG = re.compile(r"oom[-_]kill event(?:\(s\)|s)? in (?:StepId=|step )\d+(?:_\d+)?\.(\w+)")
-_STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
-"""Numbers of steps that have names (slurm/slurm.h, SLURM_BATCH_SCRIPT ...)."""
 _ASKING = {1: "SIGHUP", 2: "SIGINT", 10: "SIGUSR1", 12: "SIGUSR2", 15: "SIGTERM"}
 """Signals that ask a program to stop, as `sbatch --signal=B:TERM@60` sends one, by their numbers."""
 _ENDS = {
@@ -50,13 +55,14 @@ _ENDS = {
 def out_of_memory(facts: Facts) -> Iterator[Finding]:
     """OUT_OF_MEMORY in the row of the job, or of a step of a job that went on."""
     job = facts.slurm.job if facts.slurm else None
-    rows = [row for row in job.rows if row.was_out_of_memory] if job else []
+    rows = rows_out_of_memory(facts, job) if job else []
+    is_told = job is not None and any(row.was_out_of_memory for row in job.rows)
     said = next((found for pattern in SLURM_OOM if (found := by_slurm(facts, pattern))), None)
     hint_only = said is not None and "hit memory limit" in said.line and not rows
     if not rows and (said is None or hint_only):
         return
-    if _are_other_steps(rows, facts):
-        return
+    if not rows and (is_told or _names_other_steps(facts)):
+        return  # of steps beside the one that this run was
     swallowed = job is not None and job.row.state == "COMPLETED"
     source = facts.slurm.source if facts.slurm else ""
     yield Finding(
@@ -78,50 +84,11 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _are_other_steps(rows: Sequence[Row], facts: Facts) -> bool:
-    """Whether the kills are of steps beside the one that this run was, which has none of its own: by sacct's
-    rows, else by the steps that the log names.
-    """
-    own, row = _own_step(facts), _own_row(facts)
-    if not own or facts.kills:
-        return False
-    is_told = row is not None and own.isdigit() and facts.kills == 0  # of a script the steps are its own
-    if not facts.has_ended_well and not is_told:
-        return False
-    steps = [row.step for row in rows] or [match[1] for match in _STEP_IN_LOG.finditer(facts.log)]
-    return bool(steps) and all(step not in (None, own) for step in steps)
-
-
-def _own_step(facts: Facts) -> str:
-    """In which this run was, by its environment; empty where that does not say."""
-    told = text(facts.environment.get("SLURM_STEP_ID"))
-    return _STEPS.get(told, told)
-
-
-def _own_row(facts: Facts) -> Row | None:
-    """Of the step in which this run was, where both are known."""
-    job, own = facts.slurm.job if facts.slurm else None, _own_step(facts)
-    return next((row for row in job.steps if own and row.step == own), None) if job else None
-
-
-def _rows_that_ended_it(facts: Facts, job: Job) -> Iterator[Row]:
-    """The job's, then those of its steps. Of a run that was one of its steps only as far as that one did not
-    end by itself: what ended the job later, or another step, is not its end.
-    """
-    own = _own_row(facts)
-    if own is None:
-        yield from job.rows
-        return
-    if not {own.state, job.row.state} & _BY_ITSELF or _was_ended_by_srun(own, job):
-        yield job.row
-    yield own
-
-
-def _was_ended_by_srun(step: Row, job: Job) -> bool:
-    """Whether a task of it had died (--kill-on-bad-exit): Slurm names who cancels a step, and of this one
-    there is no name, though its job went on.
-    """
-    return step.state == "CANCELLED" and step.cancelled_by is None and job.row.state in _BY_ITSELF
+def _names_other_steps(facts: Facts) -> bool:
+    """Whether all steps whose kills the log tells of are others than this run."""
+    rows = {row.step: row for row in facts.slurm.job.steps} if facts.slurm and facts.slurm.job else {}
+    steps = [match[1] for match in _STEP_IN_LOG.finditer(facts.log)]
+    return bool(steps) and all(is_another_step(facts, step, rows.get(step)) for step in steps)
 
 
 def polled_kill(facts: Facts) -> Iterator[Finding]:
@@ -196,17 +163,16 @@ def asked_for(facts: Facts) -> int | None:
 
 def ended_by_slurm(facts: Facts) -> Iterator[Finding]:
     """Slurm's own word in the log or the job's state: time limit, preemption, scancel, node failure."""
-    if _was_polled(facts):
+    job = facts.slurm.job if facts.slurm else None
+    if _was_polled(facts) or ended_before(facts, job):
         return
     for name, pattern in SLURM_ENDS:
         said = by_slurm(facts, pattern)
         if said is not None:
-            job = facts.slurm.job if facts.slurm else None
             by_somebody = "JOB " in said.line or (job is not None and job.row.cancelled_by is not None)
             end = _ENDS["cancelled" if name == "scancel" and not by_somebody else name]
             yield from _end(facts, end, f"{said.line} ({facts.log_name})", said.worth)
             return
-    job = facts.slurm.job if facts.slurm else None
     if job is None:
         return
     row = _row_that_ended_it(facts, job)
@@ -224,22 +190,24 @@ def ended_by_slurm(facts: Facts) -> Iterator[Finding]:
 def counted_as_failed(facts: Facts) -> Iterator[Finding]:
     """A job that Slurm counts as failed: the least that can be said, since of its own end a run says more."""
     job = facts.slurm.job if facts.slurm else None
-    row = None if job is None else _row_that_ended_it(facts, job)
+    row = None if job is None or ended_before(facts, job) else _row_that_ended_it(facts, job)
     if row is not None and row.state == "FAILED":
         yield from _end(facts, ("failed", "none", "Slurm counts it as failed"), _told(row, facts))
 
 
 def _row_that_ended_it(facts: Facts, job: Job) -> Row | None:
     """The first that tells of an end from outside, or of a failure that is not told better elsewhere."""
-    rows = _rows_that_ended_it(facts, job)
+    rows = rows_that_ended_it(facts, job)
     row = next((row for row in rows if row.state in _STATES or row.state == "FAILED"), None)
-    if row is None or (row is not job.row and job.row.state == "COMPLETED"):
+    is_own = row is own_row(facts)
+    if row is None or (not is_own and row is not job.row and job.row.state == "COMPLETED"):
         return None
     if row.state != "FAILED":
         return row
     of_another = facts.exit_code == 0  # another task, or what the script did after
-    of_memory = was_killed(facts) or any(step.was_out_of_memory for step in job.steps)
-    return None if of_another or of_memory else row
+    was_killed_too = was_killed([row] if is_own else job.rows)
+    of_memory = not is_own and any(step.was_out_of_memory for step in job.steps)
+    return None if of_another or was_killed_too or of_memory else row
 
 
 def _told(row: Row, facts: Facts) -> str:
@@ -305,9 +273,10 @@ def _who_cancelled(facts: Facts) -> Advice:
 
 
 def completed(facts: Facts) -> Iterator[Finding]:
-    """Slurm counts it as done, and no step says otherwise."""
+    """Slurm counts it as done, and no step says otherwise; of one step by its own row."""
     job = facts.slurm.job if facts.slurm else None
-    if job is None or job.row.state != "COMPLETED" or any(row.was_out_of_memory for row in job.rows):
+    row = own_row(facts) or (job.row if job else None)
+    if job is None or row is None or row.state != "COMPLETED" or rows_out_of_memory(facts, job):
         return
     yield Finding(
         rule="slurm_completed",
@@ -315,7 +284,7 @@ def completed(facts: Facts) -> Iterator[Finding]:
         confidence="likely",
         verdict="healthy",
         cause="none",
-        evidence=(f"{job.row} ({facts.slurm.source if facts.slurm else ''})",),
+        evidence=(f"{row} ({facts.slurm.source if facts.slurm else ''})",),
     )
 
 
@@ -325,7 +294,7 @@ def max_rss(facts: Facts) -> Iterator[Finding]:
     rows = [row for row in job.rows if row.max_rss_bytes] if job else []
     if not rows or facts.slurm is None:
         return
-    own = _own_step(facts)  # of another one it says nothing
+    own = own_step(facts)  # of another one it says nothing
     row: Row = max(rows, key=lambda row: (row.step == own, row.max_rss_bytes or 0))
     asked = _asked(job)
     yield Finding(

@@ -79,8 +79,9 @@ def many_workers(facts: Facts) -> Iterator[Finding]:
     top = max(known, key=lambda sample: sample.unreclaimable_bytes or 0)
     sizes = sorted(process.anon_bytes or 0 for process in top.tree[1:])
     main, count = top.tree[0].anon_bytes or 0, max(len(sizes), (top.processes or 0) - 1)
-    # pages that they share with the main process since a fork are not their own
-    own = min((top.tree_anon_bytes or 0) - main, (top.anon_bytes or top.tree_anon_bytes or 0) - main)
+    of_tree = top.tree_anon_bytes or 0
+    # pages that they share with the main process since a fork are not their own, nor is what others hold
+    own = min(of_tree, of_tree if top.anon_bytes is None else _of_run(top)) - main
     if own < 0.4 * (top.unreclaimable_bytes or 0) or sizes[-1] > 0.6 * sum(sizes):
         return
     if count < 3 and sizes[0] < _SPAWNED_BYTES:
