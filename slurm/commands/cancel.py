@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import experiment_utils
 from conf.exit_status import DONE, INTERRUPTED, agreed
 from conf.quantities import counted
-from slurm.finding import find_token_jobs, set_of
-from slurm.records import LOCAL, find_study, named_places, run_folders
+from slurm.finding import find_token_jobs, set_of, study_and_names
+from slurm.records import LOCAL, named_places, run_folders
 
 if TYPE_CHECKING:
     from slurm.submit.cancelling import Target
@@ -52,10 +52,10 @@ def run(options: argparse.Namespace) -> int:
     from slurm.submit.cancelling import cancel, found_under_way
 
     tokens = find_token_jobs(options.study)
-    study = (tokens or find_study(options.study)).resolve()
+    study, meant = study_and_names(options.study) if tokens is None else (tokens.resolve(), [])
     name = study.name if tokens is None else str(set_of(tokens))
     there = [folder.name for folder in run_folders(study)] or sorted(named_places(study))
-    runs = [named(given, there) for given in options.runs]
+    runs = [named(given, there) for given in [*meant, *options.runs]]
     found = found_under_way(study, runs)
 
     def jobs(targets: list[Target]) -> list[dict[str, object]]:

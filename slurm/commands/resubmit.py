@@ -10,8 +10,8 @@ from collections import Counter
 from conf import UserError
 from conf.exit_status import DONE, FAILED
 from conf.quantities import counted
-from slurm.finding import find_token_jobs
-from slurm.records import LOCAL, SLURM, find_study
+from slurm.finding import find_token_jobs, study_and_names
+from slurm.records import LOCAL, SLURM
 
 EXAMPLES = """\
 examples:
@@ -59,9 +59,9 @@ def run(options: argparse.Namespace) -> int:
         from slurm.tokens.again import submit_again as submit_tokens_again
 
         return submit_tokens_again(tokens, options)
-    study = find_study(options.study).resolve()
+    study, meant = study_and_names(options.study)
     typed = shlex.quote(options.study)
-    names = [word for word in options.rest if "=" not in word]
+    names = [*meant, *(word for word in options.rest if "=" not in word)]
     only = [word.strip() for word in options.only.split(",") if word.strip()] if options.only else None
     found, left = find(study, names, only)
     if options.dry_run or not found:

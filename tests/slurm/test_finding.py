@@ -11,7 +11,7 @@ import pytest
 from conf import UserError
 from memory.usage import UsageError
 from memory.usage import find_run as found_by_memory
-from slurm.finding import all_studies, find_run, find_study, study_and_runs
+from slurm.finding import all_studies, find_run, find_study, study_and_names, study_and_runs
 
 NAME = "32d-lr0.003-seed1-1a2b3c4d"
 
@@ -70,6 +70,21 @@ def test_studies(runs: Path) -> None:
     assert [path.name for path in all_studies()] == ["newer", "sweep"]
     with pytest.raises(UserError, match="studies there: newer, sweep"):
         find_study("nosuch")
+
+
+def test_what_acts_on_a_study_takes_the_folder_of_one_run_for_that_run(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for a study without runs, of which nothing is queued or to be submitted again."""
+    assert study_and_names("sweep") == ((runs / "sweep").resolve(), [])
+    for given in (f"runs/sweep/{NAME}", f"sweep/{NAME}", str(runs / "sweep" / NAME)):
+        assert study_and_names(given) == ((runs / "sweep").resolve(), [NAME])
+    with pytest.raises(UserError, match="no runs there"):
+        study_and_names("runs")
+    assert not (runs / ".submissions").exists()
+    monkeypatch.chdir(runs / "sweep" / NAME)
+    assert study_and_names(".") == ((runs / "sweep").resolve(), [NAME])
+    assert study_and_runs("..")[1][0].name == NAME
 
 
 def test_another_place_for_runs(runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

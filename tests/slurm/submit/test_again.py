@@ -218,6 +218,23 @@ def test_cancel_of_one_run_ends_its_task_alone(
     assert [submission.arrays[0].cancelled_at(task) is None for task in range(3)] == [True, False, True]
 
 
+def test_the_folder_of_a_run_in_place_of_a_study_means_that_run(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`status RUN` names it so; it was told that nothing of it runs, and that nothing is to be done again."""
+    assert type_("-m", "seed=0,1") == 0
+    second, number = runs(place)[1], cluster.jobs[0]["id"]
+    assert command("cancel", str(second.relative_to(place)), "--yes") == 0
+    assert f"ends job {number}_1" in capsys.readouterr().out
+    assert cluster.jobs[0]["states"] == ["PENDING", "CANCELLED"]
+    for folder in runs(place):
+        status(folder, "cancelled")
+    cluster.set_state(number, "CANCELLED")
+    assert command("resubmit", str(second)) == 0
+    assert "1 run again: 1 cancelled" in capsys.readouterr().out
+    assert len(cluster.jobs[-1]["states"]) == 1
+
+
 def test_cancel_leaves_what_has_ended_by_itself(type_: Type, cluster: FakeSlurm, place: Path) -> None:
     assert type_("-m", "seed=0,1,2") == 0
     number = cluster.jobs[0]["id"]
