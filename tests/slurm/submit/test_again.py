@@ -21,6 +21,7 @@ from conf.check import to_config
 from conf.exit_status import exit_status
 from experiment_utils import read_config
 from slurm.commands import cancel, resubmit
+from slurm.in_front import noted
 from slurm.in_job.starts import Start, note_start
 from slurm.records import submissions
 from slurm.submit.again import new_mem, new_time
@@ -424,6 +425,8 @@ def test_what_the_queue_had_no_room_for_goes_to_the_cluster(
     def resubmitted_after_a_sweep_with(room: int) -> int:
         has_room(room)
         assert type_("-m", "seed=0,1,2") == 1
+        with noted([place / "runs" / "default" / "tried"], 1, "another, in front of somebody"):
+            pass
         for folder in runs(place):
             os.utime(folder / "config.yaml", (1.0, 1.0))  # long ago
         has_room(None)
@@ -433,4 +436,5 @@ def test_what_the_queue_had_no_room_for_goes_to_the_cluster(
     assert "error: --launcher: " in capsys.readouterr().err
     assert resubmitted_after_a_sweep_with(room=1) == 0
     assert "submitted 2 runs as job 102" in capsys.readouterr().out
-    assert {submission.launcher for submission in submissions(place / "runs" / "default")} == {"slurm"}
+    told = [submission.launcher for submission in submissions(place / "runs" / "default")]
+    assert told == ["local", "slurm", "local", "slurm"]
