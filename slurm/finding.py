@@ -66,10 +66,10 @@ def study_and_names(given: str, runs_dir: str | None = None) -> tuple[Path, list
     """
     study, run = _study_and_run(given, runs_dir)
     if run is not None:
-        return study.resolve(), [run.name]
+        return study, [run.name]
     if not run_folders(study) and not named_places(study):
         raise UserError(f"{study}: no runs there: expected folders with a config.yaml in it")
-    return study.resolve(), []
+    return study, []
 
 
 def _study_and_run(given: str, runs_dir: str | None) -> tuple[Path, Path | None]:

@@ -52,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
     from slurm.submit.cancelling import cancel, found_under_way
 
     tokens = find_token_jobs(options.study)
-    study, meant = study_and_names(options.study) if tokens is None else (tokens.resolve(), [])
+    study, meant = study_and_names(options.study) if tokens is None else (tokens, [])
+    study = study.resolve()
     name = study.name if tokens is None else str(set_of(tokens))
     there = [folder.name for folder in run_folders(study)] or sorted(named_places(study))
     runs = [named(given, there) for given in [*meant, *options.runs]]

@@ -60,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
         return submit_tokens_again(tokens, options)
     study, meant = study_and_names(options.study)
+    study = study.resolve()
     typed = shlex.quote(options.study)
     names = [*meant, *(word for word in options.rest if "=" not in word)]
     only = [word.strip() for word in options.only.split(",") if word.strip()] if options.only else None

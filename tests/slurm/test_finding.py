@@ -76,14 +76,15 @@ def test_what_acts_on_a_study_takes_the_folder_of_one_run_for_that_run(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not for a study without runs, of which nothing is queued or to be submitted again."""
-    assert study_and_names("sweep") == ((runs / "sweep").resolve(), [])
+    assert study_and_names("sweep") == (Path("runs/sweep"), [])
     for given in (f"runs/sweep/{NAME}", f"sweep/{NAME}", str(runs / "sweep" / NAME)):
-        assert study_and_names(given) == ((runs / "sweep").resolve(), [NAME])
+        study, names = study_and_names(given)
+        assert (study.resolve(), names) == ((runs / "sweep").resolve(), [NAME])
     with pytest.raises(UserError, match="no runs there"):
         study_and_names("runs")
     assert not (runs / ".submissions").exists()
     monkeypatch.chdir(runs / "sweep" / NAME)
-    assert study_and_names(".") == ((runs / "sweep").resolve(), [NAME])
+    assert study_and_names(".") == (runs / "sweep", [NAME])
     assert study_and_runs("..")[1][0].name == NAME
 
 
