@@ -37,6 +37,21 @@ class Target:
             return [run for task in self.array.tasks for run in task]
         return [run for task in sorted(self.tasks) for run in self.array.tasks[task]]
 
+    @property
+    def out_of_reach(self) -> str | None:
+        """Why it cannot be ended from here, and who can."""
+        if self.submission.launcher != LOCAL or self.array.job_id is None:
+            return None
+        host, pid, _ = process_of(self.array.job_id)
+        if host != socket.gethostname():
+            return f"is on {host}: the same command there ends it"
+        with suppress(ProcessLookupError):
+            try:
+                os.kill(pid, 0)
+            except PermissionError:
+                return f"is of {self.submission.user}, who can end it"
+        return None
+
 
 def found_under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
     """`under_way`, when it is known what became of submissions whose submitter died.
@@ -74,7 +89,7 @@ def under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
 
 
 def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
-    """End what is under way, or what holds these runs alone; returns what was ended.
+    """End what is under way, or what holds these runs alone; returns what was ended: all within reach.
 
     Runs that have begun get SIGTERM, at which they write a checkpoint and stop.
 
@@ -83,7 +98,7 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
     """
     with study_lock(study):
         reconcile(study)
-        found = under_way(study, runs)
+        found = [target for target in under_way(study, runs) if target.out_of_reach is None]
         tasks_of = [_tasks(target, runs) for target in found] if runs else [None] * len(found)
         jobs, asked_s = [], time.time()  # before: what ended earlier did so by itself
         for target, tasks in zip(found, tasks_of, strict=True):
@@ -134,8 +149,6 @@ def end_together(submission: Submission, array: Array, task: int) -> list[str]:
 
 def _end_process(array: Array) -> None:
     assert array.job_id is not None
-    host, pid, _ = process_of(array.job_id)
-    if host != socket.gethostname():
-        raise UserError(f"the process {pid} is on {host}: type this there")
+    _, pid, _ = process_of(array.job_id)
     with suppress(ProcessLookupError):  # it has just come to its end
         os.kill(pid, signal.SIGTERM)

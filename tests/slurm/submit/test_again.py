@@ -363,6 +363,36 @@ def test_runs_that_a_command_works_through_are_left_until_it_is_killed(
     assert "3 never_started to be submitted again" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("why", ["host", "user"])
+def test_a_process_out_of_reach_keeps_nothing_else_from_being_cancelled(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, why: str,
+) -> None:  # fmt: skip
+    """A run in front of somebody, on another login node or of another user, in a study that has jobs too."""
+    assert type_("-m", "seed=0,1") == 0
+    study = place / "runs" / "default"
+    (study / "tried").mkdir()
+    with noted([study / "tried"], 1, "another"):
+        mine = list(submissions(study))[-1]
+        if why == "host":
+            arrays = [dataclasses.replace(mine.arrays[0], job_id="n9:1:1")]
+            dataclasses.replace(mine, arrays=arrays).write()
+        else:
+            monkeypatch.setattr(os, "kill", _not_yours)
+        assert command("cancel", "default", "--dry-run") == 1
+        capsys.readouterr()
+        assert command("cancel", "default", "--yes") == 1
+        told = capsys.readouterr().out
+    assert f"default: ends job {cluster.jobs[0]['id']}\n" in told
+    words = {"host": "is on n9: the same command there ends it", "user": f"is of {mine.user}, who can"}
+    assert words[why] in told
+    assert cluster.jobs[0]["states"] == ["CANCELLED"] * 2
+
+
+def _not_yours(pid: int, number: int) -> None:
+    raise PermissionError(1, "Operation not permitted")
+
+
 def test_what_cancel_cannot_reach_is_told(
     ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
