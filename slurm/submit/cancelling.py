@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from conf import UserError
-from slurm.records import LOCAL, SLURM, Array, Submission, note_cancelled, submissions
-from slurm.submit.ask import ask
+from slurm.records import LOCAL, SLURM, Array, Submission, note_cancelled, submissions, this_user
+from slurm.submit.ask import NoAnswer, ask
 from slurm.submit.in_flight import is_alive, process_of, task_states
 from slurm.submit.phases import study_lock
 from slurm.submit.reconciling import reconcile
@@ -94,7 +94,8 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
     Runs that have begun get SIGTERM, at which they write a checkpoint and stop.
 
     Raises:
-        UserError: a run shares its job or process with others; or Slurm does not answer.
+        UserError: a run shares its job or process with others; or Slurm does not answer, or does not let
+            this user end the jobs of another.
     """
     with study_lock(study):
         reconcile(study)
@@ -111,13 +112,34 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
         if not runs:
             whole = {target.submission.id: target.submission for target in found}
             jobs += [one.follow_up for one in whole.values() if one.follow_up is not None]
-        if jobs:
-            ask(["scancel", *jobs])
+        theirs = _scancel(jobs, found)
         for target, tasks in zip(found, tasks_of, strict=True):
+            if target.submission.user in theirs:
+                continue
             is_whole = target.submission.launcher == LOCAL or target.array.how == "workers"
             ended = sorted(target.tasks) if tasks is None else tasks  # others of it had ended by themselves
             note_cancelled(target.submission, target.array, asked_s, None if is_whole else ended)
+    if theirs:
+        raise UserError(
+            f"Slurm does not let you end jobs of {', '.join(theirs)}: they can, or an operator. "
+            "All else is ended"
+        )
     return found
+
+
+def _scancel(jobs: Sequence[str], found: Sequence[Target]) -> list[str]:
+    """End them; returns the other users whose jobs among them are not this user's to end. Those that are have
+    been ended all the same: scancel tries each.
+    """
+    try:
+        if jobs:
+            ask(["scancel", *jobs])
+    except NoAnswer as error:
+        theirs = {one.submission.user for one in found if one.submission.launcher == SLURM} - {this_user()}
+        if "permission denied" not in str(error) or not theirs:
+            raise
+        return sorted(theirs)
+    return []
 
 
 def _tasks(target: Target, runs: Sequence[str]) -> list[int]:

@@ -24,7 +24,9 @@ from slurm.commands import cancel, resubmit
 from slurm.in_front import noted
 from slurm.in_job.starts import Start, note_start
 from slurm.records import submissions
+from slurm.submit import cancelling
 from slurm.submit.again import new_mem, new_time
+from slurm.submit.ask import NoAnswer
 from tests.slurm.submit.conftest import Type
 
 
@@ -387,6 +389,24 @@ def test_a_process_out_of_reach_keeps_nothing_else_from_being_cancelled(
     words = {"host": "is on n9: the same command there ends it", "user": f"is of {mine.user}, who can"}
     assert words[why] in told
     assert cluster.jobs[0]["states"] == ["CANCELLED"] * 2
+
+
+def test_jobs_of_another_user_are_theirs_to_end(
+    type_: Type, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm has answered, and says no."""
+
+    def denied(command: list[str]) -> str:
+        raise NoAnswer(f"scancel: Kill job error on job id {command[1]}: Access/permission denied")
+
+    assert type_("-m", "seed=0,1") == 0
+    (submission,) = submissions(place / "runs" / "default")
+    dataclasses.replace(submission, user="somebody").write()
+    monkeypatch.setattr(cancelling, "ask", lambda command: denied(command) if command[0] == "scancel" else "")
+    assert command("cancel", "default", "--yes") == 2
+    assert "error: Slurm does not let you end jobs of somebody: they can" in capsys.readouterr().err
+    (submission,) = submissions(place / "runs" / "default")
+    assert submission.arrays[0].cancelled_s is None
 
 
 def _not_yours(pid: int, number: int) -> None:
