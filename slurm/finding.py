@@ -10,7 +10,7 @@ from conf import UserError
 from memory.usage import UsageError, is_folder, path_of
 from memory.usage import find_run as find_run_of_memory
 from memory.usage import root_of as root_of_memory
-from slurm.records import SUBMISSIONS, find_study, run_folders
+from slurm.records import SUBMISSIONS, find_study, named_places, run_folders
 
 __all__ = [
     "all_studies", "all_token_jobs", "find_run", "find_study", "find_task", "find_token_jobs", "root_of",
@@ -53,30 +53,31 @@ def study_and_runs(given: str, runs_dir: str | None = None) -> tuple[Path, Seque
     Raises:
         UserError: there is no such study.
     """
-    try:
-        path = path_of(given)
-        if is_folder(path) and (path / "config.yaml").is_file():
-            return path.parent, [path]
-    except UsageError as error:
-        raise UserError(str(error)) from error
-    study = find_study(given, runs_dir)
-    return study, run_folders(study)
+    study, run = _study_and_run(given, runs_dir)
+    return study, run_folders(study) if run is None else [run]
 
 
-def study_and_names(given: str, names: Sequence[str]) -> tuple[Path, Sequence[str]]:
-    """STUDY [RUN ...] as typed, RUN still as it was: none are all runs. Of the folder of one run, its study
-    with the name of that run alone: as a study it would be one of which nothing waits or runs.
+def study_and_names(given: str, runs_dir: str | None = None) -> tuple[Path, list[str]]:
+    """A study to do something about, and the names of its runs that are meant: of the folder of one run that
+    run's, else none, which means all of them.
 
     Raises:
-        UserError: there is no such study.
+        UserError: there is no such study, or it has never had a run.
     """
-    study = find_study(given)
-    if not (study / "config.yaml").is_file():
-        return study.resolve(), names
-    run = study.absolute()  # not resolved: it may lie on another disk, behind a link
-    if names:
-        raise UserError(f"{study}: that is one run: expected its study, {run.parent}")
-    return run.parent.resolve(), [run.name]
+    study, run = _study_and_run(given, runs_dir)
+    if run is not None:
+        return study, [run.name]
+    if not run_folders(study) and not named_places(study):
+        raise UserError(f"{study}: no runs there: expected folders with a config.yaml in it")
+    return study, []
+
+
+def _study_and_run(given: str, runs_dir: str | None) -> tuple[Path, Path | None]:
+    found = find_study(given, runs_dir)
+    if not (found / "config.yaml").is_file():
+        return found, None
+    run = found if found.name not in ("", "..") else found.resolve()  # `.` does not name its parent
+    return run.parent, run
 
 
 def find_token_jobs(given: str, runs_dir: str | None = None) -> Path | None:

@@ -24,12 +24,12 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import durable
-from conf import UserError
+from conf import Problem, UserError
 from memory import format_bytes
 from training.provenance import SNAPSHOT_MANIFEST as MANIFEST
 from training.provenance import read_manifest
@@ -100,8 +100,14 @@ def while_removing(runs_dir: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(runs_dir: Path, how: int) -> Iterator[None]:
-    runs_dir.mkdir(parents=True, exist_ok=True)
-    with open(runs_dir / f"{SNAPSHOTS}.lock", "a") as file:
+    """Raises UserError: nothing can be written there."""
+    with ExitStack() as held:
+        try:
+            runs_dir.mkdir(parents=True, exist_ok=True)
+            file = held.enter_context(open(runs_dir / f"{SNAPSHOTS}.lock", "a"))
+        except OSError as error:
+            what = f"cannot write {error.filename}: {error.strerror}. Choose another place with runs_dir="
+            raise UserError(Problem("runs_dir", what)) from error
         try:
             fcntl.flock(file, how)
         except BlockingIOError:
@@ -138,8 +144,8 @@ def take(runs_dir: str | os.PathLike[str], *, root: Path = ROOT, limit_bytes: in
                 moving[str(moved)] = None
     except OSError as error:
         raise UserError(
-            f"cannot copy the code of {root} to {runs_dir / SNAPSHOTS}: {error.strerror} "
-            f"({error.filename}). Choose another place with runs_dir="
+            f"cannot copy the code of {root} to {runs_dir / SNAPSHOTS}: {error.strerror}"
+            f"{f' ({error.filename})' if error.filename else ''}. Choose another place with runs_dir="
         ) from error
     raise UserError(
         f"{', '.join(moving)} of {root} changed while the code was copied. Wait until that is over and try "

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import experiment_utils
-from conf.exit_status import DONE, INTERRUPTED, agreed
+from conf.exit_status import DONE, FAILED, INTERRUPTED, agreed
 from conf.quantities import counted
 from slurm.finding import find_token_jobs, set_of, study_and_names
 from slurm.records import LOCAL, named_places, run_folders
@@ -52,14 +52,14 @@ def run(options: argparse.Namespace) -> int:
     from slurm.submit.cancelling import cancel, found_under_way
 
     tokens = find_token_jobs(options.study)
-    if tokens is None:
-        study, typed = study_and_names(options.study, options.runs)
-    else:
-        study, typed = tokens.resolve(), options.runs
+    study, meant = study_and_names(options.study) if tokens is None else (tokens, [])
+    study = study.resolve()
     name = study.name if tokens is None else str(set_of(tokens))
     there = [folder.name for folder in run_folders(study)] or sorted(named_places(study))
-    runs = [named(given, there) for given in typed]
-    found = found_under_way(study, runs)
+    runs = [named(given, there) for given in [*meant, *options.runs]]
+    under_way = found_under_way(study, runs)
+    found = [one for one in under_way if one.out_of_reach is None]
+    kept = [one for one in under_way if one.out_of_reach is not None]
 
     def jobs(targets: list[Target]) -> list[dict[str, object]]:
         return [
@@ -82,23 +82,24 @@ def run(options: argparse.Namespace) -> int:
                 return INTERRUPTED
         found = cancel(study, runs)
     if options.json:
-        print(
-            json.dumps({"cancelled": [] if options.dry_run else jobs(found), "found": jobs(found)}, indent=2)
-        )
-        return DONE
+        told = {"cancelled": [] if options.dry_run else jobs(found), "found": jobs(under_way)}
+        print(json.dumps(told | {"out_of_reach": jobs(kept)}, indent=2))
+        return FAILED if kept else DONE
     did = "would end" if options.dry_run else "ends"
     for one in found:
         print(f"{name}: {did} {_words(one, runs)}")
     if found and not options.dry_run:
         what = "Runs that have begun write a checkpoint first" if tokens is None else "What was done is kept"
         print(f"{what}; resubmit them when status says cancelled")
-    out_of_reach = _out_of_reach(study, runs, found) if tokens is None else []
+    for one in kept:
+        print(f"{name}: {_words(one, runs)} {one.out_of_reach}")
+    out_of_reach = _out_of_reach(study, runs, under_way) if tokens is None else []
     for line in out_of_reach:
         print(line)
-    if not found and not out_of_reach:
+    if not under_way and not out_of_reach:
         print(f"{', '.join(runs) or name}: nothing of it is queued, or runs")
     print(f"How it goes: python -m slurm status {shlex.quote(options.study)}")
-    return DONE
+    return FAILED if kept else DONE
 
 
 def _out_of_reach(study: Path, runs: Sequence[str], found: Sequence[Target]) -> list[str]:

@@ -13,7 +13,7 @@ from conf.exit_status import agreed
 from conf.quantities import counted
 from memory import format_bytes
 from slurm.cleaning import KEEP, Disk, look, remove
-from slurm.finding import find_study
+from slurm.finding import study_and_names
 
 EXAMPLES = """\
 examples:
@@ -49,11 +49,11 @@ def run(options: argparse.Namespace) -> int:
     """Tell, ask, and take away.
 
     Raises:
-        UserError: there is no such study.
+        UserError: there is no such study, or it has no runs.
     """
-    study = find_study(options.study)
-    if (study / "config.yaml").is_file():
-        raise UserError(f"{study}: that is one run: expected its study, {study.parent}")
+    study, one = study_and_names(options.study)
+    if one:
+        raise UserError(f"{options.study}: that is one run: expected its study, {study}")
     disk = look(study, options.keep)
     if not options.json:
         print("\n".join(_lines(disk)))

@@ -59,8 +59,10 @@ def run(options: argparse.Namespace) -> int:
         from slurm.tokens.again import submit_again as submit_tokens_again
 
         return submit_tokens_again(tokens, options)
-    study, names = study_and_names(options.study, [word for word in options.rest if "=" not in word])
+    study, meant = study_and_names(options.study)
+    study = study.resolve()
     typed = shlex.quote(options.study)
+    names = [*meant, *(word for word in options.rest if "=" not in word)]
     only = [word.strip() for word in options.only.split(",") if word.strip()] if options.only else None
     found, left = find(study, names, only)
     if options.dry_run or not found:

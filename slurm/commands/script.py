@@ -74,10 +74,10 @@ def script(options: dict[str, Any], setup: Sequence[str], overrides: Sequence[st
             f"# One run as a plain job; made by `{command}`. sbatch THIS_FILE OVERRIDES",
             "# It goes back into the queue ahead of its limit: keep --signal, --requeue, --open-mode.",
             *(f"#SBATCH {line}" for line in lines),
+            *setup,  # as in a sweep's job: what sites have their users source fails under `set -eu`
             "set -euo pipefail",
             f"export HIGHWATER_CODE=${{HIGHWATER_CODE:-{shlex.quote(str(root))}}}",
             f"export PYTHON=${{PYTHON:-{shlex.quote(sys.executable)}}}",
-            *setup,
             body,
         ]
     )

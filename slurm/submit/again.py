@@ -19,7 +19,7 @@ from conf.durations import format_limit, parse_duration
 from conf.names import no_such
 from conf.quantities import parse_size
 from conf.request import LOCAL_LAUNCHER, SLURM_LAUNCHER, Launcher
-from slurm.records import LOCAL, Array, Submission, last_place, run_folders, submissions
+from slurm.records import LOCAL, SLURM, Array, Submission, last_place, run_folders, submissions
 from slurm.states import ENDED
 from slurm.submit.batch import Submitted
 from slurm.submit.in_flight import in_flight
@@ -111,9 +111,9 @@ def submit_again(study: Path, found: Sequence[Found], again: Again) -> list[Subm
 
 def _by_launcher(study: Path, found: Sequence[Found], again: Again) -> dict[Launcher, list[Found]]:
     groups: dict[Launcher, list[Found]] = {}
-    newest = next(iter([*submissions(study)][-1:]), None)
+    is_on_slurm = any(submission.launcher == SLURM for submission in submissions(study))
     for run in found:
-        kind = again.launcher or _launcher_of(run, newest)
+        kind = again.launcher or _launcher_of(run, is_on_slurm)
         if kind == LOCAL:
             jobs = again.jobs or (run.last[1].parallel if run.last else None) or 1
             launcher = Launcher(LOCAL_LAUNCHER, jobs, detach=True)
@@ -125,16 +125,17 @@ def _by_launcher(study: Path, found: Sequence[Found], again: Again) -> dict[Laun
     return groups
 
 
-def _launcher_of(run: Found, newest: Submission | None) -> str:
-    """Of one that no submission has taken, since the queue had no room for it or its submitter died before:
-    that of its study's newest. It may be meant for a cluster, whose login node is no place for it.
+def _launcher_of(run: Found, is_on_slurm: bool) -> str:
+    """Of one that no submission has taken: only a queue without room leaves such a one behind, but for a
+    submitter that died at that moment. So it is meant for a cluster, whose login node is no place for it,
+    also where the study's newest run was tried in front of somebody. is_on_slurm: others of the study are.
     """
     if run.last is not None:
         return run.last[0].launcher
     if (run.folder / "run.json").exists():
         return LOCAL  # it has begun in front of somebody
-    if newest is not None:
-        return newest.launcher
+    if is_on_slurm:
+        return SLURM
     what = (
         f"{run.folder.name} was never submitted, so nothing tells where it is to run: say --launcher "
         "slurm, or local; or type the command of the sweep again"

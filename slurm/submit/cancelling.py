@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from conf import UserError
-from slurm.records import LOCAL, SLURM, Array, Submission, last_place, note_cancelled, submissions
-from slurm.submit.ask import ask
+from slurm.records import LOCAL, SLURM, Array, Submission, last_place, note_cancelled, submissions, this_user
+from slurm.submit.ask import NoAnswer, ask
 from slurm.submit.in_flight import is_alive, process_of, task_states
 from slurm.submit.phases import study_lock
 from slurm.submit.reconciling import reconcile
@@ -37,6 +37,21 @@ class Target:
         if self.submission.launcher == LOCAL or self.array.how == "workers":
             return [run for task in self.array.tasks for run in task]
         return [run for task in sorted(self.tasks) for run in self.array.tasks[task]]
+
+    @property
+    def out_of_reach(self) -> str | None:
+        """Why it cannot be ended from here, and who can."""
+        if self.submission.launcher != LOCAL or self.array.job_id is None:
+            return None
+        host, pid, _ = process_of(self.array.job_id)
+        if host != socket.gethostname():
+            return f"is on {host}: the same command there ends it"
+        with suppress(ProcessLookupError):
+            try:
+                os.kill(pid, 0)
+            except PermissionError:
+                return f"is of {self.submission.user}, who can end it"
+        return None
 
 
 def found_under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
@@ -78,16 +93,17 @@ def under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
 
 
 def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
-    """End what is under way, or what holds these runs alone; returns what was ended.
+    """End what is under way, or what holds these runs alone; returns what was ended: all within reach.
 
     Runs that have begun get SIGTERM, at which they write a checkpoint and stop.
 
     Raises:
-        UserError: a run shares its job or process with others; or Slurm does not answer.
+        UserError: a run shares its job or process with others; or Slurm does not answer, or does not let
+            this user end the jobs of another.
     """
     with study_lock(study):
         reconcile(study)
-        found = under_way(study, runs)
+        found = [target for target in under_way(study, runs) if target.out_of_reach is None]
         tasks_of = [_tasks(target, runs) for target in found] if runs else [None] * len(found)
         jobs, asked_s = [], time.time()  # before: what ended earlier did so by itself
         for target, tasks in zip(found, tasks_of, strict=True):
@@ -102,12 +118,18 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
         if not runs:
             whole = {target.submission.id: target.submission for target in found}
             jobs += [one.follow_up for one in whole.values() if one.follow_up is not None]
-        if jobs:
-            ask(["scancel", *jobs])
+        theirs = _scancel(jobs, found)
         for target, tasks in zip(found, tasks_of, strict=True):
+            if target.submission.user in theirs:
+                continue
             is_whole = target.submission.launcher == LOCAL or target.array.how == "workers"
             ended = sorted(target.tasks) if tasks is None else tasks  # others of it had ended by themselves
             note_cancelled(target.submission, target.array, asked_s, None if is_whole else ended)
+    if theirs:
+        raise UserError(
+            f"Slurm does not let you end jobs of {', '.join(theirs)}: they can, or an operator. "
+            "All else is ended"
+        )
     return found
 
 
@@ -122,6 +144,21 @@ def _waiting_tasks(submission: Submission, array: Array) -> list[int]:
         if is_newest and array.cancelled_at(number) is None:
             numbers.append(number)
     return numbers
+
+
+def _scancel(jobs: Sequence[str], found: Sequence[Target]) -> list[str]:
+    """End them; returns the other users whose jobs among them are not this user's to end. Those that are have
+    been ended all the same: scancel tries each.
+    """
+    try:
+        if jobs:
+            ask(["scancel", *jobs])
+    except NoAnswer as error:
+        theirs = {one.submission.user for one in found if one.submission.launcher == SLURM} - {this_user()}
+        if "permission denied" not in str(error) or not theirs:
+            raise
+        return sorted(theirs)
+    return []
 
 
 def _tasks(target: Target, runs: Sequence[str]) -> list[int]:
@@ -153,8 +190,6 @@ def end_together(submission: Submission, array: Array, task: int) -> list[str]:
 
 def _end_process(array: Array) -> None:
     assert array.job_id is not None
-    host, pid, _ = process_of(array.job_id)
-    if host != socket.gethostname():
-        raise UserError(f"the process {pid} is on {host}: type this there")
+    _, pid, _ = process_of(array.job_id)
     with suppress(ProcessLookupError):  # it has just come to its end
         os.kill(pid, signal.SIGTERM)

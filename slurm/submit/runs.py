@@ -27,7 +27,7 @@ from slurm.submit.asking import Limits, asked_of, has_room, refusals
 from slurm.submit.batch import Order, Submitted, submit, was_cancelled
 from slurm.submit.checks import check_clean, check_request
 from slurm.submit.outcomes import outcomes_of
-from slurm.submit.waiting import wait_for
+from slurm.submit.waiting import WaitInterrupted, wait_for
 from slurm.submitters import this_process
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class SubmittedRuns(RequestedRuns):
         self.folders: list[Path] = []
         self.outcomes: dict[Path, Outcome] = {}
         self._command = command
+        self._no_room: dict[Path, int] = {}  # of each study, how many runs wait to be submitted
 
     def launch(self, job_overrides: Sequence[Sequence[str]], jobs: int = 1) -> list[JobReturn]:
         """Submit a batch. Without `wait=true` Hydra's results say nothing but that.
@@ -81,7 +82,11 @@ class SubmittedRuns(RequestedRuns):
         if configs[0].wait:
             for line in render(submitted, waiting=True):
                 log.info("%s", line)
-            self._wait(submitted, {plan.folder: plan for plan in plans}, cluster, ensembles)
+            self._no_room = {one.study: len(one.no_room) for one in submitted}
+            try:
+                self._wait(submitted, {plan.folder: plan for plan in plans}, cluster, ensembles)
+            except WaitInterrupted as stopped:
+                raise WaitInterrupted(" ".join([*self._ends_with_the_command(), str(stopped)])) from stopped
         return [
             job_return(overrides, config, members[0], self._value(members))
             for overrides, config, members in zip(job_overrides, configs, of_job, strict=True)
@@ -123,6 +128,7 @@ class SubmittedRuns(RequestedRuns):
         while True:
             waiting = [plans[one.study / run] for run in parts[-1].no_room]
             goes_on = partial(_goes_on, waiting, cluster) if waiting and cluster is not None else None
+            self._no_room[one.study] = len(waiting)
             wait_for(one.study, ours, goes_on)
             if not waiting:
                 return parts
@@ -137,6 +143,17 @@ class SubmittedRuns(RequestedRuns):
             parts[-1] = parts[-1].without(more.runs)
             parts.append(more)
             ours += [run for run in more.runs if run in taken]
+
+    def _ends_with_the_command(self) -> Iterator[str]:
+        """What no job does, so that nobody waits for it."""
+        left = sum(self._no_room.values())
+        if left:
+            yield (
+                f"{counted(left, 'run')} that the queue had no room for {'is' if left == 1 else 'are'} not "
+                "submitted: type the same command again."
+            )
+        if self.request.halves:
+            yield "The search stops with these: type the same command again, and it goes on."
 
     def _value(self, folders: Sequence[Path]) -> float | RunFailed | None:
         """Of an ensemble the mean of its runs'."""

@@ -12,6 +12,7 @@ from typing import Any
 from conf.quantities import counted, format_count, format_duration
 from memory import format_bytes
 from slurm.followed import failures
+from slurm.records import typed_study
 from slurm.states import STATES
 from slurm.truth.study import Truth
 
@@ -117,7 +118,8 @@ def next_of_study(given: str, truths: Sequence[Truth]) -> Next:
         )
     if any(truth.is_live for truth in truths):
         return Next(f"python -m slurm status {study} --watch", "the same, live")
-    return Next(f"python -m slurm clean {study} --keep best", "which checkpoints are no longer needed")
+    whole = typed_study(truths[0].folder.parent)  # given may be one run of it, which is not cleaned alone
+    return Next(f"python -m slurm clean {whole} --keep best", "which checkpoints are no longer needed")
 
 
 def next_of_tokens(given: str, truths: Sequence[Truth]) -> Next:

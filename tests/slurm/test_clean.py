@@ -133,6 +133,20 @@ def test_what_no_open_run_needs_goes(
     assert strange.exists()
 
 
+def test_the_code_of_a_task_of_a_token_set_stays(
+    study: MadeStudy, place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no config.yaml, and lies where no study is: what has no runs is not cleaned."""
+    code = snapshot(place, "tokenizing")
+    tokens = MadeStudy(place / "runs" / ".huge.slurm", ["00000-of-00002"], snapshot=str(code))
+    (tokens.folder / "00000-of-00002" / "config.yaml").unlink(missing_ok=True)
+    (place / "runs" / "huge").mkdir()
+    found = told_json(capsys, "clean", "sweep", "--yes")
+    assert code.name not in {Path(item["path"]).name for item in found["items"]}
+    assert "no runs there" in refused(capsys, "clean", "huge", "--yes")
+    assert code.exists()
+
+
 def test_a_copy_that_is_about_to_be_used_stays(place: Path, said: FakeSlurm) -> None:
     """Somebody submits between the look and the removal: before it is written down, and after."""
     from slurm.cleaning import look, remove

@@ -72,15 +72,20 @@ def test_studies(runs: Path) -> None:
         find_study("nosuch")
 
 
-def test_a_run_alone_where_a_study_is_expected(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Taken for a study it was one of which nothing ran, and which `cancel` left running."""
-    study = (runs / "sweep").resolve()
-    assert study_and_names("sweep", ["1a2b"]) == (study, ["1a2b"])
-    assert study_and_names(f"runs/sweep/{NAME}", []) == (study, [NAME])
-    with pytest.raises(UserError, match="that is one run: expected its study"):
-        study_and_names(f"runs/sweep/{NAME}", ["1a2b"])
+def test_what_acts_on_a_study_takes_the_folder_of_one_run_for_that_run(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for a study without runs, of which nothing is queued or to be submitted again."""
+    assert study_and_names("sweep") == (Path("runs/sweep"), [])
+    for given in (f"runs/sweep/{NAME}", f"sweep/{NAME}", str(runs / "sweep" / NAME)):
+        study, names = study_and_names(given)
+        assert (study.resolve(), names) == ((runs / "sweep").resolve(), [NAME])
+    with pytest.raises(UserError, match="no runs there"):
+        study_and_names("runs")
+    assert not (runs / ".submissions").exists()
     monkeypatch.chdir(runs / "sweep" / NAME)
-    assert study_and_names(".", []) == (study, [NAME])
+    assert study_and_names(".") == (runs / "sweep", [NAME])
+    assert study_and_runs("..")[1][0].name == NAME
 
 
 def test_another_place_for_runs(runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

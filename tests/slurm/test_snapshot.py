@@ -16,7 +16,7 @@ import pytest
 
 from conf import UserError
 from slurm import snapshot
-from slurm.snapshot import DIFF, MANIFEST, PACKAGE, SNAPSHOTS, take
+from slurm.snapshot import DIFF, MANIFEST, PACKAGE, SNAPSHOTS, take, while_submitting
 from training.provenance import code_version
 
 
@@ -62,6 +62,14 @@ def test_what_is_copied(checkout: Path, tmp_path: Path) -> None:
         mode = stat.S_IMODE((found.path / name).stat().st_mode)
         assert mode == (0o555 if name == "room/tool.sh" else 0o444), name
     assert (found.commit, found.dirty) == (git(checkout, "rev-parse", "HEAD"), False)
+
+
+def test_a_folder_in_which_nothing_can_be_written_is_a_mistake_of_who_names_it() -> None:
+    """Of a read-only file system, or one that has no such folder: /proc, also for root."""
+    for given in ("/proc/x", "/proc"):
+        told = r"cannot write /proc/.*Choose another place with runs_dir="
+        with pytest.raises(UserError, match=told), while_submitting(given):
+            raise AssertionError("submits")
 
 
 def test_later_edits_change_nothing(checkout: Path, tmp_path: Path) -> None:

@@ -32,6 +32,16 @@ def test_with_the_options_of_a_site() -> None:
     assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
 
 
+def test_lines_of_a_site_run_as_in_the_job_of_a_sweep(tmp_path: Path) -> None:
+    """Not under `set -eu`: profiles read what nobody has set, and commands in them say no."""
+    (tmp_path / "srun").write_text('#!/bin/sh\necho "$SITE begins"\n')
+    (tmp_path / "srun").chmod(0o755)
+    text = script({}, ['export SITE="$NOBODY_SETS_IT"here', "false"], [])
+    around = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_SUBMIT_DIR": "/", "SLURM_JOB_ID": "42"}
+    done = subprocess.run(["bash", "-c", text], env=around, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "here begins\n"), done.stderr
+
+
 def test_as_it_comes() -> None:
     text = TEMPLATE.read_text()
     assert {"--requeue", "--open-mode=append", "--signal=USR2@120"} <= {*sbatch_lines(text)}

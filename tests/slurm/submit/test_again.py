@@ -21,9 +21,12 @@ from conf.check import to_config
 from conf.exit_status import exit_status
 from experiment_utils import read_config
 from slurm.commands import cancel, resubmit
+from slurm.in_front import noted
 from slurm.in_job.starts import Start, note_start
 from slurm.records import submissions
+from slurm.submit import cancelling
 from slurm.submit.again import new_mem, new_time
+from slurm.submit.ask import NoAnswer
 from slurm.truth import study_truth
 from tests.slurm.submit.conftest import Type
 
@@ -234,6 +237,23 @@ def test_cancel_of_one_run_ends_its_task_alone(
     assert [submission.arrays[0].cancelled_at(task) is None for task in range(3)] == [True, False, True]
 
 
+def test_the_folder_of_a_run_in_place_of_a_study_means_that_run(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`status RUN` names it so; it was told that nothing of it runs, and that nothing is to be done again."""
+    assert type_("-m", "seed=0,1") == 0
+    second, number = runs(place)[1], cluster.jobs[0]["id"]
+    assert command("cancel", str(second.relative_to(place)), "--yes") == 0
+    assert f"ends job {number}_1" in capsys.readouterr().out
+    assert cluster.jobs[0]["states"] == ["PENDING", "CANCELLED"]
+    for folder in runs(place):
+        status(folder, "cancelled")
+    cluster.set_state(number, "CANCELLED")
+    assert command("resubmit", str(second)) == 0
+    assert "1 run again: 1 cancelled" in capsys.readouterr().out
+    assert len(cluster.jobs[-1]["states"]) == 1
+
+
 def test_cancel_leaves_what_has_ended_by_itself(type_: Type, cluster: FakeSlurm, place: Path) -> None:
     assert type_("-m", "seed=0,1,2") == 0
     number = cluster.jobs[0]["id"]
@@ -361,6 +381,54 @@ def test_runs_that_a_command_works_through_are_left_until_it_is_killed(
     assert "3 never_started to be submitted again" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("why", ["host", "user"])
+def test_a_process_out_of_reach_keeps_nothing_else_from_being_cancelled(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, why: str,
+) -> None:  # fmt: skip
+    """A run in front of somebody, on another login node or of another user, in a study that has jobs too."""
+    assert type_("-m", "seed=0,1") == 0
+    study = place / "runs" / "default"
+    (study / "tried").mkdir()
+    with noted([study / "tried"], 1, "another"):
+        mine = list(submissions(study))[-1]
+        if why == "host":
+            arrays = [dataclasses.replace(mine.arrays[0], job_id="n9:1:1")]
+            dataclasses.replace(mine, arrays=arrays).write()
+        else:
+            monkeypatch.setattr(os, "kill", _not_yours)
+        assert command("cancel", "default", "--dry-run") == 1
+        capsys.readouterr()
+        assert command("cancel", "default", "--yes") == 1
+        told = capsys.readouterr().out
+    assert f"default: ends job {cluster.jobs[0]['id']}\n" in told
+    words = {"host": "is on n9: the same command there ends it", "user": f"is of {mine.user}, who can"}
+    assert words[why] in told
+    assert cluster.jobs[0]["states"] == ["CANCELLED"] * 2
+
+
+def test_jobs_of_another_user_are_theirs_to_end(
+    type_: Type, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm has answered, and says no."""
+
+    def denied(command: list[str]) -> str:
+        raise NoAnswer(f"scancel: Kill job error on job id {command[1]}: Access/permission denied")
+
+    assert type_("-m", "seed=0,1") == 0
+    (submission,) = submissions(place / "runs" / "default")
+    dataclasses.replace(submission, user="somebody").write()
+    monkeypatch.setattr(cancelling, "ask", lambda command: denied(command) if command[0] == "scancel" else "")
+    assert command("cancel", "default", "--yes") == 2
+    assert "error: Slurm does not let you end jobs of somebody: they can" in capsys.readouterr().err
+    (submission,) = submissions(place / "runs" / "default")
+    assert submission.arrays[0].cancelled_s is None
+
+
+def _not_yours(pid: int, number: int) -> None:
+    raise PermissionError(1, "Operation not permitted")
+
+
 def test_what_cancel_cannot_reach_is_told(
     ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -423,6 +491,8 @@ def test_what_the_queue_had_no_room_for_goes_to_the_cluster(
     has_room(0)
     assert type_("-m", "seed=0,1,2") == type_("-m", "seed=0,1,2") == 1
     assert len(list(submissions(place / "runs" / "default"))) == 1, "there was nothing new to tell"
+    with noted([place / "runs" / "default" / "tried"], 1, "another, in front of somebody"):
+        pass
     has_room(1)
     assert command("resubmit", "default") == 1
     late = [truth for truth in study_truth(place / "runs" / "default") if truth.job is None]
@@ -434,4 +504,5 @@ def test_what_the_queue_had_no_room_for_goes_to_the_cluster(
     has_room(None)
     assert command("resubmit", "default") == 0
     assert "submitted 2 runs as job 102" in capsys.readouterr().out
-    assert {submission.launcher for submission in submissions(place / "runs" / "default")} == {"slurm"}
+    told = [submission.launcher for submission in submissions(place / "runs" / "default")]
+    assert told == ["slurm", "local", "slurm", "slurm"]

@@ -464,9 +464,9 @@ def test_what_waits_for_room_is_told_as_what_becomes_of_it(tmp_path: Path) -> No
     assert "s: not submitted: 1 run: why" in render([one])
 
 
-def test_ctrl_c_ends_the_waiting_and_no_job(
-    type_: Type, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def ctrl_c(cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Comes while the jobs of the test are waited for."""
     monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
 
     def interrupt() -> None:
@@ -476,11 +476,37 @@ def test_ctrl_c_ends_the_waiting_and_no_job(
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    assert type_("-m", "seed=0,1", "wait=true") == 130
+    yield
     thread.join()
-    assert "no longer waiting; the jobs go on" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_ends_the_waiting_and_no_job(
+    type_: Type, cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert type_("-m", "seed=0,1", "wait=true") == 130
+    told = capsys.readouterr().err
+    assert "no longer waiting; the jobs go on. How they go: python -m slurm status" in told
     assert cluster.jobs[0]["states"] == ["PENDING"] * 2
     assert cluster.calls("scancel") == []
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_tells_what_no_job_does(
+    type_: Type, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Runs without room in the queue, and the rungs to come, are the command's that ends."""
+
+    def queued() -> list[str]:
+        return [state for job in cluster.jobs for state in job["states"]]
+
+    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: 2 - len(queued()))
+    search = ("hydra/sweeper=halving", "optimizer.lr=1e-3,2e-3,4e-3,8e-3", "schedule=constant")
+    assert type_("-m", *search, "training.max_steps=8", "wait=true") == 130
+    told = capsys.readouterr().err
+    assert "the jobs go on. 2 runs that the queue had no room for are not submitted: type the same" in told
+    assert "The search stops with these: type the same command again, and it goes on." in told
+    assert queued() == ["PENDING"] * 2
 
 
 @pytest.fixture
