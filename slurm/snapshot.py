@@ -163,6 +163,8 @@ def _take(snapshots: Path, runs_dir: Path, root: Path, limit_bytes: int) -> Snap
     names = _names_by_git(root) if tracked else _names_of_package(root)
     outputs = None if root.is_relative_to(runs_dir) else runs_dir  # of one that lies above, nothing is here
     wanted = [name for name in sorted(set(names)) if not _is_output(root / name, name, outputs)]
+    if dirty is False:  # of what git does not know yet there is no difference
+        dirty = not set(_listed(root, "--others")).isdisjoint(wanted)
     _check_size(root, wanted, limit_bytes, by_git=bool(tracked))
     files = [file for name in wanted if (file := _read(root, name)) is not None]
     described = [commit, [[file.name, file.mode, file.digest] for file in files]]
@@ -262,15 +264,19 @@ def _read(root: Path, name: str) -> _File | None:
 
 def _names_by_git(root: Path) -> list[str]:
     """Of tracked and of new files; those of a repository inside it by its own rules."""
-    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard") or b""
     names: list[str] = []
-    for name in map(os.fsdecode, filter(None, listed.split(b"\0"))):
+    for name in _listed(root, "--cached", "--others"):
         path = root / name
         if path.is_dir() and not path.is_symlink():
             names += [f"{name.rstrip('/')}/{inner}" for inner in _names_by_git(path)]
         else:
             names.append(name)
     return names
+
+
+def _listed(root: Path, *kinds: str) -> Iterator[str]:
+    listed = _git(root, "ls-files", "-z", *kinds, "--exclude-standard") or b""
+    return map(os.fsdecode, filter(None, listed.split(b"\0")))
 
 
 def _names_of_package(root: Path) -> list[str]:

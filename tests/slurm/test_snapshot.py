@@ -61,7 +61,8 @@ def test_what_is_copied(checkout: Path, tmp_path: Path) -> None:
     for name in code - {"room/link"}:
         mode = stat.S_IMODE((found.path / name).stat().st_mode)
         assert mode == (0o555 if name == "room/tool.sh" else 0o444), name
-    assert (found.commit, found.dirty) == (git(checkout, "rev-parse", "HEAD"), False)
+    told = (found.commit, found.dirty)
+    assert told == (git(checkout, "rev-parse", "HEAD"), True), "the commit does not have new.py"
 
 
 def test_a_folder_in_which_nothing_can_be_written_is_a_mistake_of_who_names_it() -> None:
