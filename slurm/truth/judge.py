@@ -22,6 +22,7 @@ from slurm.truth.signs import (
     begins_here,
     failed_before,
     is_over_in_its_job,
+    is_over_in_its_step,
     is_stopping,
     is_waiting,
     its_turn_s,
@@ -118,6 +119,8 @@ def lives(case: Case) -> Verdict | None:
         return None
     if case.stands == "running" and not case.spoke_now and not still_beats(case):
         return None
+    if is_over_in_its_step(case):
+        return None
     if known.holder is None and case.stands != "running" and not known.sampled and not still_beats(case):
         return None  # it takes its lock before its first word, and leaves it when it ends
     if case.word == "SUSPENDED":
@@ -151,7 +154,7 @@ def starts(case: Case) -> Verdict | None:
         return Verdict("running", f"{how}; its job is about to end, or to go back into the queue", source)
     if case.stands != "running" or (case.spoke_now and case.has_ended_badly and not goes_back):
         return None
-    if is_over_in_its_job(case):
+    if is_over_in_its_job(case) or (is_over_in_its_step(case) and known.state == "running"):
         return None
     array = known.array
     if case.word == "SUSPENDED":
@@ -319,7 +322,8 @@ def _step_was_cancelled(case: Case) -> Verdict | None:
     """
     cancelled = (row for row in own_rows(case) if row.step is not None and row.state == "CANCELLED")
     step = next((row for row in cancelled if row.cancelled_by), None)
-    if step is None or step.cancelled_by is None or case.row is None or case.stands in ("queued", "running"):
+    goes_on = case.stands in ("queued", "running") and not is_over_in_its_step(case)
+    if step is None or step.cancelled_by is None or case.row is None or goes_on:
         return None
     at = case.known.status.get("step")
     told = f"its step {step.id} was cancelled by {user_name(step.cancelled_by)}"

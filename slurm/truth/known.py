@@ -36,7 +36,8 @@ class Known:
     start: the last that a job made of it, as the job wrote it.
     submission, array, place: the newest; None of a run that was not submitted. lost: a newer submission that
     cannot be read. damaged: files that are there and cannot be read. made_s: when its folder got its
-    config. looked_s: when a supervisor last looked at it.
+    config. looked_s: when a supervisor last looked at it. step: of its job that the last attempt is in, by
+    its supervisor; empty where nothing tells.
     """
 
     folder: Path
@@ -54,6 +55,7 @@ class Known:
     damaged: tuple[str, ...] = ()
     made_s: float | None = None
     looked_s: float | None = None
+    step: str = ""
 
     @property
     def state(self) -> str | None:
@@ -189,7 +191,8 @@ def read_known(
     return Known(
         folder, status, outcome, holder, silent_s, sampled, start, submission, array, place, lost, unheard_s,
         () if status else _damaged(folder),
-        *(_modified_s(folder / name) for name in ("config.yaml", "memory.ring")),
+        _modified_s(folder / "config.yaml"), _modified_s(folder / "memory.ring"),
+        _step(outcome or (head[0] if head is not None else {}), status),
     )  # fmt: skip
 
 
@@ -277,6 +280,13 @@ def _silence(
     if sampled and sample.time_s >= float(beat):
         return sample.time_s - float(beat), True, unheard_s
     return by_files, sampled, unheard_s
+
+
+def _step(facts: dict[str, Any], status: dict[str, Any]) -> str:
+    """facts: as a supervisor wrote them down, in outcome.json or in memory.ring."""
+    environment = facts.get("environment")
+    is_of_it = facts.get("attempt") in (None, status.get("attempt")) or not status
+    return str(environment.get("SLURM_STEP_ID", "")) if isinstance(environment, dict) and is_of_it else ""
 
 
 def _last_start(folder: Path) -> dict[str, Any]:

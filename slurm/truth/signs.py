@@ -139,9 +139,17 @@ def own_rows(case: Case) -> list[Row]:
     array = case.known.array
     if array is None or array.how in ("each", "ensemble"):
         return list(case.start.rows)
-    told = case.known.outcome.get("environment")
-    step = str(told.get("SLURM_STEP_ID", "")) if isinstance(told, dict) else ""
-    return [row for row in case.start.steps if row.step == step]
+    return [row for row in case.start.steps if row.step == case.known.step]
+
+
+def is_over_in_its_step(case: Case) -> bool:
+    """Of a run that is a step of a job which goes on: Slurm says that the step has ended, and nothing has
+    been heard of the run since.
+    """
+    array = case.known.array
+    if array is None or array.how in ("each", "ensemble") or still_beats(case) or not case.spoke_now:
+        return False
+    return any(FROM_SLURM.get(row.state) not in ("queued", "running", None) for row in own_rows(case))
 
 
 def failed_before(case: Case) -> bool:

@@ -209,6 +209,35 @@ def test_a_run_that_failed_by_itself_while_its_job_went_on(tmp_path: Path, slurm
     ]
 
 
+@pytest.mark.parametrize(
+    ("word", "age_s", "state", "reason"),
+    [
+        ("RUNNING", 20, "running", "on n1"),
+        ("CANCELLED by 0", 5, "running", "on n1"),
+        ("CANCELLED by 0", 20, "cancelled", "its step 4242.1 was cancelled by root, at step 400"),
+        ("OUT_OF_MEMORY", 20, "oom", "Slurm saw an OOM kill"),
+    ],
+)
+def test_a_step_that_ended_with_its_supervisor_while_its_job_goes_on(
+    tmp_path: Path, slurm: FakeSlurm, word: str, age_s: float, state: str, reason: str
+) -> None:
+    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="pack")
+    for number, name in enumerate("ab"):
+        study.status(name, "running", age_s=age_s if name == "b" else 2)
+        study.lock(name)
+        facts = {"attempt": 1, "environment": {"SLURM_JOB_ID": "4242", "SLURM_STEP_ID": str(number)}}
+        with RingWriter(study.folder / name / "memory.ring", facts):
+            pass
+        os.utime(study.folder / name / "memory.ring", (NOW_S - age_s, NOW_S - age_s))
+    slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 600)), nodes="n1")
+    slurm.row("4242", "RUNNING", End="Unknown")
+    slurm.row("4242.0", "RUNNING", End="Unknown")
+    slurm.row("4242.1", word)
+    a, b = study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)
+    assert (a.state, b.state) == ("running", state)
+    assert str(b.reason).startswith(reason)
+
+
 def test_a_run_whose_turn_has_come_in_a_shared_job(tmp_path: Path, slurm: FakeSlurm) -> None:
     study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="workers")
     slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 5000)), nodes="n1")
