@@ -133,8 +133,12 @@ def _for_a_launcher(advice: Advice, beside: int) -> Advice:
     """What is advised to type with sbatch, as our key. beside: runs that share the memory: what memory says
     one of them needs is not what their job asks for.
     """
-    if advice.override is None or not advice.override.startswith(_MEM):
+    if advice.override is None or not advice.override.startswith("--"):
         return advice
+    if not advice.override.startswith(_MEM):
+        name, _, value = advice.override.removeprefix("--").partition("=")
+        key = {"time": f"slurm.time={value}", "requeue": "slurm.requeue=true"}.get(name)
+        return replace(advice, override=key or f"'slurm.options=[{advice.override}]'")
     amount = advice.override.removeprefix(_MEM)
     text, of_one, _ = advice.text.partition(OF_SBATCH)
     if of_one and beside > 1:

@@ -173,7 +173,7 @@ def _those_that_fit(missing: list[str], limits: Limits) -> tuple[list[str], dict
     if limits.room is None or len(missing) + 1 <= limits.room:
         return missing, {}
     why = (
-        f"the cluster lets you have {counted(limits.room, 'more job')} in its queue now (MaxSubmitJobs). "
+        f"the queue had room for {counted(limits.room, 'more job')} of yours (MaxSubmitJobs). "
         "Type the same command again when some have ended; the merge is submitted with the last task"
     )
     return missing[: limits.room], dict.fromkeys([*missing[limits.room :], MERGE], why)

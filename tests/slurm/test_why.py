@@ -102,6 +102,20 @@ def test_more_memory_for_runs_that_share_it(
     assert "next: python -m slurm resubmit runs/packed --only oom --mem 2704M" in text
 
 
+@pytest.mark.parametrize(
+    ("word", "typed"),
+    [("NODE_FAIL", "'slurm.options=[--exclude=n1]'"), ("PREEMPTED", "slurm.requeue=true")],
+)
+def test_what_sbatch_takes_is_advised_as_our_key(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str], word: str, typed: str
+) -> None:
+    """resubmit takes keys, and no option of sbatch but --mem and --time."""
+    study.status(A, "running", age_s=70)
+    said.row("4242_0", word)
+    text = told(capsys, "why", A)
+    assert f" {typed}   " in text, text
+
+
 def test_what_to_change_is_told_once(
     study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -413,7 +413,7 @@ def test_a_full_queue_is_no_mistake_of_who_submits(
     assert "left as they are: 2 queued" in capsys.readouterr().out
     assert type_("-m", "seed=0,1,2") == 1
     told = capsys.readouterr().out
-    assert "not submitted: 1 run: the cluster lets you have 0 more tasks" in told
+    assert "not submitted: 1 run: the queue had room for 0 more tasks of yours" in told
     assert "Type the same command again when some have ended" in told
     assert "slurm.workers=1" not in told, "one worker has no room either"
     assert len(cluster.jobs) == 1
@@ -453,7 +453,7 @@ def test_studies_of_one_sweep_share_the_room_of_the_queue(
     first, second = json.loads(capsys.readouterr().out)
     assert [len(one["submitted"]) for one in (first, second)] == [3, 2]
     (why,) = second["not_submitted"].values()
-    assert "lets you have 2 more tasks" in why
+    assert "had room for 2 more tasks" in why
 
 
 def test_what_waits_for_room_is_told_as_what_becomes_of_it(tmp_path: Path) -> None:
