@@ -247,8 +247,8 @@ def _progress(look: Look) -> list[str]:
     if progress.step is None:
         return []
     lines = [f"step {progress.step:,}" + (f" of {progress.total_steps:,}" if progress.total_steps else "")]
-    if truth.state == "running" and progress.eta_s is not None:
-        lines[0] += f"; about {whole_duration(progress.eta_s)} to go"
+    if truth.eta_s is not None:
+        lines[0] += f"; about {whole_duration(truth.eta_s)} to go"
     others = truths(run_folders(truth.folder.parent), answers=look.answers, now_s=look.now_s)
     lines += pace_lines(truth, others)
     found = look.explained if truth.state in ("running", "done", "timeout") else None

@@ -64,13 +64,18 @@ class Truth:
         """It runs, or will by itself."""
         return self.state in ("queued", "running", "stalled")
 
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds until its last step; None of one that does not go on, also while its job ends."""
+        return self.progress.eta_s if self.state == "running" and self.rule == "lives" else None
+
     def to_json(self) -> dict[str, Any]:
         """Plain values; keys are added, never renamed."""
         plain = asdict(self)
         progress = plain.pop("progress")
         return {
             "version": 1, "run": self.name, **plain, "folder": str(self.folder), **progress,
-            "share": self.progress.share, "eta_s": self.progress.eta_s if self.state == "running" else None,
+            "share": self.progress.share, "eta_s": self.eta_s,
         }  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def whole_duration(seconds: float) -> str:
 
 def eta_s(truths: Iterable[Truth]) -> float | None:
     """Until the last of those that run now ends; None where none does, or its pace is not known."""
-    known = [truth.progress.eta_s for truth in truths if truth.state == "running"]
+    known = [truth.eta_s for truth in truths]
     return max((one for one in known if one is not None), default=None)
 
 
@@ -90,7 +90,7 @@ def _row(truth: Truth) -> tuple[str, ...]:
         memory, limit = format_bytes(progress.peak_bytes), progress.limit_bytes
         if limit:
             memory += f"/{format_bytes(limit)} {100 * progress.peak_bytes / limit:.0f}%"
-    eta = progress.eta_s if truth.state == "running" else None
+    eta = truth.eta_s
     pace = progress.tokens_per_s
     return (
         truth.name, truth.state, step, "" if eta is None else whole_duration(eta), memory,

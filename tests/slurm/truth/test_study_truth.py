@@ -419,11 +419,15 @@ def test_while_its_job_judges(study: MadeStudy, slurm: FakeSlurm) -> None:
     start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": None}
     (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
     slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 500)), nodes="n1")
+    rows = "".join(f"{step},{100 * step},{step / 4},100\n" for step in (300, 400))
+    (study.folder / "a" / "metrics.csv").write_text("step,tokens,seconds,tokens_per_s\n" + rows)
     for state, signal in (("timeout", "SIGUSR2"), ("cancelled", "SIGTERM")):
         study.status("a", state, age_s=3, reason=f"stopped by {signal}")
         found = truth_of(study, slurm)
         told = f"stopped by {signal}; its job is about to end, or to go back into the queue"
         assert (found.state, found.reason) == ("running", told)
+        assert found.progress.eta_s is not None
+        assert found.eta_s is None, "it does not go on"
         study.status("a", state, age_s=90, reason=f"stopped by {signal}")
         assert truth_of(study, slurm).state == ("timeout" if state == "timeout" else "failed")
 
