@@ -122,6 +122,10 @@ def _by_launcher(study: Path, found: Sequence[Found], again: Again) -> dict[Laun
         groups.setdefault(launcher, []).append(run)
     if again.jobs is not None and all(launcher.target == SLURM_LAUNCHER for launcher in groups):
         raise UserError(Problem("--jobs", "is of the local launcher; on a cluster: slurm.parallel=N"))
+    of_slurm = [f"--{name}" for name in ("mem", "time") if getattr(again, name) is not None]
+    if of_slurm and all(launcher.target == LOCAL_LAUNCHER for launcher in groups):
+        what = "is asked of Slurm, and these runs are started on this machine; to send them: --launcher slurm"
+        raise UserError(*(Problem(option, what) for option in of_slurm))
     return groups
 
 

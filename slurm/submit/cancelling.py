@@ -58,11 +58,14 @@ def found_under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
     """`under_way`, when it is known what became of submissions whose submitter died.
 
     Raises:
-        UserError: Slurm does not answer.
+        UserError: Slurm does not answer; or a run shares its job or process with others.
     """
     with study_lock(study):
         reconcile(study)
-        return under_way(study, runs)
+        found = under_way(study, runs)
+        for target in found if runs else ():
+            _tasks(target, runs)
+        return found
 
 
 def under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:

@@ -270,10 +270,22 @@ def test_a_run_that_shares_its_job_is_not_cancelled_alone(
 ) -> None:
     assert type_("-m", "seed=0,1,2", "slurm.pack=2") == 0
     names = [folder.name for folder in runs(place)]
+    assert command("cancel", "default", names[0], "--dry-run") == 2
     assert command("cancel", "default", names[0], "--yes") == 2
     assert f"shares a job with other runs ({names[1]}), which" in capsys.readouterr().err
     assert command("cancel", "default", names[2], "--yes") == 0
     assert cluster.jobs[0]["states"] == ["PENDING", "CANCELLED"]
+
+
+def test_memory_and_time_are_asked_of_slurm_alone(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert type_("-m", "seed=0,1") == 0
+    cluster.set_state(cluster.jobs[0]["id"], "FAILED")
+    assert command("resubmit", "default", "--launcher", "local", "--mem", "1GB", "--time", "1h") == 2
+    told = capsys.readouterr().err
+    assert "--mem: is asked of Slurm" in told
+    assert "--time: is asked of Slurm" in told
 
 
 def over_in_its_job(run: Path, job: int, **more: object) -> None:
