@@ -317,12 +317,13 @@ class Chart {
 
   drawMarks() {
     const group = node("g", { class: "marks" });
+    const taken = this.data.levels.some((level) => this.toY(level.value) < this.above) ? 1 : 0; // its name is there
     for (const mark of this.data.marks) {
       const x = this.toX(mark.at);
       if (x < MARGIN.left - 1 || x > MARGIN.left + this.inner + 1) continue;
       const right = x > MARGIN.left + this.inner / 2;
       group.append(node("line", { class: mark.kind, x1: x, x2: x, y1: this.above, y2: this.bottom }));
-      const word = node("text", { class: mark.kind, x: x + (right ? -6 : 6), y: this.above + 13 + 14 * (mark.row || 0), "text-anchor": right ? "end" : "start" }, mark.label);
+      const word = node("text", { class: mark.kind, x: x + (right ? -6 : 6), y: this.above + 13 + 14 * (taken + (mark.row || 0)), "text-anchor": right ? "end" : "start" }, mark.label);
       group.append(word);
     }
     return group;
