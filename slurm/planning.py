@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +26,8 @@ from slurm.cluster.refuse import problems
 from slurm.ensembles import Programs
 from slurm.plans import plan_all
 from slurm.records import SLURM, Submission, this_user
-from slurm.submit.arrays import Asked, ToSend, arrays_of
-from slurm.submit.asking import MAX_ARRAY_SIZE, refusals
+from slurm.submit.arrays import Asked, ToSend, arrays_of, first_runs
+from slurm.submit.asking import MAX_ARRAY_SIZE, limits_of, refusals
 from slurm.submit.checks import check_clean, check_request
 from slurm.submit.in_flight import in_flight
 from slurm.submit.script import script
@@ -151,7 +151,10 @@ def plan_for_cluster(
         cluster=cluster,
         runs=list(runs.values()),
         refused=refused + unreachable(of_missing) + check_clean(configs, ROOT),
-        warnings=of_this_machine_alone(of_missing, cluster, ROOT) if cluster.is_here else [],
+        warnings=[
+            *(of_this_machine_alone(of_missing, cluster, ROOT) if cluster.is_here else ()),
+            *_of_the_queue(missing, cluster, programs.names(keys)),
+        ],
         scripts=list(_scripts(missing, cluster, programs.names(keys))),
     )
 
@@ -177,16 +180,34 @@ def _scripts(
         config = run.plan.config
         studies.setdefault(Path(config.runs_dir) / (config.study.name or "default"), []).append(key)
     for study, keys in studies.items():
-        asked = [replace(_asked(key, runs[key]), ensemble=ensembles.get(key)) for key in keys]
+        asked = [_asked(key, runs[key], ensembles) for key in keys]
         to_send = arrays_of(asked, study, ID, cluster.max_array_size or MAX_ARRAY_SIZE)
         submission = _submission(study, to_send)
         for one in to_send:
             yield sum(map(len, one.array.tasks)), script(submission, one.array, one.setup)
 
 
-def _asked(key: str, run: PlannedRun) -> Asked:
+def _asked(key: str, run: PlannedRun, ensembles: Mapping[str, str]) -> Asked:
     slurm = settle(run.plan.config).slurm
-    return Asked(key, run.asked.options, run.asked.setup, slurm.parallel, slurm.pack, slurm.workers)
+    shared = slurm.parallel, slurm.pack, slurm.workers
+    return Asked(key, run.asked.options, run.asked.setup, *shared, ensemble=ensembles.get(key))
+
+
+def _of_the_queue(
+    runs: dict[str, PlannedRun], cluster: Cluster, ensembles: Mapping[str, str]
+) -> Iterator[str]:
+    """That it has no room for all of them now."""
+    configs = [run.plan.config for run in runs.values()]
+    room = limits_of([settle(config).slurm for config in configs], cluster).room if cluster.is_here else None
+    if room is None:
+        return
+    after = len({config.study.name for config in configs if config.then or config.notify})
+    fit = first_runs([_asked(key, run, ensembles) for key, run in runs.items()], max(0, room - after))
+    if len(fit) < len(runs):
+        yield (
+            f"the queue has room for {len(fit):,} of {counted(len(runs), 'run')} now (MaxSubmitJobs): with "
+            "wait=true the others are submitted as these end, else when the command is typed again"
+        )
 
 
 def _submission(study: Path, to_send: Sequence[ToSend]) -> Submission:

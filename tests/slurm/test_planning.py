@@ -70,6 +70,18 @@ def test_what_is_there_is_not_asked_for_again(configs: list[Config], monkeypatch
     assert "there already: 1 queued" in render(plan_for_cluster(configs, cluster=recorded("20.11")))
 
 
+@pytest.mark.parametrize(("room", "fit"), [(0, 0), (1, 1), (2, None)])
+def test_a_queue_without_room_for_all_of_them_is_told(
+    configs: list[Config], monkeypatch: pytest.MonkeyPatch, room: int, fit: int | None
+) -> None:
+    planned(configs[0])
+    monkeypatch.setattr("slurm.submit.asking._room", lambda wanted, cluster: room)
+    told = render(plan_for_cluster(configs, cluster=recorded("20.11")))
+    warned = f"warning: the queue has room for {fit} of 2 runs now (MaxSubmitJobs)"
+    assert (warned in told) == (fit is not None)
+    assert ("MaxSubmitJobs" in told) == (fit is not None)
+
+
 def test_the_text_is_what_is_sent(configs: list[Config], tmp_path: Path) -> None:
     """By the same functions; only what a submission alone has is a word here."""
     from slurm.planning import _asked, _submission
@@ -84,7 +96,7 @@ def test_the_text_is_what_is_sent(configs: list[Config], tmp_path: Path) -> None
     assert count == 2
     study = Path(configs[0].runs_dir) / "tiny"
     study = found.runs[0].plan.folder.parent  # type: ignore[union-attr]
-    asked = [_asked(run.plan.folder.name, run) for run in found.runs]  # type: ignore[union-attr]
+    asked = [_asked(run.plan.folder.name, run, {}) for run in found.runs]  # type: ignore[union-attr]
     (one,) = arrays_of(asked, study, "20260101-1", MAX_ARRAY_SIZE)
     real = dataclasses.replace(
         _submission(study, [one]), id="20260101-1", snapshot="/code/abc", launcher=SLURM
