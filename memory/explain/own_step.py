@@ -62,6 +62,16 @@ def rows_out_of_memory(facts: Facts, job: Job) -> list[Row]:
     return [job.row, *found] if of_job else found
 
 
+def started_what_was_killed(facts: Facts) -> bool:
+    """Whether this run is a script, and what was killed a step that it started: by srun, which is its child,
+    while the step's processes are Slurm's.
+    """
+    job = facts.slurm.job if facts.slurm else None
+    if job is None or own_step(facts).isdigit():
+        return False
+    return any((row.step or "").isdigit() for row in rows_out_of_memory(facts, job))
+
+
 def is_another_step(facts: Facts, step: str, row: Row | None) -> bool:
     """Whether a kill for memory in `step`, of which accounting has that row, is none of this run's."""
     own = own_step(facts)

@@ -222,6 +222,17 @@ def test_a_killed_step_that_a_watched_script_started_is_its_own(
     assert found.verdict == verdict, found.sentence
 
 
+def test_a_step_that_a_watched_script_started_is_no_neighbour(tmp_path: Path) -> None:
+    rows = [f"42|OUT_OF_MEMORY|0:125||1G|{at(-30, 100)}|", f"42.batch|OUT_OF_MEMORY|0:125|||{at(-30, 100)}|",
+            f"42.1|OUT_OF_MEMORY|0:125|||{at(20, 40)}|"]  # fmt: skip
+    grown = ramp(100, 1000, 40, tree_anon_bytes=20 << 20, tree=())
+    end = outcome(**IN_SCRIPT | oom() | {"exit_code": 1, "signal": None})
+    found = explained(tmp_path, slurm=told(*rows), outcome=end, samples=grown)
+    assert (found.verdict, found.cause == "neighbours") == ("oom_cgroup", False), found.sentence
+    alone = explained(tmp_path, slurm=told(*rows[:2]), outcome=end, samples=grown)
+    assert alone.cause == "neighbours"
+
+
 def test_a_script_that_was_ended_with_its_supervisor_was_not_killed_for_memory(tmp_path: Path) -> None:
     """Another command of it had been before: of what Slurm ended nobody is left to write outcome.json."""
     rows = [f"42|TIMEOUT|0:0||150M|{at(-30, 31)}|", f"42.batch|OUT_OF_MEMORY|0:125|||{at(-30, 32)}|"]

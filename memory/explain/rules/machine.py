@@ -8,6 +8,7 @@ from memory.explain.advice import cheapest_first, more_memory
 from memory.explain.facts import Facts
 from memory.explain.finding import CONFIDENCES, Advice, Finding
 from memory.explain.measured import u_of
+from memory.explain.own_step import started_what_was_killed
 from memory.explain.telling import (
     all_of,
     before_the_end,
@@ -124,6 +125,8 @@ def neighbours(facts: Facts) -> Iterator[Finding]:
     share, late = neighbours_share(facts), _late_rise(facts)
     grew = late is not None and share > 0.2 and late[1] > 0.6 * late[0]
     if (share < 0.5 and not grew) or not facts.near_limit or facts.limit_at == "host":
+        return
+    if started_what_was_killed(facts):
         return
     yield Finding(
         rule="neighbours",
