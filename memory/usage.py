@@ -115,9 +115,26 @@ def _not_for_us(path: Path) -> str:
 
 
 def _run_folders(root: Path) -> Iterator[Path]:
-    """Below a folder: each with a file of a run. What is hidden is no run, and no run lies in another."""
-    for place, folders, files in os.walk(root):
+    """Below a folder: each with a file of a run. What is hidden is no run, and no run lies in another. One
+    may lie on another disk, behind a link.
+    """
+    seen: set[tuple[int, int]] = set()
+    for place, folders, files in os.walk(root, followlinks=True):
+        here = _place(place)
+        if here is None or here in seen:  # a link that leads upwards has no end
+            folders.clear()
+            continue
+        seen.add(here)
         if _OF_A_RUN & set(files):
             yield Path(place)
             folders.clear()
         folders[:] = [name for name in folders if not name.startswith(".")]
+
+
+def _place(folder: str) -> tuple[int, int] | None:
+    """Device and inode; None of what is gone."""
+    try:
+        stat = Path(folder).stat()
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino

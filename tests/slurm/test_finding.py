@@ -88,6 +88,16 @@ def test_what_acts_on_a_study_takes_the_folder_of_one_run_for_that_run(
     assert study_and_runs("..")[1][0].name == NAME
 
 
+def test_a_run_on_another_disk_behind_a_link(runs: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "scratch" / "32d-lr0.003-seed0-99998888"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "config.yaml").write_text("")
+    (runs / "sweep" / elsewhere.name).symlink_to(elsewhere)
+    (runs / "sweep" / "up").symlink_to(runs)
+    assert find_run("9999").resolve() == elsewhere
+    assert find_run(elsewhere.name) == find_run("9999")
+
+
 def test_another_place_for_runs(runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HIGHWATER_RUNS_DIR", str(runs))
     (tmp_path / "elsewhere").mkdir()
