@@ -21,7 +21,7 @@ from slurm.outcome import Outcome
 from slurm.plans import check_side_by_side, plan_all
 from slurm.records import LOCAL, SLURM, typed_study
 from slurm.requested import RequestedRuns, RunFailed, job_return
-from slurm.snapshot import take, while_submitting
+from slurm.snapshot import MANIFEST, take, while_submitting
 from slurm.submit.ask import NoAnswer, need_slurm
 from slurm.submit.asking import Limits, asked_of, has_room, refusals
 from slurm.submit.batch import Order, Submitted, submit, was_cancelled
@@ -59,6 +59,7 @@ class SubmittedRuns(RequestedRuns):
         self.folders: list[Path] = []
         self.outcomes: dict[Path, Outcome] = {}
         self._command = command
+        self._copies: dict[str, Path] = {}
         self._no_room: dict[Path, int] = {}  # of each study, how many runs wait to be submitted
 
     def launch(self, job_overrides: Sequence[Sequence[str]], jobs: int = 1) -> list[JobReturn]:
@@ -75,7 +76,7 @@ class SubmittedRuns(RequestedRuns):
         )
         of_job = programs.folders(plans)
         ensembles = programs.names([folder.name for folders in of_job for folder in folders])
-        submitted = submit_plans(plans, cluster, launcher, self._command, ensembles)
+        submitted = submit_plans(plans, cluster, launcher, self._command, ensembles, self._copies)
         self.submitted += submitted
         folders = [plan.folder for plan in plans if plan.folder is not None]
         self.folders += [folder for folder in dict.fromkeys(folders) if folder not in self.folders]
@@ -132,7 +133,8 @@ class SubmittedRuns(RequestedRuns):
             wait_for(one.study, ours, goes_on)
             if not waiting:
                 return parts
-            (more,) = submit_plans(waiting, cluster, self.request.launcher, self._command, ensembles)
+            launcher = self.request.launcher
+            (more,) = submit_plans(waiting, cluster, launcher, self._command, ensembles, self._copies)
             taken = set(more.runs) - set(more.not_sent)
             if not taken:
                 return parts
@@ -218,8 +220,10 @@ def submit_plans(
     launcher: Launcher,
     command: str,
     ensembles: Mapping[str, str] | None = None,
+    copies: dict[str, Path] | None = None,
 ) -> list[Submitted]:
-    """Submit them, study by study. cluster: None for the local launcher. ensembles: as of `Order`.
+    """Submit them, study by study. cluster: None for the local launcher. ensembles: as of `Order`. copies: of
+    the code, by runs_dir, that this command has made already: what it submits later runs the same.
 
     Raises:
         UserError: the cluster takes one of them in no case; none was submitted.
@@ -239,7 +243,7 @@ def submit_plans(
             order = Order(
                 launcher=LOCAL if cluster is None else SLURM,
                 command=command,
-                snapshot=_snapshot(config.runs_dir),
+                snapshot=_snapshot(config.runs_dir, {} if copies is None else copies),
                 asked=asked,
                 limits=limits,
                 jobs=launcher.jobs,
@@ -253,8 +257,11 @@ def submit_plans(
     return submitted
 
 
-def _snapshot(runs_dir: str) -> Path:
-    return take(runs_dir).path
+def _snapshot(runs_dir: str, copies: dict[str, Path]) -> Path:
+    found = copies.get(runs_dir)
+    if found is None or not (found / MANIFEST).exists():  # `clean` takes one that no open run needs
+        found = copies[runs_dir] = take(runs_dir).path
+    return found
 
 
 def render(submitted: Sequence[Submitted], *, waiting: bool = False) -> Iterator[str]:

@@ -29,7 +29,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     """Its commands are first on PATH; what is submitted would run this checkout."""
     found = FakeSlurm(tmp_path / "cluster")
     monkeypatch.setenv("PATH", found.path)
-    monkeypatch.setattr(slurm.submit.runs, "_snapshot", lambda runs_dir: ROOT)
+    monkeypatch.setattr(slurm.submit.runs, "_snapshot", lambda runs_dir, copies: ROOT)
     monkeypatch.setattr(slurm.submit.reconciling, "SETTLE_S", 0.0)
     return found
 

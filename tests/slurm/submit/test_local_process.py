@@ -52,7 +52,7 @@ def home(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     for part in ("conf", "memory", "training", "durable.py", "experiment_utils", "data_loading", "models"):
         (code / part).symlink_to(ROOT / part)
     (code / "core.py").write_text(STAND_IN)
-    monkeypatch.setattr(slurm.submit.runs, "_snapshot", lambda runs_dir: code)
+    monkeypatch.setattr(slurm.submit.runs, "_snapshot", lambda runs_dir, copies: code)
     monkeypatch.setattr(slurm.submit.reconciling, "SETTLE_S", 0.0)
     yield place
     for one in all_submissions(place):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import slurm.submit.asking
 import slurm.submit.checks
 import slurm.submit.waiting
 from slurm.records import places, submissions
+from slurm.snapshot import MANIFEST, Snapshot
 from slurm.submit.batch import Submitted
 from slurm.submit.cancelling import cancel as cancel_runs
 from slurm.submit.runs import render
@@ -313,6 +315,9 @@ def test_waiting_submits_the_rest_as_others_end(
 
     monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
     monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: max(0, 2 - len(pending())))
+    copies = list[int]()
+    taken = lambda runs_dir, known: copies.append(id(known)) or ROOT  # noqa: E731
+    monkeypatch.setattr(slurm.submit.runs, "_snapshot", taken)
     most, tasks, stop = [], list[int](), threading.Event()
 
     def run() -> None:
@@ -340,7 +345,28 @@ def test_waiting_submits_the_rest_as_others_end(
     assert sum(len(one["submitted"]) for one in answer["submitted"]) == sum(runs_of_a_task)
     assert tasks == runs_of_a_task
     assert max(most) == 2
-    assert len(cluster.jobs) > 1
+    assert len(copies) == len(cluster.jobs) > 1
+    assert len(set(copies)) == 1, "what is submitted later runs the same code"
+
+
+def test_one_command_makes_one_copy_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Editing it meanwhile changes nothing of what the command submits later."""
+    copy, made = tmp_path / "copy", list[str]()
+
+    def take(runs_dir: str) -> Snapshot:
+        made.append(runs_dir)
+        copy.mkdir()
+        (copy / MANIFEST).touch()
+        return Snapshot(copy, "hash", None, None)
+
+    monkeypatch.undo()
+    monkeypatch.setattr(slurm.submit.runs, "take", take)
+    copies = dict[str, Path]()
+    assert [slurm.submit.runs._snapshot("runs", copies) for _ in range(2)] == [copy] * 2
+    assert made == ["runs"]
+    shutil.rmtree(copy)  # `clean` takes one that no open run needs
+    assert slurm.submit.runs._snapshot("runs", copies) == copy
+    assert made == ["runs"] * 2
 
 
 def test_what_waits_for_room_is_queued_until_it_is_cancelled(
