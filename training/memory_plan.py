@@ -36,7 +36,8 @@ class MemoryPlan:
     """What a run needs, against what is to be had.
 
     largest_micro_batch: of the divisors of the step that fit with the margin, None where none does.
-    problem: why it cannot fit, with the nearest that can. advice: set-ups known to hurt, a line each.
+    margin: that one, in words, without which a smaller one may still start. problem: why it cannot fit, with
+    the nearest that can. advice: set-ups known to hurt, a line each.
     checkpoint_writing: in the background, or in the foreground. savings: by override, what it would need
     with it.
     """
@@ -44,6 +45,7 @@ class MemoryPlan:
     estimate: Estimate
     room: Room
     largest_micro_batch: int | None
+    margin: str
     effective_batch: int
     problem: Problem | None
     advice: tuple[str, ...]
@@ -92,7 +94,7 @@ class MemoryPlan:
             yield "", ", ".join(f"{name} {format_bytes(n)}" for name, n in parts.items())
         largest = self.largest_micro_batch
         if largest is None:
-            yield "", "no micro-batch fits"
+            yield "", f"no micro-batch fits with {self.margin}"
         else:
             whole = " (the whole step)" if largest == self.effective_batch else ""
             yield "", f"largest micro-batch that fits: {largest}{whole}"
@@ -227,6 +229,7 @@ class MemoryNeeds:
             estimate=estimate,
             room=self.room,
             largest_micro_batch=self.largest(sizes),
+            margin=_margin_words(self.config),
             effective_batch=sizes[0],
             problem=None if self.fits(estimate) else self._problem(estimate, micro_batch),
             advice=tuple(self._advice(estimate, micro_batch, savings)),
@@ -286,8 +289,9 @@ class MemoryNeeds:
             mended += f"; as it is it fits in {raised}" if raised else ""
         else:
             mended = (
-                "Not even one window at a time with every saving fits: take a smaller model=, a shorter "
-                f"training.seq_len, or more memory{f': {raised}' if raised else ''}"
+                f"Not even one window at a time with every saving fits with {_margin_words(self.config)}: "
+                "take a smaller model=, a shorter training.seq_len, or more memory"
+                f"{f': {raised}' if raised else ''}"
             )
         return Problem(
             "training.micro_batch",
@@ -377,6 +381,10 @@ class MemoryNeeds:
                 f"it needs {format_bytes(estimate.host_bytes)} of the {format_bytes(free)} that are free, "
                 f"which is close: {setup.smaller}"
             )
+
+
+def _margin_words(config: Config) -> str:
+    return f"a margin of {config.memory.margin:.0%} (memory.margin)"
 
 
 def divisors(training: Training, ranks: int = 1) -> list[int]:

@@ -237,6 +237,23 @@ def test_checkpointing_is_what_is_left_when_no_micro_batch_fits(tmp_path: Path) 
     assert "Not even one window at a time" in problem.what
 
 
+def test_what_fits_without_its_margin_is_not_told_as_what_does_not_fit(tmp_path: Path) -> None:
+    """32d in 330 MB: not even one window was to fit, and `auto` started it with one."""
+    config = config_of(tmp_path, micro_batch="auto", checkpoint_writing="foreground")
+    smallest = min(needs(config, 32 * GB).at(size).host_bytes for size in (1, 2, 4, 8, 16, 32))
+    asked = needs(config, int(1.02 * smallest))
+    plan = asked.plan(asked.micro_batch())
+    assert plan.fits
+    assert ("", "no micro-batch fits with a margin of 10% (memory.margin)") in list(plan.rows())
+    least = needs(config, 32 * GB)
+    again = dataclasses.replace(config.training, activation_checkpointing=True)
+    saved = dataclasses.replace(config, training=again)
+    smallest = min(least.at(size, saved).host_bytes for size in (1, 2, 4))
+    problem = needs(config, int(1.02 * smallest)).plan(32).problem
+    assert problem is not None
+    assert "fits with a margin of 10% (memory.margin): take a smaller model=" in problem.what
+
+
 def test_half_of_the_blocks_come_before_all_of_them(tmp_path: Path) -> None:
     config = config_of(tmp_path, width=192, seq_len=2048, micro_batch=1, effective_batch=1)
     free = needs(config, GB).at(1).host_bytes
