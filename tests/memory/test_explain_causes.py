@@ -455,6 +455,20 @@ def test_thrash(tmp_path: Path) -> None:
     assert not [override for override in overrides(found) if (override or "").startswith("--mem")]
 
 
+def test_a_run_whose_code_has_no_room_thrashes_however_it_reads(tmp_path: Path) -> None:
+    """A run of 32d with 277 of 330 MB stood still in its second step; of its 2 MB of data it was advised."""
+    samples = [
+        sample(at, 970, usage_bytes=LIMIT - MB, cache_bytes=50 * MB, refaults=100_000 * at)
+        for at in range(30)
+    ]
+    samples[-1] = replace(samples[-1], unreclaimable_bytes=LIMIT)
+    found = explained(tmp_path, outcome=outcome(), samples=samples, run=ours())
+    assert (found.verdict, found.cause) == ("healthy", "thrash")
+    assert "the code of Python and torch" in found.sentence
+    assert "dataset.reader=pread" not in overrides(found)
+    assert (overrides(found)[-1] or "").startswith("--mem")
+
+
 def test_a_timeout_for_thrash(tmp_path: Path) -> None:
     samples = [
         sample(at, 30, usage_bytes=LIMIT - MB, refaults=20_000 * at, stalled_us=600_000 * at)

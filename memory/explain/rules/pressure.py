@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median_high
 
-from memory.explain.advice import read_by_pread
+from memory.constants import LIBRARIES_MAPPED
+from memory.explain.advice import cheapest_first, read_by_pread
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
 from memory.explain.telling import all_of, counters_line, of_limit, peak_of_limit
 from memory.format import format_bytes
+from memory.samples import Sample
 
 _PAGE_BYTES = 4096
 _LONG_S = 5.0
@@ -98,14 +101,29 @@ def thrash(facts: Facts) -> Iterator[Finding]:
     only_faults = len(signs) == 1 and "page faults" in signs[0]
     if not signs or (only_faults and (refaulted is not None or (facts.limit_hits or 0) < 10_000)):
         return
+    held = _held_beside_code(facts, at_limit)
+    of_what = "the pages it reads" if held is None else "the code of Python and torch beside what it holds"
     yield Finding(
         rule="thrash",
-        says="It thrashed: the cgroup has no room for the pages it reads, and drops and reads them again",
+        says=f"It thrashed: the cgroup has no room for {of_what}, and drops and reads them again",
         confidence="certain" if len(signs) > 1 else "likely",
         cause="thrash",
         evidence=tuple(f"over {seconds:.0f} s at the limit {sign} (memory.ring)" for sign in signs),
-        advice=read_by_pread(facts),
+        advice=read_by_pread(facts)
+        if held is None
+        else cheapest_first(facts, need_bytes=held + LIBRARIES_MAPPED.in_bytes),
     )
+
+
+def _held_beside_code(facts: Facts, at_limit: list[Sample]) -> int | None:
+    """U of a run of ours that leaves less than its libraries map: they thrash, however data are read.
+
+    U is the median there: the last samples before a kill are higher, and say nothing of the time before.
+    """
+    held = median_high([sample.unreclaimable_bytes or 0 for sample in at_limit])
+    limit = facts.limit_bytes
+    is_full = facts.is_ours and held and limit and limit - held < LIBRARIES_MAPPED.in_bytes
+    return held if is_full else None
 
 
 def throttled(facts: Facts) -> Iterator[Finding]:
