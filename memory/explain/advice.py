@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice
-from memory.explain.savings import combined, estimated, helps, recommended
+from memory.explain.savings import combined, estimated, helps, polled_bytes, recommended
 from memory.explain.script import script_text
 from memory.explain.values import mapping, number
 from memory.format import format_bytes
@@ -28,8 +28,7 @@ def cheapest_first(facts: Facts, *, need_bytes: int | None = None, gpu: bool = F
     """What makes a step smaller, then fewer workers, then more memory."""
     found = list(smaller_steps(facts, gpu=gpu))
     if not gpu:
-        workers = [advice for advice in no_workers(facts) if helps(facts, advice.override or "")]
-        found += [*workers, *more_memory(facts, need_bytes)]
+        found += [*_fewer_workers(facts), *more_memory(facts, need_bytes)]
     return tuple(found)
 
 
@@ -95,6 +94,11 @@ def _logits_at_once(facts: Facts, micro_batch: int | None) -> int | None:
     if chunk is None or micro_batch is None or seq_len is None:
         return chunk
     return min(chunk, micro_batch * seq_len)
+
+
+def _fewer_workers(facts: Facts) -> list[Advice]:
+    """Where that helps."""
+    return [advice for advice in no_workers(facts) if helps(facts, advice.override or "")]
 
 
 def no_workers(facts: Facts) -> tuple[Advice, ...]:
@@ -181,6 +185,19 @@ def streamed(facts: Facts) -> tuple[Advice, ...]:
             Advice("or bound what the loader keeps", "dataset.max_resident=256MB"),
         )
     return (Advice("map the file and copy one batch at a time", 'np.load(path, mmap_mode="r")'),)
+
+
+def below_the_poll(facts: Facts, otherwise: tuple[Advice, ...]) -> tuple[Advice, ...]:
+    """Where Slurm's poll of RSS killed. otherwise: of more memory, where the run's plan knows of no poll.
+
+    A plan that does has taken what a poll counts, and a reader that is `auto` has become `pread` with it.
+    """
+    polled, reader = polled_bytes(facts), facts.setting("dataset.reader")
+    is_mapped = not (facts.is_ours and (reader == "pread" or (polled and reader == "auto")))
+    read = read_by_pread(facts, polled=True) if is_mapped else ()
+    needed = recommended(facts) and estimated(facts) if polled else None
+    more = more_memory(facts, needed) if needed else otherwise
+    return (*read, *smaller_steps(facts), *_fewer_workers(facts), *more)
 
 
 def read_by_pread(facts: Facts, *, polled: bool = False) -> tuple[Advice, ...]:

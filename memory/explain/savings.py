@@ -15,11 +15,18 @@ def estimated(facts: Facts, *, gpu: bool = False) -> int | None:
     return number(mapping(facts.evidence.run.get("memory")).get("gpu_bytes" if gpu else "host_bytes")) or None
 
 
+def polled_bytes(facts: Facts) -> int | None:
+    """What the run's own plan counted against, where Slurm polls RSS: such a cluster limits no cgroup."""
+    told = mapping(facts.evidence.run.get("memory"))
+    return number(told.get("limit_bytes")) if told.get("counts_rss") is True else None
+
+
 def recommended(facts: Facts) -> int | None:
     """What to ask for, where it needs more than it may have; None where the estimate says that it fits."""
     told = mapping(facts.evidence.run.get("memory"))
     needed = estimated(facts)
-    if needed is None or not facts.limit_bytes or needed <= facts.limit_bytes:
+    limit = polled_bytes(facts) or facts.limit_bytes
+    if needed is None or not limit or needed <= limit:
         return None
     return number(told.get("recommended_mem_bytes"))
 
@@ -30,7 +37,7 @@ def helps(facts: Facts, override: str, *, gpu: bool = False) -> bool:
     if now is None or after is None:
         return True
     limit = number(mapping(facts.evidence.run.get("memory")).get("gpu_total_bytes"))
-    limit = limit if gpu else facts.limit_bytes
+    limit = limit if gpu else polled_bytes(facts) or facts.limit_bytes
     return after <= WORTH * now and (limit is None or after <= limit)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_builder import GB, JOB, MB, START_S, explained, killed, oom, ours, outcome, ramp, record
+from evidence_builder import GB, JOB, MB, START_S, explained, killed, oom, ours, outcome, ramp, record, sample
 
 from memory.explain.text import as_text
 from memory.sacct import SlurmFacts, parse_sacct
@@ -257,6 +257,26 @@ def test_rss_above_what_was_asked_for_where_a_poll_kills(
     slurm = replace(told(*rows), gather="jobacct_gather/linux", gather_params=params)
     found = explained(tmp_path, slurm=slurm, samples=ramp(50, 400), run=ours())
     assert (found.verdict, found.cause == "rss_polling") == (verdict, verdict == "killed_from_outside")
+
+
+def test_where_a_poll_killed_nothing_is_advised_that_the_plan_rules_out(tmp_path: Path) -> None:
+    """A run of 813 MB in 520: it read by pread already, and was to take 16 windows, 642 MB, or --mem=780M."""
+    rows = f"42|FAILED|0:9||520M|{TIMES}|", f"42.batch|CANCELLED by 0|0:9|549000K||{TIMES}|"
+    slurm = replace(told(*rows), gather="jobacct_gather/linux", gather_params="OverMemoryKill")
+    savings = {
+        "training.micro_batch=16": 642, "training.micro_batch=2": 448, "training.loss_chunk=2048": 802,
+        "training.activation_checkpointing=true": 670, "dataset.num_workers=0": 790,
+    }  # fmt: skip
+    plan = {
+        "host_bytes": 813 * MB, "limit_bytes": 520 * MB, "counts_rss": True, "largest_micro_batch": 2,
+        "recommended_mem_bytes": 1024 * MB,
+        "savings": {words: {"host_bytes": needed * MB} for words, needed in savings.items()},
+    }  # fmt: skip
+    run = ours(micro_batch=32) | {"memory": plan}
+    samples = [sample(at, 400, limit=64 << 30) for at in range(20)]
+    found = explained(tmp_path, slurm=slurm, samples=samples, run=run)
+    assert found.cause == "rss_polling"
+    assert [advice.override for advice in found.advice] == ["training.micro_batch=2", "--mem=1G"]
 
 
 @pytest.mark.parametrize(("state", "is_running"), [("RUNNING", True), ("FAILED", False)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from memory.explain.advice import raise_mem, read_by_pread, smaller_steps
+from memory.explain.advice import below_the_poll, raise_mem
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
 from memory.explain.telling import all_of
@@ -67,7 +67,7 @@ def _polled(facts: Facts, rows: list[Row], amounts: str | None, asked: int) -> F
             f"{amounts} ({source})",
             "JobAcctGatherParams has OverMemoryKill (scontrol show config)",
         ),
-        advice=(*read_by_pread(facts, polled=True), *smaller_steps(facts), *raise_mem(asked)),
+        advice=below_the_poll(facts, raise_mem(asked)),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memory.explain.advice import cheapest_first, more_memory, raise_mem, read_by_pread
+from memory.explain.advice import below_the_poll, cheapest_first, more_memory, raise_mem
 from memory.explain.facts import Facts
 from memory.explain.finding import CONFIDENCES, Advice, Finding
 from memory.explain.own_step import (
@@ -112,7 +112,7 @@ def polled_kill(facts: Facts) -> Iterator[Finding]:
             f"U was never more than {peak_of_limit(facts)} (memory.ring)" if u is not None else None,
             counters_line(facts), ended_line(facts),
         ),
-        advice=(*read_by_pread(facts, polled=True), *more_memory(facts, max(polled, u or 0) or None)),
+        advice=below_the_poll(facts, more_memory(facts, max(polled, u or 0) or None)),
     )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def polled_kill_without_log(facts: Facts) -> Iterator[Finding]:
             ended_line(facts),
             counters_line(facts),
         ),
-        advice=(*read_by_pread(facts, polled=True), *more_memory(facts, rss)),
+        advice=below_the_poll(facts, more_memory(facts, rss)),
     )
 
 
