@@ -172,21 +172,30 @@ def read_slurm(job_id: str, *, ask: Ask | None = None, timeout_s: float = TIMEOU
     jobs, source = from_sacct(wanted, ask, timeout_s, notes), "sacct"
     if not jobs:
         jobs, source = from_scontrol(wanted, ask, timeout_s, notes), "scontrol show job"
-    config = ask(["scontrol", "show", "config"], timeout_s)
-    settings = read_settings(config.out) if config.code == 0 else {}
-    every = settings.get("JobAcctGatherFrequency", "").split(",")[0].rpartition("=")[2]
     return SlurmFacts(
         job_id=wanted,
         jobs=tuple(jobs),
         source=source if jobs else "",
-        version=settings.get("SLURM_VERSION", ""),
-        gather=settings.get("JobAcctGatherType", ""),
-        gather_params=settings.get("JobAcctGatherParams", "").replace("(null)", ""),
-        gather_every_s=to_seconds(every),
-        cgroup_plugin=settings.get("CgroupPlugin", ""),
         notes=tuple(notes),
         step=step,
+        **read_gathering(ask, timeout_s),
     )
+
+
+def read_gathering(ask: Ask, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+    """Fields of SlurmFacts: how this Slurm counts memory, and whether it kills by that; none: not known."""
+    config = ask(["scontrol", "show", "config"], timeout_s)
+    if config.code != 0:
+        return {}
+    settings = read_settings(config.out)
+    every = settings.get("JobAcctGatherFrequency", "").split(",")[0].rpartition("=")[2]
+    return {
+        "version": settings.get("SLURM_VERSION", ""),
+        "gather": settings.get("JobAcctGatherType", ""),
+        "gather_params": settings.get("JobAcctGatherParams", "").replace("(null)", ""),
+        "gather_every_s": to_seconds(every),
+        "cgroup_plugin": settings.get("CgroupPlugin", ""),
+    }
 
 
 def parse_sacct(text: str) -> list[Job]:

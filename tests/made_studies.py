@@ -22,13 +22,14 @@ class FakeSlurm:
     """Answers squeue, sacct and scontrol; `calls` are the names of those that were asked.
 
     queue: lines of squeue, as `wait` makes them; None: slurmctld is down. accounting: the text of sacct;
-    None: it is off.
+    None: it is off. shown: of `scontrol show job`, config: of `scontrol show config`; None: it has no answer.
     """
 
     def __init__(self) -> None:
         self.queue: list[str] | None = []
         self.accounting: str | None = ""
         self.shown: str | None = None
+        self.config: str | None = None
         self.late: set[str] = set()
         self.calls: list[str] = []
 
@@ -66,9 +67,8 @@ class FakeSlurm:
             if self.accounting is None:
                 return Answer(1, error="Slurm accounting storage is disabled\n")
             return Answer(0, self.accounting)
-        return (
-            Answer(0, self.shown) if self.shown is not None else Answer(1, error="Invalid job id specified\n")
-        )
+        shown = self.config if command[1:] == ["show", "config"] else self.shown
+        return Answer(0, shown) if shown is not None else Answer(1, error="Invalid job id specified\n")
 
 
 class MadeStudy:

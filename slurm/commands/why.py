@@ -295,6 +295,15 @@ def _words(look: Look) -> list[str]:
     return []
 
 
+def _more(look: Look) -> str:
+    """For resubmit: what it asks Slurm for besides, that it does not end so again."""
+    if look.truth.state == "timeout":
+        return _more_time(look)
+    explained = _explained(look)  # a poll's kill counts as a failure, and is one of memory
+    was_polled = explained is not None and explained.cause == "rss_polling"
+    return _more_memory(look) if look.truth.state == "oom" or was_polled else ""
+
+
 def _more_memory(look: Look) -> str:
     """For resubmit: what memory's word advises, else twice of what was asked for, as far as that is known."""
     explained = _explained(look) or look.explained
@@ -336,7 +345,7 @@ def _next(look: Look) -> Next:
     if says_time_is_over(truth.reason):
         more = f" {truth.name} training.max_time=null"
     elif truth.launcher == SLURM:
-        more = {"oom": _more_memory, "timeout": _more_time}.get(truth.state, lambda look: "")(look)
+        more = _more(look)
     else:
         more = ""
     again = f"python -m slurm resubmit {study} --only {truth.state}{more}"
@@ -370,7 +379,7 @@ def _next_of_task(look: Look) -> Next:
         return Next(f"python -m slurm status {tokens}", "all tasks of the set")
     if truth.state in ("stalled", "blocked"):
         return Next(f"python -m slurm cancel {tokens}", f"then: python -m slurm resubmit {tokens}")
-    more = {"oom": _more_memory, "timeout": _more_time}.get(truth.state, lambda look: "")(look)
+    more = _more(look)
     why = f"goes on where it was; all it wrote: python -m slurm logs {shlex.quote(str(truth.folder))}"
     return Next(f"python -m slurm resubmit {tokens}{more}", why)
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
 
 from memory.sacct import (
     TIMEOUT_S,
@@ -22,6 +24,7 @@ from memory.sacct import (
     client_environment,
     from_sacct,
     from_scontrol,
+    read_gathering,
     run_client,
     to_seconds,
     why_not,
@@ -66,6 +69,8 @@ class SlurmAnswers:
     source: str = "sacct"
     names: dict[str, str] = field(default_factory=dict)
     """Name of a job to its number, without a task: finds what was submitted and not written down."""
+    gathering: Callable[[], Mapping[str, Any]] = dict
+    """How this Slurm counts memory (memory.sacct): asked only where a death is to be explained, and once."""
 
     def row(self, job: str) -> QueueRow | None:
         return (self.queue or {}).get(job)
@@ -119,7 +124,10 @@ def ask_slurm(
         found, source = _from_scontrol(bases, ask, timeout_s), "scontrol"
     accounting = _by_job(found)
     numbers = {row.name: row.job.partition("_")[0] for row in (queue or {}).values() if row.name}
-    return SlurmAnswers(queue, accounting if answered or found else None, tuple(notes), source, numbers)
+    known = accounting if answered or found else None
+    return SlurmAnswers(
+        queue, known, tuple(notes), source, numbers, cache(partial(read_gathering, ask, timeout_s))
+    )
 
 
 def parse_squeue(text: str) -> dict[str, QueueRow]:

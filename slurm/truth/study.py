@@ -177,7 +177,7 @@ def case_of(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
         in_queue=answers.queue is not None,
         in_accounting=answers.accounting is not None,
         source=answers.source,
-        explain=partial(_explained, known, job, starts, answers.source),
+        explain=partial(_explained, known, job, starts, answers),
         last_words=partial(last_words, known),
         launcher_lives=_launcher_lives(known, now_s),
         submitter_lives=_submitter_lives(known),
@@ -294,9 +294,9 @@ def _is_slurm(known: Known) -> bool:
     return known.submission is not None and known.submission.launcher == SLURM
 
 
-def _explained(known: Known, job: str | None, starts: tuple[Job, ...], source: str) -> Explanation:
+def _explained(known: Known, job: str | None, starts: tuple[Job, ...], answers: SlurmAnswers) -> Explanation:
     """Where neither a supervisor nor a row of its step tells of a kill for memory, its job's stderr may."""
-    slurm = SlurmFacts(job, starts, source=source) if job and starts else None
+    slurm = SlurmFacts(job, starts, answers.source, **answers.gathering()) if job and starts else None
     is_told = bool(known.outcome) or any(start.steps for start in starts)
     words = "" if is_told else oom_words(known)
     evidence = Evidence(known.folder, added_log=words, added_log_name="its job's stderr" if words else "")

@@ -102,6 +102,19 @@ def test_more_memory_for_runs_that_share_it(
     assert "next: python -m slurm resubmit runs/packed --only oom --mem 2704M" in text
 
 
+def test_more_memory_for_what_a_poll_of_rss_killed(
+    study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It counts as failed: submitted again as it was it would end so again."""
+    said.config = "JobAcctGatherParams     = OverMemoryKill\n"
+    study.status(A, "running", age_s=900)
+    study.lock(A)
+    said.row("4242_0", "FAILED", "0:9", MaxRSS="344064K", ReqMem="330M")
+    assert "next: python -m slurm resubmit runs/sweep --only failed --mem 495M   (" in told(
+        capsys, "why", "1111"
+    )
+
+
 @pytest.mark.parametrize(
     ("word", "typed"),
     [("NODE_FAIL", "'slurm.options=[--exclude=n1]'"), ("PREEMPTED", "slurm.requeue=true")],

@@ -298,6 +298,19 @@ def test_killed_without_a_word(study: MadeStudy, slurm: FakeSlurm) -> None:
     assert (found.state, found.rule) == ("failed", "was_killed")
 
 
+def test_killed_by_a_poll_of_rss(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """How this Slurm counts memory is asked once, of however many runs, and only where one has died so."""
+    slurm.config = "JobAcctGatherParams     = OverMemoryKill\n"
+    for task, name in enumerate(("a", "b")):
+        study.status(name, "running", age_s=900)
+        study.lock(name)
+        slurm.row(f"4242_{task}", "FAILED", "0:9", MaxRSS="344064K", ReqMem="330M")
+    found = truth_of(study, slurm)
+    assert found.state == "failed"
+    assert (found.reason or "").startswith("Slurm's poll killed it, by all signs (OverMemoryKill)")
+    assert sorted(slurm.calls) == ["sacct", "scontrol", "squeue"]
+
+
 def test_never_started(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.wrote(
         "a",
