@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,9 @@ def test_a_kill_by_the_poll_without_its_message(tmp_path: Path) -> None:
     found = explained(tmp_path / "polled", slurm=slurm, **parts)
     assert (found.verdict, found.cause) == ("killed_from_outside", "rss_polling")
     assert found.cause_confidence == "likely"
+    full = parts | {"samples": [replace(one, unreclaimable_bytes=60 << 30) for one in mapped]}
+    found = explained(tmp_path / "anon", slurm=slurm, **full)
+    assert found.cause == "rss_polling", "no cgroup has a limit there: it was told as cancelled, for certain"
     slurm = facts("24.11-cancelled", "80", gather="jobacct_gather/linux")
     found = explained(tmp_path / "cancelled", slurm=slurm, **parts)
     assert (found.verdict, found.cause) == ("killed_from_outside", "scancel")

@@ -124,8 +124,7 @@ def polled_kill_without_log(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         rule="polled_kill_without_log",
         says="Slurm's poll killed it, by all signs (OverMemoryKill): RSS, in which mapped files "
-        "count, was above what "
-        "the job had asked for, while U was far below",
+        "count, was above what the job had asked for, and no cgroup was at its limit",
         confidence="likely",
         verdict="killed_from_outside",
         cause="rss_polling",
@@ -147,7 +146,10 @@ def _was_polled(facts: Facts) -> bool:
     polls = facts.slurm is not None and "OverMemoryKill" in facts.slurm.gather_params.split(",")
     if not polls or rss is None or asked is None or facts.kills or facts.has_ended_well or facts.is_running:
         return False
-    return rss > 0.95 * asked and (facts.peak_bytes or 0) < 0.85 * asked and facts.exit_code != 0
+    # where nothing but the poll limits, U may be as high as it likes
+    is_limited = facts.limit_bytes is not None and facts.limit_bytes <= 1.05 * asked
+    is_short = is_limited and (facts.peak_bytes or 0) >= 0.85 * asked
+    return rss > 0.95 * asked and not is_short and facts.exit_code != 0
 
 
 def _summed_rss(facts: Facts) -> int | None:
