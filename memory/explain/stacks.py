@@ -7,6 +7,7 @@ A stack says where it stood at one moment, not who holds the memory: a sign, nev
 from __future__ import annotations
 
 import linecache
+import os
 import re
 import time
 from dataclasses import dataclass
@@ -57,6 +58,17 @@ def frames(boxes: list[Path], since_s: float | None = None) -> list[Frame]:
         if box.suffix != ".json" and (found := _parsed(box, since_s)):
             return found
     return []
+
+
+def ends_within_a_line(boxes: list[Path]) -> bool:
+    """Of the newest black box: whether who wrote it stopped there, as faulthandler does not."""
+    texts = [box for box in boxes if box.suffix != ".json"]
+    try:
+        with open(texts[-1], "rb", opener=plain_only) as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except (OSError, IndexError):
+        return False
 
 
 def _time_s(when: str) -> float | None:

@@ -321,6 +321,19 @@ def test_a_crash(tmp_path: Path) -> None:
     assert "SIGSEGV" in found.sentence
 
 
+@pytest.mark.parametrize(("end", "is_told"), [('"/lib/a.py"', True), ('"a.py", line 3 in f\n', False)])
+def test_a_crash_while_it_told_its_stacks(tmp_path: Path, end: str, is_told: bool) -> None:
+    """Its answer was cut short within a line: it was sent to its own log, which says nothing of that."""
+    (tmp_path / "memory.blackbox.1.txt").write_text(
+        f"== 2026-11-24 19:33:37 unreclaimable 269 of 290 MB (93%): 7 python, anon 217 MB ==\n"
+        f"Current thread 0x00007f6736814b80 (most recent call first):\n  File {end}"
+    )
+    found = explained(tmp_path, outcome=killed("SIGSEGV"), samples=ramp(10, 20))
+    assert found.verdict == "failed"
+    assert ("while it told its Python stacks" in found.sentence) == is_told
+    assert any("no fault of the run" in advice.text for advice in found.advice) == is_told
+
+
 def test_a_full_disk(tmp_path: Path) -> None:
     log = TRACEBACK + "OSError: [Errno 28] No space left on device: 'runs/a/metrics.csv'\n"
     found = explained(tmp_path, outcome=outcome(exit_code=1), log=log)

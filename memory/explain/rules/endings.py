@@ -11,6 +11,7 @@ from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding, Victim
 from memory.explain.rules.shared_memory import FULL, SHM_WORDS, fullest
 from memory.explain.script import script_lines
+from memory.explain.stacks import ends_within_a_line
 from memory.explain.telling import (
     all_of,
     counters_line,
@@ -40,6 +41,11 @@ _ASKING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 _ENDING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 """Those that end a program; a user's signal asks for what the program makes of it."""
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
+_ANSWERING = (
+    " while it told its Python stacks, for which its supervisor had asked near the limit: an interpreter "
+    "that is asked in the midst of a call may crash"
+)
+"""faulthandler reads, from within the signal, frames that a call is just making (CPython 3.11)."""
 _TOLD_ELSEWHERE = (*_ASKING, "SIGKILL", "SIGBUS", "SIGALRM", "SIGVTALRM", "SIGXCPU")
 _BY_A_NUMBER = ("SIGKILL", "SIGBUS")
 """Exit codes 137 and 135: of whom they tell is known by whether there was anybody else."""
@@ -262,8 +268,9 @@ def failed(facts: Facts) -> Iterator[Finding]:
     )
     is_signal = facts.signal is not None and not crash and not (of_its_own and not facts.signal_is_certain)
     says = _by_its_own_error(facts)
+    answering = crash and ends_within_a_line(facts.black_boxes)
     if crash:
-        says = f"It crashed by {facts.signal}"
+        says = f"It crashed by {facts.signal}{_ANSWERING if answering else ''}"
     elif crash_told:
         says = "A process of it crashed"
     elif other:
@@ -292,9 +299,17 @@ def failed(facts: Facts) -> Iterator[Finding]:
                 f"its last error: {last} ({facts.log_name})" if last else None,
                 counted, counters_line(facts), peak_line(facts), stage_line(facts),
             ),
-            advice=(Advice("read its own words", f"less {shlex.quote(f'{facts.evidence.folder}/log.txt')}"),)
+            advice=_after_an_answer(facts) if answering
+            else (Advice("read its own words", f"less {shlex.quote(f'{facts.evidence.folder}/log.txt')}"),)
             if facts.is_ours else (),
         )  # fmt: skip
+
+
+def _after_an_answer(facts: Facts) -> tuple[Advice, ...]:
+    """It seldom happens twice; who is not asked near the limit does not answer."""
+    again = Advice("type the same command again: it was no fault of the run, and is rare")
+    unasked = Advice("nobody asks it then, nor samples its memory", "memory.supervise=false")
+    return (again, unasked) if facts.is_ours else (again,)
 
 
 def _by_its_own_error(facts: Facts) -> str:
