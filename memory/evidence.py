@@ -53,6 +53,11 @@ class Evidence:
         return self._object("run.json" if self._rank is None else "../run.json")
 
     @cached_property
+    def is_run_folder(self) -> bool:
+        """config.yaml is written before a run is started."""
+        return (self.folder / "config.yaml").is_file()
+
+    @cached_property
     def _rank(self) -> int | None:
         """Whose folder this is, where it is that of a rank but 0: `RUN/rankN`, with the supervisor's files
         alone. What the rank itself writes lies in the run's.

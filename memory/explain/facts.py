@@ -27,6 +27,7 @@ _TICKS = 0.3
 """The kernel counts CPU time for a limit in ticks, for getrusage as it was: by chance they differ, by a share
 of the root of what was used. On a machine that was full, 0.86 s of a limit of 1 s were told.
 """
+_FIRST_STAGE = "start"
 _ATTEMPT_BEGINS = re.compile(r"\battempt (\d+), on ")
 _BOX = re.compile(r"memory\.blackbox\.(\d{1,9})\.")
 
@@ -250,8 +251,12 @@ class Facts(Measured):
 
     @cached_property
     def is_ours(self) -> bool:
-        """A run of experiments.py, which takes overrides."""
-        return bool(self.config)
+        """A run of experiments.py, which takes overrides.
+
+        By its first stage where it ended before run.json was there: imports are a good part of what it needs.
+        """
+        first = text(self.records[0].get("stage")) if self.records else ""
+        return bool(self.config) or (first == _FIRST_STAGE and self.evidence.is_run_folder)
 
     @cached_property
     def command(self) -> list[str]:

@@ -30,6 +30,8 @@ def never_ran(case: Case) -> Verdict | None:
         return Verdict(
             "never_started", f"sbatch refused it: {one_line(known.array.error, 3)}", "submission.json"
         )
+    if known.given_up is not None and known.own_job == known.job and case.has_ended:
+        return Verdict("never_started", known.given_up, "starts.json")
     if known.job is not None and case.has_ended:
         how = f"its job {known.job} ended as {case.word}" if case.word else f"its job {known.job} is gone"
         words = error_of(case)

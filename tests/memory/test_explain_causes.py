@@ -406,6 +406,18 @@ def test_a_leak_that_the_run_told_itself(
     assert ("reached in 80 steps" in lives.sentence) == (verdict == "leak")
 
 
+def test_a_run_that_died_of_its_imports_has_not_leaked(tmp_path: Path) -> None:
+    """In a job of 139 MB torch was read in at an even rate until the kill, and run.json was not there yet."""
+    (tmp_path / "config.yaml").touch()
+    records, samples = [record("begin", "start", 0.5, 30)], ramp(30, 1020, 30)
+    found = explained(tmp_path, outcome=killed(**oom()), records=records, samples=samples)
+    assert (found.verdict, found.cause) == ("oom_cgroup", "growth")
+    assert not any("losses" in advice.text for advice in found.advice)
+    (tmp_path / "config.yaml").unlink()
+    found = explained(tmp_path, outcome=killed(**oom()), records=records, samples=samples)
+    assert found.cause == "leak", "of a program that is not ours one stage says nothing"
+
+
 def test_a_leak_by_time_that_died(tmp_path: Path) -> None:
     found = explained(tmp_path, outcome=killed(**oom()), samples=ramp(50, 1020, 60))
     assert (found.verdict, found.cause) == ("oom_cgroup", "leak")

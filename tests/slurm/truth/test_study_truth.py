@@ -325,6 +325,20 @@ def test_never_started(study: MadeStudy, slurm: FakeSlurm) -> None:
     )
 
 
+@pytest.mark.parametrize("job", ["4242_0", "4100_0"])
+def test_a_job_that_was_given_up_before_the_run_said_a_word(
+    study: MadeStudy, slurm: FakeSlurm, job: str
+) -> None:
+    """Put back three times while it was still being read in; of srun's last line nobody can tell why."""
+    start = {"job_id": job, "restart": 3, "attempt": 1, "end": "gave_up", "reason": "given up: 3 starts"}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    study.wrote("a", "srun: error: n1: task 0: Exited with exit code 1\n")
+    slurm.row("4242_0", "FAILED", "1:0", Restarts="3")
+    found = truth_of(study, slurm)
+    assert found.state == "never_started"
+    assert (found.reason == "given up: 3 starts") == (job == "4242_0"), "of another job it says nothing"
+
+
 def test_a_command_of_its_script_that_is_not_there(study: MadeStudy, slurm: FakeSlurm) -> None:
     """By bash, which knows the script by its place on the node."""
     words = "slurm_script: line 18: module: command not found"
