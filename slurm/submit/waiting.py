@@ -17,6 +17,7 @@ from slurm.submit.in_flight import in_flight
 log = logging.getLogger("slurm")
 
 POLL_S = 5.0
+ROOM_POLL_S = 60.0  # the user's other studies leave places too, of which no run of these tells
 PATIENCE_S = 600.0
 
 
@@ -27,15 +28,15 @@ class WaitInterrupted(Exception):
 def wait_for(study: Path, runs: Sequence[str], has_room: Callable[[], bool] | None = None) -> None:
     """Return when no queue and no process holds any of the runs. A line whenever something has changed.
 
-    has_room: given where more are to be submitted; asked when one has ended, it returns as soon as that is
-    so, and where there is none ten minutes after the last of them.
+    has_room: given where more are to be submitted; asked when one has ended, and once a minute, it returns as
+    soon as that is so, and where there is none ten minutes after the last of them.
 
     Raises:
         WaitInterrupted: Ctrl-C.
         NoAnswer: Slurm has not answered for ten minutes.
     """
     began = time.monotonic()
-    heard = held_s = began
+    heard = held_s = asked_s = began
     told, before = "", -1
     try:
         while True:
@@ -53,8 +54,11 @@ def wait_for(study: Path, runs: Sequence[str], has_room: Callable[[], bool] | No
                 told = line
             if not held and has_room is None:
                 return
-            if has_room is not None and (len(held) < before or not held) and has_room():
-                return
+            is_due = len(held) < before or not held or time.monotonic() - asked_s >= ROOM_POLL_S
+            if has_room is not None and is_due:
+                if has_room():
+                    return
+                asked_s = time.monotonic()
             if held:
                 held_s = time.monotonic()
             elif time.monotonic() - held_s > PATIENCE_S:

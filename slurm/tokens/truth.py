@@ -23,7 +23,8 @@ from memory import format_bytes
 from memory.sacct import Ask
 from slurm.finding import set_of
 from slurm.in_job.tokens import written_bytes
-from slurm.records import SLURM, Submission, submissions
+from slurm.records import SLURM, Array, Submission, submissions
+from slurm.submitters import NO_ROOM
 from slurm.tokens.script import LOG, MERGE
 from slurm.truth.answers import ask_slurm
 from slurm.truth.case import Case
@@ -104,9 +105,10 @@ def _known(
         if task is not None and holder.job_id is not None:  # nobody touches the lock of another command
             silent_s = max(0.0, now_s - touched_s)
     submission, array, place, lost = newest_place(folder, status, submissions_once(), named_once(), now_s)
+    if submission is None and lost is None:  # each takes all that is missing, as far as there is room
+        array = Array(0, "", [[name]], error=NO_ROOM)
     return Known(
-        folder, status, {}, holder, silent_s, False, {}, submission, array, place, lost, silent_s,
-        made_s=sent[-1].created_s if sent else None,
+        folder, status, {}, holder, silent_s, False, {}, submission, array, place, lost, silent_s
     )  # fmt: skip
 
 

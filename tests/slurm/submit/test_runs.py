@@ -412,6 +412,22 @@ def test_what_waits_for_room_is_queued_until_it_is_cancelled(
     assert len(cluster.jobs) == 1, "nothing of it was submitted after that"
 
 
+def test_room_that_another_study_leaves_is_taken_while_none_of_these_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its own runs may go on for days."""
+    rooms, looks = iter([False, True]), iter(range(200))
+
+    def running(study: Path, runs: list[str]) -> dict[str, str]:
+        assert next(looks, None) is not None, "nobody asks for room"
+        return {"a": "running"}
+
+    monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.001)
+    monkeypatch.setattr(slurm.submit.waiting, "ROOM_POLL_S", 0.002, raising=False)
+    monkeypatch.setattr(slurm.submit.waiting, "in_flight", running)
+    slurm.submit.waiting.wait_for(Path("study"), ["a"], lambda: next(rooms))
+
+
 def test_what_waited_for_room_is_to_be_submitted_again_when_the_command_is_killed(
     type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,9 +149,11 @@ def test_a_set_that_is_made(huge: MadeSet, slurm: FakeSlurm) -> None:
 def test_what_the_queue_had_no_room_for(tmp_path: Path, slurm: FakeSlurm) -> None:
     study = MadeStudy(tmp_path / ".huge.slurm", [TASKS[0]])
     slurm.wait("4242", name="sweep")
-    found = token_truths(study.folder, ask=slurm.ask, now_s=NOW_S)
+    made_s = json.loads(next(study.folder.rglob("submission.json")).read_text())["created_s"]
+    found = token_truths(study.folder, ask=slurm.ask, now_s=made_s + 1)
     assert [one.state for one in found] == ["queued", "never_started", "never_started", "never_started"]
-    assert str(found[1].reason).endswith(f"python -m slurm resubmit {tmp_path / 'huge'}")
+    again = f"python -m slurm resubmit {tmp_path / 'huge'}"
+    assert found[1].reason == f"the queue had no room for it (MaxSubmitJobs). It is started by: {again}"
 
 
 @pytest.mark.parametrize("given", ["Datasets/huge", "huge", "Datasets/.huge.slurm"])
