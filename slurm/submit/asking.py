@@ -63,7 +63,7 @@ def asked_of(plans: Sequence[Plan], cluster: Cluster) -> tuple[dict[str, Asked],
 
     Raises:
         UserError: every refusal, each once; by what the cluster has told of itself, and by `sbatch
-            --test-only` for each class of resources.
+            --test-only` for each class of resources; or that it never takes one (MaxSubmitJobs).
     """
     speeds = Speeds()
     every: list[Asked] = []  # what a run is asked for with a second time too: it may be a mistake
@@ -82,7 +82,9 @@ def asked_of(plans: Sequence[Plan], cluster: Cluster) -> tuple[dict[str, Asked],
         raise UserError(*wrong)
     try_out(every)
     settled = [settle(plan.config).slurm for plan in plans]
-    return {one.run: one for one in reversed(every)}, limits_of(settled, cluster)
+    limits = limits_of(settled, cluster)
+    _check_queue(settled, cluster, 1 if any(plan.config.then or plan.config.notify for plan in plans) else 0)
+    return {one.run: one for one in reversed(every)}, limits
 
 
 def refusals(plans: Sequence[tuple[Config, Plan | None]], cluster: Cluster) -> list[Problem]:
@@ -178,18 +180,34 @@ def _nodes_are_unknown() -> bool:
         return False
 
 
-def _room(wanted: Iterable[Slurm], cluster: Cluster) -> int | None:
-    """By MaxSubmitJobs, less what the user has in the queue."""
+def _check_queue(wanted: Iterable[Slurm], cluster: Cluster, after: int) -> None:
+    """Raises UserError: not even an empty queue has room for a run. after: jobs at the end of the sweep."""
+    most = _most_submitted(wanted, cluster)
+    if most is not None and most <= after:
+        more = ", of which then= or notify= takes one" if after else ""
+        what = f"the cluster lets you have {counted(most, 'job')} in its queue (MaxSubmitJobs){more}"
+        raise UserError(
+            Problem("slurm.account", f"{what}: no run would ever be taken. Another account or qos?")
+        )
+
+
+def _most_submitted(wanted: Iterable[Slurm], cluster: Cluster) -> int | None:
+    """MaxSubmitJobs; None: no limit is known."""
     places = {(slurm.account, slurm.qos) for slurm in wanted}
     limits = [cluster.submit_limit(account, qos) for account, qos in places]
-    known = [limit for limit in limits if limit is not None]
-    if not known:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _room(wanted: Iterable[Slurm], cluster: Cluster) -> int | None:
+    """By MaxSubmitJobs, less what the user has in the queue."""
+    most = _most_submitted(wanted, cluster)
+    if most is None:
         return None
     try:
         queued = run_client(["squeue", "--noheader", "--array", f"--user={cluster.user}", "--format=%i"])
     except NoAnswer:
         return None
-    return max(0, min(known) - len(queued.splitlines()))
+    return max(0, most - len(queued.splitlines()))
 
 
 def _some(runs: Sequence[str]) -> str:

@@ -29,14 +29,14 @@ def wait_for(study: Path, runs: Sequence[str], has_room: Callable[[], bool] | No
     """Return when no queue and no process holds any of the runs. A line whenever something has changed.
 
     has_room: given where more are to be submitted; asked when one has ended, and once a minute, it returns as
-    soon as that is so, and where there is none ten minutes after the last of them.
+    soon as that is so.
 
     Raises:
         WaitInterrupted: Ctrl-C.
         NoAnswer: Slurm has not answered for ten minutes.
     """
     began = time.monotonic()
-    heard = held_s = asked_s = began
+    heard = asked_s = began
     told, before = "", -1
     try:
         while True:
@@ -59,10 +59,6 @@ def wait_for(study: Path, runs: Sequence[str], has_room: Callable[[], bool] | No
                 if has_room():
                     return
                 asked_s = time.monotonic()
-            if held:
-                held_s = time.monotonic()
-            elif time.monotonic() - held_s > PATIENCE_S:
-                return
             before = len(held)
             time.sleep(POLL_S)
     except KeyboardInterrupt as error:

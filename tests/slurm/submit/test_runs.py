@@ -25,7 +25,7 @@ from slurm.snapshot import MANIFEST, Snapshot
 from slurm.submit.batch import Submitted
 from slurm.submit.cancelling import cancel as cancel_runs
 from slurm.submit.runs import render
-from slurm.truth import study_truth
+from slurm.truth import Truth, study_truth
 from tests.slurm.submit.conftest import Type
 
 ROOT = Path(__file__).parents[3]
@@ -385,9 +385,10 @@ def test_what_waits_for_room_is_queued_until_it_is_cancelled(
         return [state for job in cluster.jobs for state in job["states"] if state == "PENDING"]
 
     def cancel() -> None:
-        while not holds():
+        waiting: list[Truth] = []
+        while len(waiting) != 2:  # the third has its job's number
             time.sleep(0.05)
-        waiting = [truth for truth in study_truth(study) if truth.job is None]
+            waiting = [truth for truth in study_truth(study) if truth.job is None] if holds() else []
         seen.append([(truth.state, truth.reason) for truth in waiting])
         names = [truth.name for truth in waiting]
         elsewhere = "import sys, pathlib; from slurm.submit.in_flight import in_flight; "
@@ -433,11 +434,30 @@ def test_what_waited_for_room_is_to_be_submitted_again_when_the_command_is_kille
 ) -> None:
     monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: 0)
     monkeypatch.setattr(slurm.submit.runs, "this_process", lambda: f"{os.uname().nodename}:{2**22 + 1}:1")
-    monkeypatch.setattr(slurm.submit.waiting, "PATIENCE_S", 0)
-    assert type_("-m", "seed=0", "wait=true") == 1
+
+    def pressed(waiting: object, cluster: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(slurm.submit.runs, "has_room", pressed)
+    assert type_("-m", "seed=0", "wait=true") == 130
     (truth,) = study_truth(place / "runs" / "default")
     assert truth.state == "never_started"
     assert str(truth.reason).endswith("It is started by: python -m slurm resubmit default")
+
+
+@pytest.mark.parametrize(("most", "more", "status"), [(0, (), 2), (1, ("then=analysis",), 2), (1, (), 0)])
+def test_a_queue_that_never_takes_a_run_is_not_waited_for(
+    type_: Type,
+    cluster: FakeSlurm,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    most: int,
+    more: tuple[str, ...],
+    status: int,
+) -> None:
+    monkeypatch.setattr(slurm.submit.asking, "_most_submitted", lambda wanted, cluster: most)
+    assert type_("seed=0", *more) == status
+    assert ("no run would ever be taken" in capsys.readouterr().err) == (status == 2)
 
 
 FULL = "sbatch: error: AssocMaxSubmitJobLimit; Job violates accounting/QOS policy (job submit limit)"
