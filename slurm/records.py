@@ -14,6 +14,7 @@ import json
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ class Submission:
     snapshot: folder of the code that runs. then, notify: what the sweep's end is to do, as configured;
     follow_up: job id of what does it; follow_up_error: why there is none. makes: of tasks of a token set, a
     name of all that decides its bytes. output: of a plain job, where its script writes; None: not told.
+    earlier: ids of what the same command submitted before, as the queue had room: one sweep with this.
     """
 
     id: str
@@ -99,6 +101,7 @@ class Submission:
     follow_up_error: str | None = None
     makes: str | None = None
     output: str | None = None
+    earlier: list[str] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
@@ -223,6 +226,15 @@ def note_cancelled(
 def runs_of(submission: Submission) -> list[str]:
     """Names of its runs, in the order they were asked for."""
     return list(dict.fromkeys(name for array in submission.arrays for task in array.tasks for name in task))
+
+
+def sweep_of(submission: Submission) -> list[Submission]:
+    """With what its command submitted before, oldest first; without what cannot be read any more."""
+    found = []
+    for name in submission.earlier:
+        with suppress(UserError):
+            found.append(read_submission(submission.study, name))
+    return [*found, submission]
 
 
 def find_study(given: str, runs_dir: str | None = None) -> Path:

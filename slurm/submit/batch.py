@@ -41,7 +41,7 @@ class Order:
     """How runs are to be submitted. launcher: SLURM or LOCAL. jobs: side by side, of LOCAL. command: as it
     was typed. asked: what each run asks of the cluster, by its name. limits: of the cluster. snapshot: of the
     code. ensembles: of each run in one, its name. waiter: the process that will submit what the queue has no
-    room for now, as others end.
+    room for now, as others end; earlier: ids of what it has submitted of the study so far.
     """
 
     launcher: str
@@ -54,6 +54,12 @@ class Order:
     notify: str | None = None
     ensembles: Mapping[str, str] = field(default_factory=dict)
     waiter: str | None = None
+    earlier: tuple[str, ...] = ()
+
+    def at_its_end(self, late: Sequence[Asked]) -> dict[str, str | None]:
+        """What is to come after the submission; of one that others follow, after the last of these."""
+        follows = bool(late) and self.waiter is not None
+        return {"then": None if follows else self.then, "notify": None if follows else self.notify}
 
 
 @dataclass(frozen=True)
@@ -241,8 +247,8 @@ def _intend(
         launcher=order.launcher,
         command=order.command,
         snapshot=order.snapshot,
-        then=order.then,
-        notify=order.notify,
+        earlier=list(order.earlier),
+        **order.at_its_end(late),
     )
     return submission, to_send
 

@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from conf.durations import format_limit, parse_duration
 from conf.quantities import counted
 from slurm.cluster.options import MEMORY_OTHERWISE
 from slurm.followed import note_failures
-from slurm.records import Submission, read_submission, runs_of
+from slurm.records import Array, Submission, read_submission, runs_of, sweep_of
 from slurm.submit.ask import NoAnswer, ask
+from slurm.submit.in_flight import task_states
 from slurm.submit.outcomes import outcomes_of
 from slurm.submit.send import Refused, send
 
@@ -51,7 +53,8 @@ def send_follow_up(submission: Submission, lock: int) -> Submission:
     """
     if not submission.wants_follow_up:
         return submission
-    jobs = [array.job_id for array in submission.arrays if array.job_id is not None]
+    arrays = [*_still_queued(sweep_of(submission)[:-1]), *submission.arrays]
+    jobs = [array.job_id for array in arrays if array.job_id is not None]
     first = submission.arrays[0].options
     options: dict[str, Any] = {**LIMITS, "time": _time(first.get("partition"))}
     options["dependency"] = f"afterany:{':'.join(jobs)}"
@@ -75,6 +78,16 @@ def send_follow_up(submission: Submission, lock: int) -> Submission:
         submission = dataclasses.replace(submission, follow_up=job)
     submission.write()
     return submission
+
+
+def _still_queued(earlier: Sequence[Submission]) -> list[Array]:
+    """Of these, what waits or runs: sbatch may refuse a dependency on a job that Slurm has forgotten."""
+    sent = [(one, array) for one in earlier for array in one.arrays if array.is_sent]
+    try:
+        listed = {name for name, _ in task_states(sent)}
+    except NoAnswer:
+        return []
+    return [array for _, array in sent if array.name in listed]
 
 
 def _time(partition: str | None) -> str:
@@ -134,7 +147,8 @@ def follow_up(submission: Submission) -> int:
 
 def summary(submission: Submission) -> dict[str, Any]:
     """What became of the submission's runs. text: a message of a few lines; died: each with why."""
-    outcomes = outcomes_of(submission.study, runs_of(submission))
+    runs = dict.fromkeys(run for one in sweep_of(submission) for run in runs_of(one))
+    outcomes = outcomes_of(submission.study, list(runs))
     counts = Counter(outcome.state for outcome in outcomes)
     died = [outcome for outcome in outcomes if outcome.state not in ("done", "queued", "running", "stalled")]
     rest = ", ".join(f"{count} {state}" for state, count in counts.most_common() if state != "done")

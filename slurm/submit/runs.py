@@ -134,7 +134,10 @@ class SubmittedRuns(RequestedRuns):
             if not waiting:
                 return parts
             launcher = self.request.launcher
-            (more,) = submit_plans(waiting, cluster, launcher, self._command, ensembles, self._copies)
+            earlier = tuple(part.submission.id for part in parts if part.submission is not None)
+            (more,) = submit_plans(
+                waiting, cluster, launcher, self._command, ensembles, self._copies, earlier
+            )
             taken = set(more.runs) - set(more.not_sent)
             if not taken:
                 return parts
@@ -221,9 +224,11 @@ def submit_plans(
     command: str,
     ensembles: Mapping[str, str] | None = None,
     copies: dict[str, Path] | None = None,
+    earlier: tuple[str, ...] = (),
 ) -> list[Submitted]:
     """Submit them, study by study. cluster: None for the local launcher. ensembles: as of `Order`. copies: of
     the code, by runs_dir, that this command has made already: what it submits later runs the same.
+    earlier: as of `Order`.
 
     Raises:
         UserError: the cluster takes one of them in no case; none was submitted.
@@ -251,6 +256,7 @@ def submit_plans(
                 notify=config.notify,
                 ensembles=ensembles or {},
                 waiter=this_process() if config.wait else None,
+                earlier=earlier,
             )
             submitted.append(submit(of_study, order))
             limits = limits.less(submitted[-1].tasks)

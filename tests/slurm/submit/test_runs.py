@@ -22,6 +22,7 @@ import slurm.submit.checks
 import slurm.submit.waiting
 from slurm.records import places, submissions
 from slurm.snapshot import MANIFEST, Snapshot
+from slurm.submit import follow_up
 from slurm.submit.batch import Submitted
 from slurm.submit.cancelling import cancel as cancel_runs
 from slurm.submit.runs import render
@@ -347,6 +348,41 @@ def test_waiting_submits_the_rest_as_others_end(
     assert max(most) == 2
     assert len(copies) == len(cluster.jobs) > 1
     assert len(set(copies)) == 1, "what is submitted later runs the same code"
+
+
+def test_what_comes_after_a_sweep_comes_once_and_tells_all_of_it(
+    type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the queue had no room for it at once: it came after each part, and told of that alone."""
+
+    def held() -> list[str]:
+        return [state for job in cluster.jobs for state in job["states"] if state == "PENDING"]
+
+    monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
+    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: 3 - len(held()))
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(0.1):
+            for job in cluster.jobs:
+                if "dependency" in job["options"]:
+                    cluster.set_state(job["id"], "COMPLETED")
+                elif "PENDING" in job["states"]:
+                    cluster.set_state(job["id"], "FAILED", task=job["states"].index("PENDING"))
+                    break
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert type_("-m", "seed=0,1,2,3,4", "wait=true", "then=analysis") == 1
+    finally:
+        stop.set()
+        thread.join()
+    made = list(submissions(place / "runs" / "default"))
+    assert len(made) > 1
+    assert [one.follow_up is not None for one in made] == [False] * (len(made) - 1) + [True]
+    assert made[-1].earlier == [one.id for one in made[:-1]]
+    assert sum(follow_up.summary(made[-1])["counts"].values()) == 5
 
 
 def test_one_command_makes_one_copy_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
