@@ -92,15 +92,16 @@ def tells_of_another_step(facts: Facts, line: str) -> bool:
 
 
 def _was_of_another_command(facts: Facts, own: str) -> bool:
-    """Of a kill in its own step that was not counted while it ran: by one before it or after it, unless it is
-    one of several tasks. Without outcome.json the kill may have taken the supervisor too, so that nobody was
-    left to count; not where a script's job did not end for memory.
+    """Of a kill in its own step that was not counted while it ran: by one before it or after it, or, where it
+    is one of several tasks and ended well, by another. Without outcome.json the kill may have taken the
+    supervisor too, so that nobody was left to count; not where a script's job did not end for memory.
     """
     job = facts.slurm.job if facts.slurm else None
     if not own.isdigit():  # a script, or a shell that somebody typed into
         was_ended = job is not None and job.is_over and job.row.state not in _BY_ITSELF
         return bool(facts.outcome) or was_ended
-    return bool(facts.outcome) and text(facts.environment.get("SLURM_NTASKS")) == "1"
+    is_alone = text(facts.environment.get("SLURM_NTASKS")) == "1"
+    return bool(facts.outcome) and (is_alone or facts.has_ended_well)
 
 
 def ended_before(facts: Facts, job: Job | None) -> bool:

@@ -325,6 +325,8 @@ def _step_was_cancelled(case: Case) -> Verdict | None:
     goes_on = case.stands in ("queued", "running") and not is_over_in_its_step(case)
     if step is None or step.cancelled_by is None or case.row is None or goes_on:
         return None
+    if case.explained is not None and case.explained.cause == "rss_polling":
+        return None  # slurmd's poll ends a step in the name of root
     at = case.known.status.get("step")
     told = f"its step {step.id} was cancelled by {user_name(step.cancelled_by)}"
     return Verdict("cancelled", told + (f", at step {at:,}" if isinstance(at, int) else ""), case.source)

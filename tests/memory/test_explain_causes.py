@@ -579,6 +579,17 @@ def test_a_file_that_is_larger_than_the_limit(tmp_path: Path, is_named: bool) ->
     assert found.cause_confidence != "likely" or found.cause != "whole_file_load"
 
 
+def test_a_line_that_names_its_file_reads_no_other(tmp_path: Path) -> None:
+    """A configuration was read whole; the large file of the command was not."""
+    large, small = tmp_path / "tokens.npy", tmp_path / "config.json"
+    for path, size in ((large, 3 * GB), (small, 100)):
+        with path.open("wb") as file:
+            file.truncate(size)
+    command = [*script(tmp_path, f"config = open({str(small)!r}, 'rb').read()\n"), str(large)]
+    found = explained(tmp_path / "run", outcome=killed(command=command, **oom()), samples=ramp(100, 1010, 12))
+    assert found.cause != "whole_file_load", found.sentence
+
+
 def test_a_private_map_that_the_script_writes_to(tmp_path: Path) -> None:
     """With all of the file in cache already nothing else tells: not a leak, whatever sample comes last."""
     lines = "import numpy as np\na=np.load('a.npy',mmap_mode='c')\nfor i in range(9): a[i:i+9]+=1\n"

@@ -187,6 +187,16 @@ def test_a_step_that_was_asked_for_is_told_of_by_its_own_row(
     assert found.verdict == verdict, found.sentence
 
 
+@pytest.mark.parametrize(("code", "verdict"), [(0, "healthy"), (1, "oom_cgroup")])
+def test_a_task_that_ended_well_beside_one_that_was_killed(tmp_path: Path, code: int, verdict: str) -> None:
+    """As a real Slurm 22.05 told a step of two tasks. One that failed may have done so for lack of it."""
+    of_two = {"environment": SCRIPT | {"SLURM_STEP_ID": "3", "SLURM_NTASKS": "2"}, "exit_code": code}
+    rows = [f"42|COMPLETED|0:0||150M|{TIMES}|", f"42.3|OUT_OF_MEMORY|0:125|||{TIMES}|"]
+    end = outcome(**IN_STEP | of_two)
+    found = explained(tmp_path, slurm=told(*rows), outcome=end, samples=ramp(50, 60))
+    assert found.verdict == verdict, found.sentence
+
+
 def test_a_log_that_tells_of_other_steps_alone(tmp_path: Path) -> None:
     """Where sacct cannot be asked, the job's stderr is of all its steps."""
     killed_step = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=42.{}.\n"

@@ -110,7 +110,7 @@ def test_more_memory_for_what_a_poll_of_rss_killed(
     study.status(A, "running", age_s=900)
     study.lock(A)
     said.row("4242_0", "FAILED", "0:9", MaxRSS="344064K", ReqMem="330M")
-    assert "next: python -m slurm resubmit runs/sweep --only failed --mem 495M   (" in told(
+    assert "next: python -m slurm resubmit runs/sweep --only failed --mem 448M   (" in told(
         capsys, "why", "1111"
     )
 

@@ -27,7 +27,7 @@ SAMPLES = re.compile(r"randperm|\.permutation\(|list\(range\(|shuffle\(|RandomSa
 PRIVATE = re.compile(r"mode=[\"']c[\"']|ACCESS_COPY|^(?!.*(?:ANON|mmap\(-1)).*MAP_PRIVATE")
 _ASSIGNS = re.compile(r"[\w.]+\[.+\] *[-+*/|&^]?=[^=]")
 _MAPS_PRIVATELY = re.compile(r"\b(\w+) *=[^=\n][^\n]*(?:mode=[\"']c[\"']|ACCESS_COPY)")
-_A_PATH = re.compile(r"[\"'](/[^\"'\n]{1,400})[\"']")
+_A_TEXT = re.compile(r"[\"']([^\"'\n]{1,400})[\"']")
 _FACTORS = (1, 2, 4, 8)
 _INDEX_BYTES = 39
 _AT_ONCE_S = 30
@@ -85,14 +85,14 @@ def whole_file(facts: Facts) -> Iterator[Finding]:
 def _larger_than_the_room(facts: Facts) -> tuple[str, int, str] | None:
     """(file, its bytes, line of the script) of one that the script reads, and for which there was no room.
 
-    Named in that line, or a word of the command: a read of it can only end in a kill.
+    Named in that line, or, where it names none, a word of the command: a read of it can only end in a kill.
     """
     limit = facts.limit_bytes
     if not limit or not facts.kills or facts.has_ended_well or script_lines(facts, PRIVATE):
         return None
     lines = [line for line in script_lines(facts, LOADS) if "mmap" not in line]
     for line in lines:
-        for name, size in _sized([*_A_PATH.findall(line), *facts.command[1:50]]):
+        for name, size in _sized(_A_TEXT.findall(line)) or _sized(facts.command[1:50]):
             if size > limit:
                 return name, size, line
     return None

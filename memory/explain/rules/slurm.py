@@ -118,7 +118,7 @@ def polled_kill(facts: Facts) -> Iterator[Finding]:
 
 def polled_kill_without_log(facts: Facts) -> Iterator[Finding]:
     """The same where its message is not at hand: the setting, RSS above what was asked for, U far below."""
-    rss, asked = _summed_rss(facts), asked_for(facts)
+    rss, asked = _polled_rss(facts), asked_for(facts)
     if not _was_polled(facts) or facts.slurm is None or rss is None or asked is None:
         return
     yield Finding(
@@ -133,7 +133,7 @@ def polled_kill_without_log(facts: Facts) -> Iterator[Finding]:
             f"JobAcctGatherParams={facts.slurm.gather_params} (scontrol show config)",
             f"RSS of all processes was up to {format_bytes(rss)}, {format_bytes(asked)} were asked "
             "for; U never more "
-            f"than {format_bytes(facts.peak_bytes or 0)} (memory.ring)",
+            f"than {format_bytes(facts.peak_bytes or 0)} (memory.ring, {facts.slurm.source})",
             ended_line(facts),
             counters_line(facts),
         ),
@@ -142,7 +142,7 @@ def polled_kill_without_log(facts: Facts) -> Iterator[Finding]:
 
 
 def _was_polled(facts: Facts) -> bool:
-    rss, asked = _summed_rss(facts), asked_for(facts)
+    rss, asked = _polled_rss(facts), asked_for(facts)
     polls = facts.slurm is not None and "OverMemoryKill" in facts.slurm.gather_params.split(",")
     if not polls or rss is None or asked is None or facts.kills or facts.has_ended_well or facts.is_running:
         return False
@@ -152,8 +152,16 @@ def _was_polled(facts: Facts) -> bool:
     return rss > 0.95 * asked and not is_short and facts.exit_code != 0
 
 
-def _summed_rss(facts: Facts) -> int | None:
-    return max((value for _, value in facts.series("tree_rss_bytes")), default=None)
+def _polled_rss(facts: Facts) -> int | None:
+    """As the samples have it, or the poll itself where it found too much: its last look may be after theirs,
+    and counts all that the step runs.
+    """
+    job, own, asked = facts.slurm.job if facts.slurm else None, own_row(facts), asked_for(facts)
+    rows = [own] if own else job.rows if job else []
+    polled = [row.max_rss_bytes for row in rows if asked and (row.max_rss_bytes or 0) > asked]
+    return max(
+        (rss for rss in [*(v for _, v in facts.series("tree_rss_bytes")), *polled] if rss), default=None
+    )
 
 
 def asked_for(facts: Facts) -> int | None:

@@ -311,6 +311,19 @@ def test_killed_by_a_poll_of_rss(study: MadeStudy, slurm: FakeSlurm) -> None:
     assert sorted(slurm.calls) == ["sacct", "scontrol", "squeue"]
 
 
+@pytest.mark.parametrize(("rss", "state"), [("357684K", "failed"), ("327684K", "cancelled")])
+def test_a_step_that_a_poll_of_rss_ended(study: MadeStudy, slurm: FakeSlurm, rss: str, state: str) -> None:
+    """As a real Slurm 22.05 told it: its daemon cancels in the name of root."""
+    slurm.config = "JobAcctGatherParams     = OverMemoryKill\n"
+    study.status("a", "running", age_s=900)
+    study.lock("a")
+    slurm.row("4242_0", "FAILED", "9:0", ReqMem="330M")
+    slurm.row("4242_0.0", "CANCELLED by 0", "0:9", MaxRSS=rss)
+    found = truth_of(study, slurm)
+    assert found.state == state
+    assert (found.reason or "").startswith("Slurm's poll killed it") == (state == "failed")
+
+
 def test_never_started(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.wrote(
         "a",
