@@ -19,6 +19,7 @@ from conf.durations import format_limit, parse_duration
 from conf.names import no_such
 from conf.quantities import parse_size
 from conf.request import LOCAL_LAUNCHER, SLURM_LAUNCHER, Launcher
+from conf.schema import Slurm
 from slurm.records import LOCAL, SLURM, Array, Submission, last_place, run_folders, submissions
 from slurm.states import ENDED
 from slurm.submit.batch import Submitted
@@ -97,7 +98,10 @@ def submit_again(study: Path, found: Sequence[Found], again: Again) -> list[Subm
         for launcher, runs in _by_launcher(study, found, again).items():
             configs = [_config(study, run, again) for run in runs]
             then, notify = configs[-1].then, configs[-1].notify  # one end for all of them
-            configs = [dataclasses.replace(config, then=then, notify=notify) for config in configs]
+            configs = [
+                dataclasses.replace(config, then=then, notify=notify, slurm=_packed(config.slurm, len(runs)))
+                for config in configs
+            ]
             plans, cluster = check_and_plan(configs, launcher, is_open=False)
             for plan, run in zip(plans, runs, strict=True):
                 if plan.folder is None or plan.folder.name != run.folder.name:
@@ -166,6 +170,13 @@ def _config(study: Path, run: Found, again: Again) -> Config:
             study=dataclasses.replace(config.study, name=study.name),
         )
     return dataclasses.replace(config, wait=False, plan=False)
+
+
+def _packed(wanted: Slurm, runs: int) -> Slurm:
+    """A job's memory is for all that share it: one of eight that is left would ask for that of eight, which
+    its node may not have.
+    """
+    return dataclasses.replace(wanted, pack=max(1, min(wanted.pack, runs)))
 
 
 def _changes(run: Found, frozen: Config, again: Again) -> dict[str, Any]:
