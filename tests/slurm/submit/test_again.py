@@ -338,6 +338,15 @@ def test_memory_is_asked_for_those_that_are_left_of_a_packed_job(
     assert (array.how, sum(map(len, array.tasks))) == (how, left)
 
 
+def test_a_factor_is_of_what_each_of_a_packed_job_had(type_: Type, cluster: FakeSlurm, place: Path) -> None:
+    assert type_("-m", "seed=0,1,2", "study.name=default", "slurm.mem=2GB", "slurm.pack=3") == 0
+    for folder, state in zip(runs(place), ("oom", "done", "done"), strict=True):
+        status(folder, state)
+    cluster.set_state(cluster.jobs[0]["id"], "FAILED")
+    assert command("resubmit", "default", "--mem", "x2") == 0
+    assert cluster.jobs[1]["options"]["mem"] == "1301M", "of 4 GB, less what 3 steps take, a third"
+
+
 def test_the_sweep_typed_again_takes_what_failed_in_a_job_that_goes_on(
     type_: Type, cluster: FakeSlurm, place: Path
 ) -> None:
