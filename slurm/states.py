@@ -135,7 +135,7 @@ PRECEDENCE: tuple[Step, ...] = (
     Step(
         "never_ran",
         ("never_started",),
-        "submission.json, the job's stderr, squeue, sacct",
+        "submission.json, the job's stderr, starts.json, squeue, sacct",
         "sbatch refused it, or its job or launcher ended without a word of the run, or what was to submit or "
         "start it ended before it had, or the queue had no room for it",
     ),

@@ -148,13 +148,17 @@ def _for_a_launcher(advice: Advice, beside: int) -> Advice:
 
 
 def _beside(look: Look) -> int:
-    """Runs that share the memory of its job at one time."""
+    """Runs that share the memory of a job when those that ended so are submitted again: what goes on, or is
+    done, is not among them.
+    """
     known = look.case.known
     if known.array is None or known.place is None or known.array.how != "pack":
         return 1
+    pack = len(known.array.tasks[known.place.task])
     with suppress(Exception):
-        return int(experiment_utils.read_config(known.folder)["slurm"]["pack"])
-    return len(known.array.tasks[known.place.task])
+        pack = int(experiment_utils.read_config(known.folder)["slurm"]["pack"])
+    every = truths(run_folders(known.folder.parent), answers=look.answers, now_s=look.now_s)
+    return max(1, min(pack, sum(one.state == look.truth.state for one in every)))
 
 
 def _parts(look: Look) -> dict[str, list[str]]:

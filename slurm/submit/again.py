@@ -19,6 +19,7 @@ from conf.durations import format_limit, parse_duration
 from conf.names import no_such
 from conf.quantities import parse_size
 from conf.request import LOCAL_LAUNCHER, SLURM_LAUNCHER, Launcher
+from slurm.cluster.resources import share_bytes, task_bytes
 from slurm.records import LOCAL, SLURM, Array, Submission, last_place, run_folders, submissions
 from slurm.states import ENDED
 from slurm.submit.batch import Submitted
@@ -95,7 +96,7 @@ def submit_again(study: Path, found: Sequence[Found], again: Again) -> list[Subm
     submitted = []
     with _standing_where(found):
         for launcher, runs in _by_launcher(study, found, again).items():
-            configs = [_config(study, run, again) for run in runs]
+            configs = [_config(study, run, again, len(runs)) for run in runs]
             then, notify = configs[-1].then, configs[-1].notify  # one end for all of them
             configs = [dataclasses.replace(config, then=then, notify=notify) for config in configs]
             plans, cluster = check_and_plan(configs, launcher, is_open=False)
@@ -147,11 +148,12 @@ def _launcher_of(run: Found, is_on_slurm: bool) -> str:
     raise UserError(Problem("--launcher", what))
 
 
-def _config(study: Path, run: Found, again: Again) -> Config:
+def _config(study: Path, run: Found, again: Again, runs: int) -> Config:
+    """runs: how many are submitted again with it."""
     plain = experiment_utils.read_config(run.folder)
     frozen = settle(to_config(plain))
     plain = to_plain(frozen)
-    for key, value in _changes(run, frozen, again).items():
+    for key, value in _changes(run, frozen, again, runs).items():
         group, _, name = key.rpartition(".")
         (plain[group] if group else plain)[name] = value
     plain["ensemble"] = {}  # it goes on by itself
@@ -168,18 +170,27 @@ def _config(study: Path, run: Found, again: Again) -> Config:
     return dataclasses.replace(config, wait=False, plan=False)
 
 
-def _changes(run: Found, frozen: Config, again: Again) -> dict[str, Any]:
+def _changes(run: Found, frozen: Config, again: Again, runs: int) -> dict[str, Any]:
     changes = _overrides(again.overrides)
     asked = run.last[1].options if run.last else {}
+    # A job's memory is for all that share it: one of eight that is left would ask for that of eight,
+    # which its node may not have.
+    before = frozen.slurm.pack
+    left = max(1, min(before, runs))
+    are_fewer = left < before and "slurm.pack" not in changes
+    if are_fewer:
+        changes["slurm.pack"] = left
     if again.mem is not None:
-        changes["slurm.mem"] = new_mem(again.mem, frozen.slurm.mem, asked.get("mem"))
+        mem = new_mem(again.mem, frozen.slurm.mem, asked.get("mem"))
+        of_each = are_fewer and _factor(again.mem) is not None
+        changes["slurm.mem"] = task_bytes(share_bytes(mem, before), left) if of_each else mem
     if again.time is not None:
         changes["slurm.time"] = new_time(again.time, frozen.slurm.time, asked.get("time"))
-    before = to_plain(frozen)
+    plain = to_plain(frozen)
     other = [
         key
         for key, value in changes.items()
-        if experiment_utils.is_in_identity(key) and _at(before, key) != value
+        if experiment_utils.is_in_identity(key) and _at(plain, key) != value
     ]
     if other:
         raise UserError(

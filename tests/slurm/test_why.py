@@ -91,11 +91,17 @@ def test_what_died(study: MadeStudy, said: FakeSlurm, capsys: pytest.CaptureFixt
 def test_more_memory_for_runs_that_share_it(
     place: Path, said: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What one of them needs is less than what their job had."""
+    """What one of them needs is less than what their job had; it is asked for those that are to go on."""
     study = MadeStudy(place / "runs" / "packed", [A, "b"], how="pack")
     study.status(A, "running", age_s=70)
     study.killed_for_memory(A)
+    study.status("b", "done")
     said.row("4242", "FAILED", "1:0")
+    text = told(capsys, "why", f"runs/packed/{A}")
+    assert "slurm.mem=1280M   more memory for the job" in text, text
+    assert "next: python -m slurm resubmit runs/packed --only oom --mem 1280M" in text
+    study.status("b", "running", age_s=70)
+    study.killed_for_memory("b")
     text = told(capsys, "why", f"runs/packed/{A}")
     assert "slurm.mem=2704M   more memory for the job" in text, text  # 2 of 1280 MB, and 48 MB for 3 steps
     assert "so much for each of 2 runs side by side (slurm.pack)" in " ".join(text.split())

@@ -19,6 +19,7 @@ import durable
 from conf import UserError
 from conf.check import to_config
 from conf.exit_status import exit_status
+from conf.quantities import parse_size
 from experiment_utils import read_config
 from slurm.commands import cancel, resubmit
 from slurm.in_front import noted
@@ -319,6 +320,31 @@ def test_what_failed_in_a_job_that_goes_on_is_submitted_again(
         type_("-m", "seed=0,1,2", "study.name=default", "slurm.mem=2GB", how) == 0
     )  # now the new job holds it
     assert len(cluster.jobs) == 2
+
+
+@pytest.mark.parametrize(("left", "how"), [(1, "each"), (2, "pack")])
+def test_memory_is_asked_for_those_that_are_left_of_a_packed_job(
+    type_: Type, cluster: FakeSlurm, place: Path, left: int, how: str
+) -> None:
+    """Of three side by side those that died of it get more, which a node may not have for three."""
+    assert type_("-m", "seed=0,1,2", "study.name=default", "slurm.mem=auto", "slurm.pack=3") == 0
+    for number, folder in enumerate(runs(place)):
+        status(folder, "oom" if number < left else "done")
+    cluster.set_state(cluster.jobs[0]["id"], "FAILED")
+    assert command("resubmit", "default") == 0
+    before, again = (parse_size(job["options"]["mem"]) for job in cluster.jobs)
+    assert again < before
+    (array,) = max(submissions(place / "runs" / "default"), key=lambda one: one.created_s).arrays
+    assert (array.how, sum(map(len, array.tasks))) == (how, left)
+
+
+def test_a_factor_is_of_what_each_of_a_packed_job_had(type_: Type, cluster: FakeSlurm, place: Path) -> None:
+    assert type_("-m", "seed=0,1,2", "study.name=default", "slurm.mem=2GB", "slurm.pack=3") == 0
+    for folder, state in zip(runs(place), ("oom", "done", "done"), strict=True):
+        status(folder, state)
+    cluster.set_state(cluster.jobs[0]["id"], "FAILED")
+    assert command("resubmit", "default", "--mem", "x2") == 0
+    assert cluster.jobs[1]["options"]["mem"] == "1301M", "of 4 GB, less what 3 steps take, a third"
 
 
 def test_the_sweep_typed_again_takes_what_failed_in_a_job_that_goes_on(
