@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import experiment_utils
+from conf import UserError
 from conf.quantities import counted, format_duration
-from slurm.records import typed_study
+from slurm.records import last_place, typed_study
 from slurm.submit.ask import NoAnswer
 from slurm.submit.in_flight import in_flight
 
@@ -67,7 +68,16 @@ def wait_for(study: Path, runs: Sequence[str], has_room: Callable[[], bool] | No
 
 def _line(study: Path, runs: Sequence[str], held: dict[str, str]) -> str:
     words = Counter(
-        held.get(run) or experiment_utils.state_of(study / run) or "never_started" for run in runs
+        held.get(run) or experiment_utils.state_of(study / run) or _not_begun(study / run) for run in runs
     )
     rest = ", ".join(f"{count} {word}" for word, count in words.most_common() if word != "done")
     return f"{words['done']} of {counted(len(runs), 'run')} done" + (f", {rest}" if rest else "")
+
+
+def _not_begun(run: Path) -> str:
+    """Of one that nothing holds, and that has never said a word."""
+    try:
+        place = last_place(run)
+    except UserError:
+        place = None
+    return "cancelled" if place and place[1].cancelled_at(place[2]) is not None else "never_started"

@@ -446,6 +446,9 @@ def test_what_waits_for_room_is_queued_until_it_is_cancelled(
     assert seen == [[("queued", told)] * 2, True, "cancelled"]
     answer = json.loads(capsys.readouterr().out)
     assert [one["state"] for one in answer["outcomes"]] == ["cancelled"] * 3
+    names = [truth.name for truth in study_truth(study)]
+    told = slurm.submit.waiting._line(study, names, {})
+    assert told == "0 of 3 runs done, 3 cancelled", "the waiting says what status says"
     assert len(cluster.jobs) == 1, "nothing of it was submitted after that"
 
 
