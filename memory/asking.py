@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from memory.kernel_files import read_file
 from memory.plain_files import plain_only
 
 STACKS_SIGNAL: int | None = signal.SIGRTMIN + 11 if hasattr(signal, "SIGRTMIN") else None
+AT_ONCE_SIGNAL: int | None = signal.SIGRTMIN + 13 if hasattr(signal, "SIGRTMIN") else None
+"""For one that does not come to answering the first: faulthandler answers from within."""
 LARGEST_SIGNAL: int | None = signal.SIGRTMIN + 12 if hasattr(signal, "SIGRTMIN") else None
 OUTPUT_VARIABLE, ATTEMPT_VARIABLE = "HIGHWATER_OUTPUT", "HIGHWATER_ATTEMPT"
 """Set by the supervisor, for a command that knows nothing else of it."""
@@ -31,6 +34,7 @@ def shown_path(folder: str, attempt: int, suffix: str = "txt") -> str:
 
 
 ANSWER_WITHIN_S = 2.0
+_INSISTS_AFTER_S = 0.2
 _SETTLES_S = 0.02
 """An answer is a few milliseconds of short writes; it is whole when the file has not grown for so long, and
 who wrote is out of the handler: on a busy machine it may wait for a core between two of them.
@@ -82,6 +86,7 @@ class Asking:
         self._file = plain_only(path, os.O_RDWR | os.O_APPEND)
         self._waiting, self._number = list(pids), number
         self._asked: int | None = None
+        self._has_insisted = False
         self._from = self._size = 0
         self._asked_s = self._grew_s = 0.0
         self.answers: list[Answer] = []
@@ -111,15 +116,25 @@ class Asking:
         except OSError as error:
             self.answers.append(Answer(pid, why=os.strerror(error.errno or 0)))
             return
-        self._asked, self._asked_s = pid, time.monotonic()
+        self._asked, self._asked_s, self._has_insisted = pid, time.monotonic(), False
+
+    def _insist(self, pid: int) -> None:
+        """Its main thread is in a long call, and comes to no answer of its own."""
+        self._has_insisted = True
+        if AT_ONCE_SIGNAL is not None and has_handler(pid, AT_ONCE_SIGNAL):
+            with suppress(OSError):
+                os.kill(pid, AT_ONCE_SIGNAL)
 
     def _has_answered(self) -> bool:
         assert self._asked is not None
         now_s, size = time.monotonic(), os.fstat(self._file).st_size
         if size > self._size:
             self._size, self._grew_s = size, now_s
+        if size == self._from and now_s - self._asked_s > _INSISTS_AFTER_S and not self._has_insisted:
+            self._insist(self._asked)
         has_settled = self._size > self._from and now_s - self._grew_s >= _SETTLES_S
-        is_whole = has_settled and not _is_in_handler(self._asked, self._number)
+        numbers = [one for one in (self._number, AT_ONCE_SIGNAL if self._has_insisted else None) if one]
+        is_whole = has_settled and not any(_is_in_handler(self._asked, one) for one in numbers)
         is_late = now_s - self._asked_s > ANSWER_WITHIN_S
         if not is_whole and not is_late:
             return False

@@ -4,9 +4,11 @@
         ...
 
 The supervisor asks when memory is nearly out, `python -m memory stacks RUN` at any time, both by a real-time
-signal (USR1, USR2, TERM and INT have other users). faulthandler answers from within the signal, whatever
-Python is doing and without allocating anything; forked workers answer too. The answers go to a hidden file of
-the run's folder, which the first shortage of memory makes `memory.blackbox.ATTEMPT.txt`.
+signal (USR1, USR2, TERM and INT have other users). Python answers between two instructions of the main
+thread, when all frames are whole. Where it does not come to that, in a long call of C, faulthandler answers a
+second signal from within, whatever Python is doing: it reads frames as they are, which crashes where one is
+not there yet. Forked workers answer too. The answers go to a hidden file of the run's folder, which the first
+shortage of memory makes `memory.blackbox.ATTEMPT.txt`.
 """
 
 from __future__ import annotations
@@ -15,13 +17,18 @@ import faulthandler
 import json
 import logging
 import os
+import re
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 from memory.asking import (
+    AT_ONCE_SIGNAL,
     ATTEMPT_VARIABLE,
     LARGEST_SIGNAL,
     OUTPUT_VARIABLE,
@@ -34,6 +41,9 @@ log = logging.getLogger("memory")
 
 Largest = Callable[[], list[dict[str, Any]]]
 """The largest tensors and arrays of this process, as plain values."""
+_MOST_FRAMES = 100
+_LAST_BYTES = 512
+"""Of the file, in which its last line is."""
 
 
 class BlackBox:
@@ -44,16 +54,33 @@ class BlackBox:
         self._pid = os.getpid()
         self._path = hidden_path(folder, attempt)
         assert STACKS_SIGNAL is not None
+        assert AT_ONCE_SIGNAL is not None
         assert LARGEST_SIGNAL is not None
         _remove_others(self._path)
         # Appended to, so that nobody's answer overwrites another's.
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        signal.signal(STACKS_SIGNAL, self._tell_stacks)
+        signal.siginterrupt(STACKS_SIGNAL, False)
         # What unregister puts back: who has just seen that there is a handler must not kill us by asking.
-        signal.signal(STACKS_SIGNAL, signal.SIG_IGN)
-        faulthandler.register(STACKS_SIGNAL, file=self._file, all_threads=True, chain=False)
+        signal.signal(AT_ONCE_SIGNAL, signal.SIG_IGN)
+        faulthandler.register(AT_ONCE_SIGNAL, file=self._file, all_threads=True, chain=False)
         if largest is not None:
             signal.signal(LARGEST_SIGNAL, self._tell_largest)
             signal.siginterrupt(LARGEST_SIGNAL, False)
+
+    def _tell_stacks(self, number: int, frame: FrameType | None) -> None:
+        """Between two instructions of the main thread; not where faulthandler has answered meanwhile."""
+        with suppress(Exception):  # MemoryError, or a disk that is full: nobody is to die of a question
+            if self._file >= 0 and self._is_waited_for():
+                os.write(self._file, stacks(frame).encode(errors="replace"))
+
+    def _is_waited_for(self) -> bool:
+        """Whether the last line of the file is the question to this process."""
+        size = os.fstat(self._file).st_size
+        last = (
+            os.pread(self._file, _LAST_BYTES, max(0, size - _LAST_BYTES)).rstrip(b"\n").rpartition(b"\n")[2]
+        )
+        return last.endswith(b"==") and re.search(rb"\b%d\b" % os.getpid(), last) is not None
 
     def _tell_largest(self, number: int, frame: object) -> None:
         """Between two instructions of the main thread."""
@@ -73,16 +100,34 @@ class BlackBox:
     def close(self) -> None:
         """Answer no more, and take the file away if nobody needed it. In a forked worker only the former."""
         assert STACKS_SIGNAL is not None
+        assert AT_ONCE_SIGNAL is not None
         assert LARGEST_SIGNAL is not None
-        faulthandler.unregister(STACKS_SIGNAL)
-        if self._largest is not None:
-            with suppress(ValueError):  # of another thread than the main one
+        faulthandler.unregister(AT_ONCE_SIGNAL)
+        with suppress(ValueError):  # of another thread than the main one
+            signal.signal(STACKS_SIGNAL, signal.SIG_IGN)
+            if self._largest is not None:
                 signal.signal(LARGEST_SIGNAL, signal.SIG_IGN)
+        file, self._file = self._file, -1
         with suppress(OSError):
-            os.close(self._file)
+            os.close(file)
         if os.getpid() == self._pid:
             with suppress(OSError):
                 os.unlink(self._path)
+
+
+def stacks(frame: FrameType | None) -> str:
+    """Of all threads, as faulthandler writes them; this one last, from `frame` on, where it stood."""
+    own = threading.get_ident()
+    found = [_stack("Thread", one, top) for one, top in sys._current_frames().items() if one != own]
+    return "\n".join([*found, _stack("Current thread", own, frame)])
+
+
+def _stack(kind: str, ident: int, frame: FrameType | None) -> str:
+    lines = [f"{kind} 0x{ident:016x} (most recent call first):"]
+    while frame is not None and len(lines) <= _MOST_FRAMES:
+        lines.append(f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}')
+        frame = frame.f_back
+    return "\n".join(lines) + "\n"
 
 
 def _remove_others(path: str) -> None:

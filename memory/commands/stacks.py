@@ -21,8 +21,8 @@ examples:
   python -m memory stacks mem          # of `python -m memory run --output mem -- ...`
 
 It is typed on the host where the run is (under Slurm: srun --overlap --jobid=ID ...). The run goes on,
-neither stopped nor slowed; CPython 3.11 may, seldom, crash of it. A process that does not answer is
-looked at from outside: its state, what it waits in."""
+neither stopped nor slowed. A process that does not answer is looked at from outside: its state, what it
+waits in."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -120,6 +120,52 @@ def test_an_answer_is_whole_when_who_writes_it_is_through(tmp_path: Path) -> Non
             os.close(is_ready)
 
 
+BUSY = """
+import os, signal, sys, threading
+sys.path.append(sys.argv[1])
+from memory import black_box
+from memory.asking import AT_ONCE_SIGNAL
+how, is_up = sys.argv[3], os.path.join(sys.argv[2], "up")
+def wait_in_a_thread():
+    threading.Event().wait()
+def call_python():
+    open(is_up, "w").close()
+    while True:
+        len(str(os.getpid()))
+def call_c():
+    open(is_up, "w").close()
+    sum(range(10**11))
+with black_box.installed(sys.argv[2], attempt=1):
+    if how == "python":
+        signal.signal(AT_ONCE_SIGNAL, signal.SIG_IGN)
+    threading.Thread(target=wait_in_a_thread, daemon=True).start()
+    call_python() if how == "python" else call_c()
+"""
+
+
+@pytest.mark.parametrize("how", ["python", "c"])
+def test_python_answers_between_two_instructions_else_faulthandler_from_within(
+    tmp_path: Path, how: str
+) -> None:
+    """faulthandler reads frames in the midst of a call too, where one may not be there yet: it crashes."""
+    busy = subprocess.Popen([sys.executable, "-S", "-c", BUSY, str(ROOT), str(tmp_path), how])
+    try:
+        wait_for(lambda: (tmp_path / "up").exists())
+        time.sleep(0.2)
+        for _ in range(3):
+            answer = ask(tmp_path, [busy.pid])[busy.pid]
+            assert f"in call_{how}" in answer
+            assert "in wait_in_a_thread" in answer
+            assert "_tell_stacks" not in answer
+            assert answer.count("most recent call first") == 2, "once of each thread"
+            current = answer.partition("Current thread")[2]
+            assert current.splitlines()[1].endswith(f"in call_{how}")
+        assert busy.poll() is None
+    finally:
+        busy.kill()
+        busy.wait()
+
+
 def test_largest_is_told_by_the_process_itself_alone(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-c", LARGEST, str(ROOT), str(tmp_path)],
