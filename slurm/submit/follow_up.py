@@ -141,7 +141,10 @@ def follow_up(submission: Submission) -> int:
     failures = [why for why in failed if why is not None]
     for why in failures:
         log.error("%s", why)
-    note_failures(submission, failures)
+    try:
+        note_failures(submission, failures)
+    except OSError as error:  # what was to come has come, or has said why not
+        log.error("%s: %s", error.filename or submission.folder, error.strerror or error)
     return 1 if failures else 0
 
 

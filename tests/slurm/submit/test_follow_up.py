@@ -91,6 +91,20 @@ def test_a_webhook_that_nobody_answers_is_told_by_status(
     assert study_json(study, [])["notes"] == []
 
 
+def test_a_full_disk_does_not_take_back_what_has_come(
+    type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(submission: object, failures: object) -> None:
+        raise OSError(28, "No space left on device", "then.json")
+
+    assert type_("-m", "seed=0,1", "notify=http://127.0.0.1:1/hook") == 0
+    end(cluster, place, {})
+    (submission,) = submissions(place / "runs" / "default")
+    monkeypatch.setattr(slurm.submit.follow_up, "_post", lambda url, told: None)
+    monkeypatch.setattr(slurm.submit.follow_up, "note_failures", full)
+    assert follow_up(submission) == 0
+
+
 def test_the_report_is_what_the_analysis_prints(type_: Type, cluster: FakeSlurm, place: Path) -> None:
     assert type_("-m", "seed=0,1", "then=analysis") == 0
     end(cluster, place, {1: "failed"})

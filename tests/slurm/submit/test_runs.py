@@ -317,7 +317,11 @@ def test_waiting_submits_the_rest_as_others_end(
     monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
     monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: max(0, 2 - len(pending())))
     copies = list[int]()
-    taken = lambda runs_dir, known: copies.append(id(known)) or ROOT  # noqa: E731
+
+    def taken(runs_dir: str, known: dict[str, Path]) -> Path:
+        copies.append(id(known))
+        return ROOT
+
     monkeypatch.setattr(slurm.submit.runs, "_snapshot", taken)
     most, tasks, stop = [], list[int](), threading.Event()
 
