@@ -31,7 +31,8 @@ class NoCluster(Exception):
 @dataclass(frozen=True)
 class Cluster:
     """A cluster that is up. variables: of the environment, for its clients. limits: "cgroup" or "poll".
-    small_disk: a file system of 16 MB, which its nodes see too; None where that cannot be mounted.
+    small_disk: a file system of 32 MB (the code of a run, and little beside it), which its nodes see too; None
+    where that cannot be mounted.
     """
 
     folder: Path
@@ -109,7 +110,7 @@ def cluster(limits: str = "auto") -> Iterator[Cluster]:
 
 def _mounted(folder: Path) -> Path | None:
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(folder)]
     return folder if subprocess.run(command, capture_output=True).returncode == 0 else None
 
 
