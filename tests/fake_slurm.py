@@ -156,6 +156,12 @@ class FakeSlurm:
     def jobs(self) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in sorted((self.folder / "jobs").glob("*.json"))]
 
+    @property
+    def pending(self) -> list[tuple[int, int]]:
+        """Job and task of each that is in the queue and has not begun: what fills MaxSubmitJobs."""
+        states = [(job["id"], enumerate(job["states"])) for job in self.jobs]
+        return [(job, task) for job, of_job in states for task, state in of_job if state == "PENDING"]
+
     def rename(self, job: int | str, name: str, script: str | None = None) -> None:
         """script: it is another job of that number."""
         path = self.folder / "jobs" / f"{job}.json"

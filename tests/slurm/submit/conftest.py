@@ -83,7 +83,7 @@ def cluster_that_runs(
 
     def run() -> None:
         while not stop.wait(0.1):
-            if any(state == "PENDING" for job in cluster.jobs for state in job["states"]):
+            if cluster.pending:
                 end(cluster, place, {1: "failed"})
 
     thread = threading.Thread(target=run)

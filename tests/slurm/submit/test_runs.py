@@ -309,13 +309,8 @@ def test_waiting_submits_the_rest_as_others_end(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A queue of two at a time (MaxSubmitJobs)."""
-
-    def pending() -> list[tuple[int, int]]:
-        jobs = [(job["id"], enumerate(job["states"])) for job in cluster.jobs]
-        return [(job, task) for job, states in jobs for task, state in states if state == "PENDING"]
-
     monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
-    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: max(0, 2 - len(pending())))
+    monkeypatch.setattr(slurm.submit.asking, "_room", lambda *_: max(0, 2 - len(cluster.pending)))
     copies = list[int]()
 
     def taken(runs_dir: str, known: dict[str, Path]) -> Path:
@@ -327,8 +322,8 @@ def test_waiting_submits_the_rest_as_others_end(
 
     def run() -> None:
         while not stop.wait(0.1):
-            most.append(len(pending()))
-            for job, task in pending()[:1]:
+            most.append(len(cluster.pending))
+            for job, task in cluster.pending[:1]:
                 for submission in submissions(place / "runs" / "default"):
                     if submission.arrays[0].job_id == str(job):
                         tasks.append(len(submission.arrays[0].tasks[task]))
@@ -338,7 +333,7 @@ def test_waiting_submits_the_rest_as_others_end(
                             durable.write_json(folder / "status.json", {"state": "done"})
                         cluster.set_state(job, "COMPLETED", task=task)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
         assert type_("-m", *typed.split(), "wait=true", "--json") == 0
@@ -358,12 +353,8 @@ def test_what_comes_after_a_sweep_comes_once_and_tells_all_of_it(
     type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the queue had no room for it at once: it came after each part, and told of that alone."""
-
-    def held() -> list[str]:
-        return [state for job in cluster.jobs for state in job["states"] if state == "PENDING"]
-
     monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
-    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: 3 - len(held()))
+    monkeypatch.setattr(slurm.submit.asking, "_room", lambda *_: 3 - len(cluster.pending))
     stop = threading.Event()
 
     def run() -> None:
@@ -375,7 +366,7 @@ def test_what_comes_after_a_sweep_comes_once_and_tells_all_of_it(
                     cluster.set_state(job["id"], "FAILED", task=job["states"].index("PENDING"))
                     break
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
         assert type_("-m", "seed=0,1,2,3,4", "wait=true", "then=analysis") == 1
@@ -419,16 +410,13 @@ def test_what_waits_for_room_is_queued_until_it_is_cancelled(
     """For all that look meanwhile: status, another shell, cancel."""
     study, seen = place / "runs" / "default", list[object]()
     monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
-    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: max(0, 1 - len(holds())))
-
-    def holds() -> list[str]:
-        return [state for job in cluster.jobs for state in job["states"] if state == "PENDING"]
+    monkeypatch.setattr(slurm.submit.asking, "_room", lambda *_: max(0, 1 - len(cluster.pending)))
 
     def cancel() -> None:
         waiting: list[Truth] = []
         while len(waiting) != 2:  # the third has its job's number
             time.sleep(0.05)
-            waiting = [truth for truth in study_truth(study) if truth.job is None] if holds() else []
+            waiting = [truth for truth in study_truth(study) if truth.job is None] if cluster.pending else []
         seen.append([(truth.state, truth.reason) for truth in waiting])
         names = [truth.name for truth in waiting]
         elsewhere = "import sys, pathlib; from slurm.submit.in_flight import in_flight; "
@@ -442,7 +430,7 @@ def test_what_waits_for_room_is_queued_until_it_is_cancelled(
         seen.append({truth.name: truth.state for truth in study_truth(study)}[names[0]])
         cancel_runs(study)
 
-    thread = threading.Thread(target=cancel)
+    thread = threading.Thread(target=cancel, daemon=True)
     thread.start()
     assert type_("-m", "seed=0,1,2", "wait=true", "--json") == 1
     thread.join()
