@@ -130,7 +130,7 @@ class SubmittedRuns(RequestedRuns):
             waiting = [plans[one.study / run] for run in parts[-1].no_room]
             goes_on = partial(_goes_on, waiting, cluster) if waiting and cluster is not None else None
             self._no_room[one.study] = len(waiting)
-            wait_for(one.study, ours, goes_on)
+            wait_for(one.study, ours, goes_on, parts[-1].no_room)
             if not waiting:
                 return parts
             launcher = self.request.launcher

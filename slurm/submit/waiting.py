@@ -26,11 +26,16 @@ class WaitInterrupted(Exception):
     """Ctrl-C: the waiting ends, the jobs go on."""
 
 
-def wait_for(study: Path, runs: Sequence[str], has_room: Callable[[], bool] | None = None) -> None:
+def wait_for(
+    study: Path,
+    runs: Sequence[str],
+    has_room: Callable[[], bool] | None = None,
+    waiting: Sequence[str] = (),
+) -> None:
     """Return when no queue and no process holds any of the runs. A line whenever something has changed.
 
-    has_room: given where more are to be submitted; asked when one has ended, and once a minute, it returns as
-    soon as that is so.
+    has_room: given where more are to be submitted, `waiting`; asked when one has ended, and once a minute, it
+    returns as soon as that is so.
 
     Raises:
         WaitInterrupted: Ctrl-C.
@@ -49,7 +54,7 @@ def wait_for(study: Path, runs: Sequence[str], has_room: Callable[[], bool] | No
                     raise
                 time.sleep(POLL_S)
                 continue
-            line = _line(study, runs, held)
+            line = _line(study, runs, held, waiting)
             if runs and line != told:  # none yet, where all of them wait for room in the queue
                 log.info("%s after %s", line, format_duration(time.monotonic() - began))
                 told = line
@@ -66,18 +71,21 @@ def wait_for(study: Path, runs: Sequence[str], has_room: Callable[[], bool] | No
         raise WaitInterrupted(f"How they go: python -m slurm status {typed_study(study)}") from error
 
 
-def _line(study: Path, runs: Sequence[str], held: dict[str, str]) -> str:
-    words = Counter(
-        held.get(run) or experiment_utils.state_of(study / run) or _not_begun(study / run) for run in runs
-    )
+def _line(study: Path, runs: Sequence[str], held: dict[str, str], waiting: Sequence[str] = ()) -> str:
+    """Counted as `status` counts them, what waits for room too."""
+
+    def word(run: str) -> str:
+        return held.get(run) or experiment_utils.state_of(study / run) or _not_begun(study / run)
+
+    words = Counter([*map(word, runs), *(_not_begun(study / run, "queued") for run in waiting)])
     rest = ", ".join(f"{count} {word}" for word, count in words.most_common() if word != "done")
-    return f"{words['done']} of {counted(len(runs), 'run')} done" + (f", {rest}" if rest else "")
+    return f"{words['done']} of {counted(words.total(), 'run')} done" + (f", {rest}" if rest else "")
 
 
-def _not_begun(run: Path) -> str:
-    """Of one that nothing holds, and that has never said a word."""
+def _not_begun(run: Path, word: str = "never_started") -> str:
+    """Of one that nothing holds, and that has never said a word: so, if nobody has cancelled it."""
     try:
         place = last_place(run)
     except UserError:
         place = None
-    return "cancelled" if place and place[1].cancelled_at(place[2]) is not None else "never_started"
+    return "cancelled" if place and place[1].cancelled_at(place[2]) is not None else word

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -350,9 +351,14 @@ def test_waiting_submits_the_rest_as_others_end(
 
 
 def test_what_comes_after_a_sweep_comes_once_and_tells_all_of_it(
-    type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+    type_: Type,
+    cluster: FakeSlurm,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Also where the queue had no room for it at once: it came after each part, and told of that alone."""
+    caplog.set_level("INFO", "slurm")
     monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
     monkeypatch.setattr(slurm.submit.asking, "_room", lambda *_: 3 - len(cluster.pending))
     stop = threading.Event()
@@ -373,6 +379,10 @@ def test_what_comes_after_a_sweep_comes_once_and_tells_all_of_it(
     finally:
         stop.set()
         thread.join()
+    told = re.findall(r"^\d of (.*?) after", "\n".join(caplog.messages), re.MULTILINE)
+    assert told[0].startswith("5 runs done, ")
+    assert "queued" in told[0], "what waits for room is of the sweep"
+    assert told[-1] == "5 runs done, 5 never_started"
     made = list(submissions(place / "runs" / "default"))
     assert len(made) > 1
     assert [one.follow_up is not None for one in made] == [False] * (len(made) - 1) + [True]
