@@ -31,7 +31,7 @@ class NoCluster(Exception):
 @dataclass(frozen=True)
 class Cluster:
     """A cluster that is up. variables: of the environment, for its clients. limits: "cgroup" or "poll".
-    small_disk: a file system of 32 MB (the code of a run, and little beside it), which its nodes see too; None
+    small_disk: a file system of 32 MB (the code of a run and little else), which its nodes see too; None
     where that cannot be mounted.
     """
 
