@@ -7,6 +7,7 @@ import shlex
 from slurm.records import SLURM, typed_study
 from slurm.submitters import NEVER_SENT, NO_ROOM, sent_last_s
 from slurm.truth.case import Case
+from slurm.truth.signs import is_over_in_its_job
 from slurm.truth.verdict import Verdict, error_of, host_of_launcher, one_line
 from training.checkpoints import checkpoint_steps
 
@@ -56,6 +57,8 @@ def never_ran(case: Case) -> Verdict | None:
         code = known.outcome.get("exit_code")
         silent = f"its process ended with exit code {code}, without a word"
         return Verdict("never_started", one_line(error_of(case) or "") or silent, "outcome.json")
+    if known.state is None and is_over_in_its_job(case):  # others go on in that job
+        return Verdict("never_started", known.start.get("reason") or "it did not say why", "starts.json")
     return None
 
 
