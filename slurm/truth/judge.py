@@ -46,6 +46,7 @@ from slurm.truth.words import (
     how_slurm_ended,
     its_nodes,
     killed_in_words,
+    no_output,
     suspended,
     user_name,
     with_host,
@@ -243,7 +244,7 @@ def ended_before_it(case: Case) -> Verdict | None:
     told = f"its job {known.job} {again} ended as {case.word} before the run said a word"
     begun = known.start.get("attempt")
     reason = known.start.get("reason") if isinstance(begun, int) and begun > (known.attempt or 0) else None
-    words = reason if isinstance(reason, str) else last_line(known)
+    words = no_output(case) or (reason if isinstance(reason, str) else last_line(known))
     return Verdict("failed", f"{told}: {one_line(words)}" if words else told, case.source)
 
 

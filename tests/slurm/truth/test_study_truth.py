@@ -1092,3 +1092,20 @@ def test_submitted_again_in_the_background_it_is_queued(tmp_path: Path, slurm: F
     assert found.reason == f"it waits for its turn on {host}; attempt 1 ended as {state}"
     study.status("a", state, age_s=100)
     assert truth_of(study, slurm).state == state, "of its newest submission"
+
+
+def test_a_node_that_does_not_see_the_folder(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """As a real Slurm 22.05 told it: nothing is written anywhere."""
+    slurm.row("4242_0", "FAILED", "0:53")
+    slurm.row("4242_0.batch", "CANCELLED", "0:53")
+    told = f"n1 could not write into {study.submission.folder}: does it see that folder, and is there room?"
+    for state, rule in (("never_started", "never_ran"), ("failed", "ended_before_it")):
+        found = truth_of(study, slurm)
+        assert (found.state, found.rule) == (state, rule)
+        assert f"{told} runs_dir must lie where all nodes see it" in (found.reason or "")
+        study.status("a", "timeout", age_s=4000)
+        study.wrote("a", "of the start before\n")
+        start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "requeued"}
+        (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+        slurm.accounting = ""
+        slurm.row("4242_0", "FAILED", "0:53", Restarts="1")
