@@ -142,8 +142,8 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
         )
     if unnoted is not None:
         raise UserError(
-            f"all is ended, but {study} cannot be written ({unnoted.strerror}): status may call cancelled runs "
-            "failed"
+            f"all is ended, but {study} cannot be written ({unnoted.strerror}): status may call the "
+            "runs failed"
         )
     return found
 
