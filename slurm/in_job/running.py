@@ -91,16 +91,7 @@ def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
     step = _newest_step(folder)
     starts = read_starts(folder)
     idle = idle_starts(starts, job.raw_id, step)
-    start = Start(
-        job_id=job.id,
-        raw_job_id=job.raw_id,
-        restart=job.restart,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        started_s=round(time.time(), 3),
-        attempt=experiment_utils.next_attempt(folder),
-        step_before=step,
-    )
+    start = _start_now(job, step, experiment_utils.next_attempt(folder))
     if idle >= settings["max_idle_attempts"]:
         reason = _why_given_up(starts, idle)
         return _end(folder, job, start, Verdict(GAVE_UP, 1, reason), "failed")
@@ -134,6 +125,39 @@ def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
             is_early=_is_early(job_left_s(), float(settings["signal_s"])),
         )
         return _end(folder, job, start, verdict, verdict.state or stopped.state, children.requested)
+
+
+def note_lost_step(folder: Path, job: Job) -> None:
+    """Of a packed run whose step has ended: where the step could not say so, since it was ended as a whole
+    (scancel JOB.STEP, an OOM kill of all of it) or never came up. Its job would else start it again.
+    """
+    last = next(reversed(read_starts(folder)), None)
+    if last is None or (last.raw_job_id, last.restart) != (job.raw_id, job.restart):
+        last = _start_now(job, _newest_step(folder), _next_attempt(folder))
+    if last.end is None:
+        told = Verdict(ENDED, 1, "its step ended without a word: it was killed, or Slurm could not start it")
+        _note(note_end, folder, _as_ended(folder, last, told, "failed", None))
+
+
+def _next_attempt(folder: Path) -> int:
+    """1 where its files do not tell: other runs of the job must not end for that."""
+    try:
+        return experiment_utils.next_attempt(folder)
+    except UserError:
+        return 1
+
+
+def _start_now(job: Job, step: int, attempt: int) -> Start:
+    return Start(
+        job_id=job.id,
+        raw_job_id=job.raw_id,
+        restart=job.restart,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        started_s=round(time.time(), 3),
+        attempt=attempt,
+        step_before=step,
+    )
 
 
 def _why_given_up(starts: Sequence[Start], idle: int) -> str:

@@ -14,7 +14,7 @@ import experiment_utils
 from conf.quantities import counted
 from slurm.in_job.job import PACKED, Job
 from slurm.in_job.lock import Heartbeat, living_holder
-from slurm.in_job.running import TO_BE_REQUEUED, look_again, run_in_job, say, settings_of
+from slurm.in_job.running import TO_BE_REQUEUED, look_again, note_lost_step, run_in_job, say, settings_of
 from slurm.in_job.starts import DONE, GAVE_UP, LEFT, PREEMPTED, REQUEUED, Start, is_over_in, read_starts
 from slurm.processes import Children, share_of
 from training.interrupt import TIME_IS_UP
@@ -37,7 +37,11 @@ def run_side_by_side(runs: Sequence[Path], word: str, job: Job) -> int:
             for run in waiting:
                 os.environ[PACKED] = f"{runs.index(run)}/{len(runs)}"
                 children.start(step_command(run.name, word, len(runs), os.environ), quiet=False)
-            codes = [children.wait().process.returncode for _ in waiting]
+            for _ in waiting:
+                child = children.wait()
+                codes.append(child.process.returncode)
+                if children.requested is None and codes[-1] not in (0, TO_BE_REQUEUED):
+                    note_lost_step(waiting[child.slot], job)
     finally:
         os.environ.pop(PACKED, None)
     if TO_BE_REQUEUED in codes:

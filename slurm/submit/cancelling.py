@@ -20,6 +20,9 @@ from slurm.submit.reconciling import reconcile
 from slurm.submitters import NO_ROOM, waiter_lives
 
 _TOLD = 8
+_AGAIN = (
+    "it ends them then. Without it: scancel JOB, or kill PID of what runs here, as `status` and run.lock name"
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def found_under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
     Raises:
         UserError: Slurm does not answer; or a run shares its job or process with others.
     """
-    with study_lock(study):
+    with study_lock(study, _AGAIN):
         reconcile(study)
         found = under_way(study, runs)
         for target in found if runs else ():
@@ -102,9 +105,10 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
 
     Raises:
         UserError: a run shares its job or process with others; or Slurm does not answer, or does not let
-            this user end the jobs of another.
+            this user end the jobs of another; or all is ended, which cannot be written down.
     """
-    with study_lock(study):
+    unnoted: OSError | None = None
+    with study_lock(study, _AGAIN):
         reconcile(study)
         found = [target for target in under_way(study, runs) if target.out_of_reach is None]
         tasks_of = [_tasks(target, runs) for target in found] if runs else [None] * len(found)
@@ -127,11 +131,19 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
                 continue
             is_whole = target.submission.launcher == LOCAL or target.array.how == "workers"
             ended = sorted(target.tasks) if tasks is None else tasks  # others of it had ended by themselves
-            note_cancelled(target.submission, target.array, asked_s, None if is_whole else ended)
+            try:
+                note_cancelled(target.submission, target.array, asked_s, None if is_whole else ended)
+            except OSError as error:
+                unnoted = error
     if theirs:
         raise UserError(
             f"Slurm does not let you end jobs of {', '.join(theirs)}: they can, or an operator. "
             "All else is ended"
+        )
+    if unnoted is not None:
+        raise UserError(
+            f"all is ended, but {study} cannot be written ({unnoted.strerror}): status may call the "
+            "runs failed"
         )
     return found
 

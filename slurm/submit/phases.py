@@ -35,8 +35,9 @@ Send = Callable[[Submission, ToSend, int], Array]
 
 
 @contextmanager
-def study_lock(study: Path) -> Iterator[None]:
-    """Nobody else submits or cancels anything of the study for the length of the block.
+def study_lock(study: Path, again: str = "it finds what has been submitted already") -> Iterator[None]:
+    """Nobody else submits or cancels anything of the study for the length of the block. again: what the same
+    command does when a disk that was full has room.
 
     Raises:
         LockHeld: somebody else still does after minutes.
@@ -52,7 +53,7 @@ def study_lock(study: Path) -> Iterator[None]:
             raise
         raise UserError(
             f"cannot write {error.filename or folder}: {error.strerror}. When that is mended, type the same "
-            "command again: it finds what has been submitted already"
+            f"command again: {again}"
         ) from error
 
 

@@ -58,14 +58,18 @@ class Case:
         return self.start.row if self.start else None
 
     @cached_property
-    def own_row(self) -> Row | None:
-        """Of the start of its job that the run's last attempt was in; others may follow. None: not known."""
+    def own_start(self) -> Job | None:
+        """The start of its job that the run's last attempt was in; others may follow. None: not known."""
         restarts = self.known.own_restarts
         if restarts is None or self.known.own_job != self.known.job:
             return None
-        told = {start.row.restarts: start.row for start in self.starts if start.row.restarts is not None}
-        by_place = None if told or restarts >= len(self.starts) else self.starts[restarts].row
+        told = {start.row.restarts: start for start in self.starts if start.row.restarts is not None}
+        by_place = None if told or restarts >= len(self.starts) else self.starts[restarts]
         return told.get(restarts, by_place)
+
+    @property
+    def own_row(self) -> Row | None:
+        return self.own_start.row if self.own_start else None
 
     @cached_property
     def word(self) -> str:

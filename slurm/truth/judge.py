@@ -46,6 +46,7 @@ from slurm.truth.words import (
     how_slurm_ended,
     its_nodes,
     killed_in_words,
+    no_output,
     suspended,
     user_name,
     with_host,
@@ -243,7 +244,7 @@ def ended_before_it(case: Case) -> Verdict | None:
     told = f"its job {known.job} {again} ended as {case.word} before the run said a word"
     begun = known.start.get("attempt")
     reason = known.start.get("reason") if isinstance(begun, int) and begun > (known.attempt or 0) else None
-    words = reason if isinstance(reason, str) else last_line(known)
+    words = no_output(case) or (reason if isinstance(reason, str) else last_line(known))
     return Verdict("failed", f"{told}: {one_line(words)}" if words else told, case.source)
 
 
@@ -284,7 +285,7 @@ def was_killed(case: Case) -> Verdict | None:
         return step
     if told is not None and told.verdict not in ("unknown", "healthy", "failed"):
         return Verdict(state, with_host(case, told.sentence), "memory explain")
-    found = None if known.outcome else _noted_by_job(case) or _step_was_cancelled(case) or _with_its_job(case)
+    found = None if known.outcome else _step_was_cancelled(case) or _noted_by_job(case) or _with_its_job(case)
     if found is not None:
         return found
     stage = known.status.get("stage")
@@ -322,7 +323,8 @@ def _step_was_cancelled(case: Case) -> Verdict | None:
     """
     cancelled = (row for row in own_rows(case) if row.step is not None and row.state == "CANCELLED")
     step = next((row for row in cancelled if row.cancelled_by), None)
-    goes_on = case.stands in ("queued", "running") and not is_over_in_its_step(case)
+    is_over = is_over_in_its_step(case) or is_over_in_its_job(case)
+    goes_on = case.stands in ("queued", "running") and not is_over
     if step is None or step.cancelled_by is None or case.row is None or goes_on:
         return None
     if case.explained is not None and case.explained.cause == "rss_polling":

@@ -133,13 +133,15 @@ def was_ended_by_us(case: Case) -> bool:
 
 
 def own_rows(case: Case) -> list[Row]:
-    """Of the job's last start; of a job that runs share, those of the run's own step."""
-    if case.start is None:
-        return []
-    array = case.known.array
+    """Of the job's last start; of a job that runs share, those of the run's own step, in the start that it
+    was in: in another the same number is of another run.
+    """
+    known, array = case.known, case.known.array
     if array is None or array.how in ("each", "ensemble"):
-        return list(case.start.rows)
-    return [row for row in case.start.steps if row.step == case.known.step]
+        return list(case.start.rows) if case.start else []
+    is_known = known.own_restarts is not None and known.own_job == known.job
+    start = case.own_start if is_known else case.start
+    return [row for row in start.steps if row.step == known.step] if start else []
 
 
 def is_over_in_its_step(case: Case) -> bool:

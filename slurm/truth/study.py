@@ -169,7 +169,7 @@ def case_of(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
         name = known.array.name  # numbers begin anew where a cluster was set up again
         queue = queue if queue is None or queue.name in ("", name) else None
         starts = tuple(start for start in starts if start.row.name in ("", name))
-    return Case(
+    case = Case(
         known=known,
         now_s=now_s,
         queue=queue,
@@ -177,7 +177,6 @@ def case_of(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
         in_queue=answers.queue is not None,
         in_accounting=answers.accounting is not None,
         source=answers.source,
-        explain=partial(_explained, known, job, starts, answers),
         last_words=partial(last_words, known),
         launcher_lives=_launcher_lives(known, now_s),
         submitter_lives=_submitter_lives(known),
@@ -185,6 +184,9 @@ def case_of(known: Known, answers: SlurmAnswers, now_s: float) -> Case:
         knows_array=_knows_array(known, answers),
         notes=answers.notes,
     )
+    is_shared = known.array is not None and known.array.how in ("pack", "workers")
+    own = (case.own_start,) if is_shared and case.own_start else starts  # in others steps are of other runs
+    return replace(case, explain=partial(_explained, known, job, own, answers))
 
 
 def truth_of(case: Case, answers: SlurmAnswers) -> Truth:

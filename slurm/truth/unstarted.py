@@ -7,7 +7,9 @@ import shlex
 from slurm.records import SLURM, typed_study
 from slurm.submitters import NEVER_SENT, NO_ROOM, sent_last_s
 from slurm.truth.case import Case
+from slurm.truth.signs import is_over_in_its_job
 from slurm.truth.verdict import Verdict, error_of, host_of_launcher, one_line
+from slurm.truth.words import no_output
 from training.checkpoints import checkpoint_steps
 
 _JUST_MADE_S = 300.0
@@ -34,7 +36,7 @@ def never_ran(case: Case) -> Verdict | None:
         return Verdict("never_started", known.given_up, "starts.json")
     if known.job is not None and case.has_ended:
         how = f"its job {known.job} ended as {case.word}" if case.word else f"its job {known.job} is gone"
-        words = error_of(case)
+        words = no_output(case) or error_of(case)
         return Verdict(
             "never_started",
             f"{how} before the run said a word" + (f": {words}" if words else ""),
@@ -56,6 +58,8 @@ def never_ran(case: Case) -> Verdict | None:
         code = known.outcome.get("exit_code")
         silent = f"its process ended with exit code {code}, without a word"
         return Verdict("never_started", one_line(error_of(case) or "") or silent, "outcome.json")
+    if known.state is None and is_over_in_its_job(case):  # others go on in that job
+        return Verdict("never_started", known.start.get("reason") or "it did not say why", "starts.json")
     return None
 
 

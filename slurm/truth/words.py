@@ -86,6 +86,22 @@ def with_host(case: Case, sentence: str) -> str:
     return f"{first} (on {host})" if isinstance(host, str) and host and host not in first else first
 
 
+_NO_OUTPUT = 53
+"""slurmd's exit signal for a job whose output it could not open."""
+
+
+def no_output(case: Case) -> str | None:
+    """Of a job that ended before its first line, since its node has no folder to write into; else None."""
+    start, submission = case.start, case.known.submission
+    if start is None or submission is None or all(row.exit_signal != _NO_OUTPUT for row in start.rows):
+        return None
+    node = start.row.nodes or "its node"
+    return (
+        f"{node} could not write into {submission.folder}: does it see that folder, and is there room? "
+        "runs_dir must lie where all nodes see it"
+    )
+
+
 def and_refused(case: Case) -> str:
     array = case.known.array
     if array is None or not array.error:

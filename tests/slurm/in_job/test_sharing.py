@@ -16,7 +16,7 @@ import durable
 from slurm.in_job import sharing
 from slurm.in_job.job import PACKED, Job
 from slurm.in_job.judge import Verdict
-from slurm.in_job.starts import DONE, ENDED, GAVE_UP, REQUEUED, Start, note_start
+from slurm.in_job.starts import DONE, ENDED, GAVE_UP, REQUEUED, Start, note_start, read_starts
 
 NAMES = ["a", "b", "c"]
 
@@ -166,3 +166,26 @@ def test_sigterm_does_not_reach_the_srun_of_a_packed_run(
     thread.join()
     signal.signal(signal.SIGUSR2, before)
     assert (code, worker.put_back) == (0, 1)
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_step_that_ends_without_a_word_is_not_started_again_with_its_job(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, has_begun: bool
+) -> None:
+    """scancel JOB.STEP, or an srun that Slurm refuses its step: nobody but this process sees it end."""
+    lost = worker.runs[0]
+    (lost / "run.json").write_text("damaged")
+    if has_begun:
+        note_start(lost, Start("7_2", "9", 0, "n1", 1, 5.0, 1, 0))
+
+    def step(run: str, *_: object) -> list[str]:
+        begun.append(run)
+        return [sys.executable, "-c", f"raise SystemExit({137 if run == lost.name else 75})"]
+
+    begun: list[str] = []
+    monkeypatch.setattr(sharing, "step_command", step)
+    for restart, told in ((0, NAMES), (1, NAMES[1:])):
+        begun.clear()
+        assert sharing.run_side_by_side(worker.runs, "word", Job("7_2", "9", restart)) == 0
+        assert (begun, worker.put_back) == (told, restart + 1)
+    assert [(start.end, start.started_s == 5.0) for start in read_starts(lost)] == [(ENDED, has_begun)]

@@ -178,6 +178,25 @@ def test_a_study_that_cannot_be_written_is_told_and_the_same_command_again_goes_
     assert sorted(in_queue(cluster, study)) == sorted(plan.folder.name for plan in plans)
 
 
+def test_what_was_cancelled_on_a_full_disk_is_ended_and_that_is_said(
+    cluster: FakeSlurm, plans: list[Planned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit_all(plans)
+    study = plans[0].folder.parent
+
+    def full(path: Path, value: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "write_json", full)
+        with pytest.raises(UserError, match=r"all is ended, but .* cannot be written \(No space left"):
+            cancel(study)
+    assert len(cluster.calls("scancel")) == 1
+    monkeypatch.setattr(durable, "_try_lock", lambda path: full(path, None))
+    with pytest.raises(UserError, match=r"the same command again: it ends them then\. Without it: scancel"):
+        cancel(study)
+
+
 def test_limits_split_and_what_does_not_fit_is_told(cluster: FakeSlurm, plans: list[Planned]) -> None:
     done = submit_all(plans, replace(ORDER, limits=Limits(most_tasks=1, room=4)))
     assert [job["options"].get("array") for job in cluster.jobs] == [None] * 4  # three runs, and the analysis

@@ -648,6 +648,35 @@ def test_a_run_that_failed_in_a_shared_job_stays_failed_when_the_job_starts_agai
     assert truth_of(study, slurm).state != "failed", "one that was asked to stop is taken again"
 
 
+def test_the_step_of_a_packed_run_is_looked_for_in_the_start_that_it_was_in(
+    tmp_path: Path, slurm: FakeSlurm
+) -> None:
+    """Put back, the job has fewer runs, and the number is that of another run's step."""
+    study = MadeStudy(tmp_path / "s", ["a", "b"], how="pack")
+    start = {"job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "reason": "its step ended"}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    study.status("a", "running", age_s=4000)
+    study.outcome("a", exit_code=None, signal="SIGKILL", environment={"SLURM_STEP_ID": "1"})
+    times = {"Start": str(int(NOW_S - 5000)), "End": str(int(NOW_S - 3000)), "Restarts": "0"}
+    slurm.row("4242", "REQUEUED", **times)
+    slurm.row("4242.1", "CANCELLED by 0", "0:9", **times)
+    slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 400)), nodes="n1")
+    slurm.row("4242", "RUNNING", Restarts="1", Start=str(int(NOW_S - 400)), End="Unknown")
+    slurm.row("4242.1", "OUT_OF_MEMORY", "0:125", Start=str(int(NOW_S - 400)), Restarts="1")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("cancelled", "its step 4242.1 was cancelled by root, at step 400")
+
+
+def test_a_packed_run_whose_step_never_came_up(tmp_path: Path, slurm: FakeSlurm) -> None:
+    study = MadeStudy(tmp_path / "s", ["a", "b"], how="pack")
+    start = {"job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "reason": "its step ended"}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 400)), nodes="n1")
+    slurm.row("4242", "RUNNING", Restarts="0", Start=str(int(NOW_S - 400)), End="Unknown")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason, found.source) == ("never_started", "its step ended", "starts.json")
+
+
 @pytest.mark.parametrize("age_s", [10, 4000])
 def test_a_suspended_job_is_not_stalled(study: MadeStudy, slurm: FakeSlurm, age_s: float) -> None:
     study.status("a", "running", age_s=age_s)
@@ -1063,3 +1092,20 @@ def test_submitted_again_in_the_background_it_is_queued(tmp_path: Path, slurm: F
     assert found.reason == f"it waits for its turn on {host}; attempt 1 ended as {state}"
     study.status("a", state, age_s=100)
     assert truth_of(study, slurm).state == state, "of its newest submission"
+
+
+def test_a_node_that_does_not_see_the_folder(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """As a real Slurm 22.05 told it: nothing is written anywhere."""
+    slurm.row("4242_0", "FAILED", "0:53")
+    slurm.row("4242_0.batch", "CANCELLED", "0:53")
+    told = f"n1 could not write into {study.submission.folder}: does it see that folder, and is there room?"
+    for state, rule in (("never_started", "never_ran"), ("failed", "ended_before_it")):
+        found = truth_of(study, slurm)
+        assert (found.state, found.rule) == (state, rule)
+        assert f"{told} runs_dir must lie where all nodes see it" in (found.reason or "")
+        study.status("a", "timeout", age_s=4000)
+        study.wrote("a", "of the start before\n")
+        start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "requeued"}
+        (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+        slurm.accounting = ""
+        slurm.row("4242_0", "FAILED", "0:53", Restarts="1")
