@@ -13,6 +13,7 @@ from memory.explain.script import script_text
 from memory.explain.values import mapping, number
 from memory.format import format_bytes
 from memory.samples import ProcessSample
+from memory.slurm_words import step_of_path
 from memory.smaller import smaller_chunk, smaller_micro_batch
 
 _PYTHONS = ("python", "pypy", "pt_main_thread", "pt_data_worker")
@@ -145,10 +146,14 @@ def more_memory(facts: Facts, need_bytes: int | None = None) -> tuple[Advice, ..
     if not facts.in_slurm:
         return (Advice(f"{_HIGHER} {facts.limit_at}, {format_bytes(wanted)}{seen}"),)
     amount = slurm_amount(wanted)
+    if not facts.is_ours and (step_of_path(facts.limit_at) or "").isdigit():  # its job has more than it
+        says = f"more memory for the step, {format_bytes(wanted)}{seen}{OF_SRUN}"
+        return (Advice(says, f"--mem={amount}"),)
     says = f"more memory for the job, {format_bytes(wanted)}{seen}"
     return (Advice(f"{says}{OF_SBATCH}, such as slurm.mem={amount})", f"--mem={amount}"),)
 
 
+OF_SRUN = " (--mem is that of its srun, in a job that asked for no less)"
 OF_SBATCH = " (--mem is sbatch's; of what a launcher submits, its key for it"
 """So goes on what advises --mem: who asks need not have typed the sbatch. A launcher puts its key here."""
 
@@ -158,9 +163,10 @@ def is_more_memory(advice: Advice) -> bool:
     return (advice.override or "").startswith("--mem") or advice.text.startswith(_HIGHER)
 
 
-def raise_mem(asked_bytes: int | None) -> tuple[Advice, ...]:
-    """Half as much again as was asked for; where that is not known, in words alone."""
-    says = "more memory for the job; sample the next run, to see how much"
+def raise_mem(asked_bytes: int | None, *, is_of_step: bool = False) -> tuple[Advice, ...]:
+    """Half as much again as was asked for; not known: in words alone. is_of_step: by its srun."""
+    says = f"more memory for the {'step' if is_of_step else 'job'}; sample the next run, to see how much"
+    says += OF_SRUN if is_of_step else ""
     if not asked_bytes:
         return (Advice(f"{says} (--mem)"),)
     return (Advice(says, f"--mem={-(-asked_bytes * 3 // 2 >> 20)}M"),)

@@ -222,6 +222,24 @@ def test_a_kill_in_another_step_is_not_this_runs(tmp_path: Path, step: str, verd
         assert found.verdict == verdict
 
 
+def test_a_step_with_a_limit_of_its_own_is_advised_that_of_its_srun(tmp_path: Path) -> None:
+    """srun --mem=150M in a job of 400 MB: sbatch --mem=192M was advised, less than the job had."""
+    rows = (
+        "JobID|State|ExitCode|ReqMem|AllocTRES\n"
+        "42|COMPLETED|0:0|400M|cpu=1,mem=400M,node=1\n"
+        "42.0|OUT_OF_MEMORY|0:125||cpu=1,mem=150M,node=1\n"
+    )
+    slurm = SlurmFacts("42", tuple(parse_sacct(rows)), "sacct")
+    step = "/slurm/uid_0/job_42/step_0"
+    ended = killed(**{**oom(), "peak_unreclaimable_bytes": 150 * MB}, limit_bytes=150 * MB, limit_at=step)
+    for name, parts in (("watched", {"outcome": ended}), ("not", {})):
+        found = explained(tmp_path / name, slurm=slurm, **parts)
+        (advice,) = (one for one in found.advice if "more memory" in one.text)
+        assert "for the step" in advice.text
+        assert "of its srun" in advice.text
+        assert advice.override == ("--mem=192M" if parts else "--mem=225M")
+
+
 def test_what_a_poll_of_rss_does_not_count(tmp_path: Path) -> None:
     """Pages that are mapped count however the kernel was told that they would be read."""
     line = "slurmstepd: error: Job 991 exceeded memory limit (5000000 > 4096000), being killed\n"

@@ -64,6 +64,9 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
     if not rows and (is_told or _names_other_steps(facts)):
         return  # of steps beside the one that this run was
     swallowed = job is not None and job.row.state == "COMPLETED"
+    asked = _asked(job)
+    of_step = min((row.requested_bytes for row in rows if row.step and row.requested_bytes), default=None)
+    is_of_step = of_step is not None and asked is not None and of_step < asked
     source = facts.slurm.source if facts.slurm else ""
     yield Finding(
         rule="slurm_out_of_memory",
@@ -77,10 +80,11 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
             *(f"{row} ({source})" for row in rows[:4]),
             f"{job.row} ({source})" if job and job.row not in rows and job.row.state else None,
             f"{said.line} ({facts.log_name})" if said else None,
-            f"the job had asked for {format_bytes(asked)}" if (asked := _asked(job)) else None,
+            f"the job had asked for {format_bytes(asked)}" if asked else None,
+            f"the step had asked for {format_bytes(of_step)} of it" if of_step and is_of_step else None,
             *before_the_end(facts),
         ),
-        advice=cheapest_first(facts) or raise_mem(_asked(job)),
+        advice=cheapest_first(facts) or raise_mem(of_step if is_of_step else asked, is_of_step=is_of_step),
     )
 
 
@@ -306,7 +310,7 @@ def max_rss(facts: Facts) -> Iterator[Finding]:
         return
     own = own_step(facts)  # of another one it says nothing
     row: Row = max(rows, key=lambda row: (row.step == own, row.max_rss_bytes or 0))
-    asked = _asked(job)
+    asked = row.requested_bytes or _asked(job)
     yield Finding(
         rule="max_rss",
         says=f"sacct's MaxRSS of {format_bytes(row.max_rss_bytes or 0)} is not what the kernel goes by",
