@@ -75,8 +75,10 @@ def started_what_was_killed(facts: Facts) -> bool:
 def is_another_step(facts: Facts, step: str, row: Row | None) -> bool:
     """Whether a kill for memory in `step`, of which accounting has that row, is none of this run's."""
     own = own_step(facts)
-    if not own or facts.kills:
+    if facts.kills:
         return False
+    if not own:  # of a shell of salloc, outside of its job, what ended by itself; or nothing says
+        return step.isdigit() and facts.exit_code is not None and bool(_is_apart(facts, row))
     if step == own:
         return facts.kills == 0 and _was_of_another_command(facts, own)
     if own.isdigit():

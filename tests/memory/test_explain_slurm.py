@@ -240,6 +240,17 @@ def test_a_step_with_a_limit_of_its_own_is_advised_that_of_its_srun(tmp_path: Pa
         assert advice.override == ("--mem=192M" if parts else "--mem=225M")
 
 
+@pytest.mark.parametrize(("code", "verdict"), [(0, "healthy"), (3, "failed")])
+def test_a_kill_in_a_step_is_not_that_of_the_shell_it_was_typed_into(
+    tmp_path: Path, code: int, verdict: str
+) -> None:
+    """salloc's shell is outside of its job, on the machine that it was typed on: nothing says which step."""
+    shell = {"environment": {"SLURM_JOB_ID": "43"}, "cgroup_path": "/user.slice", "limit_at": "host"}
+    ended = outcome(exit_code=code, **shell)
+    found = explained(tmp_path, slurm=facts("22.05-swallowed", "43"), outcome=ended, samples=ramp(50, 60))
+    assert found.verdict == verdict, "43.0 began after it had ended"
+
+
 def test_what_a_poll_of_rss_does_not_count(tmp_path: Path) -> None:
     """Pages that are mapped count however the kernel was told that they would be read."""
     line = "slurmstepd: error: Job 991 exceeded memory limit (5000000 > 4096000), being killed\n"
