@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice
+from memory.explain.own_step import has_less_than_its_job
 from memory.explain.savings import combined, estimated, helps, polled_bytes, recommended
 from memory.explain.script import script_text
 from memory.explain.values import mapping, number
 from memory.format import format_bytes
 from memory.samples import ProcessSample
-from memory.slurm_words import step_of_path
 from memory.smaller import smaller_chunk, smaller_micro_batch
 
 _PYTHONS = ("python", "pypy", "pt_main_thread", "pt_data_worker")
@@ -146,7 +146,7 @@ def more_memory(facts: Facts, need_bytes: int | None = None) -> tuple[Advice, ..
     if not facts.in_slurm:
         return (Advice(f"{_HIGHER} {facts.limit_at}, {format_bytes(wanted)}{seen}"),)
     amount = slurm_amount(wanted)
-    if not facts.is_ours and (step_of_path(facts.limit_at) or "").isdigit():  # its job has more than it
+    if not facts.is_ours and has_less_than_its_job(facts):
         says = f"more memory for the step, {format_bytes(wanted)}{seen}{OF_SRUN}"
         return (Advice(says, f"--mem={amount}"),)
     says = f"more memory for the job, {format_bytes(wanted)}{seen}"
@@ -200,10 +200,17 @@ def below_the_poll(facts: Facts, otherwise: tuple[Advice, ...]) -> tuple[Advice,
     """
     polled, reader = polled_bytes(facts), facts.setting("dataset.reader")
     is_mapped = not (facts.is_ours and (reader == "pread" or (polled and reader == "auto")))
+    is_mapped = is_mapped and not _maps_little(facts)
     read = read_by_pread(facts, polled=True) if is_mapped else ()
     needed = recommended(facts) and estimated(facts) if polled else None
     more = more_memory(facts, needed) if needed else otherwise
     return (*read, *smaller_steps(facts), *_fewer_workers(facts), *more)
+
+
+def _maps_little(facts: Facts) -> bool:
+    """Whether most of RSS, where that was highest, was anon memory."""
+    top = max(facts.samples, key=lambda sample: sample.tree_rss_bytes or 0, default=None)
+    return top is not None and 4 * (top.tree_anon_bytes or 0) > 3 * (top.tree_rss_bytes or 0)
 
 
 def read_by_pread(facts: Facts, *, polled: bool = False) -> tuple[Advice, ...]:

@@ -34,6 +34,14 @@ def own_row(facts: Facts) -> Row | None:
     return next((row for row in job.steps if own and row.step == own), None) if job else None
 
 
+def has_less_than_its_job(facts: Facts) -> bool:
+    """Whether its step was given a limit of its own (srun --mem): by its cgroup, or its row."""
+    job, own = facts.slurm.job if facts.slurm else None, own_row(facts)
+    asked, of_job = (row.requested_bytes if row else None for row in (own, job.row if job else None))
+    by_row = asked is not None and of_job is not None and asked < of_job
+    return by_row or (step_of_path(facts.limit_at) or "").isdigit()
+
+
 def rows_that_ended_it(facts: Facts, job: Job) -> Iterator[Row]:
     """The job's, then those of its steps. Of a run that was one of its steps only as far as that one did not
     end by itself: what ended the job later, or another step, is not its end.

@@ -197,6 +197,31 @@ def test_a_kill_by_the_poll_without_its_message(tmp_path: Path) -> None:
     assert (found.verdict, found.cause) == ("killed_from_outside", "scancel")
 
 
+def test_the_poll_counts_a_step_against_what_its_srun_asked_for(tmp_path: Path) -> None:
+    """It was told as cancelled, for certain: of its job's 300 MB it had not taken half."""
+    rows = (
+        "JobID|State|ExitCode|MaxRSS|ReqMem|AllocTRES\n"
+        "42|COMPLETED|0:0||300M|cpu=1,mem=300M,node=1\n"
+        "42.0|CANCELLED by 0|0:9|168496K||cpu=1,mem=150M,node=1\n"
+    )
+    slurm = SlurmFacts(
+        "42", tuple(parse_sacct(rows)), "sacct", gather_params="OverMemoryKill", gather="jobacct_gather/linux"
+    )
+    step = {"environment": {"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "0"}, "limit_at": "host"}
+    little = [sample(at, 10 * at, limit=64 << 30, tree_rss_bytes=10 * at * MB) for at in range(16)]
+    mapped = [replace(one, tree_anon_bytes=MB, tree_file_bytes=one.tree_rss_bytes) for one in little]
+    for name, seen in (("little", little), ("mapped", mapped)):
+        parts = {"outcome": killed(limit_bytes=64 << 30, **step), "samples": seen}
+        found = explained(tmp_path / name, slurm=slurm, **parts)
+        assert (found.verdict, found.cause) == ("killed_from_outside", "rss_polling")
+        typed = [advice.override for advice in found.advice]
+        assert ("os.pread" in typed) == (name == "mapped"), "what maps nothing has nothing to gain by it"
+        assert "of its srun" in found.advice[-1].text
+    unwatched = explained(tmp_path / "none", slurm=replace(slurm, step="0"))
+    assert unwatched.cause == "rss_polling"
+    assert not any("0 B" in line for line in unwatched.evidence), "nobody looked at U"
+
+
 def test_a_step_that_ends_by_somebody_unknown_is_not_certainly_cancelled(tmp_path: Path) -> None:
     """A preempted job that ends within its grace time is told with the same words."""
     line = "slurmstepd: error: *** STEP 44.0 ON n1 CANCELLED AT 2026-03-02T10:02:27 ***"

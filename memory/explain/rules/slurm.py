@@ -128,16 +128,19 @@ def polled_kill_without_log(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         rule="polled_kill_without_log",
         says="Slurm's poll killed it, by all signs (OverMemoryKill): RSS, in which mapped files "
-        "count, was above what the job had asked for, and no cgroup was at its limit",
+        "count, was above what it had asked for, and no cgroup was at its limit",
         confidence="likely",
         verdict="killed_from_outside",
         cause="rss_polling",
         victim=victim_of(facts),
         evidence=all_of(
             f"JobAcctGatherParams={facts.slurm.gather_params} (scontrol show config)",
-            f"RSS of all processes was up to {format_bytes(rss)}, {format_bytes(asked)} were asked "
-            "for; U never more "
-            f"than {format_bytes(facts.peak_bytes or 0)} (memory.ring, {facts.slurm.source})",
+            f"RSS of all processes was up to {format_bytes(rss)}, {format_bytes(asked)} were asked for"
+            + (
+                f"; U never more than {format_bytes(facts.peak_bytes)} (memory.ring, {facts.slurm.source})"
+                if facts.peak_bytes
+                else f" ({facts.slurm.source})"
+            ),
             ended_line(facts),
             counters_line(facts),
         ),
@@ -169,8 +172,9 @@ def _polled_rss(facts: Facts) -> int | None:
 
 
 def asked_for(facts: Facts) -> int | None:
-    """--mem, --mem-per-cpu or --mem-per-gpu, of the job's row or of its environment."""
-    from_row = _asked(facts.slurm.job) if facts.slurm else None
+    """--mem, --mem-per-cpu or --mem-per-gpu, of its step's row, the job's or its environment."""
+    own = own_row(facts)
+    from_row = (own and own.requested_bytes) or (_asked(facts.slurm.job) if facts.slurm else None)
     told = {name: text(value) for name, value in facts.environment.items()}
     return from_row or requested_memory(told)[0]
 
