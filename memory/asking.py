@@ -12,12 +12,14 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from memory.kernel_files import read_file
+from memory.kernel_files import list_folder, read_file
 from memory.plain_files import plain_only
 
 STACKS_SIGNAL: int | None = signal.SIGRTMIN + 11 if hasattr(signal, "SIGRTMIN") else None
 AT_ONCE_SIGNAL: int | None = signal.SIGRTMIN + 13 if hasattr(signal, "SIGRTMIN") else None
-"""For one that does not come to answering the first: faulthandler answers from within."""
+"""For one that does not come to answering the first: faulthandler answers from within, of the main thread."""
+ALL_AT_ONCE_SIGNAL: int | None = signal.SIGRTMIN + 14 if hasattr(signal, "SIGRTMIN") else None
+"""The same of all threads, where the others stand still: frames of one that runs change as they are read."""
 LARGEST_SIGNAL: int | None = signal.SIGRTMIN + 12 if hasattr(signal, "SIGRTMIN") else None
 OUTPUT_VARIABLE, ATTEMPT_VARIABLE = "HIGHWATER_OUTPUT", "HIGHWATER_ATTEMPT"
 """Set by the supervisor, for a command that knows nothing else of it."""
@@ -61,6 +63,19 @@ def _is_in_handler(pid: int, number: int, proc: str = "/proc") -> bool:
     return any(_is_in(status, mask, number) for mask in (b"ShdPnd", b"SigPnd", b"SigBlk"))
 
 
+def _turns_of_others(pid: int, proc: str = "/proc") -> dict[str, bytes]:
+    """Of each thread but the main one how often it got a core, and left it; empty of one that runs."""
+    statuses = {
+        thread: read_file(f"{proc}/{pid}/task/{thread}/status") or b""
+        for thread in list_folder(f"{proc}/{pid}/task")
+        if thread != str(pid)
+    }
+    return {
+        thread: b"" if b"\nState:\tR" in status else status.partition(b"\nvoluntary_ctxt_switches")[2]
+        for thread, status in statuses.items()
+    }
+
+
 def _is_in(status: bytes, mask: bytes, number: int | None) -> bool:
     """Whether a mask of /proc/PID/status has the signal."""
     _, _, after = status.partition(b"\n" + mask + b":\t")
@@ -86,7 +101,8 @@ class Asking:
         self._file = plain_only(path, os.O_RDWR | os.O_APPEND)
         self._waiting, self._number = list(pids), number
         self._asked: int | None = None
-        self._has_insisted = False
+        self._turns: dict[str, bytes] = {}
+        self._insisted_by: int | None = None
         self._from = self._size = 0
         self._asked_s = self._grew_s = 0.0
         self.answers: list[Answer] = []
@@ -116,24 +132,28 @@ class Asking:
         except OSError as error:
             self.answers.append(Answer(pid, why=os.strerror(error.errno or 0)))
             return
-        self._asked, self._asked_s, self._has_insisted = pid, time.monotonic(), False
+        self._asked, self._asked_s, self._insisted_by = pid, time.monotonic(), None
+        self._turns = _turns_of_others(pid)
 
     def _insist(self, pid: int) -> None:
         """Its main thread is in a long call, and comes to no answer of its own."""
-        self._has_insisted = True
-        if AT_ONCE_SIGNAL is not None and has_handler(pid, AT_ONCE_SIGNAL):
+        now = _turns_of_others(pid)
+        stand_still = now == self._turns and all(now.values())
+        self._insisted_by = ALL_AT_ONCE_SIGNAL if stand_still else AT_ONCE_SIGNAL
+        if self._insisted_by is not None and has_handler(pid, self._insisted_by):
             with suppress(OSError):
-                os.kill(pid, AT_ONCE_SIGNAL)
+                os.kill(pid, self._insisted_by)
 
     def _has_answered(self) -> bool:
         assert self._asked is not None
         now_s, size = time.monotonic(), os.fstat(self._file).st_size
         if size > self._size:
             self._size, self._grew_s = size, now_s
-        if size == self._from and now_s - self._asked_s > _INSISTS_AFTER_S and not self._has_insisted:
+        has_time = self._insisted_by is not None or now_s - self._asked_s <= _INSISTS_AFTER_S
+        if size == self._from and not has_time and not _is_in_handler(self._asked, self._number):
             self._insist(self._asked)
         has_settled = self._size > self._from and now_s - self._grew_s >= _SETTLES_S
-        numbers = [one for one in (self._number, AT_ONCE_SIGNAL if self._has_insisted else None) if one]
+        numbers = [one for one in (self._number, self._insisted_by) if one]
         is_whole = has_settled and not any(_is_in_handler(self._asked, one) for one in numbers)
         is_late = now_s - self._asked_s > ANSWER_WITHIN_S
         if not is_whole and not is_late:

@@ -7,8 +7,8 @@ The supervisor asks when memory is nearly out, `python -m memory stacks RUN` at 
 signal (USR1, USR2, TERM and INT have other users). Python answers between two instructions of the main
 thread, when all frames are whole. Where it does not come to that, in a long call of C, faulthandler answers a
 second signal from within, whatever Python is doing: it reads frames as they are, which crashes where one is
-not there yet. Forked workers answer too. The answers go to a hidden file of the run's folder, which the first
-shortage of memory makes `memory.blackbox.ATTEMPT.txt`.
+not there yet; so of the other threads only while they stand still. Forked workers answer too. The answers go
+to a hidden file of the run's folder, which the first shortage of memory makes `memory.blackbox.ATTEMPT.txt`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from types import FrameType
 from typing import Any
 
 from memory.asking import (
+    ALL_AT_ONCE_SIGNAL,
     AT_ONCE_SIGNAL,
     ATTEMPT_VARIABLE,
     LARGEST_SIGNAL,
@@ -55,6 +56,7 @@ class BlackBox:
         self._path = hidden_path(folder, attempt)
         assert STACKS_SIGNAL is not None
         assert AT_ONCE_SIGNAL is not None
+        assert ALL_AT_ONCE_SIGNAL is not None
         assert LARGEST_SIGNAL is not None
         _remove_others(self._path)
         # Appended to, so that nobody's answer overwrites another's.
@@ -62,8 +64,10 @@ class BlackBox:
         signal.signal(STACKS_SIGNAL, self._tell_stacks)
         signal.siginterrupt(STACKS_SIGNAL, False)
         # What unregister puts back: who has just seen that there is a handler must not kill us by asking.
-        signal.signal(AT_ONCE_SIGNAL, signal.SIG_IGN)
-        faulthandler.register(AT_ONCE_SIGNAL, file=self._file, all_threads=True, chain=False)
+        for number in (AT_ONCE_SIGNAL, ALL_AT_ONCE_SIGNAL):
+            signal.signal(number, signal.SIG_IGN)
+            of_all = number == ALL_AT_ONCE_SIGNAL
+            faulthandler.register(number, file=self._file, all_threads=of_all, chain=False)
         if largest is not None:
             signal.signal(LARGEST_SIGNAL, self._tell_largest)
             signal.siginterrupt(LARGEST_SIGNAL, False)
@@ -101,8 +105,10 @@ class BlackBox:
         """Answer no more, and take the file away if nobody needed it. In a forked worker only the former."""
         assert STACKS_SIGNAL is not None
         assert AT_ONCE_SIGNAL is not None
+        assert ALL_AT_ONCE_SIGNAL is not None
         assert LARGEST_SIGNAL is not None
         faulthandler.unregister(AT_ONCE_SIGNAL)
+        faulthandler.unregister(ALL_AT_ONCE_SIGNAL)
         with suppress(ValueError):  # of another thread than the main one
             signal.signal(STACKS_SIGNAL, signal.SIG_IGN)
             if self._largest is not None:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 FIELDS = (
-    "JobID", "JobIDRaw", "JobName", "State", "ExitCode", "DerivedExitCode", "MaxRSS", "ReqMem", "Elapsed",
-    "Timelimit", "Start", "End", "NodeList", "Reason", "Restarts",
+    "JobID", "JobIDRaw", "JobName", "State", "ExitCode", "DerivedExitCode", "MaxRSS", "ReqMem", "AllocTRES",
+    "Elapsed", "Timelimit", "Start", "End", "NodeList", "Reason", "Restarts",
 )  # fmt: skip
 """What sacct is asked for; a version that lacks one is asked again without it."""
 TIMEOUT_S = 10.0
@@ -54,7 +54,8 @@ class Row:
 
     job: `123`, `123_4`, `123+1`. step: `batch`, `extern`, `0`, `0+1`; None on the job's own row. state: one
     word, such as OUT_OF_MEMORY. cancelled_by: a user's number. exit_code, exit_signal: of `0:125`.
-    max_rss_bytes: see `memory.slurm_meaning`. requested_bytes: --mem, of a node. start, end: as printed. raw:
+    max_rss_bytes: see `memory.slurm_meaning`. requested_bytes: --mem, of a node; of a step
+    what its srun asked for. start, end: as printed. raw:
     Slurm's own number of the job, which a task of an array has beside `ARRAY_TASK`. restarts: how often it
     was requeued before.
     """
@@ -377,7 +378,10 @@ def _row(values: Mapping[str, str | Any]) -> Row | None:
         exit_signal=exit_signal,
         derived_exit_code=_exit(values.get("DerivedExitCode", ""))[0],
         max_rss_bytes=to_bytes(values.get("MaxRSS", "")),
-        requested_bytes=_of_a_node(values.get("ReqMem", ""), values.get("NodeList", "")),
+        requested_bytes=_of_a_node(
+            (match["step"] and _memory_of(values.get("AllocTRES", ""))) or values.get("ReqMem", ""),
+            values.get("NodeList", ""),
+        ),
         elapsed_s=to_seconds(values.get("Elapsed", "")),
         timelimit_s=real_limit(to_seconds(values.get("Timelimit", ""))),
         start=values.get("Start", ""),
@@ -408,6 +412,11 @@ def _of_a_node(text: str, nodes: str) -> int | None:
     if found is None or text.strip().endswith(("n", "c")):
         return found
     return found // max(1, count_nodes(nodes))
+
+
+def _memory_of(resources: str) -> str:
+    """Of `cpu=1,mem=150M,node=1`; a step's ReqMem is its job's, or blank."""
+    return dict(one.partition("=")[::2] for one in resources.split(",")).get("mem", "")
 
 
 def to_bytes(text: str) -> int | None:

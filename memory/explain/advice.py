@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice
+from memory.explain.own_step import has_less_than_its_job
 from memory.explain.savings import combined, estimated, helps, polled_bytes, recommended
 from memory.explain.script import script_text
 from memory.explain.values import mapping, number
@@ -145,10 +146,14 @@ def more_memory(facts: Facts, need_bytes: int | None = None) -> tuple[Advice, ..
     if not facts.in_slurm:
         return (Advice(f"{_HIGHER} {facts.limit_at}, {format_bytes(wanted)}{seen}"),)
     amount = slurm_amount(wanted)
+    if not facts.is_ours and has_less_than_its_job(facts):
+        says = f"more memory for the step, {format_bytes(wanted)}{seen}{OF_SRUN}"
+        return (Advice(says, f"--mem={amount}"),)
     says = f"more memory for the job, {format_bytes(wanted)}{seen}"
     return (Advice(f"{says}{OF_SBATCH}, such as slurm.mem={amount})", f"--mem={amount}"),)
 
 
+OF_SRUN = " (--mem is that of its srun, in a job that asked for no less)"
 OF_SBATCH = " (--mem is sbatch's; of what a launcher submits, its key for it"
 """So goes on what advises --mem: who asks need not have typed the sbatch. A launcher puts its key here."""
 
@@ -158,9 +163,10 @@ def is_more_memory(advice: Advice) -> bool:
     return (advice.override or "").startswith("--mem") or advice.text.startswith(_HIGHER)
 
 
-def raise_mem(asked_bytes: int | None) -> tuple[Advice, ...]:
-    """Half as much again as was asked for; where that is not known, in words alone."""
-    says = "more memory for the job; sample the next run, to see how much"
+def raise_mem(asked_bytes: int | None, *, is_of_step: bool = False) -> tuple[Advice, ...]:
+    """Half as much again as was asked for; not known: in words alone. is_of_step: by its srun."""
+    says = f"more memory for the {'step' if is_of_step else 'job'}; sample the next run, to see how much"
+    says += OF_SRUN if is_of_step else ""
     if not asked_bytes:
         return (Advice(f"{says} (--mem)"),)
     return (Advice(says, f"--mem={-(-asked_bytes * 3 // 2 >> 20)}M"),)
@@ -194,10 +200,17 @@ def below_the_poll(facts: Facts, otherwise: tuple[Advice, ...]) -> tuple[Advice,
     """
     polled, reader = polled_bytes(facts), facts.setting("dataset.reader")
     is_mapped = not (facts.is_ours and (reader == "pread" or (polled and reader == "auto")))
+    is_mapped = is_mapped and not _maps_little(facts)
     read = read_by_pread(facts, polled=True) if is_mapped else ()
     needed = recommended(facts) and estimated(facts) if polled else None
     more = more_memory(facts, needed) if needed else otherwise
     return (*read, *smaller_steps(facts), *_fewer_workers(facts), *more)
+
+
+def _maps_little(facts: Facts) -> bool:
+    """Whether most of RSS, where that was highest, was anon memory."""
+    top = max(facts.samples, key=lambda sample: sample.tree_rss_bytes or 0, default=None)
+    return top is not None and 4 * (top.tree_anon_bytes or 0) > 3 * (top.tree_rss_bytes or 0)
 
 
 def read_by_pread(facts: Facts, *, polled: bool = False) -> tuple[Advice, ...]:

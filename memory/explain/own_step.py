@@ -34,6 +34,14 @@ def own_row(facts: Facts) -> Row | None:
     return next((row for row in job.steps if own and row.step == own), None) if job else None
 
 
+def has_less_than_its_job(facts: Facts) -> bool:
+    """Whether its step was given a limit of its own (srun --mem): by its cgroup, or its row."""
+    job, own = facts.slurm.job if facts.slurm else None, own_row(facts)
+    asked, of_job = (row.requested_bytes if row else None for row in (own, job.row if job else None))
+    by_row = asked is not None and of_job is not None and asked < of_job
+    return by_row or (step_of_path(facts.limit_at) or "").isdigit()
+
+
 def rows_that_ended_it(facts: Facts, job: Job) -> Iterator[Row]:
     """The job's, then those of its steps. Of a run that was one of its steps only as far as that one did not
     end by itself: what ended the job later, or another step, is not its end.
@@ -75,8 +83,10 @@ def started_what_was_killed(facts: Facts) -> bool:
 def is_another_step(facts: Facts, step: str, row: Row | None) -> bool:
     """Whether a kill for memory in `step`, of which accounting has that row, is none of this run's."""
     own = own_step(facts)
-    if not own or facts.kills:
+    if facts.kills:
         return False
+    if not own:  # of a shell of salloc, outside of its job, what ended by itself; or nothing says
+        return step.isdigit() and facts.exit_code is not None and bool(_is_apart(facts, row))
     if step == own:
         return facts.kills == 0 and _was_of_another_command(facts, own)
     if own.isdigit():

@@ -66,7 +66,10 @@ def step_command(
     if cores.isdigit():
         options.append(f"--cpus-per-task={cores}")
     if memory_mb.isdigit() and int(memory_mb):
-        options.append(f"--mem={max(1, (int(memory_mb) - OWN_MB * (sharing + 1)) // sharing)}M")
+        own_mb = max(1, (int(memory_mb) - OWN_MB * (sharing + 1)) // sharing)
+        options.append(f"--mem={own_mb}M")
+        # Slurm leaves the job's there, and where it polls RSS nothing else says what a run may have
+        options += ["env", f"SLURM_MEM_PER_NODE={own_mb}"]
     return ["srun", *options, sys.executable, "-P", "-u", "-m", "slurm.in_job", word, run]
 
 

@@ -166,6 +166,37 @@ def test_python_answers_between_two_instructions_else_faulthandler_from_within(
         busy.wait()
 
 
+BESIDE_ANOTHER = """
+import hashlib, os, sys, threading
+sys.path.append(sys.argv[1])
+from memory import black_box
+def call_python():
+    while True:
+        len(str(os.getpid()))
+def call_c():
+    open(os.path.join(sys.argv[2], "up"), "w").close()
+    hashlib.pbkdf2_hmac("sha256", b"word", b"salt", 10**9)
+with black_box.installed(sys.argv[2], attempt=1):
+    threading.Thread(target=call_python, daemon=True).start()
+    call_c()
+"""
+
+
+def test_faulthandler_is_not_asked_for_a_thread_that_runs(tmp_path: Path) -> None:
+    """Its frames change as they are read: of 42 such questions one was deadly."""
+    busy = subprocess.Popen([sys.executable, "-S", "-c", BESIDE_ANOTHER, str(ROOT), str(tmp_path)])
+    try:
+        wait_for(lambda: (tmp_path / "up").exists())
+        time.sleep(0.2)
+        answer = ask(tmp_path, [busy.pid])[busy.pid]
+        assert "in call_c" in answer
+        assert "in call_python" not in answer
+        assert busy.poll() is None
+    finally:
+        busy.kill()
+        busy.wait()
+
+
 def test_largest_is_told_by_the_process_itself_alone(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-c", LARGEST, str(ROOT), str(tmp_path)],

@@ -281,6 +281,9 @@ def test_batches_held_ready(tmp_path: Path) -> None:
     ]
     found = explained(tmp_path, outcome=killed(**oom()), samples=samples)
     assert (found.verdict, found.cause) == ("oom_cgroup", "prefetch")
+    forks = script(tmp_path, "import mmap, os\nresults = mmap.mmap(-1, 1 << 30)\nos.fork()\n")
+    found = explained(tmp_path / "forks", outcome=killed(command=forks, **oom()), samples=samples)
+    assert found.cause == "shmem", "no torch, no loader: a map that forked processes fill"
 
 
 def test_a_cache_that_workers_shared_until_they_were_killed(tmp_path: Path) -> None:
@@ -590,9 +593,10 @@ def test_a_line_that_names_its_file_reads_no_other(tmp_path: Path) -> None:
     assert found.cause != "whole_file_load", found.sentence
 
 
-def test_a_private_map_that_the_script_writes_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize("opened", ["np.load('a.npy',mmap_mode='c')", "np.memmap('a.bin', np.uint8, 'c')"])
+def test_a_private_map_that_the_script_writes_to(tmp_path: Path, opened: str) -> None:
     """With all of the file in cache already nothing else tells: not a leak, whatever sample comes last."""
-    lines = "import numpy as np\na=np.load('a.npy',mmap_mode='c')\nfor i in range(9): a[i:i+9]+=1\n"
+    lines = f"import numpy as np\na={opened}\nfor i in range(9): a[i:i+9]+=1\n"
     command = script(tmp_path, lines)
     found = explained(tmp_path / "run", outcome=killed(command=command, **oom()), samples=ramp(100, 1010))
     assert (found.cause, found.cause_confidence) == ("private_writes", "likely")

@@ -197,6 +197,31 @@ def test_a_kill_by_the_poll_without_its_message(tmp_path: Path) -> None:
     assert (found.verdict, found.cause) == ("killed_from_outside", "scancel")
 
 
+def test_the_poll_counts_a_step_against_what_its_srun_asked_for(tmp_path: Path) -> None:
+    """It was told as cancelled, for certain: of its job's 300 MB it had not taken half."""
+    rows = (
+        "JobID|State|ExitCode|MaxRSS|ReqMem|AllocTRES\n"
+        "42|COMPLETED|0:0||300M|cpu=1,mem=300M,node=1\n"
+        "42.0|CANCELLED by 0|0:9|168496K||cpu=1,mem=150M,node=1\n"
+    )
+    slurm = SlurmFacts(
+        "42", tuple(parse_sacct(rows)), "sacct", gather_params="OverMemoryKill", gather="jobacct_gather/linux"
+    )
+    step = {"environment": {"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "0"}, "limit_at": "host"}
+    little = [sample(at, 10 * at, limit=64 << 30, tree_rss_bytes=10 * at * MB) for at in range(16)]
+    mapped = [replace(one, tree_anon_bytes=MB, tree_file_bytes=one.tree_rss_bytes) for one in little]
+    for name, seen in (("little", little), ("mapped", mapped)):
+        parts = {"outcome": killed(limit_bytes=64 << 30, **step), "samples": seen}
+        found = explained(tmp_path / name, slurm=slurm, **parts)
+        assert (found.verdict, found.cause) == ("killed_from_outside", "rss_polling")
+        typed = [advice.override for advice in found.advice]
+        assert ("os.pread" in typed) == (name == "mapped"), "what maps nothing has nothing to gain by it"
+        assert "of its srun" in found.advice[-1].text
+    unwatched = explained(tmp_path / "none", slurm=replace(slurm, step="0"))
+    assert unwatched.cause == "rss_polling"
+    assert not any("0 B" in line for line in unwatched.evidence), "nobody looked at U"
+
+
 def test_a_step_that_ends_by_somebody_unknown_is_not_certainly_cancelled(tmp_path: Path) -> None:
     """A preempted job that ends within its grace time is told with the same words."""
     line = "slurmstepd: error: *** STEP 44.0 ON n1 CANCELLED AT 2026-03-02T10:02:27 ***"
@@ -220,6 +245,35 @@ def test_a_kill_in_another_step_is_not_this_runs(tmp_path: Path, step: str, verd
     for slurm in (facts("22.05-swallowed", "43"), None):
         found = explained(tmp_path, slurm=slurm, outcome=ended, samples=ramp(50, 60), log=log)
         assert found.verdict == verdict
+
+
+def test_a_step_with_a_limit_of_its_own_is_advised_that_of_its_srun(tmp_path: Path) -> None:
+    """srun --mem=150M in a job of 400 MB: sbatch --mem=192M was advised, less than the job had."""
+    rows = (
+        "JobID|State|ExitCode|ReqMem|AllocTRES\n"
+        "42|COMPLETED|0:0|400M|cpu=1,mem=400M,node=1\n"
+        "42.0|OUT_OF_MEMORY|0:125||cpu=1,mem=150M,node=1\n"
+    )
+    slurm = SlurmFacts("42", tuple(parse_sacct(rows)), "sacct")
+    step = "/slurm/uid_0/job_42/step_0"
+    ended = killed(**{**oom(), "peak_unreclaimable_bytes": 150 * MB}, limit_bytes=150 * MB, limit_at=step)
+    for name, parts in (("watched", {"outcome": ended}), ("not", {})):
+        found = explained(tmp_path / name, slurm=slurm, **parts)
+        (advice,) = (one for one in found.advice if "more memory" in one.text)
+        assert "for the step" in advice.text
+        assert "of its srun" in advice.text
+        assert advice.override == ("--mem=192M" if parts else "--mem=225M")
+
+
+@pytest.mark.parametrize(("code", "verdict"), [(0, "healthy"), (3, "failed")])
+def test_a_kill_in_a_step_is_not_that_of_the_shell_it_was_typed_into(
+    tmp_path: Path, code: int, verdict: str
+) -> None:
+    """salloc's shell is outside of its job, on the machine that it was typed on: nothing says which step."""
+    shell = {"environment": {"SLURM_JOB_ID": "43"}, "cgroup_path": "/user.slice", "limit_at": "host"}
+    ended = outcome(exit_code=code, **shell)
+    found = explained(tmp_path, slurm=facts("22.05-swallowed", "43"), outcome=ended, samples=ramp(50, 60))
+    assert found.verdict == verdict, "43.0 began after it had ended"
 
 
 def test_what_a_poll_of_rss_does_not_count(tmp_path: Path) -> None:

@@ -24,9 +24,10 @@ LOADS = re.compile(
 COPIES = re.compile(r"\.tolist\(|\.astype\(|np\.array\(|np\.concatenate\(")
 """What loaded data often goes through; so does data that never was in a file."""
 SAMPLES = re.compile(r"randperm|\.permutation\(|list\(range\(|shuffle\(|RandomSampler")
-PRIVATE = re.compile(r"mode=[\"']c[\"']|ACCESS_COPY|^(?!.*(?:ANON|mmap\(-1)).*MAP_PRIVATE")
+_COPY_ON_WRITE = r"(?:mode=|\b(?:memmap|load)\([^\n]*, *)[\"']c[\"']|ACCESS_COPY"
+PRIVATE = re.compile(_COPY_ON_WRITE + r"|^(?!.*(?:ANON|mmap\(-1)).*MAP_PRIVATE")
 _ASSIGNS = re.compile(r"[\w.]+\[.+\] *[-+*/|&^]?=[^=]")
-_MAPS_PRIVATELY = re.compile(r"\b(\w+) *=[^=\n][^\n]*(?:mode=[\"']c[\"']|ACCESS_COPY)")
+_MAPS_PRIVATELY = re.compile(rf"\b(\w+) *=(?!=)[^\n]*?(?:{_COPY_ON_WRITE})")
 _A_TEXT = re.compile(r"[\"']([^\"'\n]{1,400})[\"']")
 _FACTORS = (1, 2, 4, 8)
 _INDEX_BYTES = 39

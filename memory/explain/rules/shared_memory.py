@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from memory.explain.advice import more_memory, no_workers
+from memory.explain.advice import may_use_torch, more_memory, no_workers
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding, Victim
 from memory.explain.script import script_lines
@@ -160,6 +160,7 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
     whole = _before_the_kills(known, top)
     mapped = [process for process in whole.tree if (process.shmem_bytes or 0) > 8 << 20]
     of_workers = _held_by_workers(whole, whole.shmem_bytes or 0) and shmem - begin > 8 << 20
+    of_workers = of_workers and (facts.is_ours or may_use_torch(facts))  # else there is no loader
     before, after = known[0].dev_shm_used_bytes, top.dev_shm_used_bytes
     in_dev_shm = before is not None and after is not None and after - before > 0.5 * (shmem - begin) > 0
     evidence = all_of(

@@ -64,6 +64,9 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
     if not rows and (is_told or _names_other_steps(facts)):
         return  # of steps beside the one that this run was
     swallowed = job is not None and job.row.state == "COMPLETED"
+    asked = _asked(job)
+    of_step = min((row.requested_bytes for row in rows if row.step and row.requested_bytes), default=None)
+    is_of_step = of_step is not None and asked is not None and of_step < asked
     source = facts.slurm.source if facts.slurm else ""
     yield Finding(
         rule="slurm_out_of_memory",
@@ -77,10 +80,11 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
             *(f"{row} ({source})" for row in rows[:4]),
             f"{job.row} ({source})" if job and job.row not in rows and job.row.state else None,
             f"{said.line} ({facts.log_name})" if said else None,
-            f"the job had asked for {format_bytes(asked)}" if (asked := _asked(job)) else None,
+            f"the job had asked for {format_bytes(asked)}" if asked else None,
+            f"the step had asked for {format_bytes(of_step)} of it" if of_step and is_of_step else None,
             *before_the_end(facts),
         ),
-        advice=cheapest_first(facts) or raise_mem(_asked(job)),
+        advice=cheapest_first(facts) or raise_mem(of_step if is_of_step else asked, is_of_step=is_of_step),
     )
 
 
@@ -124,16 +128,19 @@ def polled_kill_without_log(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         rule="polled_kill_without_log",
         says="Slurm's poll killed it, by all signs (OverMemoryKill): RSS, in which mapped files "
-        "count, was above what the job had asked for, and no cgroup was at its limit",
+        "count, was above what it had asked for, and no cgroup was at its limit",
         confidence="likely",
         verdict="killed_from_outside",
         cause="rss_polling",
         victim=victim_of(facts),
         evidence=all_of(
             f"JobAcctGatherParams={facts.slurm.gather_params} (scontrol show config)",
-            f"RSS of all processes was up to {format_bytes(rss)}, {format_bytes(asked)} were asked "
-            "for; U never more "
-            f"than {format_bytes(facts.peak_bytes or 0)} (memory.ring, {facts.slurm.source})",
+            f"RSS of all processes was up to {format_bytes(rss)}, {format_bytes(asked)} were asked for"
+            + (
+                f"; U never more than {format_bytes(facts.peak_bytes)} (memory.ring, {facts.slurm.source})"
+                if facts.peak_bytes
+                else f" ({facts.slurm.source})"
+            ),
             ended_line(facts),
             counters_line(facts),
         ),
@@ -165,8 +172,9 @@ def _polled_rss(facts: Facts) -> int | None:
 
 
 def asked_for(facts: Facts) -> int | None:
-    """--mem, --mem-per-cpu or --mem-per-gpu, of the job's row or of its environment."""
-    from_row = _asked(facts.slurm.job) if facts.slurm else None
+    """--mem, --mem-per-cpu or --mem-per-gpu, of its step's row, the job's or its environment."""
+    own = own_row(facts)
+    from_row = (own and own.requested_bytes) or (_asked(facts.slurm.job) if facts.slurm else None)
     told = {name: text(value) for name, value in facts.environment.items()}
     return from_row or requested_memory(told)[0]
 
@@ -306,7 +314,7 @@ def max_rss(facts: Facts) -> Iterator[Finding]:
         return
     own = own_step(facts)  # of another one it says nothing
     row: Row = max(rows, key=lambda row: (row.step == own, row.max_rss_bytes or 0))
-    asked = _asked(job)
+    asked = row.requested_bytes or _asked(job)
     yield Finding(
         rule="max_rss",
         says=f"sacct's MaxRSS of {format_bytes(row.max_rss_bytes or 0)} is not what the kernel goes by",

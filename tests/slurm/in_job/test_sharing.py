@@ -121,6 +121,15 @@ def test_packed_runs_are_on_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) 
     assert taken == [[4], [5], [6, 7]]
 
 
+def test_a_packed_run_is_told_the_memory_of_its_step() -> None:
+    """Slurm leaves the job's in its environment: training.micro_batch=auto took all of that, and the poll of
+    RSS killed both runs.
+    """
+    command = sharing.step_command("a", "word", 2, {"SLURM_CPUS_PER_TASK": "4", "SLURM_MEM_PER_NODE": "1200"})
+    assert "--mem=528M" in command
+    assert command[command.index("env") + 1] == "SLURM_MEM_PER_NODE=528"
+
+
 def test_a_packed_run_of_an_unbound_job_is_left_on_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are the node's, and each job of it would take the first."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
