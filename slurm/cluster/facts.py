@@ -132,6 +132,25 @@ class Qos:
 
 
 @dataclass(frozen=True)
+class SubmitLimit:
+    """MaxSubmitJobs: `most` tasks of the user may be queued at once of those in an account, and in a
+    partition where one is named; or under a quality of service, which also a partition gives to all in it.
+    """
+
+    most: int
+    account: str | None = None
+    qos: str | None = None
+    partitions: tuple[str, ...] = ()
+
+    def counts(self, account: str, qos: str, partitions: str) -> bool:
+        """Whether a task that is queued is one of them; as squeue tells it."""
+        is_there = not set(self.partitions).isdisjoint(partitions.split(","))
+        if self.qos is not None:
+            return qos == self.qos or is_there
+        return account == self.account and (is_there or not self.partitions)
+
+
+@dataclass(frozen=True)
 class Cluster:
     """is_here: a controller answered. settings: `scontrol show config`. partitions: by name.
     associations, qos: of sacctmgr; None: it did not answer. notes: what could not be had, and why.
@@ -181,6 +200,11 @@ class Cluster:
         return frozenset(named | implied)
 
     @property
+    def keeps_limits(self) -> bool:
+        """Those of accounts and of qualities of service; also where the setting is not known."""
+        return not self.settings or bool({"limits", "safe"} & self.enforces)
+
+    @property
     def counts_rss(self) -> bool:
         """Whether slurmd kills by the RSS that it polls, in which mapped files are counted."""
         named = [word.strip() for word in self.setting("JobAcctGatherParams").lower().split(",")]
@@ -221,19 +245,36 @@ class Cluster:
             if account in (None, found.account) and found.partition in partitions
         ]
 
+    def submit_limits(
+        self, account: str | None = None, qos: str | None = None, partition: str | None = None
+    ) -> list[SubmitLimit]:
+        """All that a job falls under, where limits are kept. What is None is what a job gets that does not
+        name it.
+        """
+        if not self.keeps_limits:
+            return []
+        mine = self.associations_of(account, partition)
+        names = {found.default_qos for found in mine} if qos is None else {qos}
+        names |= {found.qos for found in self.partitions_of(partition)}
+        of_qos = [found for name, found in (self.qos or {}).items() if name in names]
+        limits = [
+            SubmitLimit(
+                found.max_submit, account=found.account, partitions=tuple(filter(None, [found.partition]))
+            )
+            for found in mine
+            if found.max_submit is not None
+        ]
+        for found in of_qos:
+            if found.max_submit is not None:
+                there = tuple(one.name for one in self.partitions.values() if one.qos == found.name)
+                limits.append(SubmitLimit(found.max_submit, qos=found.name, partitions=there))
+        return limits
+
     def submit_limit(
         self, account: str | None = None, qos: str | None = None, partition: str | None = None
     ) -> int | None:
-        """Tasks of this user that may be queued at once (MaxSubmitJobs), the least of all that apply.
-
-        What is None is what a job gets that does not name it.
-        """
-        mine = self.associations_of(account, partition)
-        defaults = {found.default_qos for found in mine} if qos is None else {qos}
-        known = self.qos or {}
-        of_qos = [known[name] for name in defaults if name is not None and name in known]
-        bounds = [*(found.max_submit for found in mine), *(found.max_submit for found in of_qos)]
-        return min((bound for bound in bounds if bound is not None), default=None)
+        """The least of `submit_limits`."""
+        return min((limit.most for limit in self.submit_limits(account, qos, partition)), default=None)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -179,8 +179,18 @@ def _arrays(cluster: Cluster) -> Iterator[Finding]:
         )
     elif size is not None:
         yield Finding(FINE, "arrays", f"up to {size:,} runs each; a larger sweep is split")
-    limits = {account: cluster.submit_limit(account) for account in cluster.accounts}
-    told = [f"{most:,} of account {account}" for account, most in limits.items() if most is not None]
+    limits: dict[str, int | None] = {}
+    for account in cluster.accounts:
+        own = [one.most for one in cluster.submit_limits(account) if one.account or not one.partitions]
+        limits[f"account {account}"] = min(own, default=None)
+    for partition in cluster.partitions.values():
+        of_all = [
+            one.most
+            for one in cluster.submit_limits(partition=partition.name)
+            if one.qos and one.qos == partition.qos
+        ]
+        limits[f"partition {partition.name}"] = min(of_all, default=None)
+    told = [f"{most:,} of {whose}" for whose, most in limits.items() if most is not None]
     if told:
         yield Finding(
             MIND, "MaxSubmitJobs", f"tasks of yours that may be queued at once: {', '.join(told)}",

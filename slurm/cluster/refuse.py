@@ -114,7 +114,8 @@ def _time_of_the_user(wanted: Slurm, asked: Ask, cluster: Cluster) -> Iterator[P
         return
     mine = cluster.associations_of(wanted.account, wanted.partition)
     bounds = [(f"account {found.account}", found.max_time_s) for found in mine]
-    for name in {wanted.qos} if wanted.qos else {found.default_qos for found in mine}:
+    names = {wanted.qos} if wanted.qos else {found.default_qos for found in mine}
+    for name in names | {found.qos for found in cluster.partitions_of(wanted.partition)}:
         found_qos = (cluster.qos or {}).get(name or "")
         if found_qos is not None:
             bounds.append((f"quality of service {found_qos.name}", found_qos.max_time_s))

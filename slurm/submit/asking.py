@@ -15,6 +15,7 @@ from conf.by_model import settle
 from conf.quantities import counted
 from conf.schema import Slurm
 from slurm.cluster import Cluster, Speeds, ask
+from slurm.cluster.facts import SubmitLimit
 from slurm.cluster.reach import unreachable
 from slurm.cluster.refuse import problems
 from slurm.cluster.sbatch_words import directives, is_unanswered, is_unreached, meaning, words
@@ -193,21 +194,25 @@ def _check_queue(wanted: Iterable[Slurm], cluster: Cluster, after: int) -> None:
 
 def _most_submitted(wanted: Iterable[Slurm], cluster: Cluster) -> int | None:
     """MaxSubmitJobs; None: no limit is known."""
-    places = {(slurm.account, slurm.qos) for slurm in wanted}
-    limits = [cluster.submit_limit(account, qos) for account, qos in places]
-    return min((limit for limit in limits if limit is not None), default=None)
+    return min((limit.most for limit in _submit_limits(wanted, cluster)), default=None)
+
+
+def _submit_limits(wanted: Iterable[Slurm], cluster: Cluster) -> set[SubmitLimit]:
+    places = {(slurm.account, slurm.qos, slurm.partition) for slurm in wanted}
+    return {limit for place in places for limit in cluster.submit_limits(*place)}
 
 
 def _room(wanted: Iterable[Slurm], cluster: Cluster) -> int | None:
-    """By MaxSubmitJobs, less what the user has in the queue."""
-    most = _most_submitted(wanted, cluster)
-    if most is None:
+    """By MaxSubmitJobs, less what the user has in the queue of what each limit counts."""
+    limits = _submit_limits(wanted, cluster)
+    if not limits:
         return None
     try:
-        queued = run_client(["squeue", "--noheader", "--array", f"--user={cluster.user}", "--format=%i"])
+        told = run_client(["squeue", "--noheader", "--array", f"--user={cluster.user}", "--format=%a|%q|%P"])
     except NoAnswer:
         return None
-    return max(0, most - len(queued.splitlines()))
+    tasks = [line.strip().split("|") for line in told.splitlines()]
+    return max(0, min(limit.most - sum(limit.counts(*task) for task in tasks) for limit in limits))
 
 
 def _some(runs: Sequence[str]) -> str:

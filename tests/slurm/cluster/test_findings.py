@@ -73,6 +73,8 @@ def test_requeue_arrays_and_limits(tmp_path: Path) -> None:
     assert "JobRequeue=0" in only(found(recorded("23.02"), tmp_path)["requeue"]).what
     assert "up to 40,001 runs" in only(found(recorded("23.02"), tmp_path)["arrays"]).what
     assert "200 of account waterlab" in only(found(recorded("20.11"), tmp_path)["MaxSubmitJobs"]).what
+    of_partition = only(found(recorded("24.11"), tmp_path)["MaxSubmitJobs"]).what
+    assert "30,000 of partition smallcpu" in of_partition
     none = recorded("20.11", config=Answer(0, "SLURM_VERSION = 22.05.8\nMaxArraySize = 0\n"))
     assert only(found(none, tmp_path)["arrays"]).level == FAILS
 

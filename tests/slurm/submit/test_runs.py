@@ -21,6 +21,8 @@ import durable
 import slurm.submit.asking
 import slurm.submit.checks
 import slurm.submit.waiting
+from slurm.cluster import Cluster
+from slurm.cluster.facts import SubmitLimit
 from slurm.records import places, submissions
 from slurm.snapshot import MANIFEST, Snapshot
 from slurm.submit import follow_up
@@ -499,6 +501,21 @@ def test_a_queue_that_never_takes_a_run_is_not_waited_for(
     monkeypatch.setattr(slurm.submit.asking, "_most_submitted", lambda wanted, cluster: most)
     assert type_("seed=0", *more) == status
     assert ("no run would ever be taken" in capsys.readouterr().err) == (status == 2)
+
+
+def test_the_room_of_a_partition_is_what_its_quality_of_service_leaves(
+    type_: Type, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on many sites: the limit is the partition's, and jobs of other partitions take nothing of it."""
+    of_partition = SubmitLimit(3, qos="small", partitions=("smallcpu",))
+    monkeypatch.setattr(Cluster, "submit_limits", lambda self, *place: [of_partition])
+    queued = "a|normal|smallcpu\na|normal|big\na|small|big"
+    cluster.write_client("squeue", f"#!/bin/sh\ncase \"$*\" in *%P*) echo '{queued}';; esac\n")
+    assert type_("-m", "seed=0,1", "--json") == 1
+    (told,) = json.loads(capsys.readouterr().out)
+    assert len(told["submitted"]) == 1
+    (why,) = told["not_submitted"].values()
+    assert "had room for 1 more task of yours" in why
 
 
 FULL = "sbatch: error: AssocMaxSubmitJobLimit; Job violates accounting/QOS policy (job submit limit)"
