@@ -54,6 +54,8 @@ if name == "sbatch":
         sys.exit("sbatch: error: Job dependency problem")
     if "--test-only" in given:
         sys.exit(told("test_only"))
+    if told("refuse_job"):
+        sys.exit(told("refuse_job"))
     if told("lost_without_job"):
         sys.exit("sbatch: error: Batch job submission failed: " + told("lost_without_job"))
     if told("slow_before"):
@@ -110,8 +112,9 @@ esac
 
 
 class FakeSlurm:
-    """folder: where it keeps its jobs. A test tells it things by files: refuse, no_squeue, slow_after; lost:
-    sbatch makes the job and ends with these words all the same."""
+    """folder: where it keeps its jobs. A test tells it things by files: refuse, no_squeue, slow_after;
+    refuse_job: of sbatch without --test-only; lost: sbatch makes the job and ends with these words all the same.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

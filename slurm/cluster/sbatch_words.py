@@ -64,6 +64,13 @@ def is_unreached(told: str) -> bool:
     return re.search(_UNREACHED, words(told), re.IGNORECASE) is not None
 
 
+def has_no_room(told: str) -> bool:
+    """Whether it is one job too many in the queue, of the user, the account or the quality of service: later
+    it may be taken as it is.
+    """
+    return re.search(r"(max|grp)submitjob", told, re.IGNORECASE) is not None
+
+
 def directives(options: Mapping[str, Any]) -> str:
     """`#SBATCH` lines; an option that is True has no value."""
     return "".join(

@@ -18,7 +18,7 @@ from slurm.cluster import Cluster, Speeds, ask
 from slurm.cluster.facts import SubmitLimit
 from slurm.cluster.reach import unreachable
 from slurm.cluster.refuse import problems
-from slurm.cluster.sbatch_words import directives, is_unanswered, is_unreached, meaning, words
+from slurm.cluster.sbatch_words import directives, has_no_room, is_unanswered, is_unreached, meaning, words
 from slurm.submit.arrays import Asked
 from slurm.submit.ask import TIMEOUT_S, NoAnswer
 from slurm.submit.ask import ask as run_client
@@ -33,11 +33,9 @@ _PASSES_BY = (
     "down, drained or reserved",
     "nodes are busy",
     "inactive or drain",
-    "MaxSubmitJob",  # a queue that is full of the user's jobs
-    "GrpSubmitJobs",  # or the account's
 )
-"""What `sbatch --test-only` says of a cluster that cannot start or take the job now: it may wait all the
-same, in the queue or for room in it (`Limits`); what is in the queue already needs none.
+"""What `sbatch --test-only` says of a cluster that cannot start the job now: it may wait all the same, as for
+room in the queue (`has_no_room`), of which what is there already needs none.
 """
 
 _NO_SUCH_NODE = "node configuration is not available"
@@ -142,7 +140,7 @@ def _test_only(one: Asked) -> Problem | None:
     while True:
         done = _say(one)
         said = " ".join(done.stderr.split())
-        if done.returncode == 0 or any(passing in said for passing in _PASSES_BY):
+        if done.returncode == 0 or has_no_room(said) or any(passing in said for passing in _PASSES_BY):
             return None
         if is_unanswered(done.stderr, done.returncode) or is_unreached(done.stderr):
             raise NoAnswer(f"{_NOTHING}: {words(done.stderr)}. {_LATER}")

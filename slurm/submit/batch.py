@@ -144,8 +144,10 @@ def submit(plans: Sequence[Plan], order: Order) -> Submitted:
         if not missing and all(_is_noted(study / one.run, order.waiter) for one in late):
             return Submitted(study, runs, None, left, no_room, tuple(no_room))
         submission, to_send = _intend(study, missing, late, order)
-        submission, refused = send_all(submission, to_send, _send, send_follow_up)
-        return Submitted(study, runs, submission, left, refused | no_room, tuple(no_room))
+        submission, refused = send_all(submission, to_send, _send, _send_its_end)
+        without = [array for array in submission.arrays if array.error == NO_ROOM]
+        late_runs = tuple(run for array in without for task in array.tasks for run in task)
+        return Submitted(study, runs, submission, left, refused | no_room, late_runs)
 
 
 def was_cancelled(run: Path, waiter: str | None) -> bool:
@@ -223,7 +225,10 @@ def _intend(
     name = submission_id(now_s)
     waiting: list[ToSend] = []
     if order.launcher == SLURM:
-        to_send = arrays_of(asked, study, name, order.limits.most_tasks)
+        to_send = [
+            dataclasses.replace(one, array=dataclasses.replace(one.array, waiter=order.waiter))
+            for one in arrays_of(asked, study, name, order.limits.most_tasks)
+        ]
         for one in arrays_of(late, study, name, order.limits.most_tasks):
             number = len(to_send) + len(waiting)
             array = dataclasses.replace(
@@ -251,6 +256,14 @@ def _intend(
         **order.at_its_end(late),
     )
     return submission, to_send
+
+
+def _send_its_end(submission: Submission, lock: int) -> Submission:
+    """What is to come after it; where others of the same command follow, after the last of these."""
+    if any(array.error == NO_ROOM and array.waiter is not None for array in submission.arrays):
+        submission = dataclasses.replace(submission, then=None, notify=None)
+        submission.write()
+    return send_follow_up(submission, lock)
 
 
 def _send(submission: Submission, one: ToSend, lock: int) -> Array:

@@ -25,7 +25,8 @@ from slurm.records import SUBMISSIONS, Array, Place, Submission, add_place, this
 from slurm.submit.arrays import ToSend
 from slurm.submit.ask import NoAnswer
 from slurm.submit.reconciling import after_no_answer
-from slurm.submit.send import Refused, sending
+from slurm.submit.send import NoRoom, Refused, sending
+from slurm.submitters import NO_ROOM
 
 LOCK, LOCK_WAIT_S = "lock", 300.0
 WRITERS = 16
@@ -112,19 +113,22 @@ def send_all(
     afterwards: what else is sent under the same lock.
     """
     why: dict[int, str] = {}
-    error, before = None, ""
+    error, before, has_room = None, "", True
     with sending(submission) as lock:
         for one in to_send:
             if error is None:
                 try:
                     array = send_one(submission, one, lock)
                 except Refused as raised:
-                    array, error, before = _with_error(one.array, str(raised)), str(raised), "was refused"
+                    error, before, has_room = str(raised), "was refused", not isinstance(raised, NoRoom)
+                    array = _with_error(one.array, error if has_room else NO_ROOM)
                 except NoAnswer as raised:  # it may be in the queue
                     array, error = after_no_answer(submission, one.array, str(raised))
                     before = "had no answer"
                 if error is not None:
                     why[array.number] = error
+            elif not has_room:
+                array, why[one.array.number] = _with_error(one.array, NO_ROOM), error
             else:
                 array = _with_error(one.array, f"not tried after another array {before}: {error}")
             arrays = [array if array.number == other.number else other for other in submission.arrays]

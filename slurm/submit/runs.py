@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from slurm.submit.asking import Limits, asked_of, has_room, refusals
 from slurm.submit.batch import Order, Submitted, submit, was_cancelled
 from slurm.submit.checks import check_clean, check_request
 from slurm.submit.outcomes import outcomes_of
-from slurm.submit.waiting import WaitInterrupted, wait_for
+from slurm.submit.waiting import ROOM_POLL_S, WaitInterrupted, wait_for
 from slurm.submitters import this_process
 
 if TYPE_CHECKING:
@@ -126,9 +127,12 @@ class SubmittedRuns(RequestedRuns):
     ) -> list[Submitted]:
         """Until a study has ended; what its queue has no room for is submitted as others of it end."""
         parts, ours = [one], [run for run in one.runs if run not in one.not_sent]
+        not_before = 0.0
         while True:
             waiting = [plans[one.study / run] for run in parts[-1].no_room]
-            goes_on = partial(_goes_on, waiting, cluster) if waiting and cluster is not None else None
+            goes_on = (
+                partial(_goes_on, waiting, cluster, not_before) if waiting and cluster is not None else None
+            )
             self._no_room[one.study] = len(waiting)
             wait_for(one.study, ours, goes_on, parts[-1].no_room)
             if not waiting:
@@ -138,16 +142,16 @@ class SubmittedRuns(RequestedRuns):
             (more,) = submit_plans(
                 waiting, cluster, launcher, self._command, ensembles, self._copies, earlier
             )
-            taken = set(more.runs) - set(more.not_sent)
-            if not taken:
-                return parts
-            taken_or_left = [run for run in more.runs if run not in more.not_sent]
-            told = dataclasses.replace(more, runs=taken_or_left, not_sent={})
-            for line in render([told], waiting=True):
-                log.info("%s", line)
+            taken = [run for run in more.runs if run not in more.not_sent]
+            if taken:
+                told = dataclasses.replace(more, runs=taken, not_sent={})
+                for line in render([told], waiting=True):
+                    log.info("%s", line)
+            else:  # another command was faster, or a limit stands that sbatch alone knows of
+                not_before = time.monotonic() + ROOM_POLL_S
             parts[-1] = parts[-1].without(more.runs)
             parts.append(more)
-            ours += [run for run in more.runs if run in taken]
+            ours += taken
 
     def _ends_with_the_command(self) -> Iterator[str]:
         """What no job does, so that nobody waits for it."""
@@ -173,11 +177,13 @@ class SubmittedRuns(RequestedRuns):
         return sum(losses) / len(losses)
 
 
-def _goes_on(waiting: Sequence[Plan], cluster: Cluster) -> bool:
-    """Whether there is anything to be done about runs that the queue had no room for."""
+def _goes_on(waiting: Sequence[Plan], cluster: Cluster, not_before: float) -> bool:
+    """Whether there is anything to be done about runs that the queue had no room for. not_before: when it is
+    tried again, of the monotonic clock.
+    """
     waiter = this_process()
     is_over = any(plan.folder is not None and was_cancelled(plan.folder, waiter) for plan in waiting)
-    return is_over or has_room(waiting, cluster)
+    return is_over or (time.monotonic() >= not_before and has_room(waiting, cluster))
 
 
 def check_and_plan(

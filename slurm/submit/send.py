@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import durable
-from slurm.cluster.sbatch_words import is_unanswered, meaning, words
+from slurm.cluster.sbatch_words import has_no_room, is_unanswered, meaning, words
 from slurm.records import Array, Submission
 from slurm.submit.ask import NoAnswer
 from slurm.submit.environment import environment
@@ -27,6 +27,10 @@ from slurm.submitters import SENDING, TIMEOUT_S
 
 class Refused(Exception):
     """sbatch did not take it; says why."""
+
+
+class NoRoom(Refused):
+    """The queue has no place for it now: there was none that we knew of, or another command took it."""
 
 
 @contextmanager
@@ -52,7 +56,7 @@ def send(submission: Submission, path: Path, options: dict[str, Any], lock: int,
     options: that the script sets. lock: of `sending`.
 
     Raises:
-        Refused: sbatch says no.
+        Refused: sbatch says no; NoRoom: for now.
         NoAnswer: nobody can tell yet whether there is a job; `reconciling` will.
     """
     from submitit.core.utils import FailedSubmissionError
@@ -87,7 +91,7 @@ def send(submission: Submission, path: Path, options: dict[str, Any], lock: int,
         how = f"sbatch was ended by signal {-called.returncode}" if called.returncode < 0 else words(error)
         raise NoAnswer(f"slurmctld did not answer sbatch: {how}")
     if called.returncode != 0:
-        raise Refused(str(meaning(error, options)))
+        raise (NoRoom if has_no_room(error) else Refused)(str(meaning(error, options)))
     try:
         return SlurmExecutor._get_job_id_from_submission_command(out)
     except FailedSubmissionError as unread:

@@ -556,6 +556,64 @@ def test_waiting_begins_when_a_full_queue_has_room(
     assert "default: submitted 2 runs as job 101" in told
 
 
+@pytest.mark.parametrize("sees_it", [True, False])
+def test_waiting_goes_on_where_another_command_takes_the_place(
+    sees_it: bool,
+    type_: Type,
+    cluster_that_runs: FakeSlurm,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Two sweeps wait at once: each sees the place that has come free, and one of them is too late.
+
+    sees_it: before it calls sbatch, or only by what that says.
+    """
+    caplog.set_level("INFO", "slurm")
+    monkeypatch.setattr(slurm.submit.runs, "ROOM_POLL_S", 0.1, raising=False)
+    rooms = iter([1, 1, 0] if sees_it else [1])
+    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: next(rooms, 2))
+    if not sees_it:
+        cluster_that_runs.tell("refuse_job", FULL)
+        monkeypatch.setattr(slurm.submit.runs, "has_room", lambda *asked: _takes_again(cluster_that_runs))
+    assert type_("-m", "seed=2,3,4", "wait=true") == 0
+    assert "not submitted" not in caplog.text
+    sent = sum(len(job["states"]) for job in cluster_that_runs.jobs)
+    assert sent == 3 or "left as they are" in caplog.text, "it tried again"
+
+
+def _takes_again(cluster: FakeSlurm) -> bool:
+    (cluster.folder / "refuse_job").unlink(missing_ok=True)
+    return True
+
+
+def test_what_sbatch_has_no_room_for_waits_for_it(
+    type_: Type,
+    cluster: FakeSlurm,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A place that was seen free, and taken by another command meanwhile; both arrays are without."""
+    cluster.tell("refuse_job", FULL)
+    seen = list[object]()
+
+    def pressed(waiting: object, cluster: object) -> bool:
+        seen.extend((truth.state, truth.reason) for truth in study_truth(place / "runs" / "default"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(slurm.submit.runs, "has_room", pressed)
+    sweep = ("-m", "seed=0,1", "slurm.by_model={32d: {mem: 1GB}}", "model=32d,48d", "then=analysis")
+    assert type_(*sweep, "wait=true") == 130
+    told = "it waits for room in the queue (MaxSubmitJobs), as does the command that will submit it"
+    assert seen == [("queued", told)] * 4
+    (made,) = submissions(place / "runs" / "default")
+    assert made.then is None, "what comes after the sweep comes after what is submitted later"
+    assert type_(*sweep) == 1
+    assert "AssocMaxSubmitJobLimit" in capsys.readouterr().out
+    (*_, made) = submissions(place / "runs" / "default")
+    assert made.then == "analysis"
+
+
 def test_studies_of_one_sweep_share_the_room_of_the_queue(
     type_: Type,
     cluster: FakeSlurm,
