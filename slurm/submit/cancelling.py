@@ -11,7 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import experiment_utils
 from conf import UserError
+from slurm.in_job.starts import is_over_in, read_starts
 from slurm.records import LOCAL, SLURM, Array, Submission, last_place, note_cancelled, submissions, this_user
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submit.in_flight import is_alive, process_of, task_states
@@ -179,11 +181,13 @@ def _scancel(jobs: Sequence[str], found: Sequence[Target]) -> list[str]:
 def _tasks(target: Target, runs: Sequence[str]) -> list[int]:
     """The tasks that hold these runs and no other; none that has ended by itself."""
     numbers = []
-    for number, names in enumerate(target.array.tasks):
+    for number in range(len(target.array.tasks)):
         if target.submission.launcher == SLURM and number not in target.tasks:
             continue
-        wanted = set(runs) & set(names)
-        others = sorted(set(end_together(target.submission, target.array, number)) - set(runs))
+        together = set(end_together(target.submission, target.array, number))  # of workers any may have it
+        if len(together) > 1:
+            together = {run for run in together if not _is_over(target.submission.study / run, target.array)}
+        wanted, others = together & set(runs), sorted(together - set(runs))
         if wanted and others:
             what = "process" if target.submission.launcher == LOCAL else "job"
             listed = ", ".join(others[:_TOLD]) + (", ..." if len(others) > _TOLD else "")
@@ -194,6 +198,12 @@ def _tasks(target: Target, runs: Sequence[str]) -> list[int]:
         if wanted:
             numbers.append(number)
     return numbers
+
+
+def _is_over(folder: Path, array: Array) -> bool:
+    """Done, or ended by itself in this job, which others share."""
+    state = experiment_utils.read_status(folder).get("state")
+    return state == "done" or is_over_in(read_starts(folder), array.job_id)
 
 
 def end_together(submission: Submission, array: Array, task: int) -> list[str]:

@@ -157,6 +157,8 @@ def is_over_in_its_step(case: Case) -> bool:
 def failed_before(case: Case) -> bool:
     """It had ended by itself well before its job was ended for another reason: its job went on without it."""
     known = case.known
+    if is_over_in_its_job(case):
+        return True
     if known.state not in ("failed", "timeout", "cancelled") or not case.spoke_now:
         return False
     ended = moment(case.row.end) if case.row is not None else None

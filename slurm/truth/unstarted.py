@@ -34,6 +34,8 @@ def never_ran(case: Case) -> Verdict | None:
         )
     if known.given_up is not None and known.own_job == known.job and case.has_ended:
         return Verdict("never_started", known.given_up, "starts.json")
+    if known.state is None and not known.outcome and is_over_in_its_job(case):  # not its job
+        return Verdict("never_started", known.start.get("reason") or "it did not say why", "starts.json")
     if known.job is not None and case.has_ended:
         how = f"its job {known.job} ended as {case.word}" if case.word else f"its job {known.job} is gone"
         words = no_output(case) or error_of(case)
@@ -58,8 +60,6 @@ def never_ran(case: Case) -> Verdict | None:
         code = known.outcome.get("exit_code")
         silent = f"its process ended with exit code {code}, without a word"
         return Verdict("never_started", one_line(error_of(case) or "") or silent, "outcome.json")
-    if known.state is None and is_over_in_its_job(case):  # others go on in that job
-        return Verdict("never_started", known.start.get("reason") or "it did not say why", "starts.json")
     return None
 
 

@@ -667,14 +667,33 @@ def test_the_step_of_a_packed_run_is_looked_for_in_the_start_that_it_was_in(
     assert (found.state, found.reason) == ("cancelled", "its step 4242.1 was cancelled by root, at step 400")
 
 
+@pytest.mark.parametrize("how", ["pack", "workers"])
+def test_a_run_that_failed_in_a_shared_job_stays_failed_when_the_job_is_cancelled(
+    tmp_path: Path, slurm: FakeSlurm, how: str
+) -> None:
+    study = MadeStudy(tmp_path / "s", ["a", "b"], how=how)
+    start = {"job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "reason": "killed by SIGKILL"}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    for name in ("a", "b"):
+        study.status(name, "running", age_s=70)
+    slurm.row("4242", "CANCELLED by 0", Restarts="0")
+    assert [one.state for one in study_truth(study.folder, ask=slurm.ask, now_s=NOW_S)] == [
+        "failed",
+        "cancelled",
+    ]
+
+
 def test_a_packed_run_whose_step_never_came_up(tmp_path: Path, slurm: FakeSlurm) -> None:
     study = MadeStudy(tmp_path / "s", ["a", "b"], how="pack")
     start = {"job_id": "4242", "restart": 0, "attempt": 1, "end": "ended", "reason": "its step ended"}
     (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
     slurm.wait("4242", "RUNNING", "None", start=str(int(NOW_S - 400)), nodes="n1")
     slurm.row("4242", "RUNNING", Restarts="0", Start=str(int(NOW_S - 400)), End="Unknown")
-    found = truth_of(study, slurm)
-    assert (found.state, found.reason, found.source) == ("never_started", "its step ended", "starts.json")
+    for _ in range(2):
+        found = truth_of(study, slurm)
+        assert (found.state, found.reason, found.source) == ("never_started", "its step ended", "starts.json")
+        slurm.queue, slurm.accounting = [], ""
+        slurm.row("4242", "CANCELLED by 0", Restarts="0")
 
 
 @pytest.mark.parametrize("age_s", [10, 4000])
