@@ -38,7 +38,7 @@ def has_less_than_its_job(facts: Facts) -> bool:
     """Whether its step was given a limit of its own (srun --mem): by its cgroup, or its row."""
     job, own = facts.slurm.job if facts.slurm else None, own_row(facts)
     asked, of_job = (row.requested_bytes if row else None for row in (own, job.row if job else None))
-    by_row = asked is not None and of_job is not None and asked < of_job
+    by_row = bool(asked and of_job and asked < of_job)  # 0: all of it
     return by_row or (step_of_path(facts.limit_at) or "").isdigit()
 
 
