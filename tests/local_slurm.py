@@ -31,8 +31,8 @@ class NoCluster(Exception):
 @dataclass(frozen=True)
 class Cluster:
     """A cluster that is up. variables: of the environment, for its clients. limits: "cgroup" or "poll".
-    small_disk: a file system of 32 MB (the code of a run, and little beside it), which its nodes see too; None
-    where that cannot be mounted.
+    small_disk: a file system of 32 MB (the code of a run, and little beside it), which its nodes see too;
+    None where that cannot be mounted.
     """
 
     folder: Path
