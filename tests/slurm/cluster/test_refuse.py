@@ -134,6 +134,14 @@ def test_time_that_an_account_or_a_quality_of_service_does_not_allow(tmp_path: P
     assert refused(tmp_path, recorded("20.11"), partition="scavenge", qos="long", time="4-0") == {}
 
 
+def test_time_that_the_quality_of_service_of_a_partition_does_not_allow(tmp_path: Path) -> None:
+    qos = Answer(
+        0, "Name|MaxWall|MaxJobsPU|MaxSubmitPU|PreemptMode\nnormal||||cluster\nsmallcpu|02:00:00|||cluster\n"
+    )
+    found = refused(tmp_path, recorded("24.11", qos=qos), time="3h")
+    assert "more than quality of service smallcpu allows: slurm.time=2:00:00" in found["slurm.time"]
+
+
 def test_a_partition_that_is_down_and_one_for_larger_jobs(tmp_path: Path) -> None:
     found = refused(tmp_path, recorded("23.02"), partition="normal")
     assert "normal takes no jobs now (it is not UP); partitions that do: debug" in found["slurm.partition"]
