@@ -113,7 +113,7 @@ esac
 
 class FakeSlurm:
     """folder: where it keeps its jobs. A test tells it things by files: refuse, no_squeue, slow_after;
-    refuse_job: of sbatch without --test-only; lost: sbatch makes the job and ends with these words all the same.
+    refuse_job: of sbatch without --test-only; lost: it makes the job and ends with these words all the same.
     """
 
     def __init__(self, folder: Path) -> None:
