@@ -33,7 +33,8 @@ MEANINGS = (
     (r"invalid feature", "slurm.constraint", "no node has such a feature: sinfo -o '%P %f'"),
     (r"(submit|job).*limit|assocmax|qosmax|accounting/qos policy", "slurm",
      "a limit of the account or its quality of service is reached: ask for less, or wait until jobs of yours "
-     "have ended and type the same command again, which submits what is missing"),
+     "have ended and type the same command again, which submits what is missing. A sweep that is larger than "
+     "the limit fits as few jobs that take one run after the other: slurm.workers=1"),
     (r"invalid node name", "slurm.options", "the cluster has no such node: sinfo -N"),
     (r"invalid license", "slurm.options", "the cluster has no such license: scontrol show licenses"),
     (r"unrecognized option|invalid option|unknown option", "slurm.options", "sbatch has no such option"),

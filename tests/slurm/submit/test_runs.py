@@ -609,7 +609,9 @@ def test_what_sbatch_has_no_room_for_waits_for_it(
     (made,) = submissions(place / "runs" / "default")
     assert made.then is None, "what comes after the sweep comes after what is submitted later"
     assert type_(*sweep) == 1
-    assert "AssocMaxSubmitJobLimit" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "AssocMaxSubmitJobLimit" in told
+    assert "slurm.workers=1" in told, "a sweep larger than the limit never has room"
     (*_, made) = submissions(place / "runs" / "default")
     assert made.then == "analysis"
 
