@@ -21,8 +21,9 @@ import durable
 import slurm.submit.asking
 import slurm.submit.checks
 import slurm.submit.waiting
+from conf.schema import Slurm
 from slurm.cluster import Cluster
-from slurm.cluster.facts import SubmitLimit
+from slurm.cluster.facts import Association, Partition, Qos, SubmitLimit
 from slurm.records import places, submissions
 from slurm.snapshot import MANIFEST, Snapshot
 from slurm.submit import follow_up
@@ -614,6 +615,21 @@ def test_what_sbatch_has_no_room_for_waits_for_it(
     assert "slurm.workers=1" in told, "a sweep larger than the limit never has room"
     (*_, made) = submissions(place / "runs" / "default")
     assert made.then == "analysis"
+
+
+def test_jobs_that_a_limit_is_not_for_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of another partition count for the account's limit alone."""
+    main_, gpu = Partition("main", is_default=True), Partition("gpu", qos="gpu")
+    cluster = Cluster(
+        partitions={"main": main_, "gpu": gpu},
+        associations=(Association("lab", max_submit=20),),
+        default_account="lab",
+        qos={"gpu": Qos("gpu", max_submit=3)},
+    )
+    queued = "lab|normal|main\n" * 10 + "lab|normal|gpu\n"
+    monkeypatch.setattr(slurm.submit.asking, "run_client", lambda command: queued)
+    assert slurm.submit.asking.limits_of([Slurm(partition="gpu")], cluster).room == 2
+    assert slurm.submit.asking.limits_of([Slurm()], cluster).room == 9
 
 
 def test_studies_of_one_sweep_share_the_room_of_the_queue(
