@@ -52,6 +52,10 @@ if name == "sbatch":
         sys.exit("sbatch: error: " + (told("refuse") or "invalid partition specified: nope"))
     if "dependency" in options and told("refuse_dependency"):
         sys.exit("sbatch: error: Job dependency problem")
+    tasks = int(re.match(r"0-(\\d+)", options["array"])[1]) + 1 if "array" in options else 1
+    queued = sum(state in ("PENDING", "RUNNING") for job in all_jobs() for state in job["states"])
+    if told("most") and queued + tasks > int(told("most")):
+        sys.exit("sbatch: error: QOSGrpSubmitJobsLimit; Job violates accounting/QOS policy")
     if "--test-only" in given:
         sys.exit(told("test_only"))
     if told("refuse_job"):
@@ -66,7 +70,6 @@ if name == "sbatch":
         number = int(file.read() or 100) + 1
         file.truncate(0)
         file.write(str(number))
-    tasks = int(re.match(r"0-(\\d+)", options["array"])[1]) + 1 if "array" in options else 1
     job = dict(id=number, name=options["job-name"], states=["PENDING"] * tasks, array="array" in options,
                options=options, script=path, environment=dict(os.environ), cwd=os.getcwd())
     write(jobs / f"{{number}}.json", job)
@@ -114,7 +117,7 @@ esac
 class FakeSlurm:
     """folder: where it keeps its jobs. A test tells it things by files: refuse, no_squeue, slow_after;
     refuse_job: of sbatch without --test-only; lost: sbatch makes the job and ends with these words all the
-    same.
+    same; most: tasks in the queue, of which sbatch alone knows.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -79,10 +79,10 @@ def asked_of(plans: Sequence[Plan], cluster: Cluster) -> tuple[dict[str, Asked],
     wrong = problems(found, cluster) + unreachable(plan for plan in plans if plan.state != "done")
     if wrong:
         raise UserError(*wrong)
-    try_out(every)
     settled = [settle(plan.config).slurm for plan in plans]
-    limits = limits_of(settled, cluster)
-    _check_queue(settled, cluster, 1 if any(plan.config.then or plan.config.notify for plan in plans) else 0)
+    after = 1 if any(plan.config.then or plan.config.notify for plan in plans) else 0
+    limits = try_out(every, limits_of(settled, cluster), after)
+    _check_queue(settled, cluster, after)
     return {one.run: one for one in reversed(every)}, limits
 
 
@@ -104,8 +104,12 @@ def has_room(plans: Sequence[Plan], cluster: Cluster) -> bool:
     return room is None or room > (1 if config.then or config.notify else 0)
 
 
-def try_out(every: Sequence[Asked]) -> None:
-    """Ask `sbatch --test-only` about each class of resources.
+def try_out(every: Sequence[Asked], limits: Limits, after: int) -> Limits:
+    """Ask `sbatch --test-only` about each class of resources, as the arrays that are to be submitted. after:
+    jobs at the end of them.
+
+    Returns the limits, with less room where it knows of one that nobody else tells: of a group, in which jobs
+    of others count too (GrpSubmitJobs).
 
     Raises:
         UserError: every refusal, with what asked for it.
@@ -115,20 +119,42 @@ def try_out(every: Sequence[Asked]) -> None:
     for one in every:
         classes.setdefault(one.resource_class, []).append(one)
     if not classes:
-        return
+        return limits
+    most = limits.most_tasks if limits.room is None else max(1, min(limits.most_tasks, limits.room))
+
+    def wanted(members: Sequence[Asked]) -> int:
+        return min(most, (members[0].workers or -(-len(members) // members[0].pack)) + after)
+
     with ThreadPoolExecutor(min(8, len(classes))) as pool:
-        said = pool.map(_test_only, [members[0] for members in classes.values()])
+        rooms = pool.map(lambda members: _room_for(members[0], wanted(members)), classes.values())
+        said = list(zip(rooms, classes.values(), strict=True))
     refused = [
-        Problem(why.where, f"{why.what} (asked for by {_some([one.run for one in members])})")
-        for why, members in zip(said, classes.values(), strict=True)
-        if why is not None
+        Problem(
+            why.where, f"{why.what} (asked for by {_some(list(dict.fromkeys(one.run for one in members)))})"
+        )
+        for why, members in said
+        if isinstance(why, Problem)
     ]
     if refused:
         raise UserError(*refused)
+    less = [room for room, members in said if isinstance(room, int) and room < wanted(members)]
+    return replace(limits, room=min(less)) if less else limits
 
 
-def _test_only(one: Asked) -> Problem | None:
-    """What sbatch says against it; None where it would be taken.
+def _room_for(one: Asked, tasks: int) -> Problem | int:
+    """Tasks of an array of so many that sbatch would take now; or what it says against any number of them."""
+    taken, too_many, asked = 0, tasks + 1, tasks
+    while taken + 1 < too_many:
+        said = _test_only(one, asked)
+        if isinstance(said, Problem):
+            return said
+        taken, too_many = (asked, too_many) if said else (taken, asked)
+        asked = (taken + too_many) // 2
+    return taken
+
+
+def _test_only(one: Asked, tasks: int) -> Problem | bool:
+    """What sbatch says against it; else whether the queue has room for so many tasks of it.
 
     A slurmctld that has just started knows nothing of its nodes for some seconds, and says of each job that
     no node has what it asks for: then it is asked again.
@@ -138,10 +164,12 @@ def _test_only(one: Asked) -> Problem | None:
     """
     until_s, are_known = time.monotonic() + _NODES_COME_S, False
     while True:
-        done = _say(one)
+        done = _say(one, tasks)
         said = " ".join(done.stderr.split())
-        if done.returncode == 0 or has_no_room(said) or any(passing in said for passing in _PASSES_BY):
-            return None
+        if done.returncode == 0 or any(passing in said for passing in _PASSES_BY):
+            return True
+        if has_no_room(said):
+            return False
         if is_unanswered(done.stderr, done.returncode) or is_unreached(done.stderr):
             raise NoAnswer(f"{_NOTHING}: {words(done.stderr)}. {_LATER}")
         refused = meaning(done.stderr, one.options)
@@ -156,12 +184,13 @@ def _test_only(one: Asked) -> Problem | None:
             time.sleep(_ASKED_AGAIN_S)
 
 
-def _say(one: Asked) -> subprocess.CompletedProcess[str]:
+def _say(one: Asked, tasks: int) -> subprocess.CompletedProcess[str]:
     """Raises NoAnswer."""
+    options = one.options | ({"array": f"0-{tasks - 1}"} if tasks > 1 else {})
     try:
         return subprocess.run(
             ["sbatch", "--test-only"],
-            input=f"#!/bin/bash\n{directives(one.options)}true\n",
+            input=f"#!/bin/bash\n{directives(options)}true\n",
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,

@@ -108,8 +108,11 @@ def _order(
     wrong = asking.refusals(asked, whole, tasks, cluster)
     if wrong:
         raise UserError(*wrong)
-    try_out(
-        [Asked("the tasks", asked.task.options), Asked("the merge of the tasks", asked.merge.options)],
+    of_tasks = [Asked("the tasks", asked.task.options)] * tasks
+    limits = try_out(
+        [*of_tasks, Asked("the merge of the tasks", asked.merge.options)],
+        limits_of([asked.wanted], cluster),
+        after=1,
     )
     formats = ["--format", given.format] if given.format else []
     order = Order(
@@ -117,7 +120,7 @@ def _order(
         tasks=tasks,
         makes=job_of(whole, tokenizer, dataclasses.replace(how, command=()), None),
         asking=asked,
-        limits=limits_of([asked.wanted], cluster),
+        limits=limits,
         arguments=[*shared, "--workers", str(asked.workers)],
         merge_arguments=["merge", str(files.tokens), *formats],
         command=shlex.join(["python", "pretokenize_dataset.py", *arguments, *overrides]),

@@ -540,6 +540,54 @@ def test_a_full_queue_is_no_mistake_of_who_submits(
     assert len(cluster.jobs) == 1
 
 
+def test_a_limit_that_sbatch_alone_knows_of_divides_the_sweep(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """GrpSubmitJobs: in it jobs of other users count. A sweep that is larger was refused as a whole."""
+    cluster.tell("most", "3")
+    sweep = ("-m", "seed=0,1,2,3,4,5,6", "slurm.by_model={32d: {mem: 1GB}}")
+    assert type_(*sweep) == 1
+    assert [len(job["states"]) for job in cluster.jobs] == [3]
+    told = capsys.readouterr().out
+    assert "not submitted: 4 runs: the queue had room for 3 more tasks of yours" in told
+    assert type_(*sweep) == 1, "it is full"
+    assert "left as they are: 3 queued" in capsys.readouterr().out
+    assert len(cluster.jobs) == 1
+
+
+def test_the_job_at_the_end_has_its_room_there_too(type_: Type, cluster: FakeSlurm) -> None:
+    cluster.tell("most", "3")
+    assert type_("-m", "seed=0,1,2", "then=analysis") == 1
+    assert [len(job["states"]) for job in cluster.jobs] == [2, 1]
+    assert "dependency" in cluster.jobs[1]["options"]
+
+
+def test_waiting_for_room_that_sbatch_alone_knows_of(
+    type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
+    monkeypatch.setattr(slurm.submit.runs, "ROOM_POLL_S", 0.1)
+    cluster.tell("most", "2")
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(0.5):
+            for job, task in cluster.pending[:1]:
+                cluster.set_state(job, "FAILED", task=task)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        assert type_("-m", "seed=0,1,2,3,4", "wait=true") == 1
+    finally:
+        stop.set()
+        thread.join()
+    tasks = [len(job["states"]) for job in cluster.jobs]
+    assert (max(tasks), sum(tasks)) == (2, 5)
+    made = list(submissions(place / "runs" / "default"))
+    assert len(made) == len(cluster.jobs), "one that has no room leaves no new record"
+
+
 def test_waiting_begins_when_a_full_queue_has_room(
     type_: Type,
     cluster_that_runs: FakeSlurm,
@@ -547,9 +595,16 @@ def test_waiting_begins_when_a_full_queue_has_room(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rooms = iter([0, 0])
+
+    def room(wanted: object, cluster: object) -> int:
+        found = next(rooms, 2)
+        if found:
+            (cluster_that_runs.folder / "test_only").unlink(missing_ok=True)
+        return found
+
     caplog.set_level("INFO", "slurm")
     cluster_that_runs.tell("test_only", FULL)
-    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: next(rooms, 2))
+    monkeypatch.setattr(slurm.submit.asking, "_room", room)
     assert type_("-m", "seed=2,3,4", "wait=true") == 0
     told = caplog.text
     assert "default: 3 runs wait for room in the queue" in told
