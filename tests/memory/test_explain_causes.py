@@ -266,6 +266,13 @@ def test_kernel_memory_that_no_page_table_is(tmp_path: Path) -> None:
         assert "pipes" in found.sentence
 
 
+def test_a_leak_of_a_script_without_torch_is_not_sent_to_its_losses(tmp_path: Path) -> None:
+    command = script(tmp_path, "held = []\nwhile True: held.append(bytes(1 << 20))\n")
+    found = explained(tmp_path / "run", outcome=killed(command=command, **oom()), samples=ramp(100, 1010))
+    assert found.cause == "leak"
+    assert not any("losses" in advice.text for advice in found.advice)
+
+
 def test_batches_held_ready(tmp_path: Path) -> None:
     samples = [
         sample(

@@ -265,6 +265,23 @@ def test_a_step_with_a_limit_of_its_own_is_advised_that_of_its_srun(tmp_path: Pa
         assert advice.override == ("--mem=192M" if parts else "--mem=225M")
 
 
+def test_a_script_is_not_advised_more_than_its_job_for_a_step_that_it_started(tmp_path: Path) -> None:
+    """A script in a job of 600 MB, whose srun --mem=150M was killed: it was sent to sbatch --mem=768M."""
+    rows = (
+        "JobID|State|ExitCode|ReqMem|AllocTRES\n"
+        "42|FAILED|1:0|600M|cpu=1,mem=600M,node=1\n"
+        "42.batch|FAILED|1:0||cpu=1,mem=600M,node=1\n"
+        "42.0|OUT_OF_MEMORY|0:125||cpu=1,mem=150M,node=1\n"
+    )
+    slurm = SlurmFacts("42", tuple(parse_sacct(rows)), "sacct")
+    batch = {"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "4294967291"}
+    ended = outcome(environment=batch, exit_code=1, limit_bytes=600 * MB, limit_at="/slurm/uid_0/job_42")
+    found = explained(tmp_path, slurm=slurm, outcome=ended, samples=ramp(50, 160))
+    assert found.verdict == "oom_cgroup"
+    assert [one.override for one in found.advice] == ["--mem=225M"]
+    assert "of its srun" in found.advice[0].text
+
+
 @pytest.mark.parametrize(("code", "verdict"), [(0, "healthy"), (3, "failed")])
 def test_a_kill_in_a_step_is_not_that_of_the_shell_it_was_typed_into(
     tmp_path: Path, code: int, verdict: str

@@ -15,6 +15,7 @@ from memory.explain.own_step import (
     own_step,
     rows_out_of_memory,
     rows_that_ended_it,
+    started_what_was_killed,
 )
 from memory.explain.rules.sigkill import was_killed
 from memory.explain.rules.time_limits import longer
@@ -67,6 +68,9 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
     asked = _asked(job)
     of_step = min((row.requested_bytes for row in rows if row.step and row.requested_bytes), default=None)
     is_of_step = of_step is not None and asked is not None and of_step < asked
+    more = raise_mem(of_step if is_of_step else asked, is_of_step=is_of_step)
+    if not (is_of_step and started_what_was_killed(facts)):  # whose limit is not the one that this run saw
+        more = cheapest_first(facts) or more
     source = facts.slurm.source if facts.slurm else ""
     yield Finding(
         rule="slurm_out_of_memory",
@@ -84,7 +88,7 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
             f"the step had asked for {format_bytes(of_step)} of it" if of_step and is_of_step else None,
             *before_the_end(facts),
         ),
-        advice=cheapest_first(facts) or raise_mem(of_step if is_of_step else asked, is_of_step=is_of_step),
+        advice=more,
     )
 
 
