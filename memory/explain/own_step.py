@@ -38,7 +38,7 @@ def has_less_than_its_job(facts: Facts) -> bool:
     """Whether its step was given a limit of its own (srun --mem): by its cgroup, or its row."""
     job, own = facts.slurm.job if facts.slurm else None, own_row(facts)
     asked, of_job = (row.requested_bytes if row else None for row in (own, job.row if job else None))
-    by_row = asked is not None and of_job is not None and asked < of_job
+    by_row = bool(asked and of_job and asked < of_job)  # 0: all of it
     return by_row or (step_of_path(facts.limit_at) or "").isdigit()
 
 
@@ -143,4 +143,14 @@ def _is_apart(facts: Facts, row: Row | None) -> bool | None:
         return None
     step_ended_s = moment(row.end) if row and facts.exit_code is not None else None
     goes_on = step_ended_s is not None and step_ended_s > ended_s + _APART_S
-    return goes_on or not began_s - _APART_S <= step_began_s <= ended_s
+    is_on_edge = step_began_s < began_s or max(step_began_s, step_ended_s or 0) + _APART_S > ended_s
+    is_outside = goes_on or not began_s - _APART_S <= step_began_s <= ended_s
+    return is_outside or (is_on_edge and _had_no_srun(facts))
+
+
+def _had_no_srun(facts: Facts) -> bool:
+    """Whether every look saw all of its processes, and none that starts a step."""
+    looks = facts.samples
+    return bool(looks) and all(
+        look.processes == len(look.tree) and all(one.name != "srun" for one in look.tree) for look in looks
+    )

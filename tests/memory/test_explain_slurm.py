@@ -10,6 +10,8 @@ import pytest
 from evidence_builder import LIMIT, MB, START_S, explained, killed, oom, ours, outcome, ramp, sample
 
 from memory.sacct import SlurmFacts, parse_sacct, parse_scontrol
+from memory.samples import ProcessSample
+from memory.slurm_times import moment
 from memory.slurm_words import requested_memory
 from memory.supervision.options import Options
 from memory.supervision.outcome import beginning
@@ -280,6 +282,21 @@ def test_a_script_is_not_advised_more_than_its_job_for_a_step_that_it_started(tm
     assert found.verdict == "oom_cgroup"
     assert [one.override for one in found.advice] == ["--mem=225M"]
     assert "of its srun" in found.advice[0].text
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("python", "healthy"), ("srun", "oom_cgroup")])
+def test_a_step_in_the_second_of_its_end_is_its_own_where_it_had_an_srun(
+    tmp_path: Path, name: str, verdict: str
+) -> None:
+    """In salloc's shell what the next command was killed for was told of the one before, for certain."""
+    slurm = facts("22.05-swallowed", "43")
+    (step,) = (row for row in slurm.job.rows if row.step == "0") if slurm.job else ()
+    ends_s = moment(step.end) + 0.5
+    shell = {"environment": {"SLURM_JOB_ID": "43"}, "cgroup_path": "/user.slice", "limit_at": "host"}
+    ended = outcome(exit_code=0, started_s=ends_s - 60, ended_s=ends_s, **shell)
+    tree = (ProcessSample(7, name, 50 * MB),)
+    seen = [replace(sample(at, 50), time_s=ends_s - 10 + at, processes=1, tree=tree) for at in range(10)]
+    assert explained(tmp_path, slurm=slurm, outcome=ended, samples=seen).verdict == verdict
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(0, "healthy"), (3, "failed")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memory.explain.advice import cheapest_first, is_other_program, more_memory, smaller_steps
+from memory.explain.advice import cheapest_first, is_other_program, may_use_torch, more_memory, smaller_steps
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding
 from memory.explain.leaking import leak_as_told, leak_by_step, leak_by_time
@@ -53,7 +53,7 @@ def _who_holds_it(facts: Facts) -> tuple[Advice, ...]:
         else Advice("find who holds it: take a snapshot early and late", "tracemalloc.take_snapshot()")
     )
     losses = "lists of losses that keep their graph are the usual cause: append loss.item(), not loss"
-    return tool, Advice(losses)
+    return (tool, Advice(losses)) if facts.is_ours or may_use_torch(facts) else (tool,)
 
 
 def page_tables(facts: Facts) -> Iterator[Finding]:
