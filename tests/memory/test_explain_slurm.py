@@ -224,6 +224,27 @@ def test_the_poll_counts_a_step_against_what_its_srun_asked_for(tmp_path: Path) 
     assert not any("0 B" in line for line in unwatched.evidence), "nobody looked at U"
 
 
+def test_the_poll_of_a_step_is_told_of_its_job_and_of_the_script_that_started_it(tmp_path: Path) -> None:
+    """--job 42.0 knew it; --job 42 did not know how it ended, the script was to ask who sends SIGKILL."""
+    rows = (
+        "JobID|State|ExitCode|MaxRSS|ReqMem|AllocTRES\n"
+        "42|FAILED|9:0||600M|cpu=1,mem=600M,node=1\n"
+        "42.batch|FAILED|9:0|22748K||cpu=1,mem=600M,node=1\n"
+        "42.0|CANCELLED by 0|0:9|172616K||cpu=1,mem=150M,node=1\n"
+    )
+    slurm = SlurmFacts(
+        "42", tuple(parse_sacct(rows)), "sacct", gather_params="OverMemoryKill", gather="jobacct_gather/linux"
+    )
+    batch = {"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "4294967291"}
+    script = outcome(environment=batch, exit_code=137, limit_bytes=64 << 30, limit_at="host")
+    for name, parts in (("job", {}), ("script", {"outcome": script, "samples": ramp(50, 60)})):
+        found = explained(tmp_path / name, slurm=slurm, **parts)
+        assert (found.verdict, found.cause) == ("killed_from_outside", "rss_polling")
+        assert "its step 42.0" in found.sentence
+        assert "of its srun" in found.advice[-1].text
+        assert found.advice[-1].override == "--mem=253M", "more than the poll had found"
+
+
 def test_a_step_that_ends_by_somebody_unknown_is_not_certainly_cancelled(tmp_path: Path) -> None:
     """A preempted job that ends within its grace time is told with the same words."""
     line = "slurmstepd: error: *** STEP 44.0 ON n1 CANCELLED AT 2026-03-02T10:02:27 ***"
@@ -266,7 +287,7 @@ def test_a_step_with_a_limit_of_its_own_is_advised_that_of_its_srun(tmp_path: Pa
         assert "of its srun" in advice.text
         assert advice.override == ("--mem=192M" if parts else "--mem=225M")
     packed = explained(tmp_path / "packed", slurm=slurm, outcome=ended, run=ours())
-    assert "for each run that shares the job" in packed.advice[-1].text, "it was advised less than its job had"
+    assert "for each run that shares the job" in packed.advice[-1].text, "less than its job had was advised"
 
 
 def test_a_script_is_not_advised_more_than_its_job_for_a_step_that_it_started(tmp_path: Path) -> None:
