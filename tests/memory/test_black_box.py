@@ -191,6 +191,7 @@ def test_faulthandler_is_not_asked_for_a_thread_that_runs(tmp_path: Path) -> Non
         answer = ask(tmp_path, [busy.pid])[busy.pid]
         assert "in call_c" in answer
         assert "in call_python" not in answer
+        assert "other threads (1) were not asked" in answer, "it was told as all that there is"
         assert busy.poll() is None
     finally:
         busy.kill()
