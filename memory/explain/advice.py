@@ -147,7 +147,7 @@ def more_memory(facts: Facts, need_bytes: int | None = None) -> tuple[Advice, ..
         return (Advice(f"{_HIGHER} {facts.limit_at}, {format_bytes(wanted)}{seen}"),)
     amount = slurm_amount(wanted)
     is_of_step = has_less_than_its_job(facts)
-    if is_of_step and not facts.is_ours:
+    if is_of_step and (not facts.is_ours or facts.setting("slurm.pack") == 1):
         says = f"more memory for the step, {format_bytes(wanted)}{seen}{OF_SRUN}"
         return (Advice(says, f"--mem={amount}"),)
     says = f"more memory for the job, {format_bytes(wanted)}{seen}"

@@ -288,6 +288,10 @@ def test_a_step_with_a_limit_of_its_own_is_advised_that_of_its_srun(tmp_path: Pa
         assert advice.override == ("--mem=192M" if parts else "--mem=225M")
     packed = explained(tmp_path / "packed", slurm=slurm, outcome=ended, run=ours())
     assert "for each run that shares the job" in packed.advice[-1].text, "less than its job had was advised"
+    run = ours()
+    run["config"]["slurm"] = {"pack": 1}
+    alone = explained(tmp_path / "alone", slurm=slurm, outcome=ended, run=run)
+    assert "of its srun" in alone.advice[-1].text, "sbatch --mem was advised, which its srun does not ask for"
 
 
 def test_a_script_is_not_advised_more_than_its_job_for_a_step_that_it_started(tmp_path: Path) -> None:
