@@ -311,18 +311,30 @@ def test_a_script_is_not_advised_more_than_its_job_for_a_step_that_it_started(tm
     assert "of its srun" in found.advice[0].text
 
 
-@pytest.mark.parametrize(("name", "verdict"), [("python", "healthy"), ("srun", "oom_cgroup")])
-def test_a_step_in_the_second_of_its_end_is_its_own_where_it_had_an_srun(
-    tmp_path: Path, name: str, verdict: str
+@pytest.mark.parametrize(
+    ("name", "script", "verdict"),
+    [
+        ("python", "print(1)", "healthy"),
+        ("srun", "print(1)", "oom_cgroup"),
+        ("python", "os.system('srun python train.py')", "oom_cgroup"),  # it may end between two looks
+    ],
+)
+def test_a_step_in_the_second_of_its_end_is_its_own_where_it_may_have_started_it(
+    tmp_path: Path, name: str, script: str, verdict: str
 ) -> None:
     """In salloc's shell what the next command was killed for was told of the one before, for certain."""
     slurm = facts("22.05-swallowed", "43")
-    (step,) = (row for row in slurm.job.rows if row.step == "0") if slurm.job else ()
-    ends_s = moment(step.end) + 0.5
+    assert slurm.job is not None
+    end_s = moment(next(row.end for row in slurm.job.rows if row.step == "0"))
+    assert end_s is not None
+    ends_s = end_s + 0.5
+    (tmp_path / "own.py").write_text(script)
+    os.utime(tmp_path / "own.py", (ends_s - 99, ends_s - 99))
     shell = {"environment": {"SLURM_JOB_ID": "43"}, "cgroup_path": "/user.slice", "limit_at": "host"}
-    ended = outcome(exit_code=0, started_s=ends_s - 60, ended_s=ends_s, **shell)
+    times = {"started_s": ends_s - 60, "ended_s": ends_s, "command": ["python", str(tmp_path / "own.py")]}
     tree = (ProcessSample(7, name, 50 * MB),)
-    seen = [replace(sample(at, 50), time_s=ends_s - 10 + at, processes=1, tree=tree) for at in range(10)]
+    seen = [replace(sample(at, 50), time_s=ends_s - 10 + at, tree=tree) for at in range(10)]
+    ended = outcome(exit_code=0, **shell, **times)
     assert explained(tmp_path, slurm=slurm, outcome=ended, samples=seen).verdict == verdict
 
 
