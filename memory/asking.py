@@ -35,6 +35,8 @@ def shown_path(folder: str, attempt: int, suffix: str = "txt") -> str:
     return os.path.join(folder, f"memory.blackbox.{attempt}.{suffix}")
 
 
+_OF_MAIN = "Stack ("
+"""So begins faulthandler's answer of one thread alone."""
 ANSWER_WITHIN_S = 2.0
 _INSISTS_AFTER_S = 0.2
 _SETTLES_S = 0.02
@@ -159,6 +161,11 @@ class Asking:
         if not is_whole and not is_late:
             return False
         text = os.pread(self._file, self._size - self._from, self._from).decode(errors="replace")
+        if self._turns and text.startswith(_OF_MAIN):
+            of_others = f"Its other threads ({len(self._turns)}) were not asked: not all of them stand still."
+            with suppress(OSError):
+                os.write(self._file, f"{of_others}\n".encode())
+            text = f"{of_others}\n\n{text}"
         self.answers.append(
             Answer(self._asked, text)
             if text

@@ -65,6 +65,7 @@ class BlackBox:
         signal.siginterrupt(STACKS_SIGNAL, False)
         # What unregister puts back: who has just seen that there is a handler must not kill us by asking.
         for number in (AT_ONCE_SIGNAL, ALL_AT_ONCE_SIGNAL):
+            faulthandler.unregister(number)  # of an earlier install, here or before a fork
             signal.signal(number, signal.SIG_IGN)
             of_all = number == ALL_AT_ONCE_SIGNAL
             faulthandler.register(number, file=self._file, all_threads=of_all, chain=False)

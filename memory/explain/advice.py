@@ -146,11 +146,13 @@ def more_memory(facts: Facts, need_bytes: int | None = None) -> tuple[Advice, ..
     if not facts.in_slurm:
         return (Advice(f"{_HIGHER} {facts.limit_at}, {format_bytes(wanted)}{seen}"),)
     amount = slurm_amount(wanted)
-    if not facts.is_ours and has_less_than_its_job(facts):
+    is_of_step = has_less_than_its_job(facts)
+    if is_of_step and (not facts.is_ours or facts.setting("slurm.pack") == 1):
         says = f"more memory for the step, {format_bytes(wanted)}{seen}{OF_SRUN}"
         return (Advice(says, f"--mem={amount}"),)
     says = f"more memory for the job, {format_bytes(wanted)}{seen}"
-    return (Advice(f"{says}{OF_SBATCH}, such as slurm.mem={amount})", f"--mem={amount}"),)
+    each = "; so much for each run that shares the job, slurm.pack" if is_of_step else ""
+    return (Advice(f"{says}{OF_SBATCH}, such as slurm.mem={amount}{each})", f"--mem={amount}"),)
 
 
 OF_SRUN = " (--mem is that of its srun, in a job that asked for no less)"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from memory.explain.facts import Facts
+from memory.explain.script import script_text
 from memory.explain.values import mappings, seconds, text
 from memory.sacct import Job, Row
 from memory.slurm_times import moment
@@ -15,6 +16,7 @@ _BY_ITSELF = {"COMPLETED", "FAILED", "OUT_OF_MEMORY"}
 _STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
 """Numbers of steps that have names (slurm/slurm.h, SLURM_BATCH_SCRIPT ...)."""
 _ENDED_STEP = re.compile(r"\bSTEP \d+(?:_\d+)?\.(\w+) ON ")
+_STARTS_PROGRAMS = re.compile(r"srun|mpirun|mpiexec|subprocess|Popen|os\.(?:system|exec|spawn|posix_spawn)")
 _APART_S = 1.0
 """Slurm tells whole seconds, of another clock."""
 
@@ -143,4 +145,15 @@ def _is_apart(facts: Facts, row: Row | None) -> bool | None:
         return None
     step_ended_s = moment(row.end) if row and facts.exit_code is not None else None
     goes_on = step_ended_s is not None and step_ended_s > ended_s + _APART_S
-    return goes_on or not began_s - _APART_S <= step_began_s <= ended_s
+    is_on_edge = step_began_s < began_s or max(step_began_s, step_ended_s or 0) + _APART_S > ended_s
+    is_outside = goes_on or not began_s - _APART_S <= step_began_s <= ended_s
+    return is_outside or (is_on_edge and _had_no_srun(facts))
+
+
+def _had_no_srun(facts: Facts) -> bool:
+    """Whether none was seen, and its script, which can be read, starts no program: one may end between two
+    looks.
+    """
+    looks, script = facts.samples, script_text(facts)
+    seen = any(one.name == "srun" for look in looks for one in look.tree)
+    return script is not None and bool(looks) and not seen and not _STARTS_PROGRAMS.search(script[1])

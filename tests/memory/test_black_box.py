@@ -191,7 +191,31 @@ def test_faulthandler_is_not_asked_for_a_thread_that_runs(tmp_path: Path) -> Non
         answer = ask(tmp_path, [busy.pid])[busy.pid]
         assert "in call_c" in answer
         assert "in call_python" not in answer
+        assert "other threads (1) were not asked" in answer, "it was told as all that there is"
         assert busy.poll() is None
+    finally:
+        busy.kill()
+        busy.wait()
+
+
+AGAIN = """
+import hashlib, os, sys
+sys.path.append(sys.argv[1])
+from memory import black_box
+for _ in range(2):
+    black_box.install(sys.argv[2], attempt=1)
+open(os.path.join(sys.argv[2], "up"), "w").close()
+hashlib.pbkdf2_hmac("sha256", b"word", b"salt", 10**9)
+"""
+
+
+def test_one_that_installs_it_again_still_answers_in_a_long_call(tmp_path: Path) -> None:
+    """As a module and a function of it do, a worker after its parent: in a hang of gloo it kept silent."""
+    busy = subprocess.Popen([sys.executable, "-S", "-c", AGAIN, str(ROOT), str(tmp_path)])
+    try:
+        wait_for(lambda: (tmp_path / "up").exists())
+        time.sleep(0.2)
+        assert "in <module>" in ask(tmp_path, [busy.pid])[busy.pid]
     finally:
         busy.kill()
         busy.wait()

@@ -10,6 +10,8 @@ import pytest
 from evidence_builder import LIMIT, MB, START_S, explained, killed, oom, ours, outcome, ramp, sample
 
 from memory.sacct import SlurmFacts, parse_sacct, parse_scontrol
+from memory.samples import ProcessSample
+from memory.slurm_times import moment
 from memory.slurm_words import requested_memory
 from memory.supervision.options import Options
 from memory.supervision.outcome import beginning
@@ -222,6 +224,27 @@ def test_the_poll_counts_a_step_against_what_its_srun_asked_for(tmp_path: Path) 
     assert not any("0 B" in line for line in unwatched.evidence), "nobody looked at U"
 
 
+def test_the_poll_of_a_step_is_told_of_its_job_and_of_the_script_that_started_it(tmp_path: Path) -> None:
+    """--job 42.0 knew it; --job 42 did not know how it ended, the script was to ask who sends SIGKILL."""
+    rows = (
+        "JobID|State|ExitCode|MaxRSS|ReqMem|AllocTRES\n"
+        "42|FAILED|9:0||600M|cpu=1,mem=600M,node=1\n"
+        "42.batch|FAILED|9:0|22748K||cpu=1,mem=600M,node=1\n"
+        "42.0|CANCELLED by 0|0:9|172616K||cpu=1,mem=150M,node=1\n"
+    )
+    slurm = SlurmFacts(
+        "42", tuple(parse_sacct(rows)), "sacct", gather_params="OverMemoryKill", gather="jobacct_gather/linux"
+    )
+    batch = {"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "4294967291"}
+    script = outcome(environment=batch, exit_code=137, limit_bytes=64 << 30, limit_at="host")
+    for name, parts in (("job", {}), ("script", {"outcome": script, "samples": ramp(50, 60)})):
+        found = explained(tmp_path / name, slurm=slurm, **parts)
+        assert (found.verdict, found.cause) == ("killed_from_outside", "rss_polling")
+        assert "its step 42.0" in found.sentence
+        assert "of its srun" in found.advice[-1].text
+        assert found.advice[-1].override == "--mem=253M", "more than the poll had found"
+
+
 def test_a_step_that_ends_by_somebody_unknown_is_not_certainly_cancelled(tmp_path: Path) -> None:
     """A preempted job that ends within its grace time is told with the same words."""
     line = "slurmstepd: error: *** STEP 44.0 ON n1 CANCELLED AT 2026-03-02T10:02:27 ***"
@@ -263,6 +286,56 @@ def test_a_step_with_a_limit_of_its_own_is_advised_that_of_its_srun(tmp_path: Pa
         assert "for the step" in advice.text
         assert "of its srun" in advice.text
         assert advice.override == ("--mem=192M" if parts else "--mem=225M")
+    packed = explained(tmp_path / "packed", slurm=slurm, outcome=ended, run=ours())
+    assert "for each run that shares the job" in packed.advice[-1].text, "less than its job had was advised"
+    run = ours()
+    run["config"]["slurm"] = {"pack": 1}
+    alone = explained(tmp_path / "alone", slurm=slurm, outcome=ended, run=run)
+    assert "of its srun" in alone.advice[-1].text, "sbatch --mem was advised, which its srun does not ask for"
+
+
+def test_a_script_is_not_advised_more_than_its_job_for_a_step_that_it_started(tmp_path: Path) -> None:
+    """A script in a job of 600 MB, whose srun --mem=150M was killed: it was sent to sbatch --mem=768M."""
+    rows = (
+        "JobID|State|ExitCode|ReqMem|AllocTRES\n"
+        "42|FAILED|1:0|600M|cpu=1,mem=600M,node=1\n"
+        "42.batch|FAILED|1:0||cpu=1,mem=600M,node=1\n"
+        "42.0|OUT_OF_MEMORY|0:125||cpu=1,mem=150M,node=1\n"
+    )
+    slurm = SlurmFacts("42", tuple(parse_sacct(rows)), "sacct")
+    batch = {"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "4294967291"}
+    ended = outcome(environment=batch, exit_code=1, limit_bytes=600 * MB, limit_at="/slurm/uid_0/job_42")
+    found = explained(tmp_path, slurm=slurm, outcome=ended, samples=ramp(50, 160))
+    assert found.verdict == "oom_cgroup"
+    assert [one.override for one in found.advice] == ["--mem=225M"]
+    assert "of its srun" in found.advice[0].text
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "verdict"),
+    [
+        ("python", "print(1)", "healthy"),
+        ("srun", "print(1)", "oom_cgroup"),
+        ("python", "os.system('srun python train.py')", "oom_cgroup"),  # it may end between two looks
+    ],
+)
+def test_a_step_in_the_second_of_its_end_is_its_own_where_it_may_have_started_it(
+    tmp_path: Path, name: str, script: str, verdict: str
+) -> None:
+    """In salloc's shell what the next command was killed for was told of the one before, for certain."""
+    slurm = facts("22.05-swallowed", "43")
+    assert slurm.job is not None
+    end_s = moment(next(row.end for row in slurm.job.rows if row.step == "0"))
+    assert end_s is not None
+    ends_s = end_s + 0.5
+    (tmp_path / "own.py").write_text(script)
+    os.utime(tmp_path / "own.py", (ends_s - 99, ends_s - 99))
+    shell = {"environment": {"SLURM_JOB_ID": "43"}, "cgroup_path": "/user.slice", "limit_at": "host"}
+    times = {"started_s": ends_s - 60, "ended_s": ends_s, "command": ["python", str(tmp_path / "own.py")]}
+    tree = (ProcessSample(7, name, 50 * MB),)
+    seen = [replace(sample(at, 50), time_s=ends_s - 10 + at, tree=tree) for at in range(10)]
+    ended = outcome(exit_code=0, **shell, **times)
+    assert explained(tmp_path, slurm=slurm, outcome=ended, samples=seen).verdict == verdict
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(0, "healthy"), (3, "failed")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 
 from memory.explain.advice import below_the_poll, cheapest_first, more_memory, raise_mem
@@ -15,6 +16,7 @@ from memory.explain.own_step import (
     own_step,
     rows_out_of_memory,
     rows_that_ended_it,
+    started_what_was_killed,
 )
 from memory.explain.rules.sigkill import was_killed
 from memory.explain.rules.time_limits import longer
@@ -67,6 +69,9 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
     asked = _asked(job)
     of_step = min((row.requested_bytes for row in rows if row.step and row.requested_bytes), default=None)
     is_of_step = of_step is not None and asked is not None and of_step < asked
+    more = raise_mem(of_step if is_of_step else asked, is_of_step=is_of_step)
+    if not (is_of_step and started_what_was_killed(facts)):  # whose limit is not the one that this run saw
+        more = cheapest_first(facts) or more
     source = facts.slurm.source if facts.slurm else ""
     yield Finding(
         rule="slurm_out_of_memory",
@@ -84,7 +89,7 @@ def out_of_memory(facts: Facts) -> Iterator[Finding]:
             f"the step had asked for {format_bytes(of_step)} of it" if of_step and is_of_step else None,
             *before_the_end(facts),
         ),
-        advice=cheapest_first(facts) or raise_mem(of_step if is_of_step else asked, is_of_step=is_of_step),
+        advice=more,
     )
 
 
@@ -116,7 +121,7 @@ def polled_kill(facts: Facts) -> Iterator[Finding]:
             f"U was never more than {peak_of_limit(facts)} (memory.ring)" if u is not None else None,
             counters_line(facts), ended_line(facts),
         ),
-        advice=below_the_poll(facts, more_memory(facts, max(polled, u or 0) or None)),
+        advice=below_the_poll(facts, _more_than_polled(facts, max(polled, u or 0) or None)),
     )  # fmt: skip
 
 
@@ -125,10 +130,11 @@ def polled_kill_without_log(facts: Facts) -> Iterator[Finding]:
     rss, asked = _polled_rss(facts), asked_for(facts)
     if not _was_polled(facts) or facts.slurm is None or rss is None or asked is None:
         return
+    step = _polled_step(facts)
     yield Finding(
         rule="polled_kill_without_log",
-        says="Slurm's poll killed it, by all signs (OverMemoryKill): RSS, in which mapped files "
-        "count, was above what it had asked for, and no cgroup was at its limit",
+        says=f"Slurm's poll killed {f'its step {step.id}' if step else 'it'}, by all signs (OverMemoryKill): "
+        "RSS, in which mapped files count, was above what it had asked for, and no cgroup was at its limit",
         confidence="likely",
         verdict="killed_from_outside",
         cause="rss_polling",
@@ -144,7 +150,7 @@ def polled_kill_without_log(facts: Facts) -> Iterator[Finding]:
             ended_line(facts),
             counters_line(facts),
         ),
-        advice=below_the_poll(facts, more_memory(facts, rss)),
+        advice=below_the_poll(facts, _more_than_polled(facts, rss)),
     )
 
 
@@ -163,7 +169,8 @@ def _polled_rss(facts: Facts) -> int | None:
     """As the samples have it, or the poll itself where it found too much: its last look may be after theirs,
     and counts all that the step runs.
     """
-    job, own, asked = facts.slurm.job if facts.slurm else None, own_row(facts), asked_for(facts)
+    job, asked = facts.slurm.job if facts.slurm else None, asked_for(facts)
+    own = _polled_step(facts) or own_row(facts)
     rows = [own] if own else job.rows if job else []
     polled = [row.max_rss_bytes for row in rows if asked and (row.max_rss_bytes or 0) > asked]
     return max(
@@ -171,9 +178,29 @@ def _polled_rss(facts: Facts) -> int | None:
     )
 
 
+def _polled_step(facts: Facts) -> Row | None:
+    """Of a script, or of a whole job: a step that it started, which had more than its own srun asked for."""
+    job = facts.slurm.job if facts.slurm else None
+    if job is None or own_step(facts).isdigit():
+        return None
+    for row in job.steps:
+        step, asked = row.step or "", row.requested_bytes
+        had_more = asked and (row.max_rss_bytes or 0) > asked and row.exit_signal == signal.SIGKILL
+        if step.isdigit() and had_more and not is_another_step(facts, step, row):
+            return row
+    return None
+
+
+def _more_than_polled(facts: Facts, rss: int | None) -> tuple[Advice, ...]:
+    step, of_job = _polled_step(facts), _asked(facts.slurm.job) if facts.slurm else None
+    if step and step.requested_bytes and of_job and step.requested_bytes < of_job:
+        return raise_mem(step.max_rss_bytes, is_of_step=True)
+    return more_memory(facts, rss)
+
+
 def asked_for(facts: Facts) -> int | None:
     """--mem, --mem-per-cpu or --mem-per-gpu, of its step's row, the job's or its environment."""
-    own = own_row(facts)
+    own = _polled_step(facts) or own_row(facts)
     from_row = (own and own.requested_bytes) or (_asked(facts.slurm.job) if facts.slurm else None)
     told = {name: text(value) for name, value in facts.environment.items()}
     return from_row or requested_memory(told)[0]
