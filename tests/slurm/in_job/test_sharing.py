@@ -205,7 +205,7 @@ def test_a_step_that_ends_without_a_word_is_not_started_again_with_its_job(
 @pytest.mark.parametrize(
     ("damage", "code", "why"),
     [
-        (lambda run: (run / "config.yaml").write_text("a: [1"), 1, "ParserError: while parsing"),
+        (lambda run: (run / "config.yaml").write_text("a: [1"), 2, "cannot be read: while parsing"),
         (lambda run: (run / "config.yaml").unlink(), 2, "config.yaml: No such file or directory"),
         (shutil.rmtree, 2, None),
     ],
