@@ -51,7 +51,7 @@ if name == "sbatch":
     if options.get("partition") == "nope" or told("refuse"):
         sys.exit("sbatch: error: " + (told("refuse") or "invalid partition specified: nope"))
     if "dependency" in options and told("refuse_dependency"):
-        sys.exit("sbatch: error: Job dependency problem")
+        sys.exit("sbatch: error: " + told("refuse_dependency"))
     if "--test-only" in given:
         sys.exit(told("test_only"))
     if told("refuse_job"):
