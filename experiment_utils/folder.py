@@ -63,11 +63,26 @@ def run_lock(folder: Path) -> Any:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The run's resolved config as plain values."""
+    """The run's resolved config as plain values.
+
+    Raises:
+        UserError: it was damaged.
+    """
     import yaml
 
+    path = folder / "config.yaml"
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # five times as fast
-    return yaml.load((folder / "config.yaml").read_text(encoding="utf-8"), Loader=loader)
+    try:
+        found = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+        why = "no keys in it"
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        found, why = None, " ".join(str(error).split())
+    if not isinstance(found, dict):
+        raise UserError(
+            f"{path} cannot be read: {why}. The command that the run was started or submitted with, typed "
+            "again, writes it anew"
+        )
+    return found
 
 
 def read_status(folder: Path) -> dict[str, Any]:

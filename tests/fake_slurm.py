@@ -51,7 +51,7 @@ if name == "sbatch":
     if options.get("partition") == "nope" or told("refuse"):
         sys.exit("sbatch: error: " + (told("refuse") or "invalid partition specified: nope"))
     if "dependency" in options and told("refuse_dependency"):
-        sys.exit("sbatch: error: Job dependency problem")
+        sys.exit("sbatch: error: " + told("refuse_dependency"))
     tasks = int(re.match(r"0-(\\d+)", options["array"])[1]) + 1 if "array" in options else 1
     queued = sum(state in ("PENDING", "RUNNING") for job in all_jobs() for state in job["states"])
     if told("most") and queued + tasks > int(told("most")):

@@ -16,7 +16,13 @@ if __name__ == "__main__":  # until the run has a process that they are for
 
 from conf import UserError
 from slurm.in_job.job import Job
-from slurm.in_job.running import TO_BE_REQUEUED, look_again, run_in_job, run_together_in_job
+from slurm.in_job.running import (
+    TO_BE_REQUEUED,
+    look_again,
+    run_beside_others,
+    run_in_job,
+    run_together_in_job,
+)
 from slurm.in_job.sharing import run_missing, run_side_by_side, take_share
 from slurm.in_job.starts import LEFT
 from slurm.records import Submission, read_submission
@@ -39,7 +45,7 @@ def main(word: str, run: str | None = None) -> int:
         raise UserError("this is no job of Slurm: SLURM_JOB_ID is not set")
     if run is not None:
         take_share(os.environ)
-        return run_in_job(submission.study / run, job).exit_code
+        return run_beside_others(submission.study / run, job).exit_code
     shared = submission.arrays[array]
     runs = [submission.study / name for name in shared.tasks[task]]
     if shared.how == "pack" and len(runs) > 1:

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -127,15 +128,34 @@ def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
         return _end(folder, job, start, verdict, verdict.state or stopped.state, children.requested)
 
 
-def note_lost_step(folder: Path, job: Job) -> None:
-    """Of a packed run whose step has ended: where the step could not say so, since it was ended as a whole
-    (scancel JOB.STEP, an OOM kill of all of it) or never came up. Its job would else start it again.
+def run_beside_others(folder: Path, job: Job) -> Verdict:
+    """`run_in_job` of a run whose job is for others too: where its files cannot be used it ends alone."""
+    try:
+        return run_in_job(folder, job)
+    except UserError as error:
+        print(error.render(), file=sys.stderr, flush=True)
+        code, why = 2, str(error)
+    except Exception as error:
+        traceback.print_exc()
+        code, why = 1, f"{type(error).__name__}: {error}"
+    reason = " ".join(why.split())
+    note_lost(folder, job, reason)
+    return Verdict(ENDED, code, reason)
+
+
+LOST_STEP = "its step ended without a word: it was killed, or Slurm could not start it"
+"""Ended as a whole: scancel JOB.STEP, an OOM kill of all of it."""
+
+
+def note_lost(folder: Path, job: Job, reason: str = LOST_STEP) -> None:
+    """Of a run whose job is for others too: where the run could not note how it ended. Its job would else
+    start it again.
     """
     last = next(reversed(read_starts(folder)), None)
     if last is None or (last.raw_job_id, last.restart) != (job.raw_id, job.restart):
         last = _start_now(job, _newest_step(folder), _next_attempt(folder))
     if last.end is None:
-        told = Verdict(ENDED, 1, "its step ended without a word: it was killed, or Slurm could not start it")
+        told = Verdict(ENDED, 1, reason)
         _note(note_end, folder, _as_ended(folder, last, told, "failed", None))
 
 

@@ -14,7 +14,7 @@ import experiment_utils
 from conf.quantities import counted
 from slurm.in_job.job import PACKED, Job
 from slurm.in_job.lock import Heartbeat, living_holder
-from slurm.in_job.running import TO_BE_REQUEUED, look_again, note_lost_step, run_in_job, say, settings_of
+from slurm.in_job.running import TO_BE_REQUEUED, look_again, note_lost, run_beside_others, say, settings_of
 from slurm.in_job.starts import DONE, GAVE_UP, LEFT, PREEMPTED, REQUEUED, Start, is_over_in, read_starts
 from slurm.processes import Children, share_of
 from training.interrupt import TIME_IS_UP
@@ -41,7 +41,7 @@ def run_side_by_side(runs: Sequence[Path], word: str, job: Job) -> int:
                 child = children.wait()
                 codes.append(child.process.returncode)
                 if children.requested is None and codes[-1] not in (0, TO_BE_REQUEUED):
-                    note_lost_step(waiting[child.slot], job)
+                    note_lost(waiting[child.slot], job)
     finally:
         os.environ.pop(PACKED, None)
     if TO_BE_REQUEUED in codes:
@@ -108,7 +108,7 @@ def run_missing(runs: Sequence[Path], claims: Path, job: Job) -> int:
                 if holder is not None or _is_over(run, job):
                     continue
                 print(f"job {job.id} takes {run.name}", flush=True)
-                verdict = run_in_job(run, job)
+                verdict = run_beside_others(run, job)
             if verdict.end == REQUEUED:
                 return verdict.exit_code
             if verdict.end == LEFT:

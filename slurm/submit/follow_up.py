@@ -24,11 +24,12 @@ from conf.durations import format_limit, parse_duration
 from conf.quantities import counted
 from slurm.cluster.options import MEMORY_OTHERWISE
 from slurm.followed import note_failures
-from slurm.records import Array, Submission, read_submission, runs_of, sweep_of
+from slurm.records import Array, Submission, read_submission, runs_of, sweep_of, typed_study
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submit.in_flight import task_states
 from slurm.submit.outcomes import outcomes_of
-from slurm.submit.send import Refused, send
+from slurm.submit.send import NoRoom, Refused, send
+from slurm.submitters import NO_ROOM
 
 log = logging.getLogger("slurm")
 
@@ -71,13 +72,21 @@ def send_follow_up(submission: Submission, lock: int) -> Submission:
         log.warning("nobody knows yet whether what is to come after the runs was submitted: %s", error)
         return submission
     except Refused as error:
-        log.warning("what is to come after the runs was not submitted: %s", error)
+        told = f"what is to come after the runs was not submitted: {_why(error, submission)}"
+        log.warning("%s", told)
         submission = dataclasses.replace(submission, follow_up_error=str(error))
-        note_failures(submission, [f"what is to come after the runs was not submitted: {error}"])
+        note_failures(submission, [told])
     else:
         submission = dataclasses.replace(submission, follow_up=job)
     submission.write()
     return submission
+
+
+def _why(error: Refused, submission: Submission) -> str:
+    """And what does the same: the command that is typed again submits runs alone."""
+    why = NO_ROOM if isinstance(error, NoRoom) else str(error)
+    by_hand = f"python -m analysis {typed_study(submission.study)}"
+    return f"{why}. When they have ended: {by_hand}" if submission.then == "analysis" else why
 
 
 def _still_queued(earlier: Sequence[Submission]) -> list[Array]:

@@ -64,3 +64,17 @@ def test_a_run_json_of_another_shape_is_told(content: str, tmp_path: Path) -> No
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(UserError, match=r"run\.json was damaged .*Move it aside: mv "):
         experiment_utils.read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"a: [1", "while parsing"), (b"", "no keys in it"), (b"a: \xff", "invalid start byte")],
+)
+def test_a_damaged_config_is_told(content: bytes, why: str, tmp_path: Path) -> None:
+    """`slurm resubmit` of its study died of it with a traceback."""
+    (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(UserError) as told:
+        experiment_utils.read_config(tmp_path)
+    assert why in str(told.value)
+    assert "typed again, writes it anew" in str(told.value)
+    assert "\n" not in str(told.value)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from made_studies import MadeStudy
 
 import durable
-from slurm.in_job import sharing
+from slurm.in_job import running, sharing
 from slurm.in_job.job import PACKED, Job
 from slurm.in_job.judge import Verdict
 from slurm.in_job.starts import DONE, ENDED, GAVE_UP, REQUEUED, Start, note_start, read_starts
@@ -30,7 +32,7 @@ class Worker:
         self.put_back = 0
         self.ends: dict[str, tuple[str, str, str | None]] = {}
         self.preempted: bool | None = False
-        monkeypatch.setattr(sharing, "run_in_job", self.run)
+        monkeypatch.setattr(sharing, "run_beside_others", self.run)
         monkeypatch.setattr(Job, "requeue", lambda job: self._put_back())
         monkeypatch.setattr(Job, "is_being_preempted", lambda job: self.preempted)
         self.claims = study.folder / "claims"
@@ -98,7 +100,7 @@ def test_between_two_runs(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> No
         os.kill(os.getpid(), signal.SIGUSR2)
         return verdict
 
-    monkeypatch.setattr(sharing, "run_in_job", then_a_signal)
+    monkeypatch.setattr(sharing, "run_beside_others", then_a_signal)
     assert (worker.start(), worker.took, worker.put_back) == (0, ["a"], 1)
 
 
@@ -198,3 +200,38 @@ def test_a_step_that_ends_without_a_word_is_not_started_again_with_its_job(
         assert sharing.run_side_by_side(worker.runs, "word", Job("7_2", "9", restart)) == 0
         assert (begun, worker.put_back) == (told, restart + 1)
     assert [(start.end, start.started_s == 5.0) for start in read_starts(lost)] == [(ENDED, has_begun)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "why"),
+    [
+        (lambda run: (run / "config.yaml").write_text("a: [1"), 2, "cannot be read: while parsing"),
+        (lambda run: (run / "config.yaml").unlink(), 2, "config.yaml: No such file or directory"),
+        (shutil.rmtree, 2, None),
+    ],
+)
+def test_a_run_whose_files_cannot_be_used_ends_alone(
+    worker: Worker,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[Path], object],
+    code: int,
+    why: str | None,
+) -> None:
+    """Its worker ended with it: the others were never started, and its error was told as theirs. One with a
+    step of its own was told as killed, or as one that Slurm could not start.
+    """
+    lost, job, real = worker.runs[0], Job("7_2", "9", 0), running.run_in_job
+    damage(lost)
+    monkeypatch.setattr(
+        running, "run_in_job", lambda run, job: (real if run == lost else worker.run)(run, job)
+    )
+    monkeypatch.setattr(sharing, "run_beside_others", running.run_beside_others)
+    assert (worker.start(), worker.took) == (code, ["b", "c"])
+    if why is None:
+        assert not lost.exists()
+    else:
+        running.note_lost(lost, job)  # whoever started its step has seen it end
+        (start,) = read_starts(lost)
+        assert (start.end, start.state) == (ENDED, "failed")
+        assert why in str(start.reason)
+        assert "\n" not in str(start.reason)

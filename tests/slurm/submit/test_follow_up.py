@@ -66,13 +66,23 @@ def test_mail_says_what_became_of_it_in_the_jobs_name(
 def test_a_refusal_of_it_does_not_take_the_runs_back(
     type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster.tell("refuse_dependency", "yes")
+    cluster.tell("refuse_dependency", "Job dependency problem")
     assert type_("-m", "seed=0,1", "then=analysis", "--json") == 0
     (submission,) = submissions(place / "runs" / "default")
     assert submission.follow_up is None
     assert submission.arrays[0].job_id is not None
     (note,) = study_json(place / "runs" / "default", [])["notes"]
     assert note.startswith("what is to come after the runs was not submitted: ")
+
+
+def test_where_the_queue_has_no_room_for_it_the_note_says_what_does_the_same(
+    type_: Type, cluster: FakeSlurm, place: Path
+) -> None:
+    """It said to type the same command again, which submits runs alone, and to ask for slurm.workers."""
+    cluster.tell("refuse_dependency", "AssocMaxSubmitJobLimit")
+    type_("seed=0", "then=analysis")
+    (note,) = study_json(place / "runs" / "default", [])["notes"]
+    assert note.endswith("no room for it (MaxSubmitJobs). When they have ended: python -m analysis default")
 
 
 def test_a_webhook_that_nobody_answers_is_told_by_status(
