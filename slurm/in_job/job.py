@@ -16,6 +16,7 @@ ANSWER_S = 20.0
 COME_BACK_S = 600
 """After so long a job looks again at a run that another copy has: each look takes half a minute."""
 _REQUEUE_TRIES = 3
+_ASKED_TIMES = 5
 PACKED = "HIGHWATER_PACKED"
 """Set for the runs of a job that has several side by side."""
 _WAITS = re.compile(r"pending execution", re.IGNORECASE)
@@ -36,15 +37,20 @@ Ask = Callable[[list[str]], Answer]
 
 
 def ask(command: list[str]) -> Answer:
-    """Run a command of Slurm's."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=ANSWER_S, env=client_environment()
-        )
-    except subprocess.TimeoutExpired:
-        return Answer(124, "", f"{command[0]} did not answer within {ANSWER_S:.0f} s")
-    except OSError as error:
-        return Answer(127, "", f"{command[0]}: {error.strerror}")
+    """Run a command of Slurm's; again where a signal ended it: Slurm and srun signal all processes of a step,
+    each for itself, and the later of the two meets what was asked because of the first.
+    """
+    for _ in range(_ASKED_TIMES):
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=ANSWER_S, env=client_environment()
+            )
+        except subprocess.TimeoutExpired:
+            return Answer(124, "", f"{command[0]} did not answer within {ANSWER_S:.0f} s")
+        except OSError as error:
+            return Answer(127, "", f"{command[0]}: {error.strerror}")
+        if done.returncode >= 0:
+            break
     return Answer(done.returncode, done.stdout, done.stderr.strip())
 
 

@@ -167,6 +167,22 @@ def test_preempted(told: str, expected: bool) -> None:
     assert Job("7", "7").is_being_preempted(lambda command: Answer(1)) is None
 
 
+def test_a_question_that_the_signal_to_the_step_has_ended_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm and srun signal all of a step: the second SIGTERM ends the scontrol that the first has begun."""
+    asked, scontrol = tmp_path / "asked", tmp_path / "scontrol"
+    told = "JobId=7 JobState=RUNNING PreemptTime=2026-11-22T08:00:00"
+    scontrol.write_text(
+        f"#!/bin/sh\nif [ -e {asked} ]; then echo '{told}'; else touch {asked}; kill $$; fi\n"
+    )
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert Job("7", "7").is_being_preempted() is True
+    scontrol.write_text("#!/bin/sh\nkill $$\n")
+    assert Job("7", "7").is_being_preempted() is None
+
+
 def test_requeue_asks_again_for_the_task() -> None:
     asked: list[list[str]] = []
     answers = iter([Answer(1, "", "Unable to contact"), Answer(0)])
