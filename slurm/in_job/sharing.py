@@ -6,11 +6,12 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import durable
 import experiment_utils
+from conf import UserError
 from conf.quantities import counted
 from slurm.in_job.job import PACKED, Job
 from slurm.in_job.lock import Heartbeat, living_holder
@@ -122,7 +123,7 @@ def run_missing(runs: Sequence[Path], claims: Path, job: Job) -> int:
                 asked = None if was_judged else signal.Signals[began.signal]
                 break
     left = [run for run in runs if not _is_over(run, job)]
-    if asked is not None and left and _may_go_on(job, asked, left[0], has_moved):
+    if asked is not None and left and _may_go_on(job, asked, left, has_moved):
         refused = job.requeue()
         told = f"could not be put back into the queue: {refused}" if refused else "goes back into the queue"
         print(f"job {job.id} {told}, for {counted(len(left), 'run')} to go on with", flush=True)
@@ -140,12 +141,18 @@ def _is_of(start: Start, job: Job) -> bool:
     return (start.raw_job_id, start.restart) == (job.raw_id, job.restart)
 
 
-def _may_go_on(job: Job, number: int, run: Path, has_moved: bool) -> bool:
+def _may_go_on(job: Job, number: int, left: Sequence[Path], has_moved: bool) -> bool:
     """Whether a job is to start again of which no run has stopped for its signal: that came between two runs,
     or to one that came to its end all the same. Starts that brought nothing are bounded.
     """
-    settings = settings_of(run)
-    if not settings["requeue"] or not (has_moved or job.restart < int(settings["max_idle_attempts"])):
+    settings = None
+    for run in left:
+        with suppress(UserError):  # one that was deleted meanwhile: the others go on
+            settings = settings_of(run)
+            break
+    if settings is None or not settings["requeue"]:
+        return False
+    if not has_moved and job.restart >= int(settings["max_idle_attempts"]):
         return False
     return number in TIME_IS_UP or (number == signal.SIGTERM and job.is_being_preempted() is True)
 
@@ -168,7 +175,10 @@ def _claimed(claim: Path, run: Path, job: Job) -> Iterator[durable.Holder | None
 
 
 def _is_over(run: Path, job: Job) -> bool:
-    """Done, or ended in this job, or in another of its array, by itself."""
-    if experiment_utils.read_status(run).get("state") == "done":
-        return True
+    """Done, or ended in this job, or in another of its array, by itself. Not one whose status cannot be read:
+    that is told when it is taken, and ends no other.
+    """
+    with suppress(UserError):
+        if experiment_utils.read_status(run).get("state") == "done":
+            return True
     return is_over_in(read_starts(run), job.id.partition("_")[0])

@@ -53,8 +53,15 @@ def last_words(known: Known) -> str | None:
     """
     texts = [tail(path) for path in job_files(known)]
     if known.state is None:
-        return telling_line("\n".join(texts[::-1]))
+        return telling_line(_without_others("\n".join(texts[::-1]), known))
     return _known_to_tell([tail(known.folder / "log.txt"), *texts])
+
+
+def _without_others(text: str, known: Known) -> str:
+    """Less the lines that name a file of another run of its job: they are of that one."""
+    tasks = known.array.tasks if known.array is not None and known.array.how != "each" else []
+    others = {run for task in tasks for run in task} - {known.folder.name}
+    return "\n".join(line for line in text.splitlines() if others.isdisjoint(line.split("/")))
 
 
 def oom_words(known: Known) -> str:

@@ -202,12 +202,18 @@ def test_a_step_that_ends_without_a_word_is_not_started_again_with_its_job(
     assert [(start.end, start.started_s == 5.0) for start in read_starts(lost)] == [(ENDED, has_begun)]
 
 
+def _replace_by_a_file(run: Path) -> None:
+    shutil.rmtree(run)
+    run.write_text("")
+
+
 @pytest.mark.parametrize(
     ("damage", "code", "why"),
     [
         (lambda run: (run / "config.yaml").write_text("a: [1"), 2, "cannot be read: while parsing"),
         (lambda run: (run / "config.yaml").unlink(), 2, "config.yaml: No such file or directory"),
         (shutil.rmtree, 2, None),
+        (_replace_by_a_file, 2, None),
     ],
 )
 def test_a_run_whose_files_cannot_be_used_ends_alone(
@@ -228,10 +234,29 @@ def test_a_run_whose_files_cannot_be_used_ends_alone(
     monkeypatch.setattr(sharing, "run_beside_others", running.run_beside_others)
     assert (worker.start(), worker.took) == (code, ["b", "c"])
     if why is None:
-        assert not lost.exists()
+        assert not lost.is_dir()
     else:
         running.note_lost(lost, job)  # whoever started its step has seen it end
         (start,) = read_starts(lost)
         assert (start.end, start.state) == (ENDED, "failed")
         assert why in str(start.reason)
         assert "\n" not in str(start.reason)
+
+
+@pytest.mark.parametrize("damage", [shutil.rmtree, _replace_by_a_file])
+def test_a_job_goes_on_for_the_others_of_one_whose_files_cannot_be_used(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
+) -> None:
+    """Its settings were those that the whole job went by: it ended with an error, and the others with it."""
+    lost = worker.runs[0]
+    damage(lost)
+
+    def unless_lost(run: Path, job: Job) -> Verdict:
+        if run == lost:
+            return Verdict(ENDED, 2, None)
+        verdict = worker.run(run, job)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        return verdict
+
+    monkeypatch.setattr(sharing, "run_beside_others", unless_lost)
+    assert (worker.start(), worker.took, worker.put_back) == (0, ["b"], 1)

@@ -269,6 +269,16 @@ def test_the_job_of_a_run_is_the_worker_that_took_it(tmp_path: Path, slurm: Fake
     assert truth_of(study, slurm).job == "4242_0"
 
 
+def test_a_silent_run_is_not_told_the_error_of_another_of_its_job(tmp_path: Path, slurm: FakeSlurm) -> None:
+    """Folders that cannot be written: their job's stderr alone tells, and of the last one the most."""
+    study = MadeStudy(tmp_path / "sweep", ["a", "b"], how="workers")
+    errors = [f"PermissionError: [Errno 13] '{study.folder / name / '.run.lock.n1'}'" for name in ("a", "b")]
+    study.wrote("a", "\n".join(errors))
+    slurm.row("4242_0", "FAILED", "1:0")
+    for found, error in zip(study_truth(study.folder, ask=slurm.ask, now_s=NOW_S), errors, strict=True):
+        assert (found.state, str(found.reason).endswith(error)) == ("never_started", True), found.reason
+
+
 def test_failed_with_the_last_line_of_its_traceback(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.status("a", "failed", reason="ZeroDivisionError: division by zero")
     study.outcome("a")
