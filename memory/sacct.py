@@ -54,10 +54,9 @@ class Row:
 
     job: `123`, `123_4`, `123+1`. step: `batch`, `extern`, `0`, `0+1`; None on the job's own row. state: one
     word, such as OUT_OF_MEMORY. cancelled_by: a user's number. exit_code, exit_signal: of `0:125`.
-    max_rss_bytes: see `memory.slurm_meaning`. requested_bytes: --mem, of a node; of a step
-    what its srun asked for. start, end: as printed. raw:
-    Slurm's own number of the job, which a task of an array has beside `ARRAY_TASK`. restarts: how often it
-    was requeued before.
+    max_rss_bytes: see `memory.slurm_meaning`. requested_bytes: --mem, of a node; of a step its srun's. start,
+    end: as printed. raw: Slurm's own number of the job, which a task of an array has beside `ARRAY_TASK`.
+    restarts: how often it was requeued before.
     """
 
     job: str

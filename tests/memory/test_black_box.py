@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -143,27 +145,34 @@ with black_box.installed(sys.argv[2], attempt=1):
 """
 
 
+@contextmanager
+def busy(program: str, folder: Path, *more: str) -> Iterator[int]:
+    """The pid of such a program, which is at its work, and lives at the end."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", program, str(ROOT), str(folder), *more])
+    try:
+        wait_for(lambda: (folder / "up").exists())
+        time.sleep(0.2)
+        yield process.pid
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.parametrize("how", ["python", "c"])
 def test_python_answers_between_two_instructions_else_faulthandler_from_within(
     tmp_path: Path, how: str
 ) -> None:
     """faulthandler reads frames in the midst of a call too, where one may not be there yet: it crashes."""
-    busy = subprocess.Popen([sys.executable, "-S", "-c", BUSY, str(ROOT), str(tmp_path), how])
-    try:
-        wait_for(lambda: (tmp_path / "up").exists())
-        time.sleep(0.2)
+    with busy(BUSY, tmp_path, how) as pid:
         for _ in range(3):
-            answer = ask(tmp_path, [busy.pid])[busy.pid]
+            answer = ask(tmp_path, [pid])[pid]
             assert f"in call_{how}" in answer
             assert "in wait_in_a_thread" in answer
             assert "_tell_stacks" not in answer
             assert answer.count("most recent call first") == 2, "once of each thread"
             current = answer.partition("Current thread")[2]
             assert current.splitlines()[1].endswith(f"in call_{how}")
-        assert busy.poll() is None
-    finally:
-        busy.kill()
-        busy.wait()
 
 
 BESIDE_ANOTHER = """
@@ -184,18 +193,11 @@ with black_box.installed(sys.argv[2], attempt=1):
 
 def test_faulthandler_is_not_asked_for_a_thread_that_runs(tmp_path: Path) -> None:
     """Its frames change as they are read: of 42 such questions one was deadly."""
-    busy = subprocess.Popen([sys.executable, "-S", "-c", BESIDE_ANOTHER, str(ROOT), str(tmp_path)])
-    try:
-        wait_for(lambda: (tmp_path / "up").exists())
-        time.sleep(0.2)
-        answer = ask(tmp_path, [busy.pid])[busy.pid]
+    with busy(BESIDE_ANOTHER, tmp_path) as pid:
+        answer = ask(tmp_path, [pid])[pid]
         assert "in call_c" in answer
         assert "in call_python" not in answer
         assert "other threads (1) were not asked" in answer, "it was told as all that there is"
-        assert busy.poll() is None
-    finally:
-        busy.kill()
-        busy.wait()
 
 
 AGAIN = """
@@ -211,14 +213,8 @@ hashlib.pbkdf2_hmac("sha256", b"word", b"salt", 10**9)
 
 def test_one_that_installs_it_again_still_answers_in_a_long_call(tmp_path: Path) -> None:
     """As a module and a function of it do, a worker after its parent: in a hang of gloo it kept silent."""
-    busy = subprocess.Popen([sys.executable, "-S", "-c", AGAIN, str(ROOT), str(tmp_path)])
-    try:
-        wait_for(lambda: (tmp_path / "up").exists())
-        time.sleep(0.2)
-        assert "in <module>" in ask(tmp_path, [busy.pid])[busy.pid]
-    finally:
-        busy.kill()
-        busy.wait()
+    with busy(AGAIN, tmp_path) as pid:
+        assert "in <module>" in ask(tmp_path, [pid])[pid]
 
 
 def test_largest_is_told_by_the_process_itself_alone(tmp_path: Path) -> None:
