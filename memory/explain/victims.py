@@ -11,6 +11,10 @@ from memory.explain.values import mapping, mappings, number, seconds, text
 from memory.samples import Sample
 from memory.supervision.pace import HURRIES_FROM
 
+_SHORTLY_S = 3.0
+_HELD_BYTES = 1 << 20
+"""Less than this no interpreter holds."""
+
 
 def victim_of(facts: Facts) -> Victim | None:
     """Who was killed: as the supervisor saw it; the main process where it ended by SIGKILL; else a child."""
@@ -45,8 +49,23 @@ def how_surely_ours(facts: Facts, victim: Victim | None) -> str:
         return "certain" if facts.signal_is_certain or facts.lived_on_s is None else "likely"
     if victim is not None and victim.pid is not None and facts.kill_time_s is not None:
         return "likely"  # it vanished as the counter rose
-    crowded = facts.limit_at in ("", "host") or neighbours_share(facts) > 0.5
+    crowded = facts.limit_at in ("", "host") or neighbours_share(facts) > 0.5 or neighbour_went(facts)
     return "possible" if crowded else "likely"
+
+
+def neighbour_went(facts: Facts) -> bool:
+    """Others held memory shortly before the kill, and much less right after: one of them was killed, most
+    likely. One that fills the job between two samples is seen by no share of U.
+    """
+    at = facts.kill_time_s
+    if at is None:
+        return False
+    seen = [(s.time_s, s.beside_anon_bytes) for s in facts.samples if s.beside_anon_bytes is not None]
+    before = [held for time_s, held in seen if at - _SHORTLY_S <= time_s < at]
+    after = [held for time_s, held in seen if at <= time_s <= at + _SHORTLY_S]
+    held = max(before, default=0)
+    fell = held - min(after, default=held)
+    return fell >= _HELD_BYTES and fell >= held / 4
 
 
 def neighbours_share(facts: Facts) -> float:

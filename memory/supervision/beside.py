@@ -16,7 +16,7 @@ def anon_beside(
 ) -> int | None:
     """Anon of the processes in a cgroup and below it that are neither `ours` nor descend from those.
 
-    In bytes; None where one of them cannot be seen from here, or there are very many.
+    In bytes; None where one of them cannot be seen from here, or is just ending, or there are very many.
 
     Args:
         pid: a process in it.
@@ -46,6 +46,8 @@ def anon_beside(
         process = read_process(pid, proc)
         if process is None and not exists(f"{proc}/{pid}"):
             return None  # hidden, or gone this instant
+        if process is not None and process.anon_bytes is None:
+            return None  # it is ending: what it held is being given back, and is told of it no more
         total += 0 if process is None else process.anon_bytes or 0
     return total
 

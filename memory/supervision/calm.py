@@ -20,6 +20,8 @@ LOOKS_IN_CALM = 4
 """Of so many looks, a second apart, one asks a process for its children."""
 LOOKS_OF_THE_REST = 8
 """Of so many one reads all that is told of a process, and of the machine."""
+_LOOKS_AFTER_A_KILL = 3
+"""See who of the others is gone: one that was killed may still be ending at the first."""
 _MOST_KEPT = 1000
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _MUCH = 0.5
@@ -42,6 +44,8 @@ class CalmReads(Reads):
         self._host: Host | None = None
         self._job: Cgroup | None = None
         self._beside: tuple[str, int | None] = "", None
+        self._kills: int | None = None
+        self._after_a_kill = 0
 
     def begin(self, *, is_calm: bool) -> None:
         """A look begins. is_calm: the one before found nothing that makes haste."""
@@ -84,11 +88,15 @@ class CalmReads(Reads):
         """As `read_cgroup`; in calm its peak, and how often it met the limit, may be some looks old."""
         known = None if self.is_turn_of(0, LOOKS_OF_THE_REST) else self._job
         self._job = read_cgroup(pid, root, host_bytes, known)
+        kills = None if self._job is None else (self._job.events or {}).get("oom_kill")
+        rose = kills is not None and self._kills is not None and kills > self._kills
+        self._after_a_kill = _LOOKS_AFTER_A_KILL if rose else max(0, self._after_a_kill - 1)
+        self._kills = self._kills if kills is None else kills
         return self._job
 
     def beside(self, pid: int, path: str, ours: set[int], root: str) -> int | None:
-        """As `anon_beside`; in calm it may be some looks old."""
-        if self.is_turn_of(0, LOOKS_OF_THE_REST) or path != self._beside[0]:
+        """As `anon_beside`; in calm it may be some looks old, but not where a kill was just counted."""
+        if self._after_a_kill or self.is_turn_of(0, LOOKS_OF_THE_REST) or path != self._beside[0]:
             self._beside = path, anon_beside(pid, path, ours, root, helpers=frozenset({os.getpid()}))
         return self._beside[1]
 

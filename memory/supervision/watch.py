@@ -241,7 +241,7 @@ class Watch:
         self.census.take(found.processes, sample.oom_kills, sample.time_s)
         if found.main_lives and self._reads.is_turn_of(pid):
             self.counters.note(pid)
-        self._growth = _growth(self.last, found)
+        self._growth = growth_bytes_per_s(self.last, found)
         self.last = found
         self.taken += 1
         u, highest = sample.unreclaimable_bytes, self.peak and self.peak.sample.unreclaimable_bytes
@@ -343,11 +343,16 @@ def _renamed(path: str, other: str) -> bool:
     return True
 
 
-def _growth(before: Look | None, after: Look) -> float:
-    """Bytes a second of U between two samples of one cgroup."""
-    if before is None or before.limit_at != after.limit_at:
+def growth_bytes_per_s(before: Look | None, after: Look) -> float:
+    """Bytes a second between two samples of one cgroup: of U, or of all that is charged where that is more.
+
+    The kernel may add up what U is made of two seconds late (mm/memcontrol.c), what is charged never.
+    """
+    if before is None or before.limit_at != after.limit_at or after.sample.time_s <= before.sample.time_s:
         return 0.0
-    old, new = before.sample, after.sample
-    if old.unreclaimable_bytes is None or new.unreclaimable_bytes is None or new.time_s <= old.time_s:
-        return 0.0
-    return (new.unreclaimable_bytes - old.unreclaimable_bytes) / (new.time_s - old.time_s)
+    pairs = [
+        (getattr(before.sample, name), getattr(after.sample, name))
+        for name in ("unreclaimable_bytes", "usage_bytes")
+    ]
+    rises = [new - old for old, new in pairs if old is not None and new is not None]
+    return max(rises, default=0.0) / (after.sample.time_s - before.sample.time_s)

@@ -65,6 +65,9 @@ def test_one_that_cannot_be_seen(root: Path) -> None:
     _process(root, 22, 20, 0, state="Z")
     (root / JOB / "step.1/cgroup.procs").write_text("20\n21\n22\n")
     assert anon_beside(10, "/job", {10, 11}, str(root)) == 37 * MB, "a zombie holds nothing"
+    _process(root, 24, 20, 500, state="R")
+    (root / JOB / "step.1/cgroup.procs").write_text("20\n21\n24\n")
+    assert anon_beside(10, "/job", {10, 11}, str(root)) is None, "one that is ending may hold all of it"
     for hidden in ("23", "0"):
         (root / JOB / "step.1/cgroup.procs").write_text(f"20\n{hidden}\n")
         assert anon_beside(10, "/job", {10, 11}, str(root)) is None

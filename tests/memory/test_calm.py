@@ -226,6 +226,29 @@ def test_a_job_in_calm_is_told_as_it_is_but_for_its_peak_and_hits(tree: Any, ver
     assert told(is_calm=True).peak_usage_bytes == 407 << 20, "of another limit nothing is known"
 
 
+def test_after_a_kill_others_are_looked_at_anew(tree: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them may have been killed; what was read some looks before would tell that it lives."""
+    held = [10 << 20]
+    monkeypatch.setattr(calm, "anon_beside", lambda *_, **__: held[0])
+    tree.membership("0::/job_7\n", "/ /sys/fs/cgroup cgroup2 rw")
+
+    def told(*, kills: int) -> int | None:
+        tree.v2("sys/fs/cgroup/job_7", anon_mb=100, limit=1 << 30, kills=kills)
+        by.begin(is_calm=True)
+        found = by.cgroup(4_000_000, str(tree.root), 64 << 30)
+        assert found is not None
+        return by.beside(4_000_000, found.path, set(), str(tree.root))
+
+    by = CalmReads()
+    while told(kills=1) != held[0] or not by.is_turn_of(0, LOOKS_OF_THE_REST):
+        pass
+    held[0] = 0
+    assert told(kills=1) == 10 << 20, "in calm it may be some looks old"
+    assert told(kills=2) == 0
+    held[0] = 5
+    assert told(kills=2) == 5, "one that was killed may still have been ending at that look"
+
+
 @pytest.mark.parametrize(("available", "reads"), [(60, 2), (40, 16)])
 def test_the_machine_is_looked_at_seldom_while_much_is_available(
     monkeypatch: pytest.MonkeyPatch, available: int, reads: int

@@ -286,3 +286,28 @@ def test_a_neighbour_that_was_killed_in_the_same_cgroup_is_told(tmp_path: Path) 
     assert "killed for memory once" in told
     assert "the limit was met 1,041 times" in told.replace("\n", " ")
     assert "not near" not in told
+
+
+@pytest.mark.parametrize(
+    ("after_mb", "verdict"),
+    [(5, "healthy"), (9.5, "oom_cgroup")],
+    ids=["a_neighbour_is_gone", "those_beside_are_still_there"],
+)
+def test_a_neighbour_that_filled_the_job_between_two_samples(
+    tmp_path: Path, after_mb: float, verdict: str
+) -> None:
+    """No sample saw U rise; a child of the run that lived as shortly would have left no other trace."""
+    samples = [
+        sample(
+            at,
+            36 + held,
+            tree_anon_bytes=36 * MB,
+            beside_anon_bytes=int(held * MB),
+            oom_kills=int(at >= 4),
+        )
+        for at, held in ((at, 10 if at < 4 else after_mb) for at in range(10))
+    ]
+    counted = oom(kills=1, hits=104) | {"peak_unreclaimable_bytes": 46 * MB}
+    found = explained(tmp_path, outcome=outcome(**counted), samples=samples)
+    assert found.verdict == verdict
+    assert "killed for memory once" in " ".join(finding.says for finding in found.findings)

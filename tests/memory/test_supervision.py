@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from evidence_builder import sample
 from hypothesis import given
 from hypothesis import strategies as st
 from supervised import outcome_in, pid_in, python, start_supervised, supervise, wait_for
@@ -21,6 +22,7 @@ import memory.process
 import memory.supervision.sampler as sampler
 import memory.supervision.watch as watch_module
 from memory.asking import has_handler
+from memory.cgroup import Cgroup
 from memory.process import Process
 from memory.ring import RingWriter, read_ring
 from memory.samples import Sample
@@ -29,7 +31,8 @@ from memory.supervision.counters import Counters
 from memory.supervision.options import Options
 from memory.supervision.outcome import ending, rlimits
 from memory.supervision.pace import FASTEST_S, SLOWEST_S, Allowance, next_interval_s
-from memory.supervision.watch import Watch
+from memory.supervision.sampler import Look
+from memory.supervision.watch import Watch, growth_bytes_per_s
 
 MB = 1 << 20
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -447,3 +450,31 @@ def test_a_folder_in_which_another_host_works(tmp_path: Path) -> None:
         with RingWriter(tmp_path / "memory.ring", facts) as ring:
             ring.add(Sample(time.time() - age_s))
         assert Watch(Options(("true",), str(tmp_path))).is_ours is ours
+
+
+@pytest.mark.parametrize(
+    ("u_mb", "usage_mb", "limit_at", "expected_mb"),
+    [
+        ((100, 140), (120, 160), "/job", 20),
+        ((100, 100), (120, 200), "/job", 40),  # what U is made of is added up late
+        ((100, 100), (120, 90), "/job", 0),
+        ((100, None), (120, None), "/job", 0),
+        ((100, 900), (120, 900), "/other", 0),
+    ],
+)
+def test_growth_is_of_u_or_of_all_that_is_charged(
+    u_mb: tuple[int, int | None], usage_mb: tuple[int, int | None], limit_at: str, expected_mb: int
+) -> None:
+    def at(time_s: float, u: int | None, usage: int | None, path: str) -> Look:
+        amounts = {
+            name: None if amount is None else amount << 20
+            for name, amount in (("unreclaimable_bytes", u), ("usage_bytes", usage))
+        }
+        job = Cgroup(1, path, limit_bytes=1 << 30, limit_at=path)
+        return Look(dataclasses.replace(sample(0, 1), time_s=time_s, **amounts), (), job, 64 << 30)
+
+    before = at(10.0, u_mb[0], usage_mb[0], "/job")
+    after = at(12.0, u_mb[1], usage_mb[1], limit_at)
+    assert growth_bytes_per_s(before, after) == expected_mb << 20
+    assert growth_bytes_per_s(None, after) == 0
+    assert growth_bytes_per_s(before, before) == 0
