@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import weakref
 from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
 from typing import Any
 
 from conf import UserError
+from data_loading.hub.at_exit import close_at_exit
 from data_loading.hub.reach import asked
 from data_loading.pretokenizer.json_lines import BadLine, text_of
 from data_loading.pretokenizer.longest import LONGEST_BYTES
@@ -54,7 +54,7 @@ class Documents:
         self._rows = asked(what, lambda: self._opened(open_rows()))
         self._next: Generator[dict[str, Any]] = iter(self._rows)
         # Else it is closed when the interpreter has gone half away, and the package complains on stderr.
-        weakref.finalize(self, self._next.close)
+        close_at_exit(self._next)
 
     def _opened(self, rows: Any) -> Any:
         columns = rows.column_names
