@@ -66,7 +66,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The run's resolved config as plain values.
 
     Raises:
-        UserError: it was damaged.
+        UserError: it was damaged, or is gone.
     """
     import yaml
 
@@ -75,6 +75,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         found = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
         why = "no keys in it"
+    except OSError as error:
+        found, why = None, error.strerror or str(error)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         found, why = None, " ".join(str(error).split())
     if not isinstance(found, dict):

@@ -7,8 +7,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-_OF_A_RUN = {"config.yaml", "run.json", "outcome.json"}
-"""Of a run that is queued the first alone."""
+_OF_A_RUN = {"config.yaml", "jobs.json", "run.json", "outcome.json"}
+"""Of a run that is queued the first two alone."""
 _READ_OF_A_RUN = _OF_A_RUN | {"status.json", "memory.ring", "memory.jsonl"}
 
 

@@ -10,7 +10,7 @@ from conf import UserError
 from memory.usage import UsageError, is_folder, path_of
 from memory.usage import find_run as find_run_of_memory
 from memory.usage import root_of as root_of_memory
-from slurm.records import SUBMISSIONS, find_study, named_places, run_folders
+from slurm.records import SUBMISSIONS, find_study, is_run_folder, named_places, run_folders
 
 __all__ = [
     "all_studies", "all_token_jobs", "find_run", "find_study", "find_task", "find_token_jobs", "root_of",
@@ -38,7 +38,7 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
         found = find_run_of_memory(given, runs_dir)
     except UsageError as error:
         raise UserError(str(error)) from error
-    if not (found / "config.yaml").is_file():
+    if not is_run_folder(found):
         inside = run_folders(found)
         more = (
             f"; it is a study of {len(inside)} runs: give one of them, such as {inside[0]}" if inside else ""
@@ -74,7 +74,7 @@ def study_and_names(given: str, runs_dir: str | None = None) -> tuple[Path, list
 
 def _study_and_run(given: str, runs_dir: str | None) -> tuple[Path, Path | None]:
     found = find_study(given, runs_dir)
-    if not (found / "config.yaml").is_file():
+    if not is_run_folder(found):
         return found, None
     run = found if found.name not in ("", "..") else found.resolve()  # `.` does not name its parent
     return run.parent, run
@@ -128,7 +128,7 @@ def set_of(study: Path) -> Path:
 def all_studies(runs_dir: str | None = None) -> list[Path]:
     """Under `runs_dir`, the one that was begun or submitted to last first."""
     root = root_of(runs_dir)
-    found = [path for path in root.glob("*") if path.is_dir() and run_folders(path)]
+    found = [path for path in root.glob("*") if path.name[0] != "." and path.is_dir() and run_folders(path)]
     return sorted(found, key=_newest_s, reverse=True)
 
 

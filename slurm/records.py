@@ -26,6 +26,7 @@ from slurm.shapes import shaped
 
 VERSION = 1
 SUBMISSIONS, SUBMISSION, JOBS = ".submissions", "submission.json", "jobs.json"
+_OF_A_RUN = ("config.yaml", JOBS)
 SLURM, LOCAL = "slurm", "local"
 
 
@@ -251,7 +252,7 @@ def find_study(given: str, runs_dir: str | None = None) -> Path:
                 return path
     except UsageError as error:
         raise UserError(str(error)) from error
-    there = sorted(path.name for path in root.glob("*") if run_folders(path))
+    there = sorted(path.name for path in root.glob("*") if path.name[0] != "." and run_folders(path))
     told = f"studies there: {', '.join(there)}" if there else "there is no study there yet"
     raise UserError(f"{given}: no such study: expected a folder, or a name under {root}; {told}")
 
@@ -273,7 +274,12 @@ def typed_study(study: Path) -> str:
     return shlex.quote(study.name if is_named else str(study))
 
 
+def is_run_folder(folder: Path) -> bool:
+    """Whether it has a config.yaml, or had one when it was submitted."""
+    return any((folder / name).is_file() for name in _OF_A_RUN)
+
+
 def run_folders(study: Path) -> Sequence[Path]:
-    """Of a study, by name: whatever has a config.yaml, but the conf/ of a checkout that lies in runs_dir."""
-    found = (path.parent for path in study.glob("*/config.yaml"))
+    """Of a study, by name: `is_run_folder`, but the conf/ of a checkout that lies in runs_dir."""
+    found = {path.parent for name in _OF_A_RUN for path in study.glob(f"*/{name}")}
     return sorted(run for run in found if run.name != "conf" or not (run / "__init__.py").is_file())

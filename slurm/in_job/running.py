@@ -338,9 +338,6 @@ def settings_of(folder: Path) -> dict[str, Any]:
     """`slurm=` of the run, with what stands where the config is older than a key."""
     from conf.schema import Slurm
 
-    try:
-        found = experiment_utils.read_config(folder).get("slurm") or {}
-    except OSError as error:
-        raise UserError(f"cannot read {folder / 'config.yaml'}: {error.strerror}") from error
+    found = experiment_utils.read_config(folder).get("slurm") or {}
     plain = Slurm()
     return {name: found.get(name, getattr(plain, name)) for name in _SETTINGS}

@@ -9,7 +9,7 @@ from pathlib import Path
 import experiment_utils
 from conf import UserError
 from slurm.in_job.starts import is_over_in, read_starts
-from slurm.records import LOCAL, SLURM, Array, Submission, places, read_submission
+from slurm.records import LOCAL, SLURM, Array, Submission, last_place, places, read_submission
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submitters import NO_ROOM, launcher_lives, this_process, waiter_lives
 
@@ -62,11 +62,26 @@ def in_flight(study: Path, runs: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def without_a_waiter(study: Path, runs: Iterable[str]) -> list[str]:
+    """Those that wait for room in the queue, while the command that was to submit them is gone."""
+    open_runs = (run for run in runs if experiment_utils.state_of(study / run) != "done")
+    found = ((run, last_place(study / run)) for run in open_runs)
+    return [
+        run
+        for run, place in found
+        if place and _has_no_room(place[1], place[2]) and waiter_lives(place[1]) is False
+    ]
+
+
 def _waits_elsewhere(array: Array, task: int) -> bool:
     """Whether another command waits to submit it when the queue has room."""
-    if array.error != NO_ROOM or array.cancelled_at(task) is not None or array.waiter == this_process():
+    if not _has_no_room(array, task) or array.waiter == this_process():
         return False
     return waiter_lives(array) is not False
+
+
+def _has_no_room(array: Array, task: int) -> bool:
+    return array.error == NO_ROOM and array.cancelled_at(task) is None
 
 
 def task_states(arrays: Iterable[tuple[Submission, Array]]) -> dict[tuple[str, int], str]:

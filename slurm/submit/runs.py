@@ -27,6 +27,7 @@ from slurm.submit.ask import NoAnswer, need_slurm
 from slurm.submit.asking import Limits, asked_of, has_room, refusals
 from slurm.submit.batch import Order, Submitted, submit, was_cancelled
 from slurm.submit.checks import check_clean, check_request
+from slurm.submit.in_flight import without_a_waiter
 from slurm.submit.outcomes import outcomes_of
 from slurm.submit.waiting import ROOM_POLL_S, WaitInterrupted, wait_for
 from slurm.submitters import this_process
@@ -135,6 +136,10 @@ class SubmittedRuns(RequestedRuns):
             )
             self._no_room[one.study] = len(waiting)
             wait_for(one.study, ours, goes_on, parts[-1].no_room)
+            if not waiting and cluster is not None:  # of a command that was there first, and has ended
+                left = without_a_waiter(one.study, ours)
+                waiting = [plans[one.study / run] for run in left]
+                ours = [run for run in ours if run not in left]
             if not waiting:
                 return parts
             launcher = self.request.launcher

@@ -21,7 +21,7 @@ from conf.quantities import counted
 from data_loading.pretokenizer.block_range import BlockRange
 from data_loading.pretokenizer.task_states import TaskStates
 from data_loading.set_files import SetFiles
-from slurm.records import SLURM, Array, Submission, last_place
+from slurm.records import SLURM, Array, Submission, last_place, submissions
 from slurm.submit.arrays import Asked, ToSend, arrays_of
 from slurm.submit.ask import ask
 from slurm.submit.asking import Limits
@@ -30,6 +30,7 @@ from slurm.submit.in_flight import word_of
 from slurm.submit.phases import intend, send_all, sent, study_lock, submission_id
 from slurm.submit.reconciling import reconcile
 from slurm.submit.send import send
+from slurm.submitters import NO_ROOM
 from slurm.tokens.asking import Asking
 from slurm.tokens.script import MERGE, script
 from slurm.truth.answers import ask_slurm
@@ -142,6 +143,8 @@ def send_missing(order: Order, look: Callable[[], TaskStates]) -> Sent:
             held = Held({name: one for name, one in held.tasks.items() if name != MERGE})
         fit, not_sent = _those_that_fit(missing, order.limits)
         if not fit and not_sent:
+            if next(submissions(study), None) is None:  # status and resubmit go by the newest of them
+                _note_no_room(study, order, missing)
             return Sent(states, held, None, (), ended, not_sent)
         submission, refused = _submit(study, order, fit, held, with_merge=not not_sent)
         sent_now = tuple(name for name in fit if name not in refused)
@@ -188,18 +191,7 @@ def _submit(
     to_send = to_send_of(study, identity, order, names)
     if not with_merge:
         to_send = to_send[:-1]
-    for name in (*names, MERGE):
-        (study / name).mkdir(exist_ok=True)
-    submission = intend(
-        identity,
-        study,
-        to_send,
-        now_s,
-        launcher=SLURM,
-        command=order.command,
-        snapshot=snapshot,
-        makes=order.makes,
-    )
+    submission = _intend(study, order, identity, to_send, names, now_s, snapshot)
     (submission.folder / SCRIPTS).mkdir()
     waits_for = [job for name, (job, _) in held.tasks.items() if name != MERGE]
 
@@ -210,6 +202,39 @@ def _submit(
         return sent(array, send(submission, path, array.options, lock))
 
     return send_all(submission, to_send, send_one)
+
+
+def _note_no_room(study: Path, order: Order, names: list[str]) -> None:
+    now_s = time.time()
+    identity = submission_id(now_s)
+    to_send = [
+        dataclasses.replace(one, array=dataclasses.replace(one.array, error=NO_ROOM))
+        for one in to_send_of(study, identity, order, names)
+    ]
+    _intend(study, order, identity, to_send, names, now_s, None)
+
+
+def _intend(
+    study: Path,
+    order: Order,
+    identity: str,
+    to_send: list[ToSend],
+    names: list[str],
+    now_s: float,
+    snapshot: Path | None,
+) -> Submission:
+    for name in (*names, MERGE):
+        (study / name).mkdir(exist_ok=True)
+    return intend(
+        identity,
+        study,
+        to_send,
+        now_s,
+        launcher=SLURM,
+        command=order.command,
+        snapshot=snapshot,
+        makes=order.makes,
+    )
 
 
 def to_send_of(study: Path, identity: str, order: Order, names: list[str]) -> list[ToSend]:

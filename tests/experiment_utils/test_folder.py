@@ -68,11 +68,17 @@ def test_a_run_json_of_another_shape_is_told(content: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(b"a: [1", "while parsing"), (b"", "no keys in it"), (b"a: \xff", "invalid start byte")],
+    [
+        (b"a: [1", "while parsing"),
+        (b"", "no keys in it"),
+        (b"a: \xff", "invalid start byte"),
+        (None, "No such file"),
+    ],
 )
-def test_a_damaged_config_is_told(content: bytes, why: str, tmp_path: Path) -> None:
+def test_a_damaged_config_is_told(content: bytes | None, why: str, tmp_path: Path) -> None:
     """`slurm resubmit` of its study died of it with a traceback."""
-    (tmp_path / "config.yaml").write_bytes(content)
+    if content is not None:
+        (tmp_path / "config.yaml").write_bytes(content)
     with pytest.raises(UserError) as told:
         experiment_utils.read_config(tmp_path)
     assert why in str(told.value)

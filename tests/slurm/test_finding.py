@@ -40,6 +40,17 @@ def test_a_run_that_is_queued_is_found_by_both(runs: Path, given: str) -> None:
     assert find_run(given) == found_by_memory(given) == Path("runs/sweep") / NAME
 
 
+@pytest.mark.parametrize("given", ["1a2b3c4d", f"sweep/{NAME}"])
+def test_a_run_whose_config_is_gone_is_one_of_its_study_all_the_same(runs: Path, given: str) -> None:
+    """It was submitted, and its job is in the queue: `status` counted one run less."""
+    (runs / "sweep" / NAME / "config.yaml").rename(runs / "sweep" / NAME / "jobs.json")
+    assert len(study_and_runs("sweep")[1]) == 2
+    assert find_run(given) == found_by_memory(given) == Path("runs/sweep") / NAME
+    (runs / ".set.slurm" / "00000-of-00001").mkdir(parents=True)
+    (runs / ".set.slurm" / "00000-of-00001" / "jobs.json").touch()
+    assert [study.name for study in all_studies()] == ["sweep"], "tasks of a token set are no runs"
+
+
 def test_what_is_no_run(runs: Path) -> None:
     for given in ("conf", "ab", "nosuch", "1a2"):
         with pytest.raises(UsageError, match="no such run"):

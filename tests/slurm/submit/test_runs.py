@@ -22,6 +22,7 @@ import slurm.submit.asking
 import slurm.submit.checks
 import slurm.submit.waiting
 from conf.schema import Slurm
+from memory.supervision.census import started_at
 from slurm.cluster import Cluster
 from slurm.cluster.facts import Association, Partition, Qos, SubmitLimit
 from slurm.records import places, submissions
@@ -30,6 +31,7 @@ from slurm.submit import follow_up
 from slurm.submit.batch import Submitted
 from slurm.submit.cancelling import cancel as cancel_runs
 from slurm.submit.runs import render
+from slurm.submit.waiting import WaitInterrupted
 from slurm.truth import Truth, study_truth
 from tests.slurm.submit.conftest import Type
 
@@ -635,6 +637,40 @@ def test_waiting_goes_on_where_another_command_takes_the_place(
     assert "not submitted" not in caplog.text
     sent = sum(len(job["states"]) for job in cluster_that_runs.jobs)
     assert sent == 3 or "left as they are" in caplog.text, "it tried again"
+
+
+def test_waiting_submits_what_another_command_waited_to_submit_and_has_not(
+    type_: Type,
+    cluster: FakeSlurm,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two shells wait with the same sweep for room; the one that was first is killed."""
+    first = subprocess.Popen(["sleep", "100"])
+
+    def pressed(*asked: object) -> None:
+        raise WaitInterrupted("")
+
+    with monkeypatch.context() as of_the_first:
+        process = f"{os.uname().nodename}:{first.pid}:{started_at(first.pid)}"
+        of_the_first.setattr(slurm.submit.runs, "this_process", lambda: process)
+        of_the_first.setattr(slurm.submit.runs, "wait_for", pressed)
+        of_the_first.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: 1)
+        assert type_("-m", "seed=2,3,4", "wait=true") == 130
+
+    def ended(*asked: object) -> None:
+        first.kill()
+        first.wait()
+        for job in cluster.jobs:
+            cluster.set_state(job["id"], "COMPLETED")
+
+    monkeypatch.setattr(slurm.submit.runs, "wait_for", ended)
+    capsys.readouterr()
+    assert type_("-m", "seed=2,3,4", "wait=true", "--json") == 1
+    found, more = json.loads(capsys.readouterr().out)["submitted"]
+    assert list(found["left"].values()) == ["queued"], "of the first command"
+    assert [run.partition("-seed")[2][0] for run in more["submitted"]] == ["3", "4"]
+    assert sum(len(job["states"]) for job in cluster.jobs) == 3
 
 
 def _takes_again(cluster: FakeSlurm) -> bool:

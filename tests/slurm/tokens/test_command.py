@@ -16,6 +16,7 @@ import durable
 import pretokenize_dataset
 from data_loading.pretokenizer.block_range import BlockRange
 from slurm.records import submissions
+from slurm.tokens.truth import token_truths
 from tests.slurm.tokens.conftest import ASKED, Type, do_task
 
 Told = Callable[..., dict[str, Any]]
@@ -188,6 +189,28 @@ def test_as_many_as_the_queue_takes_and_no_merge_before_the_last(
     answer = told()
     assert (answer["submitted"], answer["status"]) == ([TASKS[2]], 0)
     assert cluster.jobs[-1]["options"]["dependency"] == "afterok:102:101_1"
+
+
+def test_a_full_queue_is_told_by_status_and_resubmit_too(
+    type_: Type, cluster: FakeSlurm, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`status` told of 0 tasks, and `resubmit` of something submitted that could not be read."""
+    import slurm.tokens.command
+    from slurm.submit.asking import Limits
+
+    with monkeypatch.context() as full:
+        full.setattr(slurm.tokens.command, "limits_of", lambda wanted, cluster: Limits(room=0))
+        assert type_() == type_() == 1
+    assert len(list(submissions(home / ".parts.slurm"))) == 1
+    found = token_truths(home / ".parts.slurm")
+    assert [one.name for one in found] == [*TASKS, "merge"]
+    assert {one.state for one in found} == {"never_started"}
+    assert "no room for it (MaxSubmitJobs). It is started by: python -m slurm resubmit" in str(
+        found[0].reason
+    )
+    assert not cluster.jobs
+    assert type_() == 0
+    assert len(cluster.jobs) == 2
 
 
 def test_what_sbatch_refuses_is_told_and_nothing_waits_for_it(
