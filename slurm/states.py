@@ -121,9 +121,10 @@ PRECEDENCE: tuple[Step, ...] = (
     ),
     Step(
         "was_killed",
-        ("failed", "oom", "timeout", "cancelled"),
+        ("failed", "oom", "timeout", "cancelled", "node_failed"),
         "outcome.json, memory explain, starts.json, sacct",
-        "its process ended without a word: memory's verdict, by FROM_VERDICT; `cancelled` where Slurm's row "
+        "its process ended without a word: memory's verdict, by FROM_VERDICT; `node_failed` where srun wrote "
+        "into the job's stderr that a node went away under its step; `cancelled` where Slurm's row "
         "of its step alone says CANCELLED, and by whom",
     ),
     Step(

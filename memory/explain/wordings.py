@@ -31,11 +31,17 @@ SLURM_ENDS = (
     ("preemption", re.compile(r"(?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO PREEMPTION")),
     (
         "node_failure",
-        re.compile(r"(?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO NODE FAILURE|Node failure on \S+", _I),
+        re.compile(
+            r"(?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO NODE FAILURE|Node failure on \S+"
+            # srun's, of a node that came back before Slurm took it for lost, and knows no such step
+            r"|srun: error: Aborting, (?:io error and missing step|step missing and io error) on node \d+",
+            _I,
+        ),
     ),
     ("requeue", re.compile(r"(?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO JOB REQUEUE")),
     ("scancel", re.compile(r"(?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+(?: \*\*\*|\s|$)", re.MULTILINE)),
 )
+NODE_LOST = dict(SLURM_ENDS)["node_failure"]
 KERNEL_OOM = re.compile(
     r"(?P<what>Memory cgroup out of memory|Out of memory(?! while| \(oom\) error)): Kill(?:ed)? process "
     r"(?P<pid>\d+)(?: \((?P<name>[^)]*)\))?(?P<rest>[^\n]*)"

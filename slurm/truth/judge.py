@@ -278,6 +278,8 @@ def was_killed(case: Case) -> Verdict | None:
     state = FROM_VERDICT.get(told.verdict, "failed") if told is not None else "failed"
     if state == "done" or told is None:
         state = "failed"
+    if told is not None and told.cause == "node_failure":  # its row: FAILED, where it came back at once
+        return Verdict("node_failed", how_slurm_ended(case, "node_failed", case.row), "memory explain")
     last = None if known.outcome.get("signal") else error_of(case)
     # memory's word for it is that it was killed from outside, which it was: by whom, the step's row says
     step = _step_was_cancelled(case) if told is not None and told.cause == "scancel" else None

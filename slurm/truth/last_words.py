@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from memory.explain.wordings import SLURM_OOM
+from memory.explain.wordings import NODE_LOST, SLURM_OOM
 from slurm.records import SLURM
 from slurm.truth.known import Known
 
@@ -70,8 +70,19 @@ def oom_words(known: Known) -> str:
     """
     if known.array is None or known.array.how != "each" or known.own_job != known.job or known.own_restarts:
         return ""
+    return _said(known, SLURM_OOM)
+
+
+def lost_node_words(known: Known) -> str:
+    """What srun wrote of a node that went away under its step, whose row then tells of root's scancel."""
+    if known.array is None or known.array.how != "each" or known.own_job != known.job:
+        return ""
+    return _said(known, (NODE_LOST,))
+
+
+def _said(known: Known, patterns: tuple[re.Pattern[str], ...]) -> str:
     lines = (line for path in job_files(known) for line in tail(path).splitlines())
-    return "\n".join(line for line in lines if any(pattern.search(line) for pattern in SLURM_OOM))
+    return "\n".join(line for line in lines if any(pattern.search(line) for pattern in patterns))
 
 
 def last_line(known: Known) -> str | None:

@@ -40,12 +40,18 @@ def how_slurm_ended(case: Case, state: str, row: Row | None = None) -> str:
         "timeout": f"its time limit{f' of {format_duration(limit)}' if limit else ''} was reached",
         "preempted": "a job of higher priority took its place",
         "cancelled": f"its job was cancelled{f' by {user_name(by)}' if by else ''}",
-        "node_failed": f"its node {row.nodes} failed" if row and row.nodes else "its node failed",
+        "node_failed": _node_failed(row),
     }[state]
     step = known.status.get("step")
     if known.state is None and not known.damaged:
         return f"{words} before it had started"
     return f"{words}, at step {step:,}" if isinstance(step, int) else words
+
+
+def _node_failed(row: Row | None) -> str:
+    if row is None or not row.nodes:
+        return "its node failed"
+    return f"{'one of its nodes' if count_nodes(row.nodes) > 1 else 'its node'} {row.nodes} failed"
 
 
 def its_nodes(case: Case) -> str:
@@ -70,7 +76,7 @@ def ended_before(case: Case) -> str | None:
     if was_preempted(case):
         return f"attempt {known.attempt or 1} made room for another job"
     if lost_its_node(case) and case.own_row is not None:
-        return f"attempt {known.attempt or 1} was cut off: its node {case.own_row.nodes} failed"
+        return f"attempt {known.attempt or 1} was cut off: {_node_failed(case.own_row)}"
     if known.state == "cancelled" and "SIGTERM" in (known.reason or "") and not was_ended_by_us(case):
         return f"attempt {known.attempt or 1} was stopped by SIGTERM"
     if known.state in ("failed", "timeout", "cancelled", "oom"):

@@ -26,7 +26,7 @@ from memory.explain.values import text
 from memory.explain.victims import victim_of
 from memory.explain.wordings import POLLED, SLURM_ENDS, SLURM_OOM
 from memory.format import format_bytes
-from memory.sacct import Job, Row
+from memory.sacct import Job, Row, count_nodes
 from memory.slurm_meaning import max_rss_meaning
 from memory.slurm_words import requested_memory
 
@@ -284,7 +284,8 @@ def _end(facts: Facts, end: tuple[str, str, str], line: str, worth: str = "certa
             "type the same command again, or choose a partition that is not preempted", "--requeue"
         ),
         "node_failure": Advice(
-            "type the same command again; leave that node out", f"--exclude={node}" if node else None
+            "type the same command again; leave that node out",
+            f"--exclude={node}" if node and count_nodes(node) == 1 else None,  # of several it is one
         ),
         "scancel": _who_cancelled(facts),
         "requeue": Advice("wait: it starts again by itself"),

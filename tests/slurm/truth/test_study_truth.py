@@ -636,6 +636,26 @@ def test_a_step_that_was_cancelled_under_its_run(
     assert (found.state, found.reason) == (state, reason)
 
 
+@pytest.mark.parametrize("missing", ["io error and missing step", "step missing and io error"])
+def test_a_node_that_came_back_before_slurm_took_it_for_lost(
+    study: MadeStudy, slurm: FakeSlurm, missing: str
+) -> None:
+    """As a real Slurm 22.05 told the reboot of one of two nodes: srun ends the step, in the name of root."""
+    study.status("a", "running", age_s=70)
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    study.wrote(
+        "a",
+        f"srun: error: Aborting, {missing} on node 1\n"
+        "slurmstepd-n1: error: *** STEP 4242.0 ON n1 CANCELLED AT 2026-11-25T20:45:06 ***\n"
+        "srun: error: n1: task 0: Killed\n",
+    )
+    slurm.row("4242_0", "FAILED", "9:0", NodeList="n[1-2]")
+    slurm.row("4242_0.0", "CANCELLED by 0", "0:9", NodeList="n[1-2]")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("node_failed", "one of its nodes n[1-2] failed, at step 400")
+
+
 @pytest.mark.parametrize(
     ("stands", "how"), [("RUNNING", "pack"), ("PENDING", "pack"), ("PENDING", "workers")]
 )
