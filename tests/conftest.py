@@ -33,8 +33,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 # starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A user's own place for runs is not theirs.
-os.environ.pop("HIGHWATER_RUNS_DIR", None)
+# A user's own place for runs is not theirs, nor are the job and the cluster in which they are started.
+_OF_A_JOB = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "PMI")
+for _name in [name for name in os.environ if name == "HIGHWATER_RUNS_DIR" or name.startswith(_OF_A_JOB)]:
+    del os.environ[_name]
 
 # Compiling our files anew is a third of the time of a short process, and tests start hundreds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
