@@ -86,11 +86,23 @@ class Job:
         """Whether it still runs, and another job is to have its place: if it ends by itself then, Slurm does
         not put it back into the queue. None: Slurm does not say.
         """
+        told = self._told(ask)
+        return None if told is None else told == ("RUNNING", True)
+
+    def is_to_go_on(self, ask: Ask = ask) -> bool | None:
+        """Whether Slurm has no reason to end it: nobody has cancelled it or put it back, its time is not up,
+        and no other job is to have its place. None: Slurm does not say.
+        """
+        told = self._told(ask)
+        return None if told is None else told == ("RUNNING", False)
+
+    def _told(self, ask: Ask) -> tuple[str, bool] | None:
+        """JobState, and whether there is a PreemptTime."""
         answer = ask(["scontrol", "--oneliner", "show", "job", self.id])
         if answer.code != 0:
             return None
         told = dict(word.partition("=")[::2] for word in answer.out.split())
-        return told.get("JobState") == "RUNNING" and told.get("PreemptTime", "None") not in ("None", "")
+        return told.get("JobState", ""), told.get("PreemptTime", "None") not in ("None", "")
 
     def left_s(self, ask: Ask = ask) -> float | None:
         """Until its time limit, by Slurm's word. None: it has none, or Slurm does not say."""

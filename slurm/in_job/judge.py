@@ -42,11 +42,13 @@ def judge(
     max_idle: int,
     is_being_preempted: Callable[[], bool | None],
     is_early: bool = False,
+    was_for_another_start: Callable[[], bool] = lambda: False,
 ) -> Verdict:
     """Only a run that was asked to stop, and did, goes on in the same job: an error would come again.
 
     SIGUSR1 and SIGUSR2 come ahead of a time limit or a preemption. SIGTERM may be a preemption, which Slurm
-    is asked about; else somebody has cancelled the job, or Slurm puts it back by itself.
+    is asked about, or late, for an earlier start; else somebody has cancelled the job, or Slurm puts it back
+    by itself.
 
     is_early: it came so long before the time limit that there is another reason for it, and time to ask; or
     nothing is known of a limit.
@@ -55,6 +57,8 @@ def judge(
     if stopped.exit_code == 0:
         return Verdict(DONE, 0, None)
     ended = Verdict(ENDED, stopped.exit_code, reason)
+    if number is None and was_for_another_start():  # another rank got it
+        return _again(stopped, f"{reason}{_LATE}", may_requeue=may_requeue, max_idle=max_idle)
     if number is None or stopped.state not in ("timeout", "cancelled"):
         return ended
     is_term = number == signal.SIGTERM
@@ -62,11 +66,22 @@ def judge(
         return ended
     is_preempted = (is_term or is_early or not may_requeue) and is_being_preempted()
     if is_term and not is_preempted:
-        return ended
-    reason = f"{reason}; another job is to have its place" if is_preempted else reason
+        if not was_for_another_start():
+            return ended
+        return _again(stopped, f"{reason}{_LATE}", may_requeue=may_requeue, max_idle=max_idle)
+    told = f"{reason}; another job is to have its place" if is_preempted else f"{reason}"
+    state = PREEMPTED if is_preempted else None
+    return _again(stopped, told, state, may_requeue=may_requeue, max_idle=max_idle)
+
+
+_LATE = ", which Slurm sent for the start before, whose node was lost"
+
+
+def _again(
+    stopped: Stopped, reason: str, state: str | None = None, *, may_requeue: bool, max_idle: int
+) -> Verdict:
     if may_requeue and stopped.idle >= max_idle:
         return Verdict(GAVE_UP, 1, no_progress(stopped.idle, reason))
-    state = PREEMPTED if is_preempted else None
     if may_requeue:
         return Verdict(REQUEUED, stopped.exit_code, reason, state)
     return Verdict(ENDED, stopped.exit_code, f"{reason}; not started again: slurm.requeue=false", state)

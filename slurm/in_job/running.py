@@ -26,6 +26,7 @@ from slurm.in_job.starts import (
     LEFT,
     REQUEUED,
     Start,
+    follows_a_lost_node,
     idle_starts,
     note_end,
     note_start,
@@ -124,6 +125,11 @@ def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
             max_idle=int(settings["max_idle_attempts"]),
             is_being_preempted=job.is_being_preempted,
             is_early=_is_early(job_left_s(), float(settings["signal_s"])),
+            was_for_another_start=lambda: (
+                follows_a_lost_node(starts, start)
+                and _says_it_got_term(outcome.folder)
+                and job.is_to_go_on() is True
+            ),
         )
         return _end(folder, job, start, verdict, verdict.state or stopped.state, children.requested)
 
@@ -262,6 +268,12 @@ class _Late:
 def _is_early(left_s: float | None, signal_s: float) -> bool:
     """Whether a signal came too early to be of the time limit, as far as is known; Slurm is asked then."""
     return left_s is None or left_s > signal_s + SENT_EARLY_S
+
+
+def _says_it_got_term(folder: Path) -> bool:
+    """One of its ranks did, which may be another than this process's."""
+    status = experiment_utils.read_status(folder)
+    return status.get("state") == "cancelled" and "SIGTERM" in str(status.get("reason"))
 
 
 def _stopped(outcome: Outcome, number: int | None, idle: int, step_before: int) -> Stopped:

@@ -6,6 +6,7 @@ A start of a job is not an attempt of the run: one that finds its run done, or a
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -82,6 +83,21 @@ def idle_starts(starts: Sequence[Start], raw_job_id: str, step_now: int) -> int:
             break
         count, after = count + 1, start.step_before
     return count
+
+
+LATE_S = 300.0
+"""Slurm repeats each minute what it could not tell a node, a job's step by its number alone."""
+
+
+def follows_a_lost_node(starts: Sequence[Start], start: Start, now_s: float | None = None) -> bool:
+    """Whether Slurm put the job back by itself, unasked and without a signal to it, and it has just begun
+    again: a node of the start before was lost, and what was to end that one may still come.
+    """
+    now_s = time.time() if now_s is None else now_s
+    before = [one for one in starts if one.raw_job_id == start.raw_job_id and one.restart < start.restart]
+    if not before or now_s - start.started_s > LATE_S:
+        return False
+    return before[-1].signal is None and before[-1].end in (None, ENDED)
 
 
 def is_over_in(starts: Sequence[Start], array: str | None) -> bool:

@@ -267,7 +267,16 @@ def said_itself(case: Case) -> Verdict | None:
         if step is not None:
             return step
         state = FROM_VERDICT["terminated"]
-    return Verdict(state, reason + and_refused(case), "status.json")
+    return Verdict(state, reason + and_refused(case) + _and_its_job_runs(case, state), "status.json")
+
+
+def _and_its_job_runs(case: Case, state: str) -> str:
+    """Of a run on several nodes: half a minute after its first rank has missed the others."""
+    array = case.known.array
+    is_wide = array is not None and array.how == "each" and str(array.options.get("nodes", 1)) != "1"
+    if state != "failed" or case.stands != "running" or not is_wide:
+        return ""
+    return "; its job has not ended: where a node of it is lost, Slurm puts it back into the queue"
 
 
 def was_killed(case: Case) -> Verdict | None:

@@ -13,7 +13,7 @@ USR1, USR2, TERM, INT = signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.S
 
 def verdict(
     state: str, code: int, number: int | None = None, *, idle: int = 0, preempted: bool | None = None,
-    may_requeue: bool = True, is_early: bool = False,
+    may_requeue: bool = True, is_early: bool = False, is_late: bool = False,
 ) -> Verdict:  # fmt: skip
     return judge(
         Stopped(state, code, "because", number, idle),
@@ -21,6 +21,7 @@ def verdict(
         max_idle=3,
         is_being_preempted=lambda: preempted,
         is_early=is_early,
+        was_for_another_start=lambda: is_late,
     )
 
 
@@ -83,3 +84,15 @@ def test_a_signal_long_before_the_time_limit_is_a_preemption() -> None:
         found = verdict("timeout", 1, USR2, preempted=asked, is_early=True)
         assert (found.end, found.state) == ("requeued", state)
         assert found.reason == ("because; another job is to have its place" if asked else "because")
+
+
+@pytest.mark.parametrize("number", [TERM, None], ids=["of_the_job", "of_another_rank"])
+def test_a_termination_for_the_start_before(number: int | None) -> None:
+    state = "cancelled" if number else "failed"
+    found = verdict(state, 1, number, preempted=False, is_late=True)
+    assert (found.end, found.state) == ("requeued", None)
+    assert found.reason == "because, which Slurm sent for the start before, whose node was lost"
+    assert verdict(state, 1, number, preempted=False, is_late=True, idle=3).end == "gave_up"
+    found = verdict(state, 1, number, preempted=False, is_late=True, may_requeue=False)
+    assert (found.end, found.exit_code) == ("ended", 1)
+    assert verdict("cancelled", 1, TERM, preempted=True, is_late=True).state == "preempted"

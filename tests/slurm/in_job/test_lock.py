@@ -154,17 +154,21 @@ def test_variables_of_another_array(answer: Answer, array: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("told", "preempted", "goes_on"),
     [
-        ("JobId=7 JobState=RUNNING PreemptTime=2026-11-22T08:00:00 Command=/a b=c", True),
-        ("JobId=7 JobState=RUNNING PreemptTime=None", False),
-        ("JobId=7 JobState=RUNNING", False),
-        ("JobId=7 JobState=COMPLETING PreemptTime=2026-11-22T08:00:00", False),
+        ("JobId=7 JobState=RUNNING PreemptTime=2026-11-22T08:00:00 Command=/a b=c", True, False),
+        ("JobId=7 JobState=RUNNING PreemptTime=None", False, True),
+        ("JobId=7 JobState=RUNNING", False, True),
+        ("JobId=7 JobState=COMPLETING PreemptTime=2026-11-22T08:00:00", False, False),
+        ("JobId=7 JobState=CANCELLED PreemptTime=None", False, False),
     ],
 )
-def test_preempted(told: str, expected: bool) -> None:
-    assert Job("7", "7").is_being_preempted(lambda command: Answer(0, told)) is expected
-    assert Job("7", "7").is_being_preempted(lambda command: Answer(1)) is None
+def test_preempted_or_to_go_on(told: str, preempted: bool, goes_on: bool) -> None:
+    job = Job("7", "7")
+    assert job.is_being_preempted(lambda command: Answer(0, told)) is preempted
+    assert job.is_to_go_on(lambda command: Answer(0, told)) is goes_on
+    assert job.is_being_preempted(lambda command: Answer(1)) is None
+    assert job.is_to_go_on(lambda command: Answer(1)) is None
 
 
 def test_a_question_that_the_signal_to_the_step_has_ended_is_asked_again(

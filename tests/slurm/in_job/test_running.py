@@ -219,6 +219,24 @@ def test_a_termination_is_no_preemption_unless_slurm_says_so(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("at", ["first", "another"])
+def test_a_termination_that_was_for_the_start_before(tmp_path: Path, at: str) -> None:
+    """A node was lost and Slurm put the job back; the node returns, and is told to end what is gone."""
+    job = in_job(endless(tmp_path), tmp_path)
+    note_start(job.run, Start("7_2", "9", 0, "n1", 1, 0.0, 1, 0))
+    process = job.start(restart=1)
+    job.at_step(1)
+    status = experiment_utils.read_status(job.run)
+    os.kill(process.pid if at == "first" else status["pid"], signal.SIGTERM)
+    code, said = ended(process)
+    assert code == 0, said
+    assert job.asked()[-1] == "requeue 7_2"
+    end = read_starts(job.run)[-1]
+    assert end.end == "requeued"
+    assert end.reason == "stopped by SIGTERM, which Slurm sent for the start before, whose node was lost"
+
+
+@pytest.mark.slow
 def test_a_job_that_slurm_does_not_take_back(tmp_path: Path) -> None:
     job = in_job(endless(tmp_path), tmp_path)
     process = job.start(REQUEUE_FAILS="1")

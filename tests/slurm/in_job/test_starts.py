@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm.in_job.starts import STARTS, Start, idle_starts, note_end, note_start, read_starts
+from slurm.in_job.starts import (
+    LATE_S,
+    STARTS,
+    Start,
+    follows_a_lost_node,
+    idle_starts,
+    note_end,
+    note_start,
+    read_starts,
+)
 
 
 def start(job: str, step: int, at_s: float = 0.0) -> Start:
@@ -51,3 +61,23 @@ def test_idle_by_its_definition(gains: list[int], last: int) -> None:
     all_gains = [*gains, last]
     expected = next((count for count, gain in enumerate(reversed(all_gains)) if gain), len(all_gains))
     assert idle_starts(starts, "7", steps[-1] + last) == expected
+
+
+@pytest.mark.parametrize(
+    ("end", "number", "follows"),
+    [
+        (None, None, True),  # it had no time for a word
+        ("ended", None, True),  # its first rank missed another
+        ("ended", "SIGTERM", False),  # an administrator put it back
+        ("requeued", "SIGUSR2", False),
+        ("requeued", None, False),  # so it was asked for once already
+    ],
+)
+def test_a_start_after_a_lost_node(end: str | None, number: str | None, follows: bool) -> None:
+    before = replace(start("7", 0), end=end, signal=number)
+    now = replace(start("7", 100, at_s=1000.0), restart=1)
+    assert follows_a_lost_node([before], now, 1030.0) is follows
+    assert not follows_a_lost_node([before], now, 1001.0 + LATE_S)
+    assert not follows_a_lost_node([], now, 1030.0)
+    assert not follows_a_lost_node([replace(before, raw_job_id="8")], now, 1030.0)
+    assert not follows_a_lost_node([replace(before, restart=1)], now, 1030.0), "it is of this start"

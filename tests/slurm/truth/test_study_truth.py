@@ -511,6 +511,21 @@ def test_sigterm_is_no_cancelling_unless_slurm_says_so(
         assert truth_of(study, slurm).state == "cancelled", "scancel 4242_0.0"
 
 
+@pytest.mark.parametrize(("nodes", "word"), [(2, "RUNNING"), (1, "RUNNING"), (2, "FAILED")])
+def test_a_rank_that_is_gone_while_slurm_has_not_taken_its_node_for_lost(
+    tmp_path: Path, slurm: FakeSlurm, nodes: int, word: str
+) -> None:
+    study = MadeStudy(tmp_path / "study", ["a"], array={"options": {"nodes": nodes}})
+    study.status("a", "failed", reason="rank 1 (n2) is gone")
+    if word == "RUNNING":
+        slurm.wait("4242_0", "RUNNING", "None", start=str(int(NOW_S - 60)), nodes="n[1-2]")
+    slurm.row("4242_0", word, "1:0")
+    found = truth_of(study, slurm)
+    more = "; its job has not ended: where a node of it is lost, Slurm puts it back into the queue"
+    assert found.state == "failed"
+    assert found.reason == "rank 1 (n2) is gone" + more * (nodes > 1 and word == "RUNNING")
+
+
 def test_a_job_that_was_sent_sigterm_and_of_whose_end_slurm_does_not_tell(
     study: MadeStudy, slurm: FakeSlurm
 ) -> None:
