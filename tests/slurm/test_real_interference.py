@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +99,28 @@ def test_lost_node(calm: Cluster, tmp_path: Path) -> None:
     assert second.step_before >= 100
     assert "is gone: taking over" in (job.run / "log.txt").read_text()
     until_second_attempt(job)
+    end_well(job)
+
+
+def test_a_node_of_two_that_comes_back(calm: Cluster, tmp_path: Path) -> None:
+    """Slurm repeats to it, a minute late, what was to end the start before, and so ends the next one."""
+    job = send(calm, config(tmp_path), "--nodes=2", "--ntasks-per-node=1")
+    job.until_training(101)
+    (node,) = {"n1", "n2"} - {job.starts[0].host}
+    calm.script("kill-node", node)
+    job.until(lambda: job.state == "PENDING", "the job to be put back")
+    calm.script("start-node", node)
+
+    def goes_on() -> bool:
+        """The order comes 60 to 75 s after the node was lost."""
+        starts, trains = job.starts, job.status["stage"] == "train"
+        return trains and (len(starts) > 2 or (len(starts) == 2 and time.time() - starts[1].started_s > 100))
+
+    job.until(goes_on, "a start that is let be", meanwhile=GOES_ON)
+    late = [start.reason for start in job.starts[1:-1]]
+    told = "stopped by SIGTERM, which Slurm sent for the start before, whose node was lost"
+    assert late in ([], [told]), job.told()
+    assert job.starts[-1].step_before >= 100
     end_well(job)
 
 
