@@ -117,6 +117,14 @@ def test_a_config_of_ones_own_may_choose_the_launcher(
     assert len(cluster.jobs) == 2
 
 
+def test_where_arrays_are_off_each_task_is_a_plain_job(type_: Type, cluster: FakeSlurm) -> None:
+    """sbatch refuses all of them there, also one of workers."""
+    cluster.tell("config", "MaxArraySize            = 0\n")
+    assert type_("-m", "seed=0,1,2") == 0
+    assert type_("-m", "seed=3,4,5", "slurm.workers=2") == 0
+    assert [job["options"].get("array") for job in cluster.jobs] == [None] * 5
+
+
 def test_classes_of_resources_are_arrays_of_their_own(type_: Type, cluster: FakeSlurm) -> None:
     assert type_("-m", "seed=0,1", "slurm.mem=1GB,2GB", "training.max_steps=2") == 0
     # another size of memory is no other run: each runs once, with the first one asked for
