@@ -190,18 +190,23 @@ def argument_of(key: str, text: str) -> str:
     return f"{'++' if known is not None and known.types == (dict,) else ''}{key}={text}"
 
 
-def as_typed(value: Any) -> str:
-    """A value of a key as `parse` reads it back, before it is quoted for the shell."""
+def as_typed(value: Any, *, in_mapping: bool = False) -> str:
+    """A value of a key as `parse` reads it back, before it is quoted for the shell.
+
+    in_mapping: where nothing is taken as it stands, so that Hydra's grammar must read it.
+    """
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, float) and float(f"{value:g}") == value:
         return f"{value:g}"
     if isinstance(value, list):
-        return f"[{','.join(map(as_typed, value))}]"
+        return f"[{','.join(as_typed(item, in_mapping=in_mapping) for item in value)}]"
     if isinstance(value, dict):
-        return f"{{{','.join(f'{name}:{as_typed(inner)}' for name, inner in value.items())}}}"
+        inner = (f"{name}:{as_typed(item, in_mapping=True)}" for name, item in value.items())
+        return f"{{{','.join(inner)}}}"
     text = str(value)
-    if isinstance(value, str) and (not _TYPED_AS_IT_IS.fullmatch(text) or text.lower() in _OTHER_THAN_TEXT):
+    bare = _PLAIN if in_mapping else _TYPED_AS_IT_IS
+    if isinstance(value, str) and (not bare.fullmatch(text) or text.lower() in _OTHER_THAN_TEXT):
         return quoted(text.replace("${", r"\${"))
     return text
 

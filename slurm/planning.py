@@ -27,7 +27,7 @@ from slurm.ensembles import Programs
 from slurm.plans import plan_all
 from slurm.records import SLURM, Submission, this_user
 from slurm.submit.arrays import Asked, ToSend, arrays_of, first_runs
-from slurm.submit.asking import MAX_ARRAY_SIZE, limits_of, refusals
+from slurm.submit.asking import limits_of, most_tasks, refusals
 from slurm.submit.checks import check_clean, check_request
 from slurm.submit.in_flight import in_flight
 from slurm.submit.script import script
@@ -181,7 +181,7 @@ def _scripts(
         studies.setdefault(Path(config.runs_dir) / (config.study.name or "default"), []).append(key)
     for study, keys in studies.items():
         asked = [_asked(key, runs[key], ensembles) for key in keys]
-        to_send = arrays_of(asked, study, ID, cluster.max_array_size or MAX_ARRAY_SIZE)
+        to_send = arrays_of(asked, study, ID, most_tasks(cluster))
         submission = _submission(study, to_send)
         for one in to_send:
             yield sum(map(len, one.array.tasks)), script(submission, one.array, one.setup)

@@ -60,7 +60,7 @@ PRECEDENCE: tuple[Step, ...] = (
         ("queued",),
         "squeue, else sacct",
         "the job waits, also again after a requeue, and no process of the run lives; or the queue had no "
-        "room for it (MaxSubmitJobs), and the command that is to submit it waits",
+        "room for it (MaxSubmitJobs, MaxJobCount), and the command that is to submit it waits",
     ),
     Step(
         "lives",

@@ -22,7 +22,7 @@ TIMEOUT_S = 300.0
 """Of an sbatch."""
 NEVER_SENT = "was never submitted: what submitted it ended before"
 """In place of what sbatch said against an array: nobody has asked it."""
-NO_ROOM = "the queue had no room for it (MaxSubmitJobs)"
+NO_ROOM = "the queue had no room for it (MaxSubmitJobs, MaxJobCount)"
 """The same of a run that nobody has handed to sbatch yet."""
 BEAT_S = 30.0
 _MISSED_S = 300.0

@@ -172,11 +172,9 @@ def _arrays(cluster: Cluster) -> Iterator[Finding]:
     size = cluster.max_array_size
     if size is not None and size <= 1:
         yield Finding(
-            FAILS,
-            "arrays",
-            "job arrays are off (MaxArraySize=0)",
-            "each run is a job of its own: slurm.workers=K",
-        )
+            MIND, "arrays", f"job arrays are off (MaxArraySize={size})",
+            "each run is submitted as a job of its own; slurm.workers=K needs K jobs for a sweep",
+        )  # fmt: skip
     elif size is not None:
         yield Finding(FINE, "arrays", f"up to {size:,} runs each; a larger sweep is split")
     limits: dict[str, int | None] = {}

@@ -35,6 +35,9 @@ MEANINGS = (
      "a limit of the account or its quality of service is reached: ask for less, or wait until jobs of yours "
      "have ended and type the same command again, which submits what is missing. A sweep that is larger than "
      "the limit fits as few jobs that take one run after the other: slurm.workers=1"),
+    (r"resource temporarily unavailable", "slurm",
+     "the cluster holds as many jobs as it may (MaxJobCount), those of others too. Type the same command "
+     "again when some have ended"),
     (r"invalid node name", "slurm.options", "the cluster has no such node: sinfo -N"),
     (r"invalid license", "slurm.options", "the cluster has no such license: scontrol show licenses"),
     (r"unrecognized option|invalid option|unknown option", "slurm.options", "sbatch has no such option"),
@@ -66,10 +69,11 @@ def is_unreached(told: str) -> bool:
 
 
 def has_no_room(told: str) -> bool:
-    """Whether it is one job too many in the queue, of the user, the account or the quality of service: later
-    it may be taken as it is.
+    """Whether it is one job too many in the queue, of the user, the account or the quality of service, or of
+    all that the cluster holds (MaxJobCount, EAGAIN): later it may be taken as it is.
     """
-    return re.search(r"(max|grp)submitjob", told, re.IGNORECASE) is not None
+    full = r"(max|grp)submitjob|resource temporarily unavailable"
+    return re.search(full, told, re.IGNORECASE) is not None
 
 
 def directives(options: Mapping[str, Any]) -> str:

@@ -112,6 +112,18 @@ class Job:
         except ValueError:
             return None
 
+    def asked_for(self, ask: Ask = ask, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """Its `mem` and `time`, as sbatch takes them; without what Slurm does not tell, or does not limit."""
+        memory = environment.get("SLURM_MEM_PER_NODE", "0")
+        found = {} if memory == "0" else {"mem": f"{memory}M"}
+        answer = ask(["squeue", "--noheader", f"--jobs={self.id}", "--format=%l"])
+        limit = answer.out.strip()
+        try:
+            is_limit = answer.code == 0 and parse_duration(limit) is not None
+        except ValueError:
+            is_limit = False
+        return found | ({"time": limit} if is_limit else {})
+
     def requeue(self, ask: Ask = ask, pause_s: float = 2.0) -> str | None:
         """Put it back into the queue; soon after that Slurm ends this process. What Slurm said if it refused.
 

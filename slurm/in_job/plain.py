@@ -87,6 +87,7 @@ def submit_from_inside(config: Config, job: Job, argv: list[str]) -> Path:
         number=0,
         name=os.environ.get("SLURM_JOB_NAME", "highwater"),
         tasks=[[folder.name]],
+        options=job.asked_for(),  # what `resubmit --mem x2` is twice of
         job_id=job.id,
         submitted_s=time.time(),
     )

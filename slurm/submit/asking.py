@@ -94,7 +94,13 @@ def refusals(plans: Sequence[tuple[Config, Plan | None]], cluster: Cluster) -> l
 
 def limits_of(wanted: Iterable[Slurm], cluster: Cluster) -> Limits:
     """What the cluster takes at most of jobs that ask for these."""
-    return Limits(cluster.max_array_size or MAX_ARRAY_SIZE, _room(wanted, cluster))
+    return Limits(most_tasks(cluster), _room(wanted, cluster))
+
+
+def most_tasks(cluster: Cluster) -> int:
+    """In one array: indices are below MaxArraySize. Where arrays are off (0) each task is a plain job."""
+    size = cluster.max_array_size
+    return MAX_ARRAY_SIZE if size is None else max(1, size)
 
 
 def has_room(plans: Sequence[Plan], cluster: Cluster) -> bool:

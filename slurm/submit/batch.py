@@ -201,7 +201,7 @@ def _those_that_fit(asked: Sequence[Asked], order: Order) -> tuple[list[Asked], 
     room = order.limits.room - (1 if order.then or order.notify else 0)
     kept = first_runs(asked, room)
     why = (
-        f"the queue had room for {counted(max(0, room), 'more task')} of yours (MaxSubmitJobs). "
+        f"the queue had room for {counted(max(0, room), 'more task')} (MaxSubmitJobs, MaxJobCount). "
         "Type the same command again when some have ended"
     )
     workers = min(8, room)  # more than there is room for would be as many jobs as before

@@ -16,7 +16,7 @@ from conf import UserError
 from slurm.in_job.starts import is_over_in, read_starts
 from slurm.records import LOCAL, SLURM, Array, Submission, last_place, note_cancelled, submissions, this_user
 from slurm.submit.ask import NoAnswer, ask
-from slurm.submit.in_flight import is_alive, process_of, task_states
+from slurm.submit.in_flight import is_alive, listed_as, process_of, task_states
 from slurm.submit.phases import study_lock
 from slurm.submit.reconciling import reconcile
 from slurm.submitters import NO_ROOM, waiter_lives
@@ -93,7 +93,8 @@ def under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
                 target = Target(submission, array) if is_alive(submission, array) else None
             else:
                 numbers = range(len(array.tasks))
-                tasks = {n: states[array.name, n] for n in numbers if (array.name, n) in states}
+                slots = {n: listed_as(array, n) for n in numbers}
+                tasks = {n: states[slot] for n, slot in slots.items() if slot in states}
                 target = Target(submission, array, tasks) if tasks else None
             if target is not None and (not runs or set(runs) & set(target.runs)):
                 found.append(target)

@@ -26,7 +26,7 @@ from slurm.cluster.options import MEMORY_OTHERWISE
 from slurm.followed import note_failures
 from slurm.records import Array, Submission, read_submission, runs_of, sweep_of, typed_study
 from slurm.submit.ask import NoAnswer, ask
-from slurm.submit.in_flight import task_states
+from slurm.submit.in_flight import listed_as, task_states
 from slurm.submit.outcomes import outcomes_of
 from slurm.submit.send import NoRoom, Refused, send
 from slurm.submitters import NO_ROOM
@@ -93,10 +93,14 @@ def _still_queued(earlier: Sequence[Submission]) -> list[Array]:
     """Of these, what waits or runs: sbatch may refuse a dependency on a job that Slurm has forgotten."""
     sent = [(one, array) for one in earlier for array in one.arrays if array.is_sent]
     try:
-        listed = {name for name, _ in task_states(sent)}
+        listed = task_states(sent)
     except NoAnswer:
         return []
-    return [array for _, array in sent if array.name in listed]
+    return [
+        array
+        for _, array in sent
+        if any(listed_as(array, task) in listed for task in range(len(array.tasks)))
+    ]
 
 
 def _time(partition: str | None) -> str:

@@ -84,28 +84,41 @@ def _has_no_room(array: Array, task: int) -> bool:
     return array.error == NO_ROOM and array.cancelled_at(task) is None
 
 
-def task_states(arrays: Iterable[tuple[Submission, Array]]) -> dict[tuple[str, int], str]:
-    """(name of the array, task) to Slurm's word, for all that squeue lists, whoever's they are.
+def listed_as(array: Array, task: int) -> str:
+    """What tells a task from all others: its job; of an array whose number nobody has heard its name."""
+    return array.job_of(task) or f"{array.name}_{task}"
 
-    A job that squeue does not list by its name is looked up by its number: a site, an administrator or its
-    user may have renamed it. Its script tells that it is ours, and not of a cluster that counts anew.
+
+def task_states(arrays: Iterable[tuple[Submission, Array]]) -> dict[str, str]:
+    """`listed_as` of a task to Slurm's word, for all that squeue lists, whoever's they are.
+
+    By its name and its number: a number is given again where a cluster is set up anew, and jobs of plain
+    scripts share a name. A job that squeue does not list by its name is looked up by its number: a site, an
+    administrator or its user may have renamed it. Its script tells that it is ours, and not of a cluster that
+    counts anew.
     """
     told = sorted(arrays, key=lambda one: one[1].name)
     if not told:
         return {}
     names = ",".join(array.name for _, array in told)
-    answer = ask(["squeue", "--noheader", "--array", f"--name={names}", "--format=%j|%K|%T"])
+    answer = ask(["squeue", "--noheader", "--array", f"--name={names}", "--format=%j|%F|%K|%T"])
+    slots = {(array.name, listed_as(array, task)) for _, array in told for task in range(len(array.tasks))}
     found = {}
     for line in answer.splitlines():
-        name, task, state = line.strip().rsplit("|", 2)
-        found[name, _task(task)] = state
-    seen = {name for name, _ in found}
-    unseen = {array.job_id: (one, array) for one, array in told if array.job_id and array.name not in seen}
+        name, job, task, state = line.strip().rsplit("|", 3)
+        for slot in (_written(job, task), f"{name}_{_task(task)}"):
+            if (name, slot) in slots:
+                found[slot] = state
+    unseen = {
+        array.job_id: one
+        for one, array in told
+        if array.job_id and not any(listed_as(array, task) in found for task in range(len(array.tasks)))
+    }
     for line in _by_number(unseen) if unseen else ():
         job, task, state, script = line.strip().split("|", 3)
-        submission, array = unseen.get(job, (None, None))
-        if submission is not None and array is not None and submission.id in script:
-            found[array.name, _task(task)] = state
+        submission = unseen.get(job)
+        if submission is not None and submission.id in script:
+            found[_written(job, task)] = state
     return found
 
 
@@ -119,20 +132,24 @@ def _by_number(jobs: Iterable[str]) -> list[str]:
         raise
 
 
+def _written(job: str, task: str) -> str:
+    return f"{job}_{task}" if task.isdigit() else job
+
+
 def _task(told: str) -> int:
     return int(told) if told.isdigit() else 0
 
 
 def _words(
-    run: Path, submission: Submission, array: Array, task: int, states: dict[tuple[str, int], str]
+    run: Path, submission: Submission, array: Array, task: int, states: dict[str, str]
 ) -> Iterable[str]:
     if submission.launcher == LOCAL:
         return ("queued",) if is_alive(submission, array) and not _had_its_turn(run, submission) else ()
     if array.how in ("pack", "workers") and is_over_in(read_starts(run), array.job_id):
         return ()  # the others of its job go on
     tasks = range(len(array.tasks)) if array.how == "workers" else (task,)
-    there = [states[array.name, one] for one in tasks if (array.name, one) in states]
-    return [word_of(state) for state in there]
+    slots = [listed_as(array, one) for one in tasks]
+    return [word_of(states[slot]) for slot in slots if slot in states]
 
 
 def word_of(state: str) -> str:

@@ -299,7 +299,8 @@ def render(submitted: Sequence[Submitted], *, waiting: bool = False) -> Iterator
         if waiting and one.no_room:
             not_sent = {run: why for run, why in not_sent.items() if run not in one.no_room}
             waits = "1 run waits" if len(one.no_room) == 1 else f"{len(one.no_room):,} runs wait"
-            yield f"{one.study.name}: {waits} for room in the queue (MaxSubmitJobs) until others have ended"
+            full = "room in the queue (MaxSubmitJobs, MaxJobCount) until others have ended"
+            yield f"{one.study.name}: {waits} for {full}"
         for why in dict.fromkeys(not_sent.values()):
             runs = [run for run, reason in not_sent.items() if reason == why]
             how = "not known to be submitted" if set(runs) & set(one.unheard) else "not submitted"

@@ -176,7 +176,7 @@ def _those_that_fit(missing: list[str], limits: Limits) -> tuple[list[str], dict
     if limits.room is None or len(missing) + 1 <= limits.room:
         return missing, {}
     why = (
-        f"the queue had room for {counted(limits.room, 'more job')} of yours (MaxSubmitJobs). "
+        f"the queue had room for {counted(limits.room, 'more job')} (MaxSubmitJobs, MaxJobCount). "
         "Type the same command again when some have ended; the merge is submitted with the last task"
     )
     return missing[: limits.room], dict.fromkeys([*missing[limits.room :], MERGE], why)

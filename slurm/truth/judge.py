@@ -90,7 +90,10 @@ def waits(case: Case) -> Verdict | None:
         return Verdict("queued", f"{told}; {before}" if before else told, "jobs.json")
     if waits_for_room(case):
         before = ended_before(case)
-        told = "it waits for room in the queue (MaxSubmitJobs), as does the command that will submit it"
+        told = (
+            "it waits for room in the queue (MaxSubmitJobs, MaxJobCount), as does the command that will "
+            "submit it"
+        )
         return Verdict("queued", f"{told}; {before}" if before else told, "submission.json")
     if not is_waiting(case):
         return None

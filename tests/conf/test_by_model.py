@@ -57,11 +57,22 @@ def test_every_way_to_type_it(composer: Composer, typed: list[str]) -> None:
     assert read_run(run.overrides, composer) == run.config  # as a launcher hands them on
 
 
-def test_hydra_itself_composes_what_is_handed_on(composer: Composer) -> None:
-    request = read_request(["model=256d", "slurm.by_model.256d.mem=64GB"], composer, multirun=False)
+@pytest.mark.parametrize(
+    ("typed", "inner"),
+    [
+        ("slurm.by_model.256d.mem=64GB", {"mem": "64GB"}),
+        ("slurm.by_model.256d.options=[--nodelist=n1]", {"options": ["--nodelist=n1"]}),
+        ("slurm.by_model={256d: {setup: ['export A=b', 'x 1'], qos: 'a<b'}}",
+         {"setup": ["export A=b", "x 1"], "qos": "a<b"}),
+    ],
+)  # fmt: skip
+def test_hydra_itself_composes_what_is_handed_on(
+    typed: str, inner: dict[str, Any], composer: Composer
+) -> None:
+    request = read_request(["model=256d", typed], composer, multirun=False)
     composed, problems = composer.hydra_part({}, request.arguments[-1:])
     assert problems == []
-    assert composed.slurm.by_model == {"256d": {"mem": "64GB"}}
+    assert composed.slurm.by_model == {"256d": inner}
 
 
 def test_values_that_hydra_s_grammar_refuses_are_taken_as_they_stand(composer: Composer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from slurm.in_job.job import Job
 from slurm.in_job.plain import submit_from_inside
 from slurm.in_job.starts import Start, note_start
 from slurm.one_run import compose
+from slurm.records import last_place, run_folders
+from slurm.submit.again import new_mem, new_time
 
 TYPED = ["model=32d", "dataset=text", "dataset.path=my.txt", "tokenizer=bytes", "training.max_steps=2"]
 
@@ -34,3 +37,24 @@ def test_a_run_that_was_killed_on_another_node_is_taken_over(
     submit_from_inside(compose(TYPED), Job("9", "9"), TYPED)
     assert not (folder / "run.lock").exists()
     assert experiment_utils.read_config(folder)["seed"] == 0
+
+
+def test_what_the_job_has_is_what_a_factor_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`resubmit --mem x2 --time x2` of a run that sbatch was given its memory and time for."""
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path / "my.txt")
+    monkeypatch.setattr("slurm.snapshot.take", lambda runs_dir: type("Copy", (), {"path": tmp_path}))
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "700")
+    told = "#!/bin/sh\n[ \"$2 $3\" = '--jobs=8 --format=%l' ] && echo 1-00:00:00\n"
+    (tmp_path / "squeue").write_text(told)
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    study = submit_from_inside(compose(TYPED), Job("8", "8"), TYPED)
+    ((_, array, _),) = filter(None, map(last_place, run_folders(study)))
+    assert array.options == {"mem": "700M", "time": "1-00:00:00"}
+    assert new_mem("x2", None, array.options["mem"]) == 1400 << 20
+    assert new_time("x2", "auto", array.options["time"]) == "2-00:00:00"
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho UNLIMITED\n")
+    assert Job("8", "8").asked_for() == {"mem": "700M"}
+    (tmp_path / "squeue").write_text("#!/bin/sh\nexit 1\n")
+    assert Job("8", "8").asked_for(environment={}) == {}

@@ -553,7 +553,8 @@ def test_what_the_queue_had_no_room_for_goes_to_the_cluster(
     assert [truth.state for truth in late] == ["never_started"] * 2
     (why,) = {truth.reason for truth in late}
     assert why == (
-        "the queue had no room for it (MaxSubmitJobs). It is started by: python -m slurm resubmit default"
+        "the queue had no room for it (MaxSubmitJobs, MaxJobCount). It is started by: "
+        "python -m slurm resubmit default"
     )
     has_room(None)
     assert command("resubmit", "default") == 0

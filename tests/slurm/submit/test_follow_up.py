@@ -82,7 +82,9 @@ def test_where_the_queue_has_no_room_for_it_the_note_says_what_does_the_same(
     cluster.tell("refuse_dependency", "AssocMaxSubmitJobLimit")
     type_("seed=0", "then=analysis")
     (note,) = study_json(place / "runs" / "default", [])["notes"]
-    assert note.endswith("no room for it (MaxSubmitJobs). When they have ended: python -m analysis default")
+    assert note.endswith(
+        "no room for it (MaxSubmitJobs, MaxJobCount). When they have ended: python -m analysis default"
+    )
 
 
 def test_a_webhook_that_nobody_answers_is_told_by_status(

@@ -218,7 +218,7 @@ def test_a_queue_that_is_fed_as_others_end(calm: Cluster, home: Path, type_: Typ
     finally:
         calm.script("submit-limit", "off")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 run waits for room in the queue (MaxSubmitJobs)" in done.stderr
+    assert "1 run waits for room in the queue (MaxSubmitJobs, MaxJobCount)" in done.stderr
     answer = json.loads(done.stdout)
     assert [one["state"] for one in answer["outcomes"]] == ["done"] * 3
     assert [len(one["submitted"]) for one in answer["submitted"]] == [2, 1]

@@ -117,6 +117,14 @@ def test_a_config_of_ones_own_may_choose_the_launcher(
     assert len(cluster.jobs) == 2
 
 
+def test_where_arrays_are_off_each_task_is_a_plain_job(type_: Type, cluster: FakeSlurm) -> None:
+    """sbatch refuses all of them there, also one of workers."""
+    cluster.tell("config", "MaxArraySize            = 0\n")
+    assert type_("-m", "seed=0,1,2") == 0
+    assert type_("-m", "seed=3,4,5", "slurm.workers=2") == 0
+    assert [job["options"].get("array") for job in cluster.jobs] == [None] * 5
+
+
 def test_classes_of_resources_are_arrays_of_their_own(type_: Type, cluster: FakeSlurm) -> None:
     assert type_("-m", "seed=0,1", "slurm.mem=1GB,2GB", "training.max_steps=2") == 0
     # another size of memory is no other run: each runs once, with the first one asked for
@@ -449,7 +457,9 @@ def test_what_waits_for_room_is_queued_until_it_is_cancelled(
     thread.start()
     assert type_("-m", "seed=0,1,2", "wait=true", "--json") == 1
     thread.join()
-    told = "it waits for room in the queue (MaxSubmitJobs), as does the command that will submit it"
+    told = (
+        "it waits for room in the queue (MaxSubmitJobs, MaxJobCount), as does the command that will submit it"
+    )
     assert seen == [[("queued", told)] * 2, True, "cancelled"]
     answer = json.loads(capsys.readouterr().out)
     assert [one["state"] for one in answer["outcomes"]] == ["cancelled"] * 3
@@ -518,25 +528,31 @@ def test_the_room_of_a_partition_is_what_its_quality_of_service_leaves(
     (told,) = json.loads(capsys.readouterr().out)
     assert len(told["submitted"]) == 1
     (why,) = told["not_submitted"].values()
-    assert "had room for 1 more task of yours" in why
+    assert "had room for 1 more task (MaxSubmitJobs" in why
 
 
 FULL = "sbatch: error: AssocMaxSubmitJobLimit; Job violates accounting/QOS policy (job submit limit)"
 
 
+@pytest.mark.parametrize("said", [FULL, "allocation failure: Resource temporarily unavailable"])
 def test_a_full_queue_is_no_mistake_of_who_submits(
-    type_: Type, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    said: str,
+    type_: Type,
+    cluster: FakeSlurm,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """`sbatch --test-only` refuses everything then, also runs that are queued and need no room."""
+    """`sbatch --test-only` refuses everything then, also runs that are queued and need no room. Of a user's
+    limit, and of the cluster's own (MaxJobCount)."""
     assert type_("-m", "seed=0,1") == 0
-    cluster.tell("test_only", FULL)
+    cluster.tell("test_only", said)
     monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: 0)
     capsys.readouterr()
     assert type_("-m", "seed=0,1") == 0
     assert "left as they are: 2 queued" in capsys.readouterr().out
     assert type_("-m", "seed=0,1,2") == 1
     told = capsys.readouterr().out
-    assert "not submitted: 1 run: the queue had room for 0 more tasks of yours" in told
+    assert "not submitted: 1 run: the queue had room for 0 more tasks (MaxSubmitJobs" in told
     assert "Type the same command again when some have ended" in told
     assert "slurm.workers=1" not in told, "one worker has no room either"
     assert len(cluster.jobs) == 1
@@ -551,7 +567,7 @@ def test_a_limit_that_sbatch_alone_knows_of_divides_the_sweep(
     assert type_(*sweep) == 1
     assert [len(job["states"]) for job in cluster.jobs] == [3]
     told = capsys.readouterr().out
-    assert "not submitted: 4 runs: the queue had room for 3 more tasks of yours" in told
+    assert "not submitted: 4 runs: the queue had room for 3 more tasks (MaxSubmitJobs" in told
     assert type_(*sweep) == 1, "it is full"
     assert "left as they are: 3 queued" in capsys.readouterr().out
     assert len(cluster.jobs) == 1
@@ -696,7 +712,9 @@ def test_what_sbatch_has_no_room_for_waits_for_it(
     monkeypatch.setattr(slurm.submit.runs, "has_room", pressed)
     sweep = ("-m", "seed=0,1", "slurm.by_model={32d: {mem: 1GB}}", "model=32d,48d", "then=analysis")
     assert type_(*sweep, "wait=true") == 130
-    told = "it waits for room in the queue (MaxSubmitJobs), as does the command that will submit it"
+    told = (
+        "it waits for room in the queue (MaxSubmitJobs, MaxJobCount), as does the command that will submit it"
+    )
     assert seen == [("queued", told)] * 4
     (made,) = submissions(place / "runs" / "default")
     assert made.then is None, "what comes after the sweep comes after what is submitted later"
@@ -746,7 +764,7 @@ def test_studies_of_one_sweep_share_the_room_of_the_queue(
 def test_what_waits_for_room_is_told_as_what_becomes_of_it(tmp_path: Path) -> None:
     """Nobody has to type anything while the command waits."""
     one = Submitted(tmp_path / "s", ["a", "b"], left={"a": "queued"}, not_sent={"b": "why"}, no_room=("b",))
-    waits = "s: 1 run waits for room in the queue (MaxSubmitJobs) until others have ended"
+    waits = "s: 1 run waits for room in the queue (MaxSubmitJobs, MaxJobCount) until others have ended"
     assert list(render([one], waiting=True)) == ["s: left as they are: 1 queued", waits]
     assert "s: not submitted: 1 run: why" in render([one])
 

@@ -205,7 +205,7 @@ def test_a_full_queue_is_told_by_status_and_resubmit_too(
     found = token_truths(home / ".parts.slurm")
     assert [one.name for one in found] == [*TASKS, "merge"]
     assert {one.state for one in found} == {"never_started"}
-    assert "no room for it (MaxSubmitJobs). It is started by: python -m slurm resubmit" in str(
+    assert "no room for it (MaxSubmitJobs, MaxJobCount). It is started by: python -m slurm resubmit" in str(
         found[0].reason
     )
     assert not cluster.jobs

@@ -153,7 +153,10 @@ def test_what_the_queue_had_no_room_for(tmp_path: Path, slurm: FakeSlurm) -> Non
     found = token_truths(study.folder, ask=slurm.ask, now_s=made_s + 1)
     assert [one.state for one in found] == ["queued", "never_started", "never_started", "never_started"]
     again = f"python -m slurm resubmit {tmp_path / 'huge'}"
-    assert found[1].reason == f"the queue had no room for it (MaxSubmitJobs). It is started by: {again}"
+    assert (
+        found[1].reason
+        == f"the queue had no room for it (MaxSubmitJobs, MaxJobCount). It is started by: {again}"
+    )
 
 
 @pytest.mark.parametrize("given", ["Datasets/huge", "huge", "Datasets/.huge.slurm"])

@@ -1,0 +1,39 @@
+"""What squeue lists of ours, among jobs of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import slurm.submit.in_flight
+from slurm.records import SLURM, Array, Submission
+from slurm.submit.in_flight import task_states
+
+
+def submission(name: str, array: Array) -> tuple[Submission, Array]:
+    made = Submission(name, Path("runs/s"), SLURM, 0.0, "me", "host", "/", "", [array])
+    return made, array
+
+
+def test_jobs_of_plain_scripts_share_a_name_and_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that had ended was running as long as another was, of anybody."""
+    told = "highwater|177|N/A|RUNNING\nhighwater|180|4|PENDING\nours|182|1|RUNNING\nlate|183|0|PENDING\n"
+
+    def ask(command: list[str]) -> str:
+        assert command[0] == "squeue"
+        return "" if any(word.startswith("--jobs") for word in command) else told
+
+    monkeypatch.setattr(slurm.submit.in_flight, "ask", ask)
+    plain = [
+        submission(f"job-{job}", Array(0, "highwater", [["a"]], job_id=job))
+        for job in ("175", "177", "180_3", "180_4")
+    ]
+    array = submission("one", Array(0, "ours", [["a"], ["b"]], job_id="182"))
+    unheard = submission("two", Array(0, "late", [["c"], ["d"]]))
+    assert task_states([*plain, array, unheard]) == {
+        "177": "RUNNING",
+        "180_4": "PENDING",
+        "182_1": "RUNNING",
+        "late_0": "PENDING",
+    }
