@@ -293,10 +293,15 @@ def _end(
     refused = job.requeue() if at_once or not job.is_packed else None
     if refused is None:
         return replace(verdict, exit_code=TO_BE_REQUEUED if job.is_packed else 0)
-    reason = f"{verdict.reason}; it could not be put back into the queue: {refused}"
+    return replace(verdict, end=ENDED, reason=note_refused(folder, job, start, refused))
+
+
+def note_refused(folder: Path, job: Job, start: Start, refused: str) -> str:
+    """Of a run whose job was to start again, and does not. Returns the reason that is told for it."""
+    reason = f"{start.reason}; it could not be put back into the queue: {refused}"
     say(folder, f"job {job.id}: {reason}")
     _note(note_end, folder, replace(start, end=ENDED, reason=reason))
-    return replace(verdict, end=ENDED, reason=reason)
+    return reason
 
 
 def _as_ended(folder: Path, start: Start, verdict: Verdict, state: str, number: int | None) -> Start:

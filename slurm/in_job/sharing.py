@@ -15,7 +15,14 @@ from conf import UserError
 from conf.quantities import counted
 from slurm.in_job.job import PACKED, Job
 from slurm.in_job.lock import Heartbeat, living_holder
-from slurm.in_job.running import TO_BE_REQUEUED, look_again, note_lost, run_beside_others, say, settings_of
+from slurm.in_job.running import (
+    TO_BE_REQUEUED,
+    look_again,
+    note_lost,
+    note_refused,
+    run_beside_others,
+    settings_of,
+)
 from slurm.in_job.starts import DONE, GAVE_UP, LEFT, PREEMPTED, REQUEUED, Start, is_over_in, read_starts
 from slurm.processes import Children, share_of
 from training.interrupt import TIME_IS_UP
@@ -50,7 +57,9 @@ def run_side_by_side(runs: Sequence[Path], word: str, job: Job) -> int:
         if refused is None:
             return 0
         for run in waiting:
-            say(run, f"job {job.id} could not be put back into the queue: {refused}")
+            last = next(reversed(read_starts(run)), None)
+            if last is not None and _is_of(last, job) and last.end == REQUEUED:
+                note_refused(run, job, last, refused)
     worst = next((code for code in codes if code), 0)
     return 1 if worst == TO_BE_REQUEUED or worst < 0 else worst
 

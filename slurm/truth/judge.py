@@ -267,7 +267,7 @@ def said_itself(case: Case) -> Verdict | None:
         if step is not None:
             return step
         state = FROM_VERDICT["terminated"]
-    return Verdict(state, reason + and_refused(case), "status.json")
+    return Verdict(state, _as_judged(case, reason) + and_refused(case), "status.json")
 
 
 def was_killed(case: Case) -> Verdict | None:
@@ -308,6 +308,16 @@ RULES: dict[str, Callable[[Case], Verdict | None]] = {
         interrupted, ended_by_slurm, ended_before_it, said_itself, was_killed, unreadable, never_ran, unheard,
     )
 }  # fmt: skip
+
+
+def _as_judged(case: Case, reason: str) -> str:
+    """The run's own reason, with what its job has added: why it did not go back into the queue."""
+    start = case.known.start
+    told = start.get("reason")
+    if start.get("end") != ENDED or start.get("attempt") != case.known.attempt or not isinstance(told, str):
+        return reason
+    told = one_line(told)
+    return told if told.startswith(reason) else reason
 
 
 def _noted_by_job(case: Case) -> Verdict | None:

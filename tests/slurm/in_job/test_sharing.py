@@ -202,6 +202,25 @@ def test_a_step_that_ends_without_a_word_is_not_started_again_with_its_job(
     assert [(start.end, start.started_s == 5.0) for start in read_starts(lost)] == [(ENDED, has_begun)]
 
 
+def test_a_job_that_slurm_does_not_take_back_is_told_of_its_runs(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were noted as put back, by a job that had ended."""
+    failed, stopped, _ = worker.runs
+    for run, end, code in ((failed, ENDED, 1), (stopped, REQUEUED, 75)):
+        note_start(run, Start("7_2", "9", 0, "n1", 1, 5.0, 1, 0, end=end, reason=f"exit code {code}"))
+    monkeypatch.setattr(Job, "requeue", lambda job: "disabled")
+    monkeypatch.setattr(
+        sharing,
+        "step_command",
+        lambda run, *_: [sys.executable, "-c", f"raise SystemExit({1 if run == failed.name else 75})"],
+    )
+    assert sharing.run_side_by_side(worker.runs[:2], "word", Job("7_2", "9", 0)) == 1
+    told = [(start.end, start.reason) for run in (failed, stopped) for start in read_starts(run)]
+    refused = "exit code 75; it could not be put back into the queue: disabled"
+    assert told == [(ENDED, "exit code 1"), (ENDED, refused)]
+
+
 def _replace_by_a_file(run: Path) -> None:
     shutil.rmtree(run)
     run.write_text("")
