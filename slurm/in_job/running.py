@@ -64,7 +64,7 @@ def _is_over(folder: Path, job: Job) -> bool:
 def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
     """Run `folder` until it has ended or is to stop. members: runs of an ensemble, itself the first of them.
 
-    Where another copy of it is alive that Slurm takes for dead, the exit code is TO_BE_REQUEUED: the caller
+    Where another copy of it is alive that Slurm takes for dead, the exit code is TO_LOOK_AGAIN: the caller
     has the job look again later (`look_again`).
 
     Only the first of several ranks judges; the others end as their process does, but well when a stop was
@@ -87,7 +87,7 @@ def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
         reason = f"{folder} is being run by {holder}: job {job.id} leaves it alone"
         say(folder, reason)
         comes_back = is_on_its_own(holder, job) and settings_of(folder)["requeue"]
-        return Verdict(LEFT, TO_BE_REQUEUED if comes_back else 0, reason)
+        return Verdict(LEFT, TO_LOOK_AGAIN if comes_back else 0, reason)
     settings = settings_of(folder)
     step = _newest_step(folder)
     starts = read_starts(folder)
@@ -221,6 +221,8 @@ SENT_EARLY_S = 90.0
 """So much earlier than asked for the signal ahead of a time limit may come (sbatch(1), --signal: 60 s)."""
 TO_BE_REQUEUED = 75
 """Exit code of a run that goes on in this job and has not put it back: whoever started it does."""
+TO_LOOK_AGAIN = 76
+"""The same, of one that another copy has: the job is to start again in a while, not at once."""
 
 
 class _Late:
