@@ -17,7 +17,7 @@ if __name__ == "__main__":  # until the run has a process that they are for
 from conf import UserError
 from slurm.in_job.job import Job
 from slurm.in_job.running import (
-    TO_BE_REQUEUED,
+    TO_LOOK_AGAIN,
     look_again,
     run_beside_others,
     run_in_job,
@@ -58,7 +58,7 @@ def main(word: str, run: str | None = None) -> int:
         verdict = run_together_in_job(runs, job)
     else:
         verdict = run_in_job(runs[0], job)
-    if verdict.end == LEFT and verdict.exit_code == TO_BE_REQUEUED:
+    if verdict.end == LEFT and verdict.exit_code == TO_LOOK_AGAIN:
         return look_again(runs[:1], job)
     return verdict.exit_code
 

@@ -11,12 +11,16 @@ from dataclasses import dataclass
 
 from conf.durations import parse_duration
 from memory.sacct import client_environment
+from slurm.cluster.sbatch_words import is_unanswered, is_unreached
 
 ANSWER_S = 20.0
 COME_BACK_S = 600
 """After so long a job looks again at a run that another copy has: each look takes half a minute."""
 _REQUEUE_TRIES = 3
+_AWAY_S = 600.0
+"""So long a slurmctld that is away is waited for: a backup takes over after two minutes or so."""
 _ASKED_TIMES = 5
+_TOO_LATE = 124
 PACKED = "HIGHWATER_PACKED"
 """Set for the runs of a job that has several side by side."""
 _WAITS = re.compile(r"pending execution", re.IGNORECASE)
@@ -26,7 +30,7 @@ _GONE = re.compile(r"invalid job id|not found", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Answer:
-    """Of a command: code 127 where there is none of that name, 124 where it took too long."""
+    """Of a command: code 127 where there is none of that name, _TOO_LATE where it took too long."""
 
     code: int
     out: str = ""
@@ -46,7 +50,7 @@ def ask(command: list[str]) -> Answer:
                 command, capture_output=True, text=True, timeout=ANSWER_S, env=client_environment()
             )
         except subprocess.TimeoutExpired:
-            return Answer(124, "", f"{command[0]} did not answer within {ANSWER_S:.0f} s")
+            return Answer(_TOO_LATE, "", f"{command[0]} did not answer within {ANSWER_S:.0f} s")
         except OSError as error:
             return Answer(127, "", f"{command[0]}: {error.strerror}")
         if done.returncode >= 0:
@@ -129,15 +133,18 @@ class Job:
 
         The number alone would not do: of an array's last task it is that of the whole array.
         """
-        said = ""
-        for attempt in range(_REQUEUE_TRIES):
-            if attempt:
-                time.sleep(pause_s)  # slurmctld may be just starting again
+        tries, until_s = 0, time.monotonic() + _AWAY_S
+        while True:
             answer = ask(["scontrol", "requeue", self.id])
             if answer.code == 0 or _WAITS.search(answer.error):
                 return None
             said = answer.error or answer.out.strip() or f"exit code {answer.code}"
-        return said
+            is_away = answer.code == _TOO_LATE or is_unreached(said) or is_unanswered(said, answer.code)
+            if not is_away or time.monotonic() > until_s:
+                tries += 1
+            if tries == _REQUEUE_TRIES:
+                return said
+            time.sleep(pause_s)
 
     def come_back(self, ask: Ask = ask) -> str | None:
         """Put it back into the queue, to start again in a while. What Slurm said if it refused."""

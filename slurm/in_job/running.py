@@ -65,7 +65,7 @@ def _is_over(folder: Path, job: Job) -> bool:
 def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
     """Run `folder` until it has ended or is to stop. members: runs of an ensemble, itself the first of them.
 
-    Where another copy of it is alive that Slurm takes for dead, the exit code is TO_BE_REQUEUED: the caller
+    Where another copy of it is alive that Slurm takes for dead, the exit code is TO_LOOK_AGAIN: the caller
     has the job look again later (`look_again`).
 
     Only the first of several ranks judges; the others end as their process does, but well when a stop was
@@ -88,7 +88,7 @@ def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
         reason = f"{folder} is being run by {holder}: job {job.id} leaves it alone"
         say(folder, reason)
         comes_back = is_on_its_own(holder, job) and settings_of(folder)["requeue"]
-        return Verdict(LEFT, TO_BE_REQUEUED if comes_back else 0, reason)
+        return Verdict(LEFT, TO_LOOK_AGAIN if comes_back else 0, reason)
     settings = settings_of(folder)
     step = _newest_step(folder)
     starts = read_starts(folder)
@@ -227,6 +227,8 @@ SENT_EARLY_S = 90.0
 """So much earlier than asked for the signal ahead of a time limit may come (sbatch(1), --signal: 60 s)."""
 TO_BE_REQUEUED = 75
 """Exit code of a run that goes on in this job and has not put it back: whoever started it does."""
+TO_LOOK_AGAIN = 76
+"""The same, of one that another copy has: the job is to start again in a while, not at once."""
 
 
 class _Late:
@@ -305,10 +307,15 @@ def _end(
     refused = job.requeue() if at_once or not job.is_packed else None
     if refused is None:
         return replace(verdict, exit_code=TO_BE_REQUEUED if job.is_packed else 0)
-    reason = f"{verdict.reason}; it could not be put back into the queue: {refused}"
+    return replace(verdict, end=ENDED, reason=note_refused(folder, job, start, refused))
+
+
+def note_refused(folder: Path, job: Job, start: Start, refused: str) -> str:
+    """Of a run whose job was to start again, and does not. Returns the reason that is told for it."""
+    reason = f"{start.reason}; it could not be put back into the queue: {refused}"
     say(folder, f"job {job.id}: {reason}")
     _note(note_end, folder, replace(start, end=ENDED, reason=reason))
-    return replace(verdict, end=ENDED, reason=reason)
+    return reason
 
 
 def _as_ended(folder: Path, start: Start, verdict: Verdict, state: str, number: int | None) -> Start:

@@ -15,7 +15,15 @@ from conf import UserError
 from conf.quantities import counted
 from slurm.in_job.job import PACKED, Job
 from slurm.in_job.lock import Heartbeat, living_holder
-from slurm.in_job.running import TO_BE_REQUEUED, look_again, note_lost, run_beside_others, say, settings_of
+from slurm.in_job.running import (
+    TO_BE_REQUEUED,
+    TO_LOOK_AGAIN,
+    look_again,
+    note_lost,
+    note_refused,
+    run_beside_others,
+    settings_of,
+)
 from slurm.in_job.starts import DONE, GAVE_UP, LEFT, PREEMPTED, REQUEUED, Start, is_over_in, read_starts
 from slurm.processes import Children, share_of
 from training.interrupt import TIME_IS_UP
@@ -31,7 +39,7 @@ def run_side_by_side(runs: Sequence[Path], word: str, job: Job) -> int:
     when all are done, or the job was put back for those that are to go on.
     """
     waiting = [run for run in runs if not _is_over(run, job)]
-    codes: list[int] = []
+    codes: dict[Path, int] = {}
     try:
         # Slurm sends SIGTERM to each step; an srun that gets it kills its step at once, before a checkpoint
         with Children(slots=max(1, len(waiting)), shares_cores=False, kept=(signal.SIGTERM,)) as children:
@@ -40,19 +48,26 @@ def run_side_by_side(runs: Sequence[Path], word: str, job: Job) -> int:
                 children.start(step_command(run.name, word, len(runs), os.environ), quiet=False)
             for _ in waiting:
                 child = children.wait()
-                codes.append(child.process.returncode)
-                if children.requested is None and codes[-1] not in (0, TO_BE_REQUEUED):
-                    note_lost(waiting[child.slot], job)
+                run, code = waiting[child.slot], child.process.returncode
+                codes[run] = code
+                if children.requested is None and code not in (0, TO_BE_REQUEUED, TO_LOOK_AGAIN):
+                    note_lost(run, job)
     finally:
         os.environ.pop(PACKED, None)
-    if TO_BE_REQUEUED in codes:
+    if TO_BE_REQUEUED in codes.values():
         refused = job.requeue()
         if refused is None:
             return 0
         for run in waiting:
-            say(run, f"job {job.id} could not be put back into the queue: {refused}")
-    worst = next((code for code in codes if code), 0)
-    return 1 if worst == TO_BE_REQUEUED or worst < 0 else worst
+            last = next(reversed(read_starts(run)), None)
+            if last is not None and _is_of(last, job) and last.end == REQUEUED:
+                note_refused(run, job, last, refused)
+    elif children.requested != signal.SIGTERM:  # else somebody has cancelled it
+        beside = [run for run, code in codes.items() if code == TO_LOOK_AGAIN]
+        if beside:
+            return look_again(beside, job)
+    worst = next((code for code in codes.values() if code), 0)
+    return 1 if worst in (TO_BE_REQUEUED, TO_LOOK_AGAIN) or worst < 0 else worst
 
 
 def step_command(
@@ -113,7 +128,7 @@ def run_missing(runs: Sequence[Path], claims: Path, job: Job) -> int:
             if verdict.end == REQUEUED:
                 return verdict.exit_code
             if verdict.end == LEFT:
-                beside += [run] if verdict.exit_code == TO_BE_REQUEUED else []
+                beside += [run] if verdict.exit_code == TO_LOOK_AGAIN else []
                 continue
             failed = failed or verdict.exit_code
             has_moved = has_moved or verdict.end in (DONE, GAVE_UP)
@@ -121,6 +136,8 @@ def run_missing(runs: Sequence[Path], claims: Path, job: Job) -> int:
             if began is not None and began.signal is not None:  # it was for the job, and comes once
                 was_judged = began.state in _STOPPED and verdict.end != GAVE_UP
                 asked = None if was_judged else signal.Signals[began.signal]
+                if was_judged:
+                    beside.clear()  # nothing of a job that was cancelled, or is not to start again
                 break
     left = [run for run in runs if not _is_over(run, job)]
     if asked is not None and left and _may_go_on(job, asked, left, has_moved):

@@ -270,7 +270,8 @@ def said_itself(case: Case) -> Verdict | None:
         if step is not None:
             return step
         state = FROM_VERDICT["terminated"]
-    return Verdict(state, reason + and_refused(case) + _and_its_job_runs(case, state), "status.json")
+    words = _as_judged(case, reason) + and_refused(case) + _and_its_job_runs(case, state)
+    return Verdict(state, words, "status.json")
 
 
 def _and_its_job_runs(case: Case, state: str) -> str:
@@ -320,6 +321,16 @@ RULES: dict[str, Callable[[Case], Verdict | None]] = {
         interrupted, ended_by_slurm, ended_before_it, said_itself, was_killed, unreadable, never_ran, unheard,
     )
 }  # fmt: skip
+
+
+def _as_judged(case: Case, reason: str) -> str:
+    """The run's own reason, with what its job has added: why it did not go back into the queue."""
+    start = case.known.start
+    told = start.get("reason")
+    if start.get("end") != ENDED or start.get("attempt") != case.known.attempt or not isinstance(told, str):
+        return reason
+    told = one_line(told)
+    return told if told.startswith(reason) else reason
 
 
 def _noted_by_job(case: Case) -> Verdict | None:

@@ -205,6 +205,22 @@ def test_requeue_asks_again_for_the_task() -> None:
 
 
 @pytest.mark.parametrize(
+    "away",
+    [
+        Answer(1, "", "Unable to contact slurm controller (connect failure) for job 42_1"),
+        Answer(1, "", "Unexpected message received for job 42_1"),  # just after its start (22.05.8)
+        Answer(124, "", "scontrol did not answer within 20 s"),
+    ],
+)
+def test_a_slurmctld_that_is_away_is_waited_for(away: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job ended, and its run was not gone on with."""
+    answers = iter([*[away] * 8, Answer(0)])
+    assert ME.requeue(lambda command: next(answers), pause_s=0) is None
+    monkeypatch.setattr(job_module, "_AWAY_S", 0.0)
+    assert ME.requeue(lambda command: away, pause_s=0) == away.error
+
+
+@pytest.mark.parametrize(
     ("told", "left_s"),
     [("0:12\n", 12), ("1-02:00:00\n", 93600), ("UNLIMITED\n", None), ("INVALID\n", None), ("", None)],
 )

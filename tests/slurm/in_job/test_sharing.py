@@ -18,7 +18,7 @@ import durable
 from slurm.in_job import running, sharing
 from slurm.in_job.job import PACKED, Job
 from slurm.in_job.judge import Verdict
-from slurm.in_job.starts import DONE, ENDED, GAVE_UP, REQUEUED, Start, note_start, read_starts
+from slurm.in_job.starts import DONE, ENDED, GAVE_UP, LEFT, REQUEUED, Start, note_start, read_starts
 
 NAMES = ["a", "b", "c"]
 
@@ -200,6 +200,56 @@ def test_a_step_that_ends_without_a_word_is_not_started_again_with_its_job(
         assert sharing.run_side_by_side(worker.runs, "word", Job("7_2", "9", restart)) == 0
         assert (begun, worker.put_back) == (told, restart + 1)
     assert [(start.end, start.started_s == 5.0) for start in read_starts(lost)] == [(ENDED, has_begun)]
+
+
+def test_a_job_that_slurm_does_not_take_back_is_told_of_its_runs(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were noted as put back, by a job that had ended."""
+    failed, stopped, _ = worker.runs
+    for run, end, code in ((failed, ENDED, 1), (stopped, REQUEUED, 75)):
+        note_start(run, Start("7_2", "9", 0, "n1", 1, 5.0, 1, 0, end=end, reason=f"exit code {code}"))
+    monkeypatch.setattr(Job, "requeue", lambda job: "disabled")
+    monkeypatch.setattr(
+        sharing,
+        "step_command",
+        lambda run, *_: [sys.executable, "-c", f"raise SystemExit({1 if run == failed.name else 75})"],
+    )
+    assert sharing.run_side_by_side(worker.runs[:2], "word", Job("7_2", "9", 0)) == 1
+    told = [(start.end, start.reason) for run in (failed, stopped) for start in read_starts(run)]
+    refused = "exit code 75; it could not be put back into the queue: disabled"
+    assert told == [(ENDED, "exit code 1"), (ENDED, refused)]
+
+
+def test_a_job_whose_runs_go_on_in_copies_looks_again_later(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went back at once, and again every half minute, as long as the copies were alive."""
+    later: list[str] = []
+    monkeypatch.setattr(Job, "come_back", lambda job: later.append(job.id))
+    monkeypatch.setattr(
+        sharing, "step_command", lambda run, *_: [sys.executable, "-c", "raise SystemExit(76)"]
+    )
+    assert sharing.run_side_by_side(worker.runs, "word", Job("7_2", "9", 1)) == 0
+    assert (later, worker.put_back) == (["7_2"], 0)
+    assert [read_starts(run) for run in worker.runs] == [[], [], []]
+
+
+@pytest.mark.parametrize(("number", "looks"), [(None, ["7_2"]), ("SIGTERM", [])])
+def test_a_worker_that_was_cancelled_looks_at_no_copy_again(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, number: str | None, looks: list[str]
+) -> None:
+    """`slurm cancel` ended the job, which put itself back into the queue."""
+    later: list[str] = []
+    monkeypatch.setattr(Job, "come_back", lambda job: later.append(job.id))
+    worker.ends = {"b": (ENDED, "cancelled" if number else "failed", number)}
+
+    def unless_beside(run: Path, job: Job) -> Verdict:
+        return Verdict(LEFT, 76, None) if run.name == "a" else worker.run(run, job)
+
+    monkeypatch.setattr(sharing, "run_beside_others", unless_beside)
+    worker.start()
+    assert (later, worker.put_back) == (looks, 0)
 
 
 def _replace_by_a_file(run: Path) -> None:

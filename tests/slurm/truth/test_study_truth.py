@@ -403,6 +403,21 @@ def test_requeued(study: MadeStudy, slurm: FakeSlurm) -> None:
     assert str(found.reason).endswith("attempt 1 ended as timeout")
 
 
+def test_a_run_that_stopped_in_time_is_told_with_why_its_job_does_not_start_again(
+    study: MadeStudy, slurm: FakeSlurm
+) -> None:
+    stopped = "stopped by SIGUSR2; the checkpoint of step 7 is kept"
+    refused = f"{stopped}; it could not be put back into the queue: disabled"
+    study.status("a", "timeout", age_s=130, reason=stopped)
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1, "end": "ended", "reason": refused}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.row("4242_0", "FAILED", "1:0", Restarts="0")
+    found = truth_of(study, slurm)
+    assert (found.state, found.reason) == ("timeout", refused)
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [{**start, "attempt": 0}]}))
+    assert truth_of(study, slurm).reason == stopped, "of another attempt"
+
+
 def test_put_back_and_held(study: MadeStudy, slurm: FakeSlurm) -> None:
     """scontrol requeuehold: nobody has cancelled anything."""
     study.status("a", "cancelled", age_s=130, reason="stopped by SIGTERM")
