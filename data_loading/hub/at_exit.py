@@ -22,9 +22,8 @@ _closings: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def close_at_exit(stream: Any) -> None:
     """Call `stream.close()` when the interpreter ends, and wait until no thread holds what it read from."""
-    if not _closings:
-        atexit.unregister(_end)
-        atexit.register(_end)
+    atexit.unregister(_end)  # it is to be called once
+    atexit.register(_end)
     _closings.add(stream)
 
 

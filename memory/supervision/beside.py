@@ -44,11 +44,13 @@ def anon_beside(
         if above in ours and pid not in helpers:
             continue  # forked since they were looked for
         process = read_process(pid, proc)
-        if process is None and not exists(f"{proc}/{pid}"):
-            return None  # hidden, or gone this instant
-        if process is not None and process.anon_bytes is None:
+        if process is None:
+            if not exists(f"{proc}/{pid}"):
+                return None  # hidden, or gone this instant
+            continue  # a zombie
+        if process.anon_bytes is None:
             return None  # it is ending: what it held is being given back, and is told of it no more
-        total += 0 if process is None else process.anon_bytes or 0
+        total += process.anon_bytes
     return total
 
 
