@@ -27,9 +27,10 @@ from slurm.ensembles import Programs
 from slurm.plans import plan_all
 from slurm.records import SLURM, Submission, this_user
 from slurm.submit.arrays import Asked, ToSend, arrays_of, first_runs
-from slurm.submit.asking import limits_of, most_tasks, refusals
+from slurm.submit.asking import refusals
 from slurm.submit.checks import check_clean, check_request
 from slurm.submit.in_flight import in_flight
+from slurm.submit.room import Queue, limits_of, most_tasks
 from slurm.submit.script import script
 
 if TYPE_CHECKING:
@@ -197,12 +198,18 @@ def _of_the_queue(
     runs: dict[str, PlannedRun], cluster: Cluster, ensembles: Mapping[str, str]
 ) -> Iterator[str]:
     """That it has no room for all of them now."""
-    configs = [run.plan.config for run in runs.values()]
-    room = limits_of([settle(config).slurm for config in configs], cluster).room if cluster.is_here else None
-    if room is None:
+    if not cluster.is_here:
         return
-    after = len({config.study.name for config in configs if config.then or config.notify})
-    fit = first_runs([_asked(key, run, ensembles) for key, run in runs.items()], max(0, room - after))
+    asked = [_asked(key, run, ensembles) for key, run in runs.items()]
+    limits = limits_of((one.queue for one in asked), cluster)
+    ends: dict[str | None, set[Queue]] = {}
+    for one, run in zip(asked, runs.values(), strict=True):
+        config = run.plan.config
+        if config.then or config.notify:
+            ends.setdefault(config.study.name, set()).add(one.queue)
+    for queues in ends.values():
+        limits = limits.less_one_of(queues)
+    fit = first_runs(asked, limits)
     if len(fit) < len(runs):
         yield (
             f"the queue has room for {len(fit):,} of {counted(len(runs), 'run')} now (MaxSubmitJobs): with "

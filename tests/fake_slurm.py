@@ -56,6 +56,12 @@ if name == "sbatch":
     queued = sum(state in ("PENDING", "RUNNING") for job in all_jobs() for state in job["states"])
     if told("most") and queued + tasks > int(told("most")):
         sys.exit("sbatch: error: QOSGrpSubmitJobsLimit; Job violates accounting/QOS policy")
+    of_partition, _, most = (told("most_in") or "").partition(" ")
+    if most and options.get("partition") == of_partition:
+        there = [job for job in all_jobs() if job["options"].get("partition") == of_partition]
+        queued = sum(state in ("PENDING", "RUNNING") for job in there for state in job["states"])
+        if queued + tasks > int(most):
+            sys.exit("sbatch: error: QOSMaxSubmitJobPerUserLimit; Job violates accounting/QOS policy")
     if "--test-only" in given:
         sys.exit(told("test_only"))
     if told("refuse_job"):
@@ -117,7 +123,7 @@ esac
 class FakeSlurm:
     """folder: where it keeps its jobs. A test tells it things by files: refuse, no_squeue, slow_after;
     refuse_job: of sbatch without --test-only; lost: sbatch makes the job and ends with these words all the
-    same; most: tasks in the queue, of which sbatch alone knows.
+    same; most: tasks in the queue, of which sbatch alone knows; most_in: `PARTITION MOST`, of one's.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -70,10 +70,14 @@ def is_unreached(told: str) -> bool:
 
 def has_no_room(told: str) -> bool:
     """Whether it is one job too many in the queue, of the user, the account or the quality of service, or of
-    all that the cluster holds (MaxJobCount, EAGAIN): later it may be taken as it is.
+    all that the cluster holds: later it may be taken as it is.
     """
-    full = r"(max|grp)submitjob|resource temporarily unavailable"
-    return re.search(full, told, re.IGNORECASE) is not None
+    return re.search(r"(max|grp)submitjob", told, re.IGNORECASE) is not None or is_full(told)
+
+
+def is_full(told: str) -> bool:
+    """Whether the cluster holds as many jobs as it may, those of others too (MaxJobCount, EAGAIN)."""
+    return re.search(r"resource temporarily unavailable", told, re.IGNORECASE) is not None
 
 
 def directives(options: Mapping[str, Any]) -> str:

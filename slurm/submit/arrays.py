@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from slurm.records import Array
+from slurm.submit.room import Limits, Queue
 
 _NOT_IN_A_JOB_NAME = re.compile(r"[^\w.-]+")
 
@@ -29,6 +31,10 @@ class Asked:
     pack: int = 1
     workers: int | None = None
     ensemble: str | None = None
+
+    @property
+    def queue(self) -> Queue:
+        return Queue.of(self.options)
 
     @property
     def resource_class(self) -> str:
@@ -83,10 +89,11 @@ def together_of(ensembles: Mapping[str, str | None]) -> list[list[str]]:
     return list(found.values())
 
 
-def first_runs(asked: Sequence[Asked], room: int) -> list[Asked]:
-    """As many of the runs as fit into `room` tasks, in their order; of an ensemble, a task, all or none."""
+def first_runs(asked: Sequence[Asked], limits: Limits) -> list[Asked]:
+    """As many of the runs as the queue has room for, in their order; of an ensemble, a task, all or none."""
     kept: list[Asked] = []
-    tasks: dict[str, int] = {}
+    tasks: Counter[Queue] = Counter()
+    of_class: dict[str, int] = {}
     counts: dict[str, int] = {}
     ensembles: set[tuple[str, str]] = set()
     for one in asked:
@@ -96,8 +103,10 @@ def first_runs(asked: Sequence[Asked], room: int) -> list[Asked]:
             continue
         many = counts.get(key, 0) + 1
         needed = min(many, one.workers) if one.workers else -(-many // one.pack)
-        if sum(tasks.values()) - tasks.get(key, 0) + needed <= room:
-            tasks[key], counts[key] = needed, many
+        more = Counter({one.queue: needed - of_class.get(key, 0)})
+        if limits.takes(tasks + more):
+            tasks += more
+            of_class[key], counts[key] = needed, many
             kept.append(one)
             if one.ensemble is not None:
                 ensembles.add((key, one.ensemble))

@@ -7,15 +7,13 @@ import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from conf import Config, Problem, UserError
 from conf.by_model import settle
 from conf.quantities import counted
-from conf.schema import Slurm
 from slurm.cluster import Cluster, Speeds, ask
-from slurm.cluster.facts import SubmitLimit
 from slurm.cluster.reach import unreachable
 from slurm.cluster.refuse import problems
 from slurm.cluster.sbatch_words import directives, has_no_room, is_unanswered, is_unreached, meaning, words
@@ -23,12 +21,11 @@ from slurm.submit.arrays import Asked
 from slurm.submit.ask import TIMEOUT_S, NoAnswer
 from slurm.submit.ask import ask as run_client
 from slurm.submit.environment import environment
+from slurm.submit.room import Limits, Queue, Room, limits_of
 
 if TYPE_CHECKING:
     from training.plan import Plan
 
-MAX_ARRAY_SIZE = 1001
-"""Slurm's default of MaxArraySize (slurm.conf(5))."""
 _PASSES_BY = (
     "down, drained or reserved",
     "nodes are busy",
@@ -43,18 +40,6 @@ _NODES_COME_S, _ASKED_AGAIN_S = 30.0, 0.5
 
 _NOTHING = "slurmctld did not answer, so nothing was submitted: sbatch --test-only"
 _LATER = "Type the same command again in a minute; scontrol ping tells whether it is up"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """most_tasks: of one array. room: tasks that may still be submitted now; None: no limit is known."""
-
-    most_tasks: int = MAX_ARRAY_SIZE
-    room: int | None = None
-
-    def less(self, tasks: int) -> Limits:
-        """After so many more tasks were submitted."""
-        return self if self.room is None else replace(self, room=max(0, self.room - tasks))
 
 
 def asked_of(plans: Sequence[Plan], cluster: Cluster) -> tuple[dict[str, Asked], Limits]:
@@ -79,10 +64,9 @@ def asked_of(plans: Sequence[Plan], cluster: Cluster) -> tuple[dict[str, Asked],
     wrong = problems(found, cluster) + unreachable(plan for plan in plans if plan.state != "done")
     if wrong:
         raise UserError(*wrong)
-    settled = [settle(plan.config).slurm for plan in plans]
     after = 1 if any(plan.config.then or plan.config.notify for plan in plans) else 0
-    limits = try_out(every, limits_of(settled, cluster), after)
-    _check_queue(settled, cluster, after)
+    limits = try_out(every, limits_of((one.queue for one in every), cluster), after)
+    _check_queue({Queue.wanted(settle(plan.config).slurm) for plan in plans}, cluster, after)
     return {one.run: one for one in reversed(every)}, limits
 
 
@@ -92,22 +76,13 @@ def refusals(plans: Sequence[tuple[Config, Plan | None]], cluster: Cluster) -> l
     return problems([(config, ask(config, plan, cluster, speeds)) for config, plan in plans], cluster)
 
 
-def limits_of(wanted: Iterable[Slurm], cluster: Cluster) -> Limits:
-    """What the cluster takes at most of jobs that ask for these."""
-    return Limits(most_tasks(cluster), _room(wanted, cluster))
-
-
-def most_tasks(cluster: Cluster) -> int:
-    """In one array: indices are below MaxArraySize. Where arrays are off (0) each task is a plain job."""
-    size = cluster.max_array_size
-    return MAX_ARRAY_SIZE if size is None else max(1, size)
-
-
 def has_room(plans: Sequence[Plan], cluster: Cluster) -> bool:
-    """Whether one of these may be submitted now: more than the job at the end of the sweep would take."""
-    config = plans[0].config
-    room = limits_of([settle(config).slurm], cluster).room
-    return room is None or room > (1 if config.then or config.notify else 0)
+    """Whether one of these may be submitted now, beside the job at the end of the sweep."""
+    queues = {Queue.wanted(settle(plan.config).slurm) for plan in plans}
+    limits = limits_of(queues, cluster)
+    if plans[0].config.then or plans[0].config.notify:
+        limits = limits.less_one_of(queues)
+    return any(limits.takes({queue: 1}) for queue in queues)
 
 
 def try_out(every: Sequence[Asked], limits: Limits, after: int) -> Limits:
@@ -115,7 +90,7 @@ def try_out(every: Sequence[Asked], limits: Limits, after: int) -> Limits:
     jobs at the end of them.
 
     Returns the limits, with less room where it knows of one that nobody else tells: of a group, in which jobs
-    of others count too (GrpSubmitJobs).
+    of others count too (GrpSubmitJobs), or of the whole cluster (MaxJobCount).
 
     Raises:
         UserError: every refusal, with what asked for it.
@@ -126,10 +101,12 @@ def try_out(every: Sequence[Asked], limits: Limits, after: int) -> Limits:
         classes.setdefault(one.resource_class, []).append(one)
     if not classes:
         return limits
-    most = limits.most_tasks if limits.room is None else max(1, min(limits.most_tasks, limits.room))
 
     def wanted(members: Sequence[Asked]) -> int:
-        return min(most, (members[0].workers or -(-len(members) // members[0].pack)) + after)
+        first = members[0]
+        room = limits.room(first.queue)
+        most = limits.most_tasks if room is None else max(1, min(limits.most_tasks, room))
+        return min(most, (first.workers or -(-len(members) // first.pack)) + after)
 
     with ThreadPoolExecutor(min(8, len(classes))) as pool:
         rooms = pool.map(lambda members: _room_for(members[0], wanted(members)), classes.values())
@@ -143,8 +120,12 @@ def try_out(every: Sequence[Asked], limits: Limits, after: int) -> Limits:
     ]
     if refused:
         raise UserError(*refused)
-    less = [room for room, members in said if isinstance(room, int) and room < wanted(members)]
-    return replace(limits, room=min(less)) if less else limits
+    less = tuple(
+        Room(room, frozenset([members[0].queue]))
+        for room, members in said
+        if isinstance(room, int) and room < wanted(members)
+    )
+    return replace(limits, rooms=limits.rooms + less)
 
 
 def _room_for(one: Asked, tasks: int) -> Problem | int:
@@ -214,38 +195,16 @@ def _nodes_are_unknown() -> bool:
         return False
 
 
-def _check_queue(wanted: Iterable[Slurm], cluster: Cluster, after: int) -> None:
+def _check_queue(queues: Iterable[Queue], cluster: Cluster, after: int) -> None:
     """Raises UserError: not even an empty queue has room for a run. after: jobs at the end of the sweep."""
-    most = _most_submitted(wanted, cluster)
+    limits = [cluster.submit_limit(*queue) for queue in queues]
+    most = min((limit for limit in limits if limit is not None), default=None)
     if most is not None and most <= after:
         more = ", of which then= or notify= takes one" if after else ""
         what = f"the cluster lets you have {counted(most, 'job')} in its queue (MaxSubmitJobs){more}"
         raise UserError(
             Problem("slurm.account", f"{what}: no run would ever be taken. Another account or qos?")
         )
-
-
-def _most_submitted(wanted: Iterable[Slurm], cluster: Cluster) -> int | None:
-    """MaxSubmitJobs; None: no limit is known."""
-    return min((limit.most for limit in _submit_limits(wanted, cluster)), default=None)
-
-
-def _submit_limits(wanted: Iterable[Slurm], cluster: Cluster) -> set[SubmitLimit]:
-    places = {(slurm.account, slurm.qos, slurm.partition) for slurm in wanted}
-    return {limit for place in places for limit in cluster.submit_limits(*place)}
-
-
-def _room(wanted: Iterable[Slurm], cluster: Cluster) -> int | None:
-    """By MaxSubmitJobs, less what the user has in the queue of what each limit counts."""
-    limits = _submit_limits(wanted, cluster)
-    if not limits:
-        return None
-    try:
-        told = run_client(["squeue", "--noheader", "--array", f"--user={cluster.user}", "--format=%a|%q|%P"])
-    except NoAnswer:
-        return None
-    tasks = [line.strip().split("|") for line in told.splitlines()]
-    return max(0, min(limit.most - sum(limit.counts(*task) for task in tasks) for limit in limits))
 
 
 def _some(runs: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +24,12 @@ from conf.quantities import counted
 from slurm.in_job.lock import LOCK, remove_lock_of_the_dead
 from slurm.records import LOCAL, SLURM, Array, Submission, last_place
 from slurm.submit.arrays import Asked, ToSend, array_name, arrays_of, first_runs, together_of
-from slurm.submit.asking import Limits
 from slurm.submit.follow_up import send_follow_up
 from slurm.submit.in_flight import in_flight
 from slurm.submit.local_process import start_process
 from slurm.submit.phases import intend, send_all, sent, side_by_side, study_lock, submission_id
 from slurm.submit.reconciling import reconcile
+from slurm.submit.room import Limits, Queue
 from slurm.submit.send import prepare, send
 from slurm.submitters import NO_ROOM
 
@@ -90,12 +91,17 @@ class Submitted:
         return [run for array in arrays if array.is_sent is None for task in array.tasks for run in task]
 
     @property
-    def tasks(self) -> int:
-        """In the cluster's queue since, with the job at the end, as far as is known."""
+    def tasks(self) -> Counter[Queue]:
+        """In the cluster's queue since, as far as is known; the job at the end may be in each of them."""
+        tasks: Counter[Queue] = Counter()
         if self.submission is None:
-            return 0
-        arrays = [array for array in self.submission.arrays if array.is_sent is not False]
-        return sum(len(array.tasks) for array in arrays) + (self.submission.follow_up is not None)
+            return tasks
+        for array in self.submission.arrays:
+            if array.is_sent is not False:
+                tasks[Queue.of(array.options)] += len(array.tasks)
+        if self.submission.follow_up is not None:
+            tasks.update(dict.fromkeys(tasks, 1))
+        return tasks
 
     def without(self, runs: Sequence[str]) -> Submitted:
         """Less these, which were submitted by another."""
@@ -196,19 +202,23 @@ def _asked(run: str, order: Order) -> Asked:
 
 
 def _those_that_fit(asked: Sequence[Asked], order: Order) -> tuple[list[Asked], dict[str, str]]:
-    if order.limits.room is None:
-        return list(asked), {}
-    room = order.limits.room - (1 if order.then or order.notify else 0)
-    kept = first_runs(asked, room)
-    why = (
-        f"the queue had room for {counted(max(0, room), 'more task')} (MaxSubmitJobs, MaxJobCount). "
-        "Type the same command again when some have ended"
-    )
-    workers = min(8, room)  # more than there is room for would be as many jobs as before
-    fewer = f", or let few jobs take one run after the other: slurm.workers={workers}" if workers > 0 else ""
+    queues, limits = {one.queue for one in asked}, order.limits
+    if order.then or order.notify:
+        limits = limits.less_one_of(queues)
+    kept = first_runs(asked, limits)
     names = {one.run for one in kept}
-    left = [one for one in asked if one.run not in names]
-    return kept, {one.run: why + (fewer if one.ensemble is None else "") for one in left}
+    where = {queue: f" of {queue}" if len(queues) > 1 else "" for queue in queues}
+
+    def why(one: Asked) -> str:
+        room = limits.room(one.queue) or 0
+        told = f"the queue{where[one.queue]} had room for {counted(room, 'more task')} (MaxSubmitJobs, "
+        told += "MaxJobCount). Type the same command again when some have ended"
+        if room == 0 or one.ensemble is not None:
+            return told
+        workers = min(8, room)  # more than there is room for would be as many jobs as before
+        return f"{told}, or let few jobs take one run after the other: slurm.workers={workers}"
+
+    return kept, {one.run: why(one) for one in asked if one.run not in names}
 
 
 def _is_noted(run: Path, waiter: str | None) -> bool:

@@ -14,7 +14,7 @@ import shlex
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from slurm.records import Array, Submission, read_submission, runs_of, sweep_of,
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submit.in_flight import listed_as, task_states
 from slurm.submit.outcomes import outcomes_of
+from slurm.submit.room import Queue
 from slurm.submit.send import NoRoom, Refused, send
 from slurm.submitters import NO_ROOM
 
@@ -50,24 +51,15 @@ def follow_up_name(submission: Submission) -> str:
 def send_follow_up(submission: Submission, lock: int) -> Submission:
     """Submit what is to come after the arrays that were submitted; returns the submission with its job id.
 
-    A refusal is told in the log: the runs are in the queue all the same.
+    It goes to the queue of the first of them, or where that has no room to another's. A refusal is told in
+    the log: the runs are submitted all the same.
     """
     if not submission.wants_follow_up:
         return submission
     arrays = [*_still_queued(sweep_of(submission)[:-1]), *submission.arrays]
     jobs = [array.job_id for array in arrays if array.job_id is not None]
-    first = submission.arrays[0].options
-    options: dict[str, Any] = {**LIMITS, "time": _time(first.get("partition"))}
-    options["dependency"] = f"afterany:{':'.join(jobs)}"
-    options |= {key: first[key] for key in _SHARED if key in first}
-    if not {"mem", *MEMORY_OTHERWISE} & set(first):  # slurm.mem=null: the site gives it
-        del options["mem"]
-    if is_mail(submission.notify):
-        options |= {"mail-user": submission.notify, "mail-type": "END,FAIL"}
-    path = submission.folder / "then.sh"
-    path.write_text(_script(submission, options), encoding="utf-8")
     try:
-        job = send(submission, path, options, lock)
+        job = _send_to_one_of(submission, jobs, lock)
     except NoAnswer as error:
         log.warning("nobody knows yet whether what is to come after the runs was submitted: %s", error)
         return submission
@@ -80,6 +72,36 @@ def send_follow_up(submission: Submission, lock: int) -> Submission:
         submission = dataclasses.replace(submission, follow_up=job)
     submission.write()
     return submission
+
+
+def _send_to_one_of(submission: Submission, jobs: Sequence[str], lock: int) -> str:
+    """Returns the job id. Raises what `send` raises; where none has room, what was said of the first."""
+    of_queue = {Queue.of(array.options): array.options for array in reversed(submission.arrays)}
+    full: NoRoom | None = None
+    path = submission.folder / "then.sh"
+    for queue in dict.fromkeys(Queue.of(array.options) for array in submission.arrays):
+        options = _options(submission, of_queue[queue], jobs)
+        path.write_text(_script(submission, options), encoding="utf-8")
+        try:
+            return send(submission, path, options, lock)
+        except NoRoom as error:
+            full = full or error
+            if error.is_for_all:
+                break
+    assert full is not None
+    raise full
+
+
+def _options(submission: Submission, beside: Mapping[str, Any], jobs: Sequence[str]) -> dict[str, Any]:
+    """beside: options of an array of the submission's."""
+    options: dict[str, Any] = {**LIMITS, "time": _time(beside.get("partition"))}
+    options["dependency"] = f"afterany:{':'.join(jobs)}"
+    options |= {key: beside[key] for key in _SHARED if key in beside}
+    if not {"mem", *MEMORY_OTHERWISE} & set(beside):  # slurm.mem=null: the site gives it
+        del options["mem"]
+    if is_mail(submission.notify):
+        options |= {"mail-user": submission.notify, "mail-type": "END,FAIL"}
+    return options
 
 
 def _why(error: Refused, submission: Submission) -> str:

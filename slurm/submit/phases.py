@@ -25,6 +25,7 @@ from slurm.records import SUBMISSIONS, Array, Place, Submission, add_place, this
 from slurm.submit.arrays import ToSend
 from slurm.submit.ask import NoAnswer
 from slurm.submit.reconciling import after_no_answer
+from slurm.submit.room import Queue
 from slurm.submit.send import NoRoom, Refused, sending
 from slurm.submitters import NO_ROOM
 
@@ -110,27 +111,34 @@ def send_all(
 ) -> tuple[Submission, dict[str, str]]:
     """The second phase. Returns the submission as it stands then, and why which task was not submitted.
 
-    afterwards: what else is sent under the same lock.
+    After one for which the queue has no room, those for other queues are sent all the same. afterwards: what
+    else is sent under the same lock.
     """
     why: dict[int, str] = {}
-    error, before, has_room = None, "", True
+    error, before = None, ""
+    full: dict[Queue | None, str] = {}  # why; of None: all queues
     with sending(submission) as lock:
         for one in to_send:
-            if error is None:
+            queue = Queue.of(one.array.options)
+            no_room = full.get(None) or full.get(queue)
+            if error is not None:
+                array = _with_error(one.array, f"not tried after another array {before}: {error}")
+            elif no_room is not None:
+                array, why[one.array.number] = _with_error(one.array, NO_ROOM), no_room
+            else:
                 try:
                     array = send_one(submission, one, lock)
+                except NoRoom as raised:
+                    array = _with_error(one.array, NO_ROOM)
+                    full[None if raised.is_for_all else queue] = why[array.number] = str(raised)
                 except Refused as raised:
-                    error, before, has_room = str(raised), "was refused", not isinstance(raised, NoRoom)
-                    array = _with_error(one.array, error if has_room else NO_ROOM)
+                    error, before = str(raised), "was refused"
+                    array = _with_error(one.array, error)
                 except NoAnswer as raised:  # it may be in the queue
                     array, error = after_no_answer(submission, one.array, str(raised))
                     before = "had no answer"
                 if error is not None:
                     why[array.number] = error
-            elif not has_room:
-                array, why[one.array.number] = _with_error(one.array, NO_ROOM), error
-            else:
-                array = _with_error(one.array, f"not tried after another array {before}: {error}")
             arrays = [array if array.number == other.number else other for other in submission.arrays]
             submission = dataclasses.replace(submission, arrays=arrays)
             submission.write()

@@ -24,11 +24,12 @@ from slurm.records import LOCAL, SLURM, typed_study
 from slurm.requested import RequestedRuns, RunFailed, job_return
 from slurm.snapshot import MANIFEST, take, while_submitting
 from slurm.submit.ask import NoAnswer, need_slurm
-from slurm.submit.asking import Limits, asked_of, has_room, refusals
+from slurm.submit.asking import asked_of, has_room, refusals
 from slurm.submit.batch import Order, Submitted, submit, was_cancelled
 from slurm.submit.checks import check_clean, check_request
 from slurm.submit.in_flight import without_a_waiter
 from slurm.submit.outcomes import outcomes_of
+from slurm.submit.room import Limits
 from slurm.submit.waiting import ROOM_POLL_S, WaitInterrupted, wait_for
 from slurm.submitters import this_process
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import durable
-from slurm.cluster.sbatch_words import has_no_room, is_unanswered, meaning, words
+from slurm.cluster.sbatch_words import has_no_room, is_full, is_unanswered, meaning, words
 from slurm.records import Array, Submission
 from slurm.submit.ask import NoAnswer
 from slurm.submit.environment import environment
@@ -30,7 +30,14 @@ class Refused(Exception):
 
 
 class NoRoom(Refused):
-    """The queue has no place for it now: there was none that we knew of, or another command took it."""
+    """The queue has no place for it now: there was none that we knew of, or another command took it.
+
+    is_for_all: nor for any other job (MaxJobCount), not only for those of its place.
+    """
+
+    def __init__(self, why: str, is_for_all: bool) -> None:
+        super().__init__(why)
+        self.is_for_all = is_for_all
 
 
 @contextmanager
@@ -91,7 +98,8 @@ def send(submission: Submission, path: Path, options: dict[str, Any], lock: int,
         how = f"sbatch was ended by signal {-called.returncode}" if called.returncode < 0 else words(error)
         raise NoAnswer(f"slurmctld did not answer sbatch: {how}")
     if called.returncode != 0:
-        raise (NoRoom if has_no_room(error) else Refused)(str(meaning(error, options)))
+        why = str(meaning(error, options))
+        raise NoRoom(why, is_full(error)) if has_no_room(error) else Refused(why)
     try:
         return SlurmExecutor._get_job_id_from_submission_command(out)
     except FailedSubmissionError as unread:

@@ -25,8 +25,10 @@ from data_loading.task_commands import shared_arguments
 from data_loading.tokenizer import Tokenizer
 from slurm.cluster import read_cluster
 from slurm.records import SLURM, Submission
+from slurm.submit.arrays import Asked
 from slurm.submit.ask import NoAnswer, need_slurm
-from slurm.submit.asking import Asked, limits_of, try_out
+from slurm.submit.asking import try_out
+from slurm.submit.room import limits_of
 from slurm.tokens import asking, telling
 from slurm.tokens.script import MERGE
 from slurm.tokens.sending import Held, Order, Sent, behind, held_by_queue, send_missing, text_of, to_send_of
@@ -111,7 +113,7 @@ def _order(
     of_tasks = [Asked("the tasks", asked.task.options)] * tasks
     limits = try_out(
         [*of_tasks, Asked("the merge of the tasks", asked.merge.options)],
-        limits_of([asked.wanted], cluster),
+        limits_of([of_tasks[0].queue], cluster),
         after=1,
     )
     formats = ["--format", given.format] if given.format else []

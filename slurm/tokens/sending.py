@@ -24,11 +24,11 @@ from data_loading.set_files import SetFiles
 from slurm.records import SLURM, Array, Submission, last_place, submissions
 from slurm.submit.arrays import Asked, ToSend, arrays_of
 from slurm.submit.ask import ask
-from slurm.submit.asking import Limits
 from slurm.submit.cancelling import under_way
 from slurm.submit.in_flight import word_of
 from slurm.submit.phases import intend, send_all, sent, study_lock, submission_id
 from slurm.submit.reconciling import reconcile
+from slurm.submit.room import Limits, Queue
 from slurm.submit.send import send
 from slurm.submitters import NO_ROOM
 from slurm.tokens.asking import Asking
@@ -141,7 +141,7 @@ def send_missing(order: Order, look: Callable[[], TaskStates]) -> Sent:
         if held.merge is not None:  # behind a task that has failed, so that it could never begin
             ask(["scancel", held.merge])
             held = Held({name: one for name, one in held.tasks.items() if name != MERGE})
-        fit, not_sent = _those_that_fit(missing, order.limits)
+        fit, not_sent = _those_that_fit(missing, order)
         if not fit and not_sent:
             if next(submissions(study), None) is None:  # status and resubmit go by the newest of them
                 _note_no_room(study, order, missing)
@@ -172,14 +172,15 @@ def held_by_queue(study: Path, order: Order) -> Held:
     return Held(found)
 
 
-def _those_that_fit(missing: list[str], limits: Limits) -> tuple[list[str], dict[str, str]]:
-    if limits.room is None or len(missing) + 1 <= limits.room:
+def _those_that_fit(missing: list[str], order: Order) -> tuple[list[str], dict[str, str]]:
+    room = order.limits.room(Queue.of(order.asking.task.options))
+    if room is None or len(missing) + 1 <= room:
         return missing, {}
     why = (
-        f"the queue had room for {counted(limits.room, 'more job')} (MaxSubmitJobs, MaxJobCount). "
+        f"the queue had room for {counted(room, 'more job')} (MaxSubmitJobs, MaxJobCount). "
         "Type the same command again when some have ended; the merge is submitted with the last task"
     )
-    return missing[: limits.room], dict.fromkeys([*missing[limits.room :], MERGE], why)
+    return missing[:room], dict.fromkeys([*missing[room:], MERGE], why)
 
 
 def _submit(

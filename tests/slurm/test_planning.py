@@ -16,8 +16,9 @@ from slurm.cluster import Cluster
 from slurm.planning import ID, SNAPSHOT, plan_for_cluster, render
 from slurm.records import SLURM
 from slurm.submit.arrays import arrays_of
-from slurm.submit.asking import MAX_ARRAY_SIZE
+from slurm.submit.room import MAX_ARRAY_SIZE
 from slurm.submit.script import script
+from tests.slurm.submit.conftest import one_room
 
 GB = 1 << 30
 
@@ -75,7 +76,7 @@ def test_a_queue_without_room_for_all_of_them_is_told(
     configs: list[Config], monkeypatch: pytest.MonkeyPatch, room: int, fit: int | None
 ) -> None:
     planned(configs[0])
-    monkeypatch.setattr("slurm.submit.asking._room", lambda wanted, cluster: room)
+    monkeypatch.setattr("slurm.submit.room.rooms_of", one_room(lambda: room))
     told = render(plan_for_cluster(configs, cluster=recorded("20.11")))
     warned = f"warning: the queue has room for {fit} of 2 runs now (MaxSubmitJobs)"
     assert (warned in told) == (fit is not None)

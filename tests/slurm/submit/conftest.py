@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import slurm.submit.reconciling
 import slurm.submit.runs
 import slurm.submit.waiting
 from experiments import main
+from slurm.submit.room import Queue, Room
 
 ROOT = Path(__file__).resolve().parents[3]
 Type = Callable[..., int]
@@ -42,6 +43,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_text(folder / "my.txt")
     monkeypatch.chdir(folder)
     return folder
+
+
+def one_room(left: Callable[[], int | None]) -> Callable[[Sequence[Queue], object], tuple[Room, ...]]:
+    """For `rooms_of`: one limit counts all that is asked about. left: None where there is none."""
+
+    def rooms_of(queues: Sequence[Queue], cluster: object) -> tuple[Room, ...]:
+        found = left()
+        return () if found is None else (Room(found, frozenset(queues)),)
+
+    return rooms_of
 
 
 @pytest.fixture

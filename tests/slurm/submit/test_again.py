@@ -29,7 +29,7 @@ from slurm.submit import cancelling
 from slurm.submit.again import new_mem, new_time
 from slurm.submit.ask import NoAnswer
 from slurm.truth import study_truth
-from tests.slurm.submit.conftest import Type
+from tests.slurm.submit.conftest import Type, one_room
 
 
 def command(*words: str) -> int:
@@ -537,10 +537,10 @@ def test_what_the_queue_had_no_room_for_goes_to_the_cluster(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """At once, and as often as there is none; in the background of a login node it has no place."""
-    import slurm.submit.asking
+    import slurm.submit.room
 
     def has_room(tasks: int | None) -> None:
-        monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: tasks)
+        monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(lambda: tasks))
 
     has_room(0)
     assert type_("-m", "seed=0,1,2") == type_("-m", "seed=0,1,2") == 1

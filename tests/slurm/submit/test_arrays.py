@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm.submit.arrays import Asked, array_name, arrays_of, first_runs
+from slurm.submit.room import Limits, Queue, Room
 
 STUDY = Path("runs/lr sweep")
+PARTITIONS = ("a", "b")
 
 
 @st.composite
@@ -17,7 +20,9 @@ def asked_lists(draw: st.DrawFn) -> list[Asked]:
     kinds = draw(
         st.lists(
             st.tuples(
-                st.sampled_from(["1G", "2G", "4G"]),
+                st.fixed_dictionaries(
+                    {"mem": st.sampled_from("12"), "partition": st.sampled_from(PARTITIONS)}
+                ),
                 st.integers(1, 4),
                 st.none() | st.integers(1, 5),
                 st.none() | st.integers(1, 9),
@@ -28,8 +33,8 @@ def asked_lists(draw: st.DrawFn) -> list[Asked]:
     )
     picks = draw(st.lists(st.integers(0, len(kinds) - 1), min_size=1, max_size=40))
     return [
-        Asked(f"run{n}", {"mem": mem}, pack=pack, workers=workers, parallel=parallel)
-        for n, (mem, pack, workers, parallel) in enumerate(kinds[pick] for pick in picks)
+        Asked(f"run{n}", options, pack=pack, workers=workers, parallel=parallel)
+        for n, (options, pack, workers, parallel) in enumerate(kinds[pick] for pick in picks)
     ]
 
 
@@ -52,17 +57,29 @@ def test_every_run_is_in_one_task_with_what_it_asked_for(asked: list[Asked], mos
     assert len({one.array.name for one in found}) == len(found)
 
 
-@given(asked_lists(), st.integers(0, 20))
+@st.composite
+def rooms(draw: st.DrawFn) -> tuple[Room, ...]:
+    """Of each partition by itself, and of any of them together."""
+    queues = st.frozensets(st.sampled_from([Queue(partition=name) for name in PARTITIONS]))
+    return tuple(Room(draw(st.integers(0, 20)), draw(queues)) for _ in range(draw(st.integers(0, 3))))
+
+
+@given(asked_lists(), rooms())
 def test_what_fits_is_a_first_part_that_needs_no_more_tasks_than_there_is_room(
-    asked: list[Asked], room: int
+    asked: list[Asked], rooms: tuple[Room, ...]
 ) -> None:
-    kept = first_runs(asked, room)
-    tasks = sum(len(one.array.tasks) for one in arrays_of(kept, STUDY, "id", 10**6))
-    assert tasks <= room
-    if len(kept) < len(asked):  # each run that was left out would have needed one more
-        left = next(one for one in asked if one not in kept)
-        more = sum(len(one.array.tasks) for one in arrays_of([*kept, left], STUDY, "id", 10**6))
-        assert more > room
+    """And each run that was left out would have needed one more, of the room that it counts for."""
+
+    def overfull(runs: list[Asked]) -> list[Room]:
+        tasks: Counter[Queue] = Counter()
+        for one in arrays_of(runs, STUDY, "id", 10**6):
+            tasks[Queue.of(one.array.options)] += len(one.array.tasks)
+        return [room for room in rooms if sum(tasks[queue] for queue in room.queues) > room.left]
+
+    kept = first_runs(asked, Limits(rooms=rooms))
+    assert not overfull(kept)
+    for left in (one for one in asked if one not in kept):
+        assert any(left.queue in room.queues for room in overfull([*kept, left]))
 
 
 def test_arrays_keep_the_order_and_are_split_at_the_limit() -> None:
@@ -97,6 +114,6 @@ def test_the_runs_of_an_ensemble_are_one_task() -> None:
 
 def test_an_ensemble_takes_one_place_in_the_queue_and_is_not_divided() -> None:
     asked = [Asked(f"{name}{number}", ensemble=name) for name in "abc" for number in range(3)]
-    fits = first_runs([*asked, Asked("alone")], 2)
+    fits = first_runs([*asked, Asked("alone")], Limits(rooms=(Room(2, frozenset([Queue()])),)))
     assert [one.run for one in fits] == ["a0", "a1", "a2", "b0", "b1", "b2"]
-    assert first_runs(asked, 0) == []
+    assert first_runs(asked, Limits(rooms=(Room(0, frozenset([Queue()])),))) == []

@@ -24,9 +24,9 @@ from conf.schema import Slurm
 from slurm.in_job.starts import Start, note_start
 from slurm.records import SLURM, places, runs_of, submissions
 from slurm.submit.arrays import Asked
-from slurm.submit.asking import Limits
 from slurm.submit.batch import Order, Submitted, submit
 from slurm.submit.cancelling import cancel
+from slurm.submit.room import Limits, Queue, Room
 from slurm.submit.runs import render
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -198,12 +198,14 @@ def test_what_was_cancelled_on_a_full_disk_is_ended_and_that_is_said(
 
 
 def test_limits_split_and_what_does_not_fit_is_told(cluster: FakeSlurm, plans: list[Planned]) -> None:
-    done = submit_all(plans, replace(ORDER, limits=Limits(most_tasks=1, room=4)))
+    done = submit_all(plans, replace(ORDER, limits=Limits(1, (Room(4, frozenset([Queue()])),))))
     assert [job["options"].get("array") for job in cluster.jobs] == [None] * 4  # three runs, and the analysis
     assert list(done.not_sent) == [plans[3].folder.name]
     assert "MaxSubmitJobs" in done.not_sent[plans[3].folder.name]
     assert "slurm.workers=3" in done.not_sent[plans[3].folder.name]
-    full = submit_all(plans, replace(ORDER, limits=Limits(room=1)))  # which the analysis takes
+    full = submit_all(
+        plans, replace(ORDER, limits=Limits(rooms=(Room(1, frozenset([Queue()])),)))
+    )  # which the analysis takes
     assert full.not_sent
     assert not any("slurm.workers" in why for why in full.not_sent.values()), "nor is there room for one"
 

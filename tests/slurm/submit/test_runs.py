@@ -18,22 +18,22 @@ import pytest
 from fake_slurm import FakeSlurm
 
 import durable
-import slurm.submit.asking
 import slurm.submit.checks
+import slurm.submit.room
 import slurm.submit.waiting
-from conf.schema import Slurm
 from memory.supervision.census import started_at
 from slurm.cluster import Cluster
-from slurm.cluster.facts import Association, Partition, Qos, SubmitLimit
+from slurm.cluster.facts import SubmitLimit
 from slurm.records import places, submissions
 from slurm.snapshot import MANIFEST, Snapshot
 from slurm.submit import follow_up
 from slurm.submit.batch import Submitted
 from slurm.submit.cancelling import cancel as cancel_runs
+from slurm.submit.room import Queue, Room
 from slurm.submit.runs import render
 from slurm.submit.waiting import WaitInterrupted
 from slurm.truth import Truth, study_truth
-from tests.slurm.submit.conftest import Type
+from tests.slurm.submit.conftest import Type, one_room
 
 ROOT = Path(__file__).parents[3]
 FOREIGN = """
@@ -324,7 +324,7 @@ def test_waiting_submits_the_rest_as_others_end(
 ) -> None:
     """A queue of two at a time (MaxSubmitJobs)."""
     monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
-    monkeypatch.setattr(slurm.submit.asking, "_room", lambda *_: max(0, 2 - len(cluster.pending)))
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(lambda: max(0, 2 - len(cluster.pending))))
     copies = list[int]()
 
     def taken(runs_dir: str, known: dict[str, Path]) -> Path:
@@ -373,7 +373,7 @@ def test_what_comes_after_a_sweep_comes_once_and_tells_all_of_it(
     """Also where the queue had no room for it at once: it came after each part, and told of that alone."""
     caplog.set_level("INFO", "slurm")
     monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
-    monkeypatch.setattr(slurm.submit.asking, "_room", lambda *_: 3 - len(cluster.pending))
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(lambda: 3 - len(cluster.pending)))
     stop = threading.Event()
 
     def run() -> None:
@@ -433,7 +433,7 @@ def test_what_waits_for_room_is_queued_until_it_is_cancelled(
     """For all that look meanwhile: status, another shell, cancel."""
     study, seen = place / "runs" / "default", list[object]()
     monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
-    monkeypatch.setattr(slurm.submit.asking, "_room", lambda *_: max(0, 1 - len(cluster.pending)))
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(lambda: max(0, 1 - len(cluster.pending))))
 
     def cancel() -> None:
         waiting: list[Truth] = []
@@ -488,7 +488,7 @@ def test_room_that_another_study_leaves_is_taken_while_none_of_these_ends(
 def test_what_waited_for_room_is_to_be_submitted_again_when_the_command_is_killed(
     type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: 0)
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(lambda: 0))
     monkeypatch.setattr(slurm.submit.runs, "this_process", lambda: f"{os.uname().nodename}:{2**22 + 1}:1")
 
     def pressed(waiting: object, cluster: object) -> bool:
@@ -511,7 +511,7 @@ def test_a_queue_that_never_takes_a_run_is_not_waited_for(
     more: tuple[str, ...],
     status: int,
 ) -> None:
-    monkeypatch.setattr(slurm.submit.asking, "_most_submitted", lambda wanted, cluster: most)
+    monkeypatch.setattr(Cluster, "submit_limit", lambda *queue: most)
     assert type_("seed=0", *more) == status
     assert ("no run would ever be taken" in capsys.readouterr().err) == (status == 2)
 
@@ -546,7 +546,7 @@ def test_a_full_queue_is_no_mistake_of_who_submits(
     limit, and of the cluster's own (MaxJobCount)."""
     assert type_("-m", "seed=0,1") == 0
     cluster.tell("test_only", said)
-    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: 0)
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(lambda: 0))
     capsys.readouterr()
     assert type_("-m", "seed=0,1") == 0
     assert "left as they are: 2 queued" in capsys.readouterr().out
@@ -571,6 +571,78 @@ def test_a_limit_that_sbatch_alone_knows_of_divides_the_sweep(
     assert type_(*sweep) == 1, "it is full"
     assert "left as they are: 3 queued" in capsys.readouterr().out
     assert len(cluster.jobs) == 1
+
+
+SPLIT = "slurm.by_model={32d: {partition: gpu}, 48d: {partition: main}}"
+
+
+def test_a_partition_without_room_holds_back_its_own_runs_alone(
+    type_: Type, cluster: FakeSlurm, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of the sweep for another waited too, until the command was typed again."""
+    cluster.tell("most_in", "gpu 1")
+    sweep = ("-m", "model=32d,48d", "seed=0,1,2", SPLIT, "then=analysis")
+    assert type_(*sweep) == 1
+    queued = [(job["options"]["partition"], len(job["states"])) for job in cluster.jobs]
+    assert queued == [("gpu", 1), ("main", 3), ("main", 1)], "the analysis has no room beside the first"
+    assert "dependency" in cluster.jobs[-1]["options"]
+    told = " ".join(capsys.readouterr().out.split())
+    assert "not submitted: 2 runs: the queue of partition gpu had room for 1 more task (MaxSubmitJobs" in told
+
+
+def test_what_sbatch_has_no_room_for_holds_back_its_own_partition_alone(
+    type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another command has taken the place meanwhile."""
+    monkeypatch.setattr(slurm.submit.asking, "_test_only", lambda one, tasks: True)
+    cluster.tell("most_in", "gpu 1")
+    assert type_("-m", "model=32d,48d", "seed=0,1", SPLIT) == 1
+    assert [job["options"]["partition"] for job in cluster.jobs] == ["main"]
+    states = {truth.state for truth in study_truth(place / "runs" / "default") if truth.job is None}
+    assert states == {"never_started"}
+
+
+def test_a_cluster_that_is_full_is_asked_once(
+    type_: Type, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sbatch tries for two minutes by itself to be taken where MaxJobCount is reached."""
+    monkeypatch.setattr(slurm.submit.asking, "_test_only", lambda one, tasks: True)
+    cluster.tell("refuse_job", "sbatch: error: Batch job submission failed: Resource temporarily unavailable")
+    assert type_("-m", "model=32d,48d", SPLIT) == 1
+    assert len(cluster.calls("sbatch")) == 1
+
+
+def test_waiting_for_room_in_one_of_two_partitions(
+    type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By limits that are known (MaxSubmitJobs): each goes as its own has room."""
+    monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
+    monkeypatch.setattr(slurm.submit.runs, "ROOM_POLL_S", 0.1)
+    gpu_is_full = True  # of jobs of other studies
+
+    def rooms_of(queues: list[Queue], cluster_: object) -> tuple[Room, ...]:
+        there = [cluster.jobs[job - 101]["options"]["partition"] for job, _ in cluster.pending]
+        left = {"gpu": 0 if gpu_is_full else 1 - there.count("gpu"), "main": 1 - there.count("main")}
+        return tuple(Room(left[str(queue.partition)], frozenset([queue])) for queue in queues)
+
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", rooms_of)
+    stop = threading.Event()
+
+    def run() -> None:
+        nonlocal gpu_is_full
+        while not stop.wait(0.2):
+            gpu_is_full = len(cluster.jobs) < 3
+            for job, task in cluster.pending[:1]:
+                cluster.set_state(job, "FAILED", task=task)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        assert type_("-m", "model=32d,48d", "seed=0,1,2", SPLIT, "wait=true") == 1
+    finally:
+        stop.set()
+        thread.join()
+    assert [job["options"]["partition"] for job in cluster.jobs] == ["main"] * 3 + ["gpu"] * 3
 
 
 def test_the_job_at_the_end_has_its_room_there_too(type_: Type, cluster: FakeSlurm) -> None:
@@ -614,7 +686,7 @@ def test_waiting_begins_when_a_full_queue_has_room(
 ) -> None:
     rooms = iter([0, 0])
 
-    def room(wanted: object, cluster: object) -> int:
+    def room() -> int:
         found = next(rooms, 2)
         if found:
             (cluster_that_runs.folder / "test_only").unlink(missing_ok=True)
@@ -622,7 +694,7 @@ def test_waiting_begins_when_a_full_queue_has_room(
 
     caplog.set_level("INFO", "slurm")
     cluster_that_runs.tell("test_only", FULL)
-    monkeypatch.setattr(slurm.submit.asking, "_room", room)
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(room))
     assert type_("-m", "seed=2,3,4", "wait=true") == 0
     told = caplog.text
     assert "default: 3 runs wait for room in the queue" in told
@@ -645,7 +717,7 @@ def test_waiting_goes_on_where_another_command_takes_the_place(
     caplog.set_level("INFO", "slurm")
     monkeypatch.setattr(slurm.submit.runs, "ROOM_POLL_S", 0.1, raising=False)
     rooms = iter([1, 1, 0] if sees_it else [1])
-    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: next(rooms, 2))
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(lambda: next(rooms, 2)))
     if not sees_it:
         cluster_that_runs.tell("refuse_job", FULL)
         monkeypatch.setattr(slurm.submit.runs, "has_room", lambda *asked: _takes_again(cluster_that_runs))
@@ -671,7 +743,7 @@ def test_waiting_submits_what_another_command_waited_to_submit_and_has_not(
         process = f"{os.uname().nodename}:{first.pid}:{started_at(first.pid)}"
         of_the_first.setattr(slurm.submit.runs, "this_process", lambda: process)
         of_the_first.setattr(slurm.submit.runs, "wait_for", pressed)
-        of_the_first.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: 1)
+        of_the_first.setattr(slurm.submit.room, "rooms_of", one_room(lambda: 1))
         assert type_("-m", "seed=2,3,4", "wait=true") == 130
 
     def ended(*asked: object) -> None:
@@ -726,21 +798,6 @@ def test_what_sbatch_has_no_room_for_waits_for_it(
     assert made.then == "analysis"
 
 
-def test_jobs_that_a_limit_is_not_for_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of another partition count for the account's limit alone."""
-    main_, gpu = Partition("main", is_default=True), Partition("gpu", qos="gpu")
-    cluster = Cluster(
-        partitions={"main": main_, "gpu": gpu},
-        associations=(Association("lab", max_submit=20),),
-        default_account="lab",
-        qos={"gpu": Qos("gpu", max_submit=3)},
-    )
-    queued = "lab|normal|main\n" * 10 + "lab|normal|gpu\n"
-    monkeypatch.setattr(slurm.submit.asking, "run_client", lambda command: queued)
-    assert slurm.submit.asking.limits_of([Slurm(partition="gpu")], cluster).room == 2
-    assert slurm.submit.asking.limits_of([Slurm()], cluster).room == 9
-
-
 def test_studies_of_one_sweep_share_the_room_of_the_queue(
     type_: Type,
     cluster: FakeSlurm,
@@ -749,7 +806,7 @@ def test_studies_of_one_sweep_share_the_room_of_the_queue(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The second is told what fits beside the first, and not submitted whole to be refused whole."""
-    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: 5)
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(lambda: 5))
     assert type_("-m", "study.name=a,b", "seed=0,1,2", "then=analysis", "--json") == 1
     first, second = json.loads(capsys.readouterr().out)
     assert [len(one["submitted"]) for one in (first, second)] == [3, 0]
@@ -805,7 +862,7 @@ def test_ctrl_c_tells_what_no_job_does(
     def queued() -> list[str]:
         return [state for job in cluster.jobs for state in job["states"]]
 
-    monkeypatch.setattr(slurm.submit.asking, "_room", lambda wanted, cluster: 2 - len(queued()))
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(lambda: 2 - len(queued())))
     search = ("hydra/sweeper=halving", "optimizer.lr=1e-3,2e-3,4e-3,8e-3", "schedule=constant")
     assert type_("-m", *search, "training.max_steps=8", "wait=true") == 130
     told = capsys.readouterr().err

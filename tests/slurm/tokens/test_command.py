@@ -17,6 +17,7 @@ import pretokenize_dataset
 from data_loading.pretokenizer.block_range import BlockRange
 from slurm.records import submissions
 from slurm.tokens.truth import token_truths
+from tests.slurm.submit.conftest import one_room
 from tests.slurm.tokens.conftest import ASKED, Type, do_task
 
 Told = Callable[..., dict[str, Any]]
@@ -177,10 +178,9 @@ def test_a_submitter_that_dies_leaves_no_job_twice_and_none_unknown(
 def test_as_many_as_the_queue_takes_and_no_merge_before_the_last(
     type_: Type, told: Told, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import slurm.tokens.command
-    from slurm.submit.asking import Limits
+    import slurm.submit.room
 
-    monkeypatch.setattr(slurm.tokens.command, "limits_of", lambda wanted, cluster: Limits(room=2))
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(lambda: 2))
     answer = told()
     assert (answer["submitted"], answer["status"]) == (TASKS[:2], 1)
     assert set(answer["not_submitted"]) == {TASKS[2], "merge"}
@@ -195,11 +195,10 @@ def test_a_full_queue_is_told_by_status_and_resubmit_too(
     type_: Type, cluster: FakeSlurm, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`status` told of 0 tasks, and `resubmit` of something submitted that could not be read."""
-    import slurm.tokens.command
-    from slurm.submit.asking import Limits
+    import slurm.submit.room
 
     with monkeypatch.context() as full:
-        full.setattr(slurm.tokens.command, "limits_of", lambda wanted, cluster: Limits(room=0))
+        full.setattr(slurm.submit.room, "rooms_of", one_room(lambda: 0))
         assert type_() == type_() == 1
     assert len(list(submissions(home / ".parts.slurm"))) == 1
     found = token_truths(home / ".parts.slurm")

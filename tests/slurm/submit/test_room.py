@@ -1,0 +1,75 @@
+"""Room in the queue: each limit counts what is its own, and the job at the end has a place."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from tiny_run import tiny_config
+
+import slurm.submit.room
+from conf.schema import Slurm
+from slurm.cluster import Cluster
+from slurm.cluster.facts import Association, Partition, Qos
+from slurm.submit.asking import has_room
+from slurm.submit.room import Limits, Queue, Room, limits_of
+
+GPU, MAIN = Queue(partition="gpu"), Queue()
+
+
+def two(gpu: int, main: int) -> tuple[Room, ...]:
+    return Room(gpu, frozenset([GPU])), Room(main, frozenset([MAIN]))
+
+
+def test_jobs_that_a_limit_is_not_for_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of another partition count for the account's limit alone."""
+    partitions = {"main": Partition("main", is_default=True), "gpu": Partition("gpu", qos="gpu")}
+    cluster = Cluster(
+        partitions=partitions,
+        associations=(Association("lab", max_submit=20),),
+        default_account="lab",
+        qos={"gpu": Qos("gpu", max_submit=3)},
+    )
+    queued = "lab|normal|main\n" * 10 + "lab|normal|gpu\n"
+    monkeypatch.setattr(slurm.submit.room, "run_client", lambda command: queued)
+    assert limits_of([GPU], cluster).room(GPU) == 2
+    limits = limits_of([GPU, MAIN], cluster)
+    assert [limits.room(queue) for queue in (GPU, MAIN)] == [2, 9]
+    assert limits.takes({GPU: 2, MAIN: 7})
+    assert not limits.takes({GPU: 2, MAIN: 8}), "the account's limit counts both"
+    assert not limits.takes({GPU: 3})
+    limits = limits.less({GPU: 1, MAIN: 7})
+    assert [limits.room(queue) for queue in (GPU, MAIN)] == [1, 1]
+    assert limits.less_one_of([GPU, MAIN]).room(MAIN) == 0
+
+
+def test_the_job_at_the_end_takes_room_where_most_is() -> None:
+    limits = Limits(rooms=two(gpu=1, main=5)).less_one_of([GPU, MAIN])
+    assert (limits.room(GPU), limits.room(MAIN)) == (1, 4)
+    assert Limits(rooms=two(0, 0)).less_one_of([GPU, MAIN]).rooms == two(0, 0)
+    of_gpu = Limits(rooms=two(1, 0)[:1])
+    assert of_gpu.less_one_of([GPU, MAIN]) == of_gpu, "the other takes any number"
+    assert Limits().less_one_of([]) == Limits()
+
+
+@pytest.mark.parametrize(
+    ("rooms", "then", "is_one"),
+    [
+        ((), None, True),
+        ((0, 0), None, False),
+        ((0, 1), None, True),
+        ((0, 1), "analysis", False),
+        ((1, 1), "analysis", True),
+    ],
+)
+def test_one_waiting_run_with_room_is_enough(
+    rooms: tuple[int, ...], then: str | None, is_one: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", lambda queues, cluster: two(*rooms) if rooms else ())
+    config = dataclasses.replace(tiny_config(tmp_path), then=then)
+    of_gpu = dataclasses.replace(config, slurm=Slurm(partition="gpu"))
+    plans = [SimpleNamespace(config=one) for one in (of_gpu, config)]
+    assert has_room(cast("list", plans), Cluster()) == is_one
