@@ -1,7 +1,8 @@
 """What Slurm says of a study's jobs: one squeue and one sacct for all of them, side by side.
 
 squeue with `--states=all` also tells of what has just ended, as long as slurmctld remembers it (MinJobAge,
-five minutes by default). Where sacct does not answer, `scontrol show job` tells of those with exit codes.
+five minutes by default). Where sacct does not answer, `scontrol show job` tells of those with exit codes; not
+where slurmctld is away, for which each client looks 9 to 18 seconds before it says so.
 
 Sources: squeue(1), sacct(1), scontrol(1), of 20.11 to 25.11.
 """
@@ -30,6 +31,7 @@ from memory.sacct import (
     why_not,
 )
 from memory.slurm_times import moment
+from slurm.cluster.sbatch_words import is_unreached
 
 FORMAT = "%i|%A|%T|%S|%V|%Q|%P|%N|%l|%r|%j"
 """Of squeue -o: every version from 20.11 on has these. Free text, which may hold a bar, comes last."""
@@ -112,22 +114,22 @@ def ask_slurm(
         asked = pool.submit(ask, [*squeue, f"--format={FORMAT}"], timeout_s)
         found = from_sacct(",".join(bases), ask, timeout_s, told) if bases else []
         answer = asked.result()
-    queue = None
+    queue, is_away = None, False
     if answer.code == 0:
         queue = parse_squeue(answer.out)
     else:
+        is_away = is_unreached(answer.error)
         notes.append(f"{why_not(answer, 'squeue', timeout_s)}: what waits or runs is told by files alone")
     answered = not any(_is_failure(note) for note in told)
     source = "sacct"
     if not answered:
         notes += [f"{note}: without the rows of steps an OOM kill is known from files alone" for note in told]
-        found, source = _from_scontrol(bases, ask, timeout_s), "scontrol"
+        found, source = ([] if is_away else _from_scontrol(bases, ask, timeout_s)), "scontrol"
     accounting = _by_job(found)
     numbers = {row.name: row.job.partition("_")[0] for row in (queue or {}).values() if row.name}
     known = accounting if answered or found else None
-    return SlurmAnswers(
-        queue, known, tuple(notes), source, numbers, cache(partial(read_gathering, ask, timeout_s))
-    )
+    gathering = dict if is_away else cache(partial(read_gathering, ask, timeout_s))
+    return SlurmAnswers(queue, known, tuple(notes), source, numbers, gathering)
 
 
 def parse_squeue(text: str) -> dict[str, QueueRow]:

@@ -95,6 +95,25 @@ def test_a_pending_range_of_sacct_is_of_each_task() -> None:
     assert "there is no squeue on this machine" in found.notes[0]
 
 
+@pytest.mark.parametrize("has_accounting", [True, False])
+def test_a_slurmctld_that_is_away_is_asked_once(has_accounting: bool) -> None:
+    """Each client looks for it for 9 to 18 seconds, one after the other."""
+    asked = []
+
+    def ask(command: list[str], timeout_s: float) -> Answer:
+        asked.append(command[0])
+        if command[0] == "sacct":
+            return (
+                Answer(0, golden("23.11-requeued")) if has_accounting else Answer(1, "", "sacct: error: no")
+            )
+        return Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
+
+    found = ask_slurm(["60"], ask=ask)
+    assert found.gathering() == {}
+    assert (found.queue, found.accounting is not None) == (None, has_accounting)
+    assert "scontrol" not in asked
+
+
 @pytest.mark.parametrize(
     "error", ["Slurm accounting storage is disabled", "error: Problem talking to the database"]
 )

@@ -861,7 +861,7 @@ def test_sacct_is_slow(study: MadeStudy, slurm: FakeSlurm) -> None:
 
 
 def test_scontrol_answers_in_sacct_s_place(study: MadeStudy, slurm: FakeSlurm) -> None:
-    slurm.queue = slurm.accounting = None
+    slurm.queue, slurm.accounting = [], None
     slurm.shown = (
         "JobId=4243 ArrayJobId=4242 ArrayTaskId=0 JobName=sweep\n   JobState=NODE_FAIL Reason=None\n"
         "   StartTime=2027-01-15T07:00:00 EndTime=2027-01-15T07:50:00 NodeList=n3\n"
