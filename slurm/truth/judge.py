@@ -35,6 +35,7 @@ from slurm.truth.signs import (
     waits_again_here,
     waits_for_room,
     was_asked_of,
+    was_cancelled_before_its_start,
     was_ended_by_us,
 )
 from slurm.truth.unstarted import never_ran, unheard, unreadable
@@ -218,8 +219,9 @@ def interrupted(case: Case) -> Verdict | None:
 
 def ended_by_slurm(case: Case) -> Verdict | None:
     state = case.stands
-    if case.known.state is None and case.known.cancelled_s is not None:
-        return Verdict("cancelled", "it was cancelled before it had started", "submission.json")
+    if was_cancelled_before_its_start(case):
+        told, before = "it was cancelled before it had started", ended_before(case)
+        return Verdict("cancelled", f"{told} again; {before}" if before else told, "submission.json")
     if left_the_queue(case):
         told = (
             "it was cancelled before it had started: Slurm's queue has it no more, and nothing has started it"

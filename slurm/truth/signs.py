@@ -25,11 +25,22 @@ def is_waiting(case: Case) -> bool:
 
 def waits_again_here(case: Case) -> bool:
     """In the background of a machine: what it has said is of before its newest submission."""
+    return bool(case.launcher_lives) and not case.known.is_here and spoke_before_its_submission(case)
+
+
+def spoke_before_its_submission(case: Case) -> bool:
+    """All that it has said is of before the newest one."""
+    beat, submission = case.known.heartbeat_s, case.known.submission
+    return beat is not None and submission is not None and beat < submission.created_s
+
+
+def was_cancelled_before_its_start(case: Case) -> bool:
+    """`slurm cancel` has ended its newest submission while it waited."""
     known = case.known
-    if not case.launcher_lives or known.is_here or known.submission is None:
+    if known.cancelled_s is None:
         return False
-    beat = known.heartbeat_s
-    return beat is not None and beat < known.submission.created_s
+    waited = spoke_before_its_submission(case) and case.stands in (None, "cancelled")
+    return known.state is None or waited
 
 
 def waits_for_room(case: Case) -> bool:

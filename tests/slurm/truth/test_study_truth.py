@@ -563,6 +563,30 @@ def test_sigterm_on_this_machine_is_cancelled_where_its_launcher_has_sent_it(
         assert truth_of(study, slurm).state == state
 
 
+@pytest.mark.parametrize("launcher", ["local", "slurm"])
+@pytest.mark.parametrize(
+    ("said", "reason", "before"),
+    [
+        ("cancelled", "stopped by SIGTERM", "was stopped by SIGTERM"),
+        ("failed", "out of luck", "ended as failed"),
+        ("timeout", "stopped by USR2", "ended as timeout"),
+    ],
+)
+def test_a_run_that_is_submitted_again_and_cancelled_while_it_waits(
+    tmp_path: Path, slurm: FakeSlurm, launcher: str, said: str, reason: str, before: str
+) -> None:
+    """One that was stopped in the submission before was told as failed on this machine."""
+    array = {"cancelled_s": NOW_S - 5, "job_id": f"{here()[0]}:{DEAD_PID}:1" if launcher == "local" else "7"}
+    study = MadeStudy(tmp_path / "study", ["a"], launcher=launcher, array=array)
+    study.status("a", said, age_s=4000, reason=reason)
+    found = truth_of(study, slurm)
+    assert found.state == "cancelled"
+    assert found.reason == f"it was cancelled before it had started again; attempt 1 {before}"
+    if launcher == "slurm":  # it came to its start, and not to a word
+        slurm.row("7", "FAILED", "1:0")
+        assert truth_of(study, slurm).state == (said if said != "cancelled" else "failed")
+
+
 @pytest.mark.parametrize("row", ["4242_[0-1%2]", "4242_[1%2]"])
 def test_a_task_that_scancel_took_out_of_the_queue(study: MadeStudy, slurm: FakeSlurm, row: str) -> None:
     """Slurm 22.05, seen: squeue lists the others alone, and sacct one row, for a while of all as before."""
