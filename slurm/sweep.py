@@ -51,6 +51,7 @@ def submit_sweep(
         _hand_over(runs, request, composer)
     else:
         runs.launch(runs.job_overrides())
+    runs.send_the_end()
     return runs
 
 

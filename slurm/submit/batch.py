@@ -11,6 +11,7 @@ of is found by its name (`slurm.submit.reconciling`). So a run is in a queue onc
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,19 +23,21 @@ import durable
 import experiment_utils
 from conf.quantities import counted
 from slurm.in_job.lock import LOCK, remove_lock_of_the_dead
-from slurm.records import LOCAL, SLURM, Array, Submission, last_place
+from slurm.records import LOCAL, SLURM, Array, Submission, last_place, read_submission
 from slurm.submit.arrays import Asked, ToSend, array_name, arrays_of, first_runs, together_of
-from slurm.submit.follow_up import send_follow_up
+from slurm.submit.follow_up import follow_up, send_follow_up
 from slurm.submit.in_flight import in_flight
 from slurm.submit.local_process import start_process
 from slurm.submit.phases import intend, send_all, sent, side_by_side, study_lock, submission_id
 from slurm.submit.reconciling import reconcile
 from slurm.submit.room import Limits, Queue
-from slurm.submit.send import prepare, send
+from slurm.submit.send import prepare, send, sending
 from slurm.submitters import NO_ROOM
 
 if TYPE_CHECKING:
     from training.plan import Plan
+
+log = logging.getLogger("slurm")
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,27 @@ def submit(plans: Sequence[Plan], order: Order) -> Submitted:
         without = [array for array in submission.arrays if array.error == NO_ROOM]
         late_runs = tuple(run for array in without for task in array.tasks for run in task)
         return Submitted(study, runs, submission, left, refused | no_room, late_runs)
+
+
+def send_the_end(study: Path, ids: Sequence[str], then: str | None, notify: str | None) -> None:
+    """What is to come at the end of a command that has submitted these, one after the other, and waited.
+
+    Raises:
+        UserError: a file of the study cannot be written.
+    """
+    *earlier, last = ids
+    with study_lock(study):
+        submission = dataclasses.replace(
+            read_submission(study, last), then=then, notify=notify, earlier=earlier
+        )
+        if submission.launcher == LOCAL:
+            follow_up(submission)
+            return
+        submission.write()
+        with sending(submission) as lock:
+            submission = send_follow_up(submission, lock, is_late=True)
+    if submission.follow_up is not None:
+        log.info("%s: at its end: job %s", study.name, submission.follow_up)
 
 
 def was_cancelled(run: Path, waiter: str | None) -> bool:

@@ -48,17 +48,18 @@ def follow_up_name(submission: Submission) -> str:
     return f"{submission.study.name}-{submission.id}-then"
 
 
-def send_follow_up(submission: Submission, lock: int) -> Submission:
+def send_follow_up(submission: Submission, lock: int, *, is_late: bool = False) -> Submission:
     """Submit what is to come after the arrays that were submitted; returns the submission with its job id.
 
     It goes to the queue of the first of them, or where that has no room to another's. A refusal is told in
-    the log: the runs are submitted all the same.
+    the log: the runs are submitted all the same. is_late: the arrays are not of just now.
     """
     if not submission.wants_follow_up:
         return submission
-    arrays = [*_still_queued(sweep_of(submission)[:-1]), *submission.arrays]
-    jobs = [array.job_id for array in arrays if array.job_id is not None]
+    *earlier, newest = sweep_of(submission)
     try:
+        arrays = _still_queued([*earlier, newest]) if is_late else [*_still_queued(earlier), *newest.arrays]
+        jobs = [array.job_id for array in arrays if array.job_id is not None]
         job = _send_to_one_of(submission, jobs, lock)
     except NoAnswer as error:
         log.warning("nobody knows yet whether what is to come after the runs was submitted: %s", error)
@@ -95,7 +96,8 @@ def _send_to_one_of(submission: Submission, jobs: Sequence[str], lock: int) -> s
 def _options(submission: Submission, beside: Mapping[str, Any], jobs: Sequence[str]) -> dict[str, Any]:
     """beside: options of an array of the submission's."""
     options: dict[str, Any] = {**LIMITS, "time": _time(beside.get("partition"))}
-    options["dependency"] = f"afterany:{':'.join(jobs)}"
+    if jobs:
+        options["dependency"] = f"afterany:{':'.join(jobs)}"
     options |= {key: beside[key] for key in _SHARED if key in beside}
     if not {"mem", *MEMORY_OTHERWISE} & set(beside):  # slurm.mem=null: the site gives it
         del options["mem"]
@@ -112,12 +114,15 @@ def _why(error: Refused, submission: Submission) -> str:
 
 
 def _still_queued(earlier: Sequence[Submission]) -> list[Array]:
-    """Of these, what waits or runs: sbatch may refuse a dependency on a job that Slurm has forgotten."""
+    """Of these, what waits or runs: sbatch may refuse a dependency on a job that Slurm has forgotten.
+
+    Raises:
+        NoAnswer: squeue says nothing.
+    """
     sent = [(one, array) for one in earlier for array in one.arrays if array.is_sent]
-    try:
-        listed = task_states(sent)
-    except NoAnswer:
+    if not sent:
         return []
+    listed = task_states(sent)
     return [
         array
         for _, array in sent

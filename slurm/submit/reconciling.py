@@ -91,7 +91,7 @@ def _with_follow_up(submission: Submission) -> Submission:
     job = _find([name], submission).get(name)
     if job is None:
         with sending(submission) as lock:
-            return send_follow_up(submission, lock)
+            return send_follow_up(submission, lock, is_late=True)
     submission = dataclasses.replace(submission, follow_up=job)
     submission.write()
     return submission

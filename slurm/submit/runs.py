@@ -20,12 +20,12 @@ from slurm.cluster.reach import of_this_machine_alone
 from slurm.ensembles import Programs
 from slurm.outcome import Outcome
 from slurm.plans import check_side_by_side, plan_all
-from slurm.records import LOCAL, SLURM, typed_study
+from slurm.records import LOCAL, SLURM, Submission, typed_study
 from slurm.requested import RequestedRuns, RunFailed, job_return
 from slurm.snapshot import MANIFEST, take, while_submitting
 from slurm.submit.ask import NoAnswer, need_slurm
 from slurm.submit.asking import asked_of, has_room, refusals
-from slurm.submit.batch import Order, Submitted, submit, was_cancelled
+from slurm.submit.batch import Order, Submitted, send_the_end, submit, was_cancelled
 from slurm.submit.checks import check_clean, check_request
 from slurm.submit.in_flight import without_a_waiter
 from slurm.submit.outcomes import outcomes_of
@@ -63,6 +63,7 @@ class SubmittedRuns(RequestedRuns):
         self.outcomes: dict[Path, Outcome] = {}
         self._command = command
         self._copies: dict[str, Path] = {}
+        self._at_the_end: tuple[str | None, str | None] = None, None  # then, notify: of a search
         self._no_room: dict[Path, int] = {}  # of each study, how many runs wait to be submitted
 
     def launch(self, job_overrides: Sequence[Sequence[str]], jobs: int = 1) -> list[JobReturn]:
@@ -79,7 +80,7 @@ class SubmittedRuns(RequestedRuns):
         )
         of_job = programs.folders(plans)
         ensembles = programs.names([folder.name for folders in of_job for folder in folders])
-        submitted = submit_plans(plans, cluster, launcher, self._command, ensembles, self._copies)
+        submitted = self._submit(plans, cluster, ensembles)
         self.submitted += submitted
         folders = [plan.folder for plan in plans if plan.folder is not None]
         self.folders += [folder for folder in dict.fromkeys(folders) if folder not in self.folders]
@@ -95,6 +96,33 @@ class SubmittedRuns(RequestedRuns):
             job_return(overrides, config, members[0], self._value(members))
             for overrides, config, members in zip(job_overrides, configs, of_job, strict=True)
         ]
+
+    def send_the_end(self) -> None:
+        """Of a search, whose sweeper has no more runs: what comes when it has ended, which comes once."""
+        studies: dict[Path, list[Submission]] = {}
+        for one in self.submitted:
+            if one.submission is not None and any(array.is_sent for array in one.submission.arrays):
+                studies.setdefault(one.study, []).append(one.submission)
+        then, notify = self._at_the_end
+        for study, made in studies.items():
+            if then is not None or notify is not None:
+                send_the_end(study, [submission.id for submission in made], then, notify)
+
+    def _submit(
+        self,
+        plans: Sequence[Plan],
+        cluster: Cluster | None,
+        ensembles: Mapping[str, str],
+        earlier: tuple[str, ...] = (),
+    ) -> list[Submitted]:
+        """earlier: as of `Order`."""
+        first = plans[0].config
+        at_the_end = first.then, first.notify
+        if self.request.is_open:
+            self._at_the_end, at_the_end = at_the_end, (None, None)
+        return submit_plans(
+            plans, cluster, self.request.launcher, self._command, ensembles, self._copies, earlier, at_the_end
+        )
 
     def __call__(self, composed: Any) -> None:
         """Raises UserError: another launcher of Hydra's would run what is to be submitted."""
@@ -143,11 +171,8 @@ class SubmittedRuns(RequestedRuns):
                 ours = [run for run in ours if run not in left]
             if not waiting:
                 return parts
-            launcher = self.request.launcher
             earlier = tuple(part.submission.id for part in parts if part.submission is not None)
-            (more,) = submit_plans(
-                waiting, cluster, launcher, self._command, ensembles, self._copies, earlier
-            )
+            (more,) = self._submit(waiting, cluster, ensembles, earlier)
             taken = [run for run in more.runs if run not in more.not_sent]
             if taken:
                 told = dataclasses.replace(more, runs=taken, not_sent={})
@@ -237,10 +262,11 @@ def submit_plans(
     ensembles: Mapping[str, str] | None = None,
     copies: dict[str, Path] | None = None,
     earlier: tuple[str, ...] = (),
+    at_the_end: tuple[str | None, str | None] | None = None,
 ) -> list[Submitted]:
     """Submit them, study by study. cluster: None for the local launcher. ensembles: as of `Order`. copies: of
     the code, by runs_dir, that this command has made already: what it submits later runs the same.
-    earlier: as of `Order`.
+    earlier: as of `Order`. at_the_end: `then` and `notify`; None: as each study's runs have it.
 
     Raises:
         UserError: the cluster takes one of them in no case; none was submitted.
@@ -256,6 +282,7 @@ def submit_plans(
     submitted = []
     for of_study in studies.values():
         config = of_study[0].config
+        then, notify = at_the_end or (config.then, config.notify)
         with while_submitting(config.runs_dir):
             order = Order(
                 launcher=LOCAL if cluster is None else SLURM,
@@ -264,8 +291,8 @@ def submit_plans(
                 asked=asked,
                 limits=limits,
                 jobs=launcher.jobs,
-                then=config.then,
-                notify=config.notify,
+                then=then,
+                notify=notify,
                 ensembles=ensembles or {},
                 waiter=this_process() if config.wait else None,
                 earlier=earlier,

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 from fake_slurm import FakeSlurm
 
+import slurm.submit.runs
 from experiment_utils import read_config, read_run
 from slurm.records import submissions
+from slurm.submit import follow_up
+from slurm.submit.waiting import WaitInterrupted
 from tests.slurm.submit.conftest import Type
 
 HALVING = ("-m", "hydra/sweeper=halving", "hydra.sweeper.eta=2", "training.max_steps=8", "wait=true")
@@ -72,6 +75,41 @@ def test_what_has_failed_does_not_go_on(type_: Type, cluster_that_runs: FakeSlur
     assert found == {(2, 1): 2, (2, 2): 2, (4, 2): 2, (8, 2): 1}
     assert type_(*HALVING, "seed=1", FOUR, "study.name=none") == 1
     assert {steps for steps, _, folder in runs(place) if folder.parent.name == "none"} == {2}
+
+
+@pytest.mark.parametrize(
+    ("seeds", "rungs", "counts"), [("1,2", 3, {"done": 5, "failed": 2}), ("1", 1, {"failed": 4})]
+)
+def test_what_comes_at_the_end_comes_once_and_tells_of_all_rungs(
+    type_: Type, cluster_that_runs: FakeSlurm, place: Path, seeds: str, rungs: int, counts: dict[str, int]
+) -> None:
+    """It came after each rung, and told of that alone: of a search a mail for every rung."""
+    rates = "optimizer.lr=1e-3,2e-3" if seeds == "1,2" else FOUR
+    assert type_(*HALVING, f"seed={seeds}", rates, "then=analysis", "notify=me@example.org") == 1
+    made = list(submissions(place / "runs" / "default"))
+    assert [one.follow_up is not None for one in made] == [False] * (rungs - 1) + [True]
+    assert made[-1].earlier == [one.id for one in made[:-1]]
+    (job,) = [job for job in cluster_that_runs.jobs if job["name"].endswith("-then")]
+    assert (str(job["id"]), job["options"]["mail-user"]) == (made[-1].follow_up, "me@example.org")
+    assert "dependency" not in job["options"], "all that it could wait for has ended"
+    assert follow_up.summary(made[-1])["counts"] == counts
+
+
+@pytest.mark.usefixtures("cluster_that_runs")
+def test_a_search_that_is_stopped_has_no_end(
+    type_: Type, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command again goes on, and that one has."""
+
+    def pressed(*asked: object) -> None:
+        raise WaitInterrupted("")
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(slurm.submit.runs, "wait_for", pressed)
+        assert type_(*HALVING, FOUR, "then=analysis") == 130
+    assert type_(*HALVING, FOUR, "then=analysis") == 0
+    made = list(submissions(place / "runs" / "default"))
+    assert [one.follow_up is not None for one in made] == [False] * (len(made) - 1) + [True]
 
 
 @pytest.mark.parametrize("sampling", ["sobol", "random"])
