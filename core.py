@@ -22,7 +22,7 @@ import experiment_utils
 from conf import UserError
 from conf.quantities import counted
 from data_loading.waiting import checked_while_waiting
-from memory import black_box, record_to, stage
+from memory import black_box, polled_limit_is, record_to, stage
 from memory.attribute.attribution import largest
 from training.distributed.place import place_of
 from training.distributed.ranks import AgreedInterrupt, Ranks
@@ -272,7 +272,11 @@ def _start(
     device = resolve_device(config.training, settled.auto)
     device.take()
     watch_cores(device)
-    status.update(stage="start", total_steps=plan.budget.steps)
+    polled = plan.memory.room.polled_bytes
+    polled_limit_is(polled)
+    status.update(
+        stage="start", total_steps=plan.budget.steps, **({"polled_limit_bytes": polled} if polled else {})
+    )
     log.info("run %s, attempt %s, on %s", folder, status.attempt, device.describe())
     return Run(
         folder,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from memory.snapshots import Snapshot as Snapshot
     from memory.snapshots import snapshot as snapshot
     from memory.stages import Stage as Stage
+    from memory.stages import polled_limit_is as polled_limit_is
     from memory.stages import record_to as record_to
     from memory.stages import stage as stage
 
@@ -46,6 +47,7 @@ _PLACES = {
     "find_leak": "leaks",
     "fitted": "format",
     "format_bytes": "format",
+    "polled_limit_is": "stages",
     "record_to": "stages",
     "snapshot": "snapshots",
     "stage": "stages",

@@ -39,7 +39,8 @@ class Recorder:
         rank: of this process.
         echo: takes each stage's line; None prints nothing.
 
-    ring: where the supervisor keeps its samples, if there is one.
+    ring: where the supervisor keeps its samples, if there is one. polled_bytes: the limit of an RSS that
+    Slurm polls.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Recorder:
     ) -> None:
         self.path, self.attempt, self.rank, self.echo = path, attempt, rank, echo
         self.ring = None if path is None else str(path.parent / "memory.ring")
+        self.polled_bytes: int | None = None
         self._descriptor: int | None = None
         self._file: tuple[int, int] | None = None
         self._line_is_open = False

@@ -201,18 +201,19 @@ def read_head(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Sample | No
 class Peak:
     """The highest of a whole attempt; None where there is no ring, or the system does not tell.
 
-    u_bytes, limit_bytes: U at its highest, and the limit that it stood under. own_bytes: of the run's own
-    processes. limit_at: the cgroup with that limit, or `host`.
+    u_bytes, limit_bytes: U at its highest, and the limit that it stood under. own_bytes, rss_bytes: of the
+    run's own processes, anon and all that is resident. limit_at: the cgroup with that limit, or `host`.
     """
 
     u_bytes: int | None = None
     limit_bytes: int | None = None
     own_bytes: int | None = None
     limit_at: str | None = None
+    rss_bytes: int | None = None
 
 
 def read_peak(path: str | os.PathLike[str]) -> Peak:
-    """From the history. Of all slots two numbers are read, of the highest all."""
+    """From the history. Of all slots three numbers are read, of the highest all."""
     try:
         with open(path, "rb", opener=plain_only) as file:
             head = file.read(_HEADER_BYTES)
@@ -224,12 +225,14 @@ def read_peak(path: str | os.PathLike[str]) -> Peak:
     except OSError:
         return Peak()
     of_all, own = _highest(history, "unreclaimable_bytes"), _highest(history, "tree_anon_bytes")
+    resident = _highest(history, "tree_rss_bytes")
     at = _facts(head).get("limit_at")
     return Peak(
         None if of_all is None else of_all.unreclaimable_bytes,
         None if of_all is None else of_all.limit_bytes,
         None if own is None else own.own_bytes,
         at if isinstance(at, str) else None,
+        None if resident is None else resident.tree_rss_bytes,
     )
 
 

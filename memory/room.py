@@ -40,6 +40,11 @@ class Room:
     raised: Callable[[Estimate], str | None] | None = field(default=None, compare=False)
 
     @property
+    def polled_bytes(self) -> int | None:
+        """The limit, where Slurm's poll of RSS is what keeps it."""
+        return self.limit_bytes if self.limit_at == POLLED else None
+
+    @property
     def free_bytes(self) -> int | None:
         return None if self.limit_bytes is None else max(0, self.limit_bytes - self.used_bytes)
 

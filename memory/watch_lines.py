@@ -23,7 +23,7 @@ def line(view: View) -> str:
     parts = [
         time.strftime("%H:%M:%S", time.localtime(sample.time_s)),
         amount(view),
-        *(f"{name} {format_bytes(value)}" for name, value in parts_of(sample) if value),
+        *(f"{name} {format_bytes(value)}" for name, value in parts_of(view) if value),
         f"{sample.processes} process{'es' * (sample.processes != 1)}",
         growth(view),
         view.stage,
@@ -42,11 +42,18 @@ def amount(view: View) -> str:
         return f"{used} unreclaimable"
     whose = "the host's " if view.is_host_limit else ""
     share = 100 * sample.unreclaimable_bytes / sample.limit_bytes
+    if view.is_polled:
+        return f"{used} rss of --mem {format_bytes(sample.limit_bytes)}, polled by Slurm ({share:.0f}%)"
     return f"{used} of {whose}{format_bytes(sample.limit_bytes)} unreclaimable ({share:.0f}%)"
 
 
-def parts_of(sample: Sample) -> list[tuple[str, int | None]]:
-    """What U is made of, and what is not in it."""
+def parts_of(view: View) -> list[tuple[str, int | None]]:
+    """What U is made of, and what is not in it; of an RSS that is polled what that is."""
+    sample = view.sample
+    if sample is None:
+        return []
+    if view.is_polled:
+        return [("anon", sample.tree_anon_bytes), ("mapped files", sample.tree_file_bytes)]
     return [
         ("anon", sample.anon_bytes),
         ("shm", sample.shmem_bytes),
@@ -102,9 +109,7 @@ def drawing(view: View) -> Any:
         Text(amount(view)),
         ProgressBar(total=1.0, completed=min(1.0, share), complete_style=colour, finished_style=colour),
         Text(
-            "   ".join(
-                f"{name} {format_bytes(value)}" for name, value in parts_of(sample) if value is not None
-            )
+            "   ".join(f"{name} {format_bytes(value)}" for name, value in parts_of(view) if value is not None)
         ),
     ]
     about = [growth(view), view.stage and f"stage {view.stage}", _events(sample)]

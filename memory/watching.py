@@ -42,7 +42,8 @@ class Slope:
 @dataclass(frozen=True)
 class View:
     """title: what is watched. slope: None where it was watched for too short. stage: in which the run is.
-    ended: how it ended, None while it goes on. note: what else must be told.
+    ended: how it ended, None while it goes on. note: what else must be told. is_polled: Slurm polls RSS,
+    so that U and its limit are RSS and --mem.
     """
 
     title: str
@@ -52,6 +53,7 @@ class View:
     stage: str | None = None
     ended: str | None = None
     note: str | None = None
+    is_polled: bool = False
 
     @property
     def is_host_limit(self) -> bool:
@@ -72,6 +74,9 @@ def of_run(folder: Path) -> Source:
         ring = read_ring(folder / "memory.ring")
         facts = {} if ring is None else ring.facts
         samples = () if ring is None else ring.samples
+        polled = _polled_limit(folder, facts)
+        if polled is not None:
+            samples = tuple(_as_polled(sample, polled) for sample in samples)
         pid = _left_alone(folder, facts)
         if pid is not None and not unwatched:
             unwatched.append(of_process(pid))
@@ -93,6 +98,7 @@ def of_run(folder: Path) -> Source:
             slope=None if ended else slope(samples),
             stage=_stage(folder / "memory.jsonl"),
             ended=ended,
+            is_polled=polled is not None,
         )
 
     return see
@@ -222,6 +228,27 @@ def _in_its_own_words(folder: Path, facts: dict[str, Any]) -> str | None:
     if state in (None, "running") or status.get("attempt") != facts.get("attempt"):
         return None
     return f"it has ended: {state}{f', {reason}' if reason else ''}; its supervisor had been killed before"
+
+
+def _polled_limit(folder: Path, facts: dict[str, Any]) -> int | None:
+    """What the run wrote of it, in this attempt."""
+    status = Evidence(folder).status
+    limit = status.get("polled_limit_bytes")
+    is_of_this = status.get("attempt") == facts.get("attempt")
+    return limit if is_of_this and isinstance(limit, int) and limit > 0 else None
+
+
+def _as_polled(sample: Sample, limit_bytes: int) -> Sample:
+    """The machine's amounts, which are all that the root cgroup tells, are replaced by the run's own."""
+    return replace(
+        sample,
+        unreclaimable_bytes=sample.tree_rss_bytes,
+        limit_bytes=limit_bytes,
+        anon_bytes=None,
+        shmem_bytes=None,
+        kernel_bytes=None,
+        cache_bytes=None,
+    )
 
 
 def _stage(path: Path) -> str | None:

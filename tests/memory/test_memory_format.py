@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -84,6 +85,18 @@ def test_a_small_run() -> None:
         "[mem] open_dataset | job 412 MB of 32.0 GB unreclaimable (1%) | anon 400 shm 10 kernel 2 MB"
         " | rss 650 of which 250 MB mapped files (reclaimable) | +0.3 MB anon, +250 MB mapped files in 0.42 s"
     )
+
+
+def test_where_slurm_polls_rss_it_is_what_counts() -> None:
+    """The run's own, of what was asked for: U would be all of the machine's, which never comes near."""
+    at = replace(SMALL, job=job(9 * GB, 0, 0, limit=None), host=Host(64 * GB, 50 * GB))
+    line = stage_line("train", at, {"anon_bytes": 2 * MB}, 1.0, highest_u_bytes=11 * GB, polled_bytes=GB)
+    assert re.sub(" +", " ", line) == (
+        "[mem] train | 650 MB rss of --mem 1.0 GB, polled by Slurm (63%) | anon 400 mapped files 250 MB"
+        " | +2.0 MB anon in 1.00 s"
+    )
+    untold = Snapshot(0.0, Process(1), (), job(2 * GB, 0, 0, limit=None), Host(64 * GB, 50 * GB))
+    assert "job 2.0 of the host's 64.0 GB" in stage_line("x", untold, {}, 1.0, polled_bytes=GB)
 
 
 def test_without_a_limit_the_host_is_the_limit() -> None:

@@ -16,9 +16,11 @@ import pytest
 from made_runs import sample_of, write_outcome, write_ring
 from supervised import outcome_in, pid_in, python, start_supervised, wait_for
 
+from memory.format import format_bytes
 from memory.ring import RingWriter, read_ring
 from memory.samples import ProcessSample, Sample
 from memory.supervision.census import started_at
+from memory.watch_lines import line
 from memory.watching import job_processes, of_run, slope
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -370,6 +372,22 @@ def test_of_a_run_that_has_ended_nothing_grows_any_more(tmp_path: Path) -> None:
     write_outcome(tmp_path, 12.0)
     view = of_run(tmp_path)()
     assert (view.ended, view.slope) == ("killed by SIGKILL", None)
+
+
+def test_where_slurm_polls_rss_it_is_watched_against_what_was_asked_for(tmp_path: Path) -> None:
+    """No cgroup limits it: U is all of the machine's, and its limit what the machine has."""
+    write_ring(tmp_path, [sample_of(t, 10 + 10 * t, limit=None) for t in range(12)], attempt=2)
+    newest = of_run(tmp_path)().sample
+    for attempt, is_polled in ((1, False), (2, True)):
+        told = {"state": "running", "attempt": attempt, "polled_limit_bytes": 1000 * MB}
+        (tmp_path / "status.json").write_text(json.dumps(told))
+        view = of_run(tmp_path)()
+        assert view.is_polled == is_polled
+    assert view.sample.unreclaimable_bytes == newest.tree_rss_bytes
+    used, share = format_bytes(newest.tree_rss_bytes), newest.tree_rss_bytes / (10 * MB)
+    assert f"| {used} rss of --mem 1.0 GB, polled by Slurm ({share:.0f}%) | anon 120 MB | 1 process" in line(
+        view
+    )
 
 
 def test_a_sample_of_many_processes_is_drawn() -> None:
