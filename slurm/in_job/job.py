@@ -21,6 +21,7 @@ _AWAY_S = 600.0
 """So long a slurmctld that is away is waited for: a backup takes over after two minutes or so."""
 _ASKED_TIMES = 5
 _TOO_LATE = 124
+CANCELLED = "it was cancelled meanwhile"
 PACKED = "HIGHWATER_PACKED"
 """Set for the runs of a job that has several side by side."""
 _WAITS = re.compile(r"pending execution", re.IGNORECASE)
@@ -90,23 +91,30 @@ class Job:
         """Whether it still runs, and another job is to have its place: if it ends by itself then, Slurm does
         not put it back into the queue. None: Slurm does not say.
         """
-        told = self._told(ask)
-        return None if told is None else told == ("RUNNING", True)
+        told = self._shown(ask)
+        return None if told is None else _stands(told) == ("RUNNING", True)
 
     def is_to_go_on(self, ask: Ask = ask) -> bool | None:
         """Whether Slurm has no reason to end it: nobody has cancelled it or put it back, its time is not up,
         and no other job is to have its place. None: Slurm does not say.
         """
-        told = self._told(ask)
-        return None if told is None else told == ("RUNNING", False)
+        told = self._shown(ask)
+        return None if told is None else _stands(told) == ("RUNNING", False)
 
-    def _told(self, ask: Ask) -> tuple[str, bool] | None:
-        """JobState, and whether there is a PreemptTime."""
+    def _is_cancelled(self, ask: Ask) -> bool:
+        """Whether Slurm ends this start, neither to put the job back (it has counted that by now) nor because
+        its time is up. False where Slurm does not say.
+        """
+        told = self._shown(ask) or {}
+        ends = not {"COMPLETING", "CANCELLED"}.isdisjoint(told.get("JobState", "").split(","))
+        return ends and told.get("Reason") != "TimeLimit" and _number(told.get("Restarts")) <= self.restart
+
+    def _shown(self, ask: Ask) -> dict[str, str] | None:
+        """`scontrol show job`. None: no answer."""
         answer = ask(["scontrol", "--oneliner", "show", "job", self.id])
         if answer.code != 0:
             return None
-        told = dict(word.partition("=")[::2] for word in answer.out.split())
-        return told.get("JobState", ""), told.get("PreemptTime", "None") not in ("None", "")
+        return dict(word.partition("=")[::2] for word in answer.out.split())
 
     def left_s(self, ask: Ask = ask) -> float | None:
         """Until its time limit, by Slurm's word. None: it has none, or Slurm does not say."""
@@ -131,10 +139,13 @@ class Job:
     def requeue(self, ask: Ask = ask, pause_s: float = 2.0) -> str | None:
         """Put it back into the queue; soon after that Slurm ends this process. What Slurm said if it refused.
 
-        The number alone would not do: of an array's last task it is that of the whole array.
+        The number alone would not do: of an array's last task it is that of the whole array. Slurm takes a
+        job back that was cancelled, too, as long as it ends: that is looked at before.
         """
         tries, until_s = 0, time.monotonic() + _AWAY_S
         while True:
+            if self._is_cancelled(ask):
+                return CANCELLED
             answer = ask(["scontrol", "requeue", self.id])
             if answer.code == 0 or _WAITS.search(answer.error):
                 return None
@@ -178,6 +189,11 @@ def leave_other_array(environment: MutableMapping[str, str] = os.environ, ask: A
     if told and array not in told:
         for name in [name for name in environment if name.startswith("SLURM_ARRAY_")]:
             del environment[name]
+
+
+def _stands(told: Mapping[str, str]) -> tuple[str, bool]:
+    """JobState, and whether there is a PreemptTime."""
+    return told.get("JobState", ""), told.get("PreemptTime", "None") not in ("None", "")
 
 
 def _number(text: str | None) -> int:
