@@ -102,12 +102,15 @@ class Job:
         return None if told is None else _stands(told) == ("RUNNING", False)
 
     def _is_cancelled(self, ask: Ask) -> bool:
-        """Whether Slurm ends this start, neither to put the job back (it has counted that by now) nor because
-        its time is up. False where Slurm does not say.
+        """Whether Slurm ends this start, neither to put the job back (that is counted by now), nor because
+        its time is up or another job has its place (PreemptMode=CANCEL). False where Slurm does not say.
         """
         told = self._shown(ask) or {}
-        ends = not {"COMPLETING", "CANCELLED"}.isdisjoint(told.get("JobState", "").split(","))
-        return ends and told.get("Reason") != "TimeLimit" and _number(told.get("Restarts")) <= self.restart
+        if {"COMPLETING", "CANCELLED"}.isdisjoint(told.get("JobState", "").split(",")):
+            return False
+        is_for_another = told.get("PreemptTime", "") == told.get("EndTime")
+        is_over = told.get("Reason") == "TimeLimit"
+        return not is_over and not is_for_another and _number(told.get("Restarts")) <= self.restart
 
     def _shown(self, ask: Ask) -> dict[str, str] | None:
         """`scontrol show job`. None: no answer."""

@@ -214,6 +214,8 @@ def test_requeue_asks_again_for_the_task() -> None:
         ("JobState=RUNNING Reason=None Restarts=1", True),
         ("JobState=COMPLETING Reason=None Restarts=2", True),  # scontrol requeue
         ("JobState=COMPLETING Reason=TimeLimit Restarts=1", True),
+        ("JobState=COMPLETING Reason=None Restarts=1 PreemptTime=2026-11-26T02:07:47", True),
+        ("JobState=COMPLETING Reason=None Restarts=1 PreemptTime=2026-11-26T02:07:32", False),
     ],
 )
 def test_a_job_that_was_cancelled_is_not_put_back(told: str, is_taken: bool) -> None:
@@ -222,7 +224,7 @@ def test_a_job_that_was_cancelled_is_not_put_back(told: str, is_taken: bool) -> 
 
     def ask(command: list[str]) -> Answer:
         asked.append(command[1])
-        return Answer(0, f"JobId=43 {told} PreemptTime=None")
+        return Answer(0, f"JobId=43 PreemptTime=None {told} EndTime=2026-11-26T02:07:47")
 
     assert ME.requeue(ask, 0) == (None if is_taken else "it was cancelled meanwhile")
     assert ("requeue" in asked) == is_taken
