@@ -129,8 +129,9 @@ class Job:
 
     def asked_for(self, ask: Ask = ask, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Its `mem` and `time`, as sbatch takes them; without what Slurm does not tell, or does not limit."""
-        memory = environment.get("SLURM_MEM_PER_NODE", "0")
-        found = {} if memory == "0" else {"mem": f"{memory}M"}
+        of_cpus, cpus = (_number(environment.get(f"SLURM_{it}")) for it in ("MEM_PER_CPU", "CPUS_ON_NODE"))
+        memory = _number(environment.get("SLURM_MEM_PER_NODE")) or of_cpus * cpus
+        found = {"mem": f"{memory}M"} if memory else {}
         answer = ask(["squeue", "--noheader", f"--jobs={self.id}", "--format=%l"])
         limit = answer.out.strip()
         try:
