@@ -93,8 +93,8 @@ elif name == "squeue":
             if state in ("PENDING", "RUNNING", "COMPLETING") or option("states") == "all":
                 words = {{"%j": job["name"], "%T": state, "%F": str(job["id"])}}
                 words |= {{"%A": words["%F"], "%K": str(task) if job["array"] else "N/A"}}
-                words["%o"] = job["script"]
-                print(re.sub("%[AFKTjo]", lambda found: words[found[0]], option("format")))
+                words["%o"], words["%Z"] = job["script"], job["cwd"]
+                print(re.sub("%[AFKTZjo]", lambda found: words[found[0]], option("format")))
 elif name == "sacct":
     for job in all_jobs():
         print(f"{{job['id']}}|{{job['name']}}")

@@ -21,6 +21,7 @@ _AWAY_S = 600.0
 """So long a slurmctld that is away is waited for: a backup takes over after two minutes or so."""
 _ASKED_TIMES = 5
 _TOO_LATE = 124
+CANCELLED = "it was cancelled meanwhile"
 PACKED = "HIGHWATER_PACKED"
 """Set for the runs of a job that has several side by side."""
 _WAITS = re.compile(r"pending execution", re.IGNORECASE)
@@ -90,23 +91,33 @@ class Job:
         """Whether it still runs, and another job is to have its place: if it ends by itself then, Slurm does
         not put it back into the queue. None: Slurm does not say.
         """
-        told = self._told(ask)
-        return None if told is None else told == ("RUNNING", True)
+        told = self._shown(ask)
+        return None if told is None else _stands(told) == ("RUNNING", True)
 
     def is_to_go_on(self, ask: Ask = ask) -> bool | None:
         """Whether Slurm has no reason to end it: nobody has cancelled it or put it back, its time is not up,
         and no other job is to have its place. None: Slurm does not say.
         """
-        told = self._told(ask)
-        return None if told is None else told == ("RUNNING", False)
+        told = self._shown(ask)
+        return None if told is None else _stands(told) == ("RUNNING", False)
 
-    def _told(self, ask: Ask) -> tuple[str, bool] | None:
-        """JobState, and whether there is a PreemptTime."""
+    def _is_cancelled(self, ask: Ask) -> bool:
+        """Whether Slurm ends this start, neither to put the job back (that is counted by now), nor because
+        its time is up or another job has its place (PreemptMode=CANCEL). False where Slurm does not say.
+        """
+        told = self._shown(ask) or {}
+        if {"COMPLETING", "CANCELLED"}.isdisjoint(told.get("JobState", "").split(",")):
+            return False
+        is_for_another = told.get("PreemptTime", "") == told.get("EndTime")
+        is_over = told.get("Reason") == "TimeLimit"
+        return not is_over and not is_for_another and _number(told.get("Restarts")) <= self.restart
+
+    def _shown(self, ask: Ask) -> dict[str, str] | None:
+        """`scontrol show job`. None: no answer."""
         answer = ask(["scontrol", "--oneliner", "show", "job", self.id])
         if answer.code != 0:
             return None
-        told = dict(word.partition("=")[::2] for word in answer.out.split())
-        return told.get("JobState", ""), told.get("PreemptTime", "None") not in ("None", "")
+        return dict(word.partition("=")[::2] for word in answer.out.split())
 
     def left_s(self, ask: Ask = ask) -> float | None:
         """Until its time limit, by Slurm's word. None: it has none, or Slurm does not say."""
@@ -118,8 +129,9 @@ class Job:
 
     def asked_for(self, ask: Ask = ask, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Its `mem` and `time`, as sbatch takes them; without what Slurm does not tell, or does not limit."""
-        memory = environment.get("SLURM_MEM_PER_NODE", "0")
-        found = {} if memory == "0" else {"mem": f"{memory}M"}
+        of_cpus, cpus = (_number(environment.get(f"SLURM_{it}")) for it in ("MEM_PER_CPU", "CPUS_ON_NODE"))
+        memory = _number(environment.get("SLURM_MEM_PER_NODE")) or of_cpus * cpus
+        found = {"mem": f"{memory}M"} if memory else {}
         answer = ask(["squeue", "--noheader", f"--jobs={self.id}", "--format=%l"])
         limit = answer.out.strip()
         try:
@@ -131,10 +143,13 @@ class Job:
     def requeue(self, ask: Ask = ask, pause_s: float = 2.0) -> str | None:
         """Put it back into the queue; soon after that Slurm ends this process. What Slurm said if it refused.
 
-        The number alone would not do: of an array's last task it is that of the whole array.
+        The number alone would not do: of an array's last task it is that of the whole array. Slurm takes a
+        job back that was cancelled, too, as long as it ends: that is looked at before.
         """
         tries, until_s = 0, time.monotonic() + _AWAY_S
         while True:
+            if self._is_cancelled(ask):
+                return CANCELLED
             answer = ask(["scontrol", "requeue", self.id])
             if answer.code == 0 or _WAITS.search(answer.error):
                 return None
@@ -178,6 +193,11 @@ def leave_other_array(environment: MutableMapping[str, str] = os.environ, ask: A
     if told and array not in told:
         for name in [name for name in environment if name.startswith("SLURM_ARRAY_")]:
             del environment[name]
+
+
+def _stands(told: Mapping[str, str]) -> tuple[str, bool]:
+    """JobState, and whether there is a PreemptTime."""
+    return told.get("JobState", ""), told.get("PreemptTime", "None") not in ("None", "")
 
 
 def _number(text: str | None) -> int:

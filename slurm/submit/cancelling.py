@@ -87,7 +87,8 @@ def under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
     for submission in known:
         for array in submission.arrays:
             if array.error == NO_ROOM:
-                waiting = dict.fromkeys(_waiting_tasks(submission, array), "PENDING")
+                is_waited_for = waiter_lives(array) is not False
+                waiting = dict.fromkeys(_without_room(submission, array), "PENDING") if is_waited_for else {}
                 target = Target(submission, array, waiting) if waiting else None
             elif submission.launcher == LOCAL:
                 target = Target(submission, array) if is_alive(submission, array) else None
@@ -138,6 +139,8 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
                 note_cancelled(target.submission, target.array, asked_s, None if is_whole else ended)
             except OSError as error:
                 unnoted = error
+        if not theirs:
+            _give_up_waiting(study, runs, asked_s)
     if theirs:
         raise UserError(
             f"Slurm does not let you end jobs of {', '.join(theirs)}: they can, or an operator. "
@@ -151,10 +154,8 @@ def cancel(study: Path, runs: Sequence[str] = ()) -> list[Target]:
     return found
 
 
-def _waiting_tasks(submission: Submission, array: Array) -> list[int]:
-    """Those that a command waits to submit, and that no later submission has taken."""
-    if waiter_lives(array) is False:
-        return []
+def _without_room(submission: Submission, array: Array) -> list[int]:
+    """Tasks that the queue had no room for, and that no later submission has taken and nobody cancelled."""
     numbers = []
     for number, names in enumerate(array.tasks):
         last = last_place(submission.study / names[0])
@@ -162,6 +163,21 @@ def _waiting_tasks(submission: Submission, array: Array) -> list[int]:
         if is_newest and array.cancelled_at(number) is None:
             numbers.append(number)
     return numbers
+
+
+def _give_up_waiting(study: Path, runs: Sequence[str], asked_s: float) -> None:
+    """What the command that waited with it has left is cancelled too: another that waits for the same sweep
+    would submit it as soon as all else is ended.
+    """
+    for submission in list(submissions(study)):
+        for array in submission.arrays:
+            if array.error != NO_ROOM or waiter_lives(array) is not False:
+                continue
+            left = _without_room(submission, array)
+            tasks = [task for task in left if not runs or set(array.tasks[task]) <= set(runs)]
+            if tasks:
+                with suppress(OSError):  # what was under way is ended, and that is told
+                    note_cancelled(submission, array, asked_s, tasks)
 
 
 def _scancel(jobs: Sequence[str], found: Sequence[Target]) -> list[str]:

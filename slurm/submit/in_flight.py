@@ -9,7 +9,7 @@ from pathlib import Path
 import experiment_utils
 from conf import UserError
 from slurm.in_job.starts import is_over_in, read_starts
-from slurm.records import LOCAL, SLURM, Array, Submission, last_place, places, read_submission
+from slurm.records import LOCAL, SLURM, SUBMISSIONS, Array, Submission, last_place, places, read_submission
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submitters import NO_ROOM, launcher_lives, this_process, waiter_lives
 
@@ -94,8 +94,8 @@ def task_states(arrays: Iterable[tuple[Submission, Array]]) -> dict[str, str]:
 
     By its name and its number: a number is given again where a cluster is set up anew, and jobs of plain
     scripts share a name. A job that squeue does not list by its name is looked up by its number: a site, an
-    administrator or its user may have renamed it. Its script tells that it is ours, and not of a cluster that
-    counts anew.
+    administrator or its user may have renamed it; and no name with a comma can be asked for. Its script tells
+    that it is ours, and not of a cluster that counts anew; of a plain job where it was submitted.
     """
     told = sorted(arrays, key=lambda one: one[1].name)
     if not told:
@@ -115,16 +115,22 @@ def task_states(arrays: Iterable[tuple[Submission, Array]]) -> dict[str, str]:
         if array.job_id and not any(listed_as(array, task) in found for task in range(len(array.tasks)))
     }
     for line in _by_number(unseen) if unseen else ():
-        job, task, state, script = line.strip().split("|", 3)
-        submission = unseen.get(job)
-        if submission is not None and submission.id in script:
-            found[_written(job, task)] = state
+        job, task, state, cwd, script = line.strip().split("|", 4)
+        slot = _written(job, task)
+        submission = unseen.get(job) or unseen.get(slot)
+        if submission is not None and (submission.id in script or _is_plain(submission, slot, cwd, script)):
+            found[slot] = state
     return found
+
+
+def _is_plain(submission: Submission, job: str, cwd: str, script: str) -> bool:
+    """Whether it is the job of a plain script, which names no submission as those of all others do."""
+    return submission.id == f"job-{job}" and submission.cwd == cwd and SUBMISSIONS not in script
 
 
 def _by_number(jobs: Iterable[str]) -> list[str]:
     try:
-        command = ["squeue", "--noheader", "--array", f"--jobs={','.join(jobs)}", "--format=%F|%K|%T|%o"]
+        command = ["squeue", "--noheader", "--array", f"--jobs={','.join(jobs)}", "--format=%F|%K|%T|%Z|%o"]
         return ask(command).splitlines()
     except NoAnswer as error:
         if "Invalid job id" in str(error):  # it is asked for one that Slurm has forgotten

@@ -21,6 +21,7 @@ _TELLING = (
 )
 """The likeliest cause first; of each the last line that is of its kind."""
 _BY_SLURM = re.compile(r"^(?:slurmstepd|srun): ")
+_ENDED_BY_SLURM = re.compile(r"CANCELLED AT \S+ DUE TO .*")
 _SPOOLED = re.compile(r"^\S*/slurm_script:")
 _TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
 
@@ -77,11 +78,15 @@ def lost_node_words(known: Known) -> str:
     """What srun wrote of a node that went away under its step, whose row then tells of root's scancel."""
     if known.array is None or known.array.how != "each" or known.own_job != known.job:
         return ""
-    return _said(known, (NODE_LOST,))
+    return _said(known, (NODE_LOST,), of_last_start=bool(known.own_restarts))
 
 
-def _said(known: Known, patterns: tuple[re.Pattern[str], ...]) -> str:
-    lines = (line for path in job_files(known) for line in tail(path).splitlines())
+def _said(known: Known, patterns: tuple[re.Pattern[str], ...], *, of_last_start: bool = False) -> str:
+    """of_last_start: without what Slurm ended, and all before it: of that it has a row."""
+    texts = [tail(path) for path in job_files(known)]
+    if of_last_start:
+        texts = [_ENDED_BY_SLURM.split(text)[-1] for text in texts]
+    lines = (line for text in texts for line in text.splitlines())
     return "\n".join(line for line in lines if any(pattern.search(line) for pattern in patterns))
 
 

@@ -192,6 +192,8 @@ def test_requeue_asks_again_for_the_task() -> None:
     answers = iter([Answer(1, "", "Unable to contact"), Answer(0)])
 
     def ask(command: list[str]) -> Answer:
+        if "show" in command:
+            return Answer(0, "JobId=43 JobState=RUNNING")
         asked.append(command)
         return next(answers)
 
@@ -205,6 +207,30 @@ def test_requeue_asks_again_for_the_task() -> None:
 
 
 @pytest.mark.parametrize(
+    ("told", "is_taken"),
+    [
+        ("JobState=COMPLETING Reason=None Restarts=1", False),
+        ("JobState=CANCELLED,COMPLETING Reason=None Restarts=1", False),
+        ("JobState=RUNNING Reason=None Restarts=1", True),
+        ("JobState=COMPLETING Reason=None Restarts=2", True),  # scontrol requeue
+        ("JobState=COMPLETING Reason=TimeLimit Restarts=1", True),
+        ("JobState=COMPLETING Reason=None Restarts=1 PreemptTime=2026-11-26T02:07:47", True),
+        ("JobState=COMPLETING Reason=None Restarts=1 PreemptTime=2026-11-26T02:07:32", False),
+    ],
+)
+def test_a_job_that_was_cancelled_is_not_put_back(told: str, is_taken: bool) -> None:
+    """As a real Slurm 22.05 shows one that ends: of all that it may be the same state."""
+    asked: list[str] = []
+
+    def ask(command: list[str]) -> Answer:
+        asked.append(command[1])
+        return Answer(0, f"JobId=43 PreemptTime=None {told} EndTime=2026-11-26T02:07:47")
+
+    assert ME.requeue(ask, 0) == (None if is_taken else "it was cancelled meanwhile")
+    assert ("requeue" in asked) == is_taken
+
+
+@pytest.mark.parametrize(
     "away",
     [
         Answer(1, "", "Unable to contact slurm controller (connect failure) for job 42_1"),
@@ -214,7 +240,7 @@ def test_requeue_asks_again_for_the_task() -> None:
 )
 def test_a_slurmctld_that_is_away_is_waited_for(away: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job ended, and its run was not gone on with."""
-    answers = iter([*[away] * 8, Answer(0)])
+    answers = iter([*[away] * 8, Answer(0, "JobState=RUNNING"), Answer(0)])
     assert ME.requeue(lambda command: next(answers), pause_s=0) is None
     monkeypatch.setattr(job_module, "_AWAY_S", 0.0)
     assert ME.requeue(lambda command: away, pause_s=0) == away.error

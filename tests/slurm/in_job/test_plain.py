@@ -58,3 +58,6 @@ def test_what_the_job_has_is_what_a_factor_is_of(tmp_path: Path, monkeypatch: py
     assert Job("8", "8").asked_for() == {"mem": "700M"}
     (tmp_path / "squeue").write_text("#!/bin/sh\nexit 1\n")
     assert Job("8", "8").asked_for(environment={}) == {}
+    by_cpu = {"SLURM_MEM_PER_CPU": "300", "SLURM_CPUS_ON_NODE": "2"}  # --mem-per-cpu
+    assert Job("8", "8").asked_for(environment=by_cpu) == {"mem": "600M"}
+    assert Job("8", "8").asked_for(environment={"SLURM_MEM_PER_NODE": "0"}) == {}  # all of the node

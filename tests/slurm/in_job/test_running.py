@@ -39,11 +39,13 @@ def wait_for(what: Callable[[], Any]) -> None:
 
 WHY = "--oneliner show job 7_2"
 """Slurm is asked for the reason of a signal where it has not told when the job's time is up."""
+REQUEUE = [WHY, "requeue 7_2"]
+"""And whether somebody has cancelled the job meanwhile."""
 SCONTROL = """#!/bin/sh
 echo "$@" >> "$(dirname "$0")/asked"
 case "$1" in
     requeue) exit ${REQUEUE_FAILS:-0} ;;
-    *) echo "JobId=7 JobState=RUNNING PreemptTime=${PREEMPT_TIME:-None}" ;;
+    *) echo "JobId=7 JobState=${JOB_STATE:-RUNNING} PreemptTime=${PREEMPT_TIME:-None}" ;;
 esac
 """
 
@@ -166,7 +168,7 @@ def test_time_is_up_and_it_goes_on_to_the_same_losses(tmp_path: Path, number: si
     first.send_signal(number)
     code, said = ended(first)
     status = experiment_utils.read_status(job.run)
-    assert (code, job.asked()) == (0, [WHY, "requeue 7_2"]), said
+    assert (code, job.asked()) == (0, [WHY, *REQUEUE]), said
     assert (status["state"], status["step"] < 1500) == ("timeout", True)
     assert status["reason"] == (
         f"stopped by {number.name}, which comes ahead of a time limit or of a preemption; "
@@ -197,7 +199,7 @@ def test_signals_that_come_while_it_starts(tmp_path: Path) -> None:
         code, said = ended(process)
         assert (code, experiment_utils.read_status(job.run)["state"]) == (0, "timeout"), said
         (job.run / "starts.json").unlink()
-    assert job.asked() == [WHY, "requeue 7_2"] * 3
+    assert job.asked() == [WHY, *REQUEUE] * 3
 
 
 @pytest.mark.slow
@@ -214,7 +216,7 @@ def test_a_termination_is_no_preemption_unless_slurm_says_so(tmp_path: Path) -> 
     process.send_signal(signal.SIGTERM)
     code, said = ended(process)
     assert code == 0, said
-    assert job.asked()[1:] == [WHY, "requeue 7_2"]
+    assert job.asked()[1:] == [WHY, *REQUEUE]
     assert job.ends()[1] == ("requeued", "preempted", "SIGTERM")
 
 
@@ -248,9 +250,22 @@ def test_a_job_that_slurm_does_not_take_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_job_that_was_cancelled_while_its_run_stopped_is_not_put_back(tmp_path: Path) -> None:
+    """Slurm takes a job back that it is just ending: one that was cancelled started again."""
+    job = in_job(endless(tmp_path), tmp_path)
+    process = job.start(JOB_STATE="COMPLETING")
+    job.at_step(1)
+    process.send_signal(signal.SIGUSR2)
+    code, said = ended(process)
+    assert (code, job.ends()) == (1, [("ended", "timeout", "SIGUSR2")]), said
+    assert job.asked() == [WHY, WHY]
+    assert str(read_starts(job.run)[0].reason).endswith("into the queue: it was cancelled meanwhile")
+
+
+@pytest.mark.slow
 def test_starts_that_bring_no_step_forward(tmp_path: Path) -> None:
     job = in_job(endless(tmp_path, max_idle_attempts=2), tmp_path)
-    for restart, asked in ((0, [WHY, "requeue 7_2"]), (1, [WHY, "requeue 7_2", WHY])):
+    for restart, asked in ((0, [WHY, *REQUEUE]), (1, [WHY, *REQUEUE, WHY])):
         process = job.start(restart)
         wait_for(lambda: "-m\0slurm.in_job" in Path(f"/proc/{process.pid}/cmdline").read_text())  # noqa: B023
         process.send_signal(signal.SIGUSR2)
@@ -274,7 +289,7 @@ def test_a_killed_start_counts_as_idle(tmp_path: Path) -> None:
     assert not (job.run / "run.json").exists()
 
 
-COMES_BACK = ["requeue 7_2", "update JobId=7_2 StartTime=now+600"]
+COMES_BACK = [*REQUEUE, "update JobId=7_2 StartTime=now+600"]
 
 
 @pytest.mark.slow
@@ -321,7 +336,7 @@ def test_a_second_copy_that_does_not_come_back(tmp_path: Path, may_requeue: bool
     job.at_step(1)
     code, said = ended(job.start(1, REQUEUE_FAILS="1"))
     assert (code, "job 7_2 leaves it alone" in said) == (0, True), said
-    assert job.asked() == ["requeue 7_2"] * (3 if may_requeue else 0), said
+    assert job.asked() == REQUEUE * (3 if may_requeue else 0), said
     assert ("could not be put back into the queue: exit code 1" in said) == may_requeue, said
     first.send_signal(signal.SIGTERM)
     ended(first)

@@ -37,3 +37,29 @@ def test_jobs_of_plain_scripts_share_a_name_and_are_told_apart(monkeypatch: pyte
         "182_1": "RUNNING",
         "late_0": "PENDING",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "cwd", "script"),
+    [
+        ("job-177", "/", "/job.sh"),
+        ("job-177", "/other", "/job.sh"),
+        ("job-177", "/", "/runs/s/.submissions/two/submitit/0.sh"),
+        ("job-180_4", "/", "/job.sh"),
+    ],
+)
+def test_a_plain_job_that_is_not_found_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, cwd: str, script: str
+) -> None:
+    """squeue takes `a,b` for two names, and its user may have renamed it: `slurm cancel` passed it over."""
+    number = name.removeprefix("job-")
+    job, _, task = number.partition("_")
+
+    def ask(command: list[str]) -> str:
+        is_by_number = f"--jobs={number}" in command
+        return f"{job}|{task or 'N/A'}|RUNNING|{cwd}|{script}\n" if is_by_number else ""
+
+    monkeypatch.setattr(slurm.submit.in_flight, "ask", ask)
+    found = task_states([submission(name, Array(0, "a,b", [["a"]], job_id=number))])
+    is_ours = cwd == "/" and script == "/job.sh"
+    assert found == ({number: "RUNNING"} if is_ours else {})

@@ -727,13 +727,17 @@ def test_waiting_goes_on_where_another_command_takes_the_place(
     assert sent == 3 or "left as they are" in caplog.text, "it tried again"
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
 def test_waiting_submits_what_another_command_waited_to_submit_and_has_not(
     type_: Type,
     cluster: FakeSlurm,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    is_cancelled: bool,
 ) -> None:
-    """Two shells wait with the same sweep for room; the one that was first is killed."""
+    """Two shells wait with the same sweep for room; the one that was first is killed. Once the study was
+    cancelled the other submits nothing: it submitted what had waited as soon as the rest was ended.
+    """
     first = subprocess.Popen(["sleep", "100"])
 
     def pressed(*asked: object) -> None:
@@ -749,13 +753,20 @@ def test_waiting_submits_what_another_command_waited_to_submit_and_has_not(
     def ended(*asked: object) -> None:
         first.kill()
         first.wait()
+        if is_cancelled and not asked_to_end:
+            asked_to_end.extend(cancel_runs(Path("runs/default")))
         for job in cluster.jobs:
             cluster.set_state(job["id"], "COMPLETED")
 
+    asked_to_end: list[object] = []
     monkeypatch.setattr(slurm.submit.runs, "wait_for", ended)
     capsys.readouterr()
     assert type_("-m", "seed=2,3,4", "wait=true", "--json") == 1
-    found, more = json.loads(capsys.readouterr().out)["submitted"]
+    found, *rest = json.loads(capsys.readouterr().out)["submitted"]
+    assert bool(rest) != is_cancelled
+    if is_cancelled:
+        return
+    (more,) = rest
     assert list(found["left"].values()) == ["queued"], "of the first command"
     assert [run.partition("-seed")[2][0] for run in more["submitted"]] == ["3", "4"]
     assert sum(len(job["states"]) for job in cluster.jobs) == 3

@@ -710,6 +710,29 @@ def test_a_node_that_came_back_before_slurm_took_it_for_lost(
     assert (found.state, found.reason) == ("node_failed", "one of its nodes n[1-2] failed, at step 400")
 
 
+@pytest.mark.parametrize(("aborts", "state"), [(False, "failed"), (True, "node_failed")])
+def test_a_node_that_an_earlier_start_lost(
+    study: MadeStudy, slurm: FakeSlurm, aborts: bool, state: str
+) -> None:
+    """As a real Slurm 22.05 wrote of two starts into one file: the second was killed by kill -9 of all of it,
+    and was told as the end of the first.
+    """
+    study.status("a", "running", age_s=70)
+    start = {"job_id": "4242_0", "restart": 1, "attempt": 1}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    study.wrote(
+        "a",
+        "srun: error: Node failure on n2\n"
+        "slurmstepd-n1: error: *** JOB 4242 ON n1 CANCELLED AT 2026-11-26T01:39:08 DUE TO NODE FAILURE, SEE "
+        "SLURMCTLD LOG FOR DETAILS ***\n"
+        + "srun: error: Aborting, io error and missing step on node 1\n" * aborts
+        + "srun: error: n1: task 0: Killed\n",
+    )
+    slurm.row("4242_0", "FAILED", "9:0", NodeList="n[1-2]", Restarts="1")
+    slurm.row("4242_0.0", "CANCELLED", "0:9", NodeList="n[1-2]")
+    assert truth_of(study, slurm).state == state
+
+
 @pytest.mark.parametrize(
     ("stands", "how"), [("RUNNING", "pack"), ("PENDING", "pack"), ("PENDING", "workers")]
 )
