@@ -82,7 +82,7 @@ def has_room(plans: Sequence[Plan], cluster: Cluster) -> bool:
     limits = limits_of(queues, cluster)
     if plans[0].config.then or plans[0].config.notify:
         limits = limits.less_one_of(queues)
-    return any(limits.takes({queue: 1}) for queue in queues)
+    return any(limits.takes({queue: 1}, queue) for queue in queues)
 
 
 def try_out(every: Sequence[Asked], limits: Limits, after: int) -> Limits:

@@ -45,10 +45,13 @@ class Queue(NamedTuple):
 
 @dataclass(frozen=True)
 class Room:
-    """left: tasks that may still be submitted now, of those for all these queues together."""
+    """left: tasks that may still be submitted now, of those for all these queues together. also: queues whose
+    tasks take of it, and are held against another limit.
+    """
 
     left: int
     queues: frozenset[Queue]
+    also: frozenset[Queue] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,9 @@ class Limits:
         """Tasks that may be submitted now for the queue; None: no limit is known."""
         return min((room.left for room in self.rooms if queue in room.queues), default=None)
 
-    def takes(self, tasks: Mapping[Queue, int]) -> bool:
-        """Whether there is room for so many tasks of each queue."""
-        return all(_counted(room, tasks) <= room.left for room in self.rooms)
+    def takes(self, tasks: Mapping[Queue, int], last: Queue) -> bool:
+        """Whether there is room for so many tasks of each queue, if there is for all but the last of them."""
+        return all(_counted(room, tasks) <= room.left for room in self.rooms if last in room.queues)
 
     def less(self, tasks: Mapping[Queue, int]) -> Limits:
         """After so many more tasks of each queue were submitted."""
@@ -93,11 +96,10 @@ def most_tasks(cluster: Cluster) -> int:
 
 def rooms_of(queues: Sequence[Queue], cluster: Cluster) -> tuple[Room, ...]:
     """By MaxSubmitJobs, less what the user has in the queue of what each limit counts."""
-    counted = {
-        limit: frozenset(queue for queue in queues if limit in cluster.submit_limits(*queue))
-        for limit in dict.fromkeys(limit for queue in queues for limit in cluster.submit_limits(*queue))
-    }
-    if not counted:
+    held = {queue: cluster.submit_limits(*queue) for queue in queues}
+    counted = {queue: cluster.submit_limits_that_count(*queue) for queue in queues}
+    limits = list(dict.fromkeys(limit for found in held.values() for limit in found))
+    if not limits:
         return ()
     try:
         told = run_client(["squeue", "--noheader", "--array", f"--user={cluster.user}", "--format=%a|%q|%P"])
@@ -105,10 +107,14 @@ def rooms_of(queues: Sequence[Queue], cluster: Cluster) -> tuple[Room, ...]:
         return ()
     tasks = [line.strip().split("|") for line in told.splitlines()]
     return tuple(
-        Room(max(0, limit.most - sum(limit.counts(*task) for task in tasks)), those)
-        for limit, those in counted.items()
+        Room(
+            max(0, limit.most - sum(limit.counts(*task) for task in tasks)),
+            frozenset(queue for queue in queues if limit in held[queue]),
+            frozenset(queue for queue in queues if limit in counted[queue] and limit not in held[queue]),
+        )
+        for limit in limits
     )
 
 
 def _counted(room: Room, tasks: Mapping[Queue, int]) -> int:
-    return sum(many for queue, many in tasks.items() if queue in room.queues)
+    return sum(many for queue, many in tasks.items() if queue in room.queues | room.also)
