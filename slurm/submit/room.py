@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from conf.schema import Slurm
 from slurm.cluster.facts import Cluster
+from slurm.records import SLURM, submissions
 from slurm.submit.ask import NoAnswer
 from slurm.submit.ask import ask as run_client
 
@@ -80,12 +82,22 @@ class Limits:
         known = {queue: room for queue, room in rooms.items() if room is not None}
         if not rooms or len(known) < len(rooms):
             return self  # one of them takes any number
-        return self.less({max(known, key=known.__getitem__): 1})
+        return self.less({max(sorted(known, key=str), key=known.__getitem__): 1})
 
 
 def limits_of(queues: Iterable[Queue], cluster: Cluster) -> Limits:
     """What the cluster takes at most of jobs for these."""
     return Limits(most_tasks(cluster), rooms_of(list(dict.fromkeys(queues)), cluster))
+
+
+def queues_of_study(study: Path) -> set[Queue]:
+    """Where runs of it were sent, or were to be: the job at its end may go there too."""
+    return {
+        Queue.of(array.options)
+        for submission in submissions(study)
+        if submission.launcher == SLURM
+        for array in submission.arrays
+    }
 
 
 def most_tasks(cluster: Cluster) -> int:

@@ -88,5 +88,5 @@ def test_one_waiting_run_with_room_is_enough(
     monkeypatch.setattr(slurm.submit.room, "rooms_of", lambda queues, cluster: two(*rooms) if rooms else ())
     config = dataclasses.replace(tiny_config(tmp_path), then=then)
     of_gpu = dataclasses.replace(config, slurm=Slurm(partition="gpu"))
-    plans = [SimpleNamespace(config=one) for one in (of_gpu, config)]
+    plans = [SimpleNamespace(config=one, folder=tmp_path / "study" / "run") for one in (of_gpu, config)]
     assert has_room(cast("list", plans), Cluster()) == is_one

@@ -33,7 +33,7 @@ from slurm.submit.room import Queue, Room
 from slurm.submit.runs import render
 from slurm.submit.waiting import WaitInterrupted
 from slurm.truth import Truth, study_truth
-from tests.slurm.submit.conftest import Type, one_room
+from tests.slurm.submit.conftest import Type, end, one_room
 
 ROOT = Path(__file__).parents[3]
 FOREIGN = """
@@ -588,6 +588,19 @@ def test_a_partition_without_room_holds_back_its_own_runs_alone(
     assert "dependency" in cluster.jobs[-1]["options"]
     told = " ".join(capsys.readouterr().out.split())
     assert "not submitted: 2 runs: the queue of partition gpu had room for 1 more task (MaxSubmitJobs" in told
+
+
+def test_a_partition_that_takes_one_job_takes_a_run_and_the_end_goes_elsewhere(
+    type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every run was refused; and of one that came later it was forgotten that its study is in another too."""
+    cluster.tell("most_in", "gpu 1")
+    monkeypatch.setattr(Cluster, "submit_limit", lambda self, *queue: 1 if "gpu" in queue else None)
+    assert type_("-m", "model=32d,48d", SPLIT, "then=analysis") == 0
+    end(cluster, place)
+    assert type_("-m", "model=32d", "seed=1", SPLIT, "then=analysis") == 0
+    sent = [(job["options"]["partition"], "dependency" in job["options"]) for job in cluster.jobs]
+    assert sent == [("gpu", False), ("main", False), ("main", True), ("gpu", False), ("main", True)]
 
 
 def test_what_sbatch_has_no_room_for_holds_back_its_own_partition_alone(
