@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -99,15 +100,17 @@ def try_out(every: Sequence[Asked], limits: Limits, after: int) -> Limits:
         classes.setdefault(one.resource_class, []).append(one)
     if not classes:
         return limits
+    tasks: Counter[Queue] = Counter()  # a limit counts those of all classes that go to the same queue
+    for first, *others in classes.values():
+        tasks[first.queue] += first.workers or -(-(1 + len(others)) // first.pack)
 
-    def wanted(members: Sequence[Asked]) -> int:
-        first = members[0]
-        room = limits.room(first.queue)
+    def wanted(queue: Queue) -> int:
+        room = limits.room(queue)
         most = limits.most_tasks if room is None else max(1, min(limits.most_tasks, room))
-        return min(most, (first.workers or -(-len(members) // first.pack)) + after)
+        return min(most, tasks[queue] + after)
 
     with ThreadPoolExecutor(min(8, len(classes))) as pool:
-        rooms = pool.map(lambda members: _room_for(members[0], wanted(members)), classes.values())
+        rooms = pool.map(lambda members: _room_for(members[0], wanted(members[0].queue)), classes.values())
         said = list(zip(rooms, classes.values(), strict=True))
     refused = [
         Problem(
@@ -121,7 +124,7 @@ def try_out(every: Sequence[Asked], limits: Limits, after: int) -> Limits:
     less = tuple(
         Room(room, frozenset([members[0].queue]))
         for room, members in said
-        if isinstance(room, int) and room < wanted(members)
+        if isinstance(room, int) and room < wanted(members[0].queue)
     )
     return replace(limits, rooms=limits.rooms + less)
 

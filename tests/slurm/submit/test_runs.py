@@ -573,6 +573,15 @@ def test_a_limit_that_sbatch_alone_knows_of_divides_the_sweep(
     assert len(cluster.jobs) == 1
 
 
+def test_such_a_limit_counts_all_resource_classes_together(type_: Type, cluster: FakeSlurm) -> None:
+    """Each was asked about by itself: the second was refused as a whole, or the job at the end."""
+    cluster.tell("most", "5")
+    mems = "slurm.by_model={32d: {mem: 1GB}, 48d: {mem: 2GB}}"
+    assert type_("-m", "model=32d,48d", "seed=0,1,2", mems, "then=analysis") == 1
+    sent = [(len(job["states"]), "dependency" in job["options"]) for job in cluster.jobs]
+    assert sent == [(3, False), (1, False), (1, True)]
+
+
 SPLIT = "slurm.by_model={32d: {partition: gpu}, 48d: {partition: main}}"
 
 
