@@ -212,9 +212,11 @@ def _of_the_queue(
             study = _study(config)
             ends.setdefault(study, queues_of_study(study)).add(one.queue)
     limits = limits_of([*(one.queue for one in asked), *set().union(*ends.values())], cluster)
-    for queues in ends.values():
-        limits = limits.less_one_of(queues)
     fit = first_runs(asked, limits)
+    if len(fit) == len(runs) or not all(run.plan.config.wait for run in runs.values()):
+        for queues in ends.values():
+            limits = limits.less_one_of(queues)
+        fit = first_runs(asked, limits)
     if len(fit) < len(runs):
         yield (
             f"the queue has room for {len(fit):,} of {counted(len(runs), 'run')} now (MaxSubmitJobs): with "

@@ -78,9 +78,11 @@ def refusals(plans: Sequence[tuple[Config, Plan | None]], cluster: Cluster) -> l
 
 
 def has_room(plans: Sequence[Plan], cluster: Cluster) -> bool:
-    """Whether one of these may be submitted now, beside the job at the end of the sweep."""
+    """Whether one of these may be submitted now; the last one beside the job at the end of the sweep."""
     queues, ends = {Queue.wanted(settle(plan.config).slurm) for plan in plans}, _ends(plans)
-    limits = limits_of([*queues, *ends], cluster).less_one_of(ends)
+    limits = limits_of([*queues, *ends], cluster)
+    if len(plans) == 1:
+        limits = limits.less_one_of(ends)
     return any(limits.takes({queue: 1}, queue) for queue in queues)
 
 

@@ -78,8 +78,8 @@ def test_the_job_at_the_end_takes_room_where_most_is() -> None:
         ((), None, True),
         ((0, 0), None, False),
         ((0, 1), None, True),
-        ((0, 1), "analysis", False),
-        ((1, 1), "analysis", True),
+        ((0, 1), "analysis", True),
+        ((0, 0), "analysis", False),
     ],
 )
 def test_one_waiting_run_with_room_is_enough(
@@ -90,3 +90,5 @@ def test_one_waiting_run_with_room_is_enough(
     of_gpu = dataclasses.replace(config, slurm=Slurm(partition="gpu"))
     plans = [SimpleNamespace(config=one, folder=tmp_path / "study" / "run") for one in (of_gpu, config)]
     assert has_room(cast("list", plans), Cluster()) == is_one
+    if then and any(rooms):
+        assert not has_room(cast("list", plans[1:]), Cluster()), "the last one goes with what comes after it"

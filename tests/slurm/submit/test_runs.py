@@ -398,6 +398,7 @@ def test_what_comes_after_a_sweep_comes_once_and_tells_all_of_it(
     assert told[-1] == "5 runs done, 5 never_started"
     made = list(submissions(place / "runs" / "default"))
     assert len(made) > 1
+    assert sum(len(array.tasks) for array in made[0].arrays if array.is_sent) == 3, "it goes with the last"
     assert [one.follow_up is not None for one in made] == [False] * (len(made) - 1) + [True]
     assert made[-1].earlier == [one.id for one in made[:-1]]
     assert sum(follow_up.summary(made[-1])["counts"].values()) == 5
