@@ -675,6 +675,33 @@ def test_the_job_at_the_end_has_its_room_there_too(type_: Type, cluster: FakeSlu
     assert "dependency" in cluster.jobs[1]["options"]
 
 
+def test_waiting_submits_what_of_another_study_of_the_sweep_has_room(
+    type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second waited until the first had ended, however long its last run took."""
+    monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
+    monkeypatch.setattr(slurm.submit.waiting, "ROOM_POLL_S", 0.1)
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(lambda: max(0, 2 - len(cluster.pending))))
+    stop, seen = threading.Event(), list[int]()
+
+    def run() -> None:
+        """The first run of all ends last."""
+        while not stop.wait(0.2):
+            seen.append(len(cluster.jobs))
+            others = [(job, task) for job, task in cluster.pending if (job, task) != (101, 0)]
+            for job, task in others[:1] or (cluster.pending if len(cluster.jobs) > 2 else []):
+                cluster.set_state(job, "FAILED", task=task)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        assert type_("-m", "study.name=first,second", "seed=0,1", "wait=true", "--json") == 1
+    finally:
+        stop.set()
+        thread.join()
+    assert [len(job["states"]) for job in cluster.jobs] == [2, 1, 1]
+
+
 def test_waiting_for_room_that_sbatch_alone_knows_of(
     type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -769,11 +796,12 @@ def test_waiting_submits_what_another_command_waited_to_submit_and_has_not(
         of_the_first.setattr(slurm.submit.room, "rooms_of", one_room(lambda: 1))
         assert type_("-m", "seed=2,3,4", "wait=true") == 130
 
-    def ended(*asked: object) -> None:
+    def ended(*asked: object) -> bool:
         first.kill()
         first.wait()
         for job in cluster.jobs:
             cluster.set_state(job["id"], "COMPLETED")
+        return True
 
     monkeypatch.setattr(slurm.submit.runs, "wait_for", ended)
     capsys.readouterr()
