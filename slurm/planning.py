@@ -30,7 +30,7 @@ from slurm.submit.arrays import Asked, ToSend, arrays_of, first_runs
 from slurm.submit.asking import refusals
 from slurm.submit.checks import check_clean, check_request
 from slurm.submit.in_flight import in_flight
-from slurm.submit.room import Queue, limits_of, most_tasks
+from slurm.submit.room import Queue, limits_of, most_tasks, queues_of_study
 from slurm.submit.script import script
 
 if TYPE_CHECKING:
@@ -179,13 +179,17 @@ def _scripts(
     studies: dict[Path, list[str]] = {}
     for key, run in runs.items():
         config = run.plan.config
-        studies.setdefault(Path(config.runs_dir) / (config.study.name or "default"), []).append(key)
+        studies.setdefault(_study(config), []).append(key)
     for study, keys in studies.items():
         asked = [_asked(key, runs[key], ensembles) for key in keys]
         to_send = arrays_of(asked, study, ID, most_tasks(cluster))
         submission = _submission(study, to_send)
         for one in to_send:
             yield sum(map(len, one.array.tasks)), script(submission, one.array, one.setup)
+
+
+def _study(config: Config) -> Path:
+    return Path(config.runs_dir) / (config.study.name or "default")
 
 
 def _asked(key: str, run: PlannedRun, ensembles: Mapping[str, str]) -> Asked:
@@ -201,15 +205,18 @@ def _of_the_queue(
     if not cluster.is_here:
         return
     asked = [_asked(key, run, ensembles) for key, run in runs.items()]
-    limits = limits_of((one.queue for one in asked), cluster)
-    ends: dict[str | None, set[Queue]] = {}
+    ends: dict[Path, set[Queue]] = {}
     for one, run in zip(asked, runs.values(), strict=True):
         config = run.plan.config
         if config.then or config.notify:
-            ends.setdefault(config.study.name, set()).add(one.queue)
-    for queues in ends.values():
-        limits = limits.less_one_of(queues)
+            study = _study(config)
+            ends.setdefault(study, queues_of_study(study)).add(one.queue)
+    limits = limits_of([*(one.queue for one in asked), *set().union(*ends.values())], cluster)
     fit = first_runs(asked, limits)
+    if len(fit) == len(runs) or not all(run.plan.config.wait for run in runs.values()):
+        for queues in ends.values():
+            limits = limits.less_one_of(queues)
+        fit = first_runs(asked, limits)
     if len(fit) < len(runs):
         yield (
             f"the queue has room for {len(fit):,} of {counted(len(runs), 'run')} now (MaxSubmitJobs): with "

@@ -248,27 +248,54 @@ class Cluster:
     def submit_limits(
         self, account: str | None = None, qos: str | None = None, partition: str | None = None
     ) -> list[SubmitLimit]:
-        """All that a job falls under, where limits are kept. What is None is what a job gets that does not
-        name it.
+        """All that a job is held against, where limits are kept. What is None is what a job gets that does
+        not name it.
+
+        Slurm takes the first that has a limit (slurm.schedmd.com/resource_limits.html): the partition's
+        quality of service, the job's, the account.
         """
-        if not self.keeps_limits:
-            return []
+        ranks = self._submit_limits_by_rank(account, qos, partition)
+        found = [next(filter(None, of_one), []) for of_one in ranks]
+        return list(dict.fromkeys(limit for limits in found for limit in limits))
+
+    def submit_limits_that_count(
+        self, account: str | None = None, qos: str | None = None, partition: str | None = None
+    ) -> list[SubmitLimit]:
+        """All in which the job is counted, also those that another goes before."""
+        ranks = self._submit_limits_by_rank(account, qos, partition)
+        return list(dict.fromkeys(limit for of_one in ranks for limits in of_one for limit in limits))
+
+    def submit_limits_of_account(self, account: str) -> list[SubmitLimit]:
+        """What holds where no partition has one."""
+        _, *others = self._submit_limits_by_rank(account, None, None)[0]
+        return next(filter(None, others), [])
+
+    def _submit_limits_by_rank(
+        self, account: str | None, qos: str | None, partition: str | None
+    ) -> list[list[list[SubmitLimit]]]:
+        """For each of the partitions."""
         mine = self.associations_of(account, partition)
-        names = {found.default_qos for found in mine} if qos is None else {qos}
-        names |= {found.qos for found in self.partitions_of(partition)}
-        of_qos = [found for name, found in (self.qos or {}).items() if name in names]
-        limits = [
+        of_job = self._submit_limits_of_qos({found.default_qos for found in mine} if qos is None else {qos})
+        of_account = [
             SubmitLimit(
                 found.max_submit, account=found.account, partitions=tuple(filter(None, [found.partition]))
             )
             for found in mine
-            if found.max_submit is not None
+            if self.keeps_limits and found.max_submit is not None
         ]
-        for found in of_qos:
-            if found.max_submit is not None:
-                there = tuple(one.name for one in self.partitions.values() if one.qos == found.name)
-                limits.append(SubmitLimit(found.max_submit, qos=found.name, partitions=there))
-        return limits
+        of_partitions = [self._submit_limits_of_qos({one.qos}) for one in self.partitions_of(partition)]
+        return [[limits, of_job, of_account] for limits in of_partitions or [[]]]
+
+    def _submit_limits_of_qos(self, names: set[str | None]) -> list[SubmitLimit]:
+        return [
+            SubmitLimit(
+                found.max_submit,
+                qos=found.name,
+                partitions=tuple(one.name for one in self.partitions.values() if one.qos == found.name),
+            )
+            for found in (self.qos or {}).values()
+            if self.keeps_limits and found.name in names and found.max_submit is not None
+        ]
 
     def submit_limit(
         self, account: str | None = None, qos: str | None = None, partition: str | None = None

@@ -179,7 +179,7 @@ def _arrays(cluster: Cluster) -> Iterator[Finding]:
         yield Finding(FINE, "arrays", f"up to {size:,} runs each; a larger sweep is split")
     limits: dict[str, int | None] = {}
     for account in cluster.accounts:
-        own = [one.most for one in cluster.submit_limits(account) if one.account or not one.partitions]
+        own = [one.most for one in cluster.submit_limits_of_account(account)]
         limits[f"account {account}"] = min(own, default=None)
     for partition in cluster.partitions.values():
         of_all = [

@@ -109,21 +109,25 @@ def _qos(wanted: Slurm, cluster: Cluster) -> Iterator[Problem]:
 
 
 def _time_of_the_user(wanted: Slurm, asked: Ask, cluster: Cluster) -> Iterator[Problem]:
-    """What the account or the quality of service allows, where limits are kept."""
+    """What the partition's quality of service allows, the job's or the account, where limits are kept: as
+    Slurm does, by the first that has one.
+    """
     if ("limits" not in cluster.enforces and "safe" not in cluster.enforces) or "time" not in asked.options:
         return
     mine = cluster.associations_of(wanted.account, wanted.partition)
-    bounds = [(f"account {found.account}", found.max_time_s) for found in mine]
-    names = {wanted.qos} if wanted.qos else {found.default_qos for found in mine}
-    for name in names | {found.qos for found in cluster.partitions_of(wanted.partition)}:
-        found_qos = (cluster.qos or {}).get(name or "")
-        if found_qos is not None:
-            bounds.append((f"quality of service {found_qos.name}", found_qos.max_time_s))
-    for whose, most in bounds:
-        if most is not None and (asked.limit_s is None or asked.limit_s > most):
-            what = f"{asked.options['time']} is more than {whose} allows: slurm.time={format_limit(most)}"
-            yield Problem("slurm.time", what)
-            return
+
+    def of_qos(names: Iterable[str | None]) -> list[tuple[str, float]]:
+        found = [(cluster.qos or {}).get(name or "") for name in names]
+        return [(f"quality of service {one.name}", one.max_time_s) for one in found if one and one.max_time_s]
+
+    of_job = of_qos([wanted.qos] if wanted.qos else [found.default_qos for found in mine])
+    of_account = [(f"account {found.account}", found.max_time_s) for found in mine if found.max_time_s]
+    for qos in [found.qos for found in cluster.partitions_of(wanted.partition)] or [None]:
+        for whose, most in of_qos([qos]) or of_job or of_account:
+            if asked.limit_s is None or asked.limit_s > most:
+                what = f"{asked.options['time']} is more than {whose} allows: slurm.time={format_limit(most)}"
+                yield Problem("slurm.time", what)
+                return
 
 
 def _of_partition(wanted: Slurm, asked: Ask, partition: Partition, cluster: Cluster) -> Iterator[Problem]:

@@ -20,7 +20,17 @@ from conf.names import no_such
 from conf.quantities import parse_size
 from conf.request import LOCAL_LAUNCHER, SLURM_LAUNCHER, Launcher
 from slurm.cluster.resources import share_bytes, task_bytes
-from slurm.records import LOCAL, SLURM, Array, Submission, last_place, run_folders, submissions
+from slurm.records import (
+    LOCAL,
+    SLURM,
+    Array,
+    Submission,
+    last_place,
+    places,
+    read_submission,
+    run_folders,
+    submissions,
+)
 from slurm.states import ENDED
 from slurm.submit.batch import Submitted
 from slurm.submit.in_flight import in_flight
@@ -172,10 +182,10 @@ def _config(study: Path, run: Found, again: Again, runs: int) -> Config:
 
 def _changes(run: Found, frozen: Config, again: Again, runs: int) -> dict[str, Any]:
     changes = _overrides(again.overrides)
-    asked = run.last[1].options if run.last else {}
+    asked, shared = _last_job(run)
     # A job's memory is for all that share it: one of eight that is left would ask for that of eight,
     # which its node may not have.
-    before = frozen.slurm.pack
+    before = max(frozen.slurm.pack, shared)
     left = max(1, min(before, runs))
     are_fewer = left < before and "slurm.pack" not in changes
     if are_fewer:
@@ -197,6 +207,21 @@ def _changes(run: Found, frozen: Config, again: Again, runs: int) -> dict[str, A
             *(Problem(key, "another value makes another run; start it with experiments.py") for key in other)
         )
     return changes
+
+
+def _last_job(run: Found) -> tuple[dict[str, Any], int]:
+    """(options, runs that shared it) of the last job that it had; else of what was to be submitted last.
+
+    What was not taken has its factor in it already, and the same command would double it each time.
+    """
+    if run.last is None:
+        return {}, 1
+    for place in reversed(places(run.folder)):
+        submission = read_submission(run.folder.parent, place.submission)
+        array = submission.arrays[place.array]
+        if array.is_sent is not False:
+            return array.options, len(array.tasks[place.task]) if array.how == "pack" else 1
+    return run.last[1].options, 1
 
 
 def _overrides(given: Sequence[str]) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def first_runs(asked: Sequence[Asked], limits: Limits) -> list[Asked]:
         many = counts.get(key, 0) + 1
         needed = min(many, one.workers) if one.workers else -(-many // one.pack)
         more = Counter({one.queue: needed - of_class.get(key, 0)})
-        if limits.takes(tasks + more):
+        if limits.takes(tasks + more, one.queue):
             tasks += more
             of_class[key], counts[key] = needed, many
             kept.append(one)

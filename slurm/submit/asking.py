@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from slurm.submit.arrays import Asked
 from slurm.submit.ask import TIMEOUT_S, NoAnswer
 from slurm.submit.ask import ask as run_client
 from slurm.submit.environment import environment
-from slurm.submit.room import Limits, Queue, Room, limits_of
+from slurm.submit.room import Limits, Queue, Room, limits_of, queues_of_study
 
 if TYPE_CHECKING:
     from training.plan import Plan
@@ -64,9 +65,9 @@ def asked_of(plans: Sequence[Plan], cluster: Cluster) -> tuple[dict[str, Asked],
     wrong = problems(found, cluster) + unreachable(plan for plan in plans if plan.state != "done")
     if wrong:
         raise UserError(*wrong)
-    after = 1 if any(plan.config.then or plan.config.notify for plan in plans) else 0
-    limits = try_out(every, limits_of((one.queue for one in every), cluster), after)
-    _check_queue({Queue.wanted(settle(plan.config).slurm) for plan in plans}, cluster, after)
+    queues, ends = {one.queue for one in every}, _ends(plans)
+    limits = try_out(every, limits_of([*queues, *ends], cluster), 1 if ends else 0)
+    _check_queue(queues, ends, cluster)
     return {one.run: one for one in reversed(every)}, limits
 
 
@@ -77,12 +78,12 @@ def refusals(plans: Sequence[tuple[Config, Plan | None]], cluster: Cluster) -> l
 
 
 def has_room(plans: Sequence[Plan], cluster: Cluster) -> bool:
-    """Whether one of these may be submitted now, beside the job at the end of the sweep."""
-    queues = {Queue.wanted(settle(plan.config).slurm) for plan in plans}
-    limits = limits_of(queues, cluster)
-    if plans[0].config.then or plans[0].config.notify:
-        limits = limits.less_one_of(queues)
-    return any(limits.takes({queue: 1}) for queue in queues)
+    """Whether one of these may be submitted now; the last one beside the job at the end of the sweep."""
+    queues, ends = {Queue.wanted(settle(plan.config).slurm) for plan in plans}, _ends(plans)
+    limits = limits_of([*queues, *ends], cluster)
+    if len(plans) == 1:
+        limits = limits.less_one_of(ends)
+    return any(limits.takes({queue: 1}, queue) for queue in queues)
 
 
 def try_out(every: Sequence[Asked], limits: Limits, after: int) -> Limits:
@@ -101,15 +102,17 @@ def try_out(every: Sequence[Asked], limits: Limits, after: int) -> Limits:
         classes.setdefault(one.resource_class, []).append(one)
     if not classes:
         return limits
+    tasks: Counter[Queue] = Counter()  # a limit counts those of all classes that go to the same queue
+    for first, *others in classes.values():
+        tasks[first.queue] += first.workers or -(-(1 + len(others)) // first.pack)
 
-    def wanted(members: Sequence[Asked]) -> int:
-        first = members[0]
-        room = limits.room(first.queue)
+    def wanted(queue: Queue) -> int:
+        room = limits.room(queue)
         most = limits.most_tasks if room is None else max(1, min(limits.most_tasks, room))
-        return min(most, (first.workers or -(-len(members) // first.pack)) + after)
+        return min(most, tasks[queue] + after)
 
     with ThreadPoolExecutor(min(8, len(classes))) as pool:
-        rooms = pool.map(lambda members: _room_for(members[0], wanted(members)), classes.values())
+        rooms = pool.map(lambda members: _room_for(members[0], wanted(members[0].queue)), classes.values())
         said = list(zip(rooms, classes.values(), strict=True))
     refused = [
         Problem(
@@ -123,7 +126,7 @@ def try_out(every: Sequence[Asked], limits: Limits, after: int) -> Limits:
     less = tuple(
         Room(room, frozenset([members[0].queue]))
         for room, members in said
-        if isinstance(room, int) and room < wanted(members)
+        if isinstance(room, int) and room < wanted(members[0].queue)
     )
     return replace(limits, rooms=limits.rooms + less)
 
@@ -195,13 +198,26 @@ def _nodes_are_unknown() -> bool:
         return False
 
 
-def _check_queue(queues: Iterable[Queue], cluster: Cluster, after: int) -> None:
-    """Raises UserError: not even an empty queue has room for a run. after: jobs at the end of the sweep."""
-    limits = [cluster.submit_limit(*queue) for queue in queues]
-    most = min((limit for limit in limits if limit is not None), default=None)
-    if most is not None and most <= after:
+def _ends(plans: Sequence[Plan]) -> set[Queue]:
+    """Where the job at the end of the sweep may go; none where none is to come."""
+    wanting = [plan for plan in plans if plan.config.then or plan.config.notify]
+    studies = {plan.folder.parent for plan in wanting if plan.folder is not None}
+    of_plans = {Queue.wanted(settle(plan.config).slurm) for plan in wanting}
+    return of_plans.union(*(queues_of_study(study) for study in studies))
+
+
+def _check_queue(queues: Collection[Queue], ends: Collection[Queue], cluster: Cluster) -> None:
+    """Raises UserError: not even an empty queue has room for a run. ends: of `_ends`."""
+    limits = {queue: cluster.submit_limit(*queue) for queue in (*queues, *ends)}
+    # beside a run there is room for the job at the end where any number is taken, or two
+    after = 1 if ends and all(limits[end] in (0, 1) for end in ends) else 0
+    for queue in queues:
+        most = limits[queue]
+        if most is None or most > after:
+            continue
         more = ", of which then= or notify= takes one" if after else ""
-        what = f"the cluster lets you have {counted(most, 'job')} in its queue (MaxSubmitJobs){more}"
+        where = f" of {queue}" if len(queues) > 1 else ""
+        what = f"the cluster lets you have {counted(most, 'job')} in its queue{where} (MaxSubmitJobs){more}"
         raise UserError(
             Problem("slurm.account", f"{what}: no run would ever be taken. Another account or qos?")
         )

@@ -30,7 +30,7 @@ from slurm.submit.in_flight import in_flight
 from slurm.submit.local_process import start_process
 from slurm.submit.phases import intend, send_all, sent, side_by_side, study_lock, submission_id
 from slurm.submit.reconciling import reconcile
-from slurm.submit.room import Limits, Queue
+from slurm.submit.room import Limits, Queue, queues_of_study
 from slurm.submit.send import prepare, send, sending
 from slurm.submitters import NO_ROOM
 
@@ -148,7 +148,7 @@ def submit(plans: Sequence[Plan], order: Order) -> Submitted:
         durable.point("submit:before_folders")
         made = _make_folders([by_run[run] for run in runs if run not in left], left)
         asked = [_asked(run, order) for run in made]
-        missing, no_room = _those_that_fit(asked, order)
+        missing, no_room = _those_that_fit(study, asked, order)
         late = [one for one in asked if one.run in no_room]
         if not missing and all(_is_noted(study / one.run, order.waiter) for one in late):
             return Submitted(study, runs, None, left, no_room, tuple(no_room))
@@ -225,11 +225,13 @@ def _asked(run: str, order: Order) -> Asked:
     return dataclasses.replace(order.asked.get(run, Asked(run)), ensemble=order.ensembles.get(run))
 
 
-def _those_that_fit(asked: Sequence[Asked], order: Order) -> tuple[list[Asked], dict[str, str]]:
+def _those_that_fit(study: Path, asked: Sequence[Asked], order: Order) -> tuple[list[Asked], dict[str, str]]:
     queues, limits = {one.queue for one in asked}, order.limits
-    if order.then or order.notify:
-        limits = limits.less_one_of(queues)
     kept = first_runs(asked, limits)
+    if (order.then or order.notify) and (order.waiter is None or len(kept) == len(asked)):
+        # of a command that waits the job at the end goes with the last runs: others need no room for it
+        limits = limits.less_one_of(queues | queues_of_study(study))
+        kept = first_runs(asked, limits)
     names = {one.run for one in kept}
     where = {queue: f" of {queue}" if len(queues) > 1 else "" for queue in queues}
 

@@ -24,7 +24,16 @@ from conf.durations import format_limit, parse_duration
 from conf.quantities import counted
 from slurm.cluster.options import MEMORY_OTHERWISE
 from slurm.followed import note_failures
-from slurm.records import Array, Submission, read_submission, runs_of, sweep_of, typed_study
+from slurm.records import (
+    SLURM,
+    Array,
+    Submission,
+    read_submission,
+    runs_of,
+    submissions,
+    sweep_of,
+    typed_study,
+)
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submit.in_flight import listed_as, task_states
 from slurm.submit.outcomes import outcomes_of
@@ -51,8 +60,8 @@ def follow_up_name(submission: Submission) -> str:
 def send_follow_up(submission: Submission, lock: int, *, is_late: bool = False) -> Submission:
     """Submit what is to come after the arrays that were submitted; returns the submission with its job id.
 
-    It goes to the queue of the first of them, or where that has no room to another's. A refusal is told in
-    the log: the runs are submitted all the same. is_late: the arrays are not of just now.
+    It goes to the queue of the first of them, or where that has no room to another's of the study. A refusal
+    is told in the log: the runs are submitted all the same. is_late: the arrays are not of just now.
     """
     if not submission.wants_follow_up:
         return submission
@@ -77,11 +86,13 @@ def send_follow_up(submission: Submission, lock: int, *, is_late: bool = False) 
 
 def _send_to_one_of(submission: Submission, jobs: Sequence[str], lock: int) -> str:
     """Returns the job id. Raises what `send` raises; where none has room, what was said of the first."""
-    of_queue = {Queue.of(array.options): array.options for array in reversed(submission.arrays)}
+    before = [one for one in submissions(submission.study) if one.launcher == SLURM]
+    arrays = [*submission.arrays, *(array for one in reversed(before) for array in one.arrays)]
+    beside = {Queue.of(array.options): array.options for array in reversed(arrays)}
     full: NoRoom | None = None
     path = submission.folder / "then.sh"
-    for queue in dict.fromkeys(Queue.of(array.options) for array in submission.arrays):
-        options = _options(submission, of_queue[queue], jobs)
+    for queue in dict.fromkeys(Queue.of(array.options) for array in arrays):
+        options = _options(submission, beside[queue], jobs)
         path.write_text(_script(submission, options), encoding="utf-8")
         try:
             return send(submission, path, options, lock)
@@ -89,6 +100,9 @@ def _send_to_one_of(submission: Submission, jobs: Sequence[str], lock: int) -> s
             full = full or error
             if error.is_for_all:
                 break
+        except Refused:
+            if full is None:
+                raise
     assert full is not None
     raise full
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from conf.schema import Slurm
 from slurm.cluster.facts import Cluster
+from slurm.records import SLURM, submissions
 from slurm.submit.ask import NoAnswer
 from slurm.submit.ask import ask as run_client
 
@@ -45,10 +47,13 @@ class Queue(NamedTuple):
 
 @dataclass(frozen=True)
 class Room:
-    """left: tasks that may still be submitted now, of those for all these queues together."""
+    """left: tasks that may still be submitted now, of those for all these queues together. also: queues whose
+    tasks take of it, and are held against another limit.
+    """
 
     left: int
     queues: frozenset[Queue]
+    also: frozenset[Queue] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -62,9 +67,9 @@ class Limits:
         """Tasks that may be submitted now for the queue; None: no limit is known."""
         return min((room.left for room in self.rooms if queue in room.queues), default=None)
 
-    def takes(self, tasks: Mapping[Queue, int]) -> bool:
-        """Whether there is room for so many tasks of each queue."""
-        return all(_counted(room, tasks) <= room.left for room in self.rooms)
+    def takes(self, tasks: Mapping[Queue, int], last: Queue) -> bool:
+        """Whether there is room for so many tasks of each queue, if there is for all but the last of them."""
+        return all(_counted(room, tasks) <= room.left for room in self.rooms if last in room.queues)
 
     def less(self, tasks: Mapping[Queue, int]) -> Limits:
         """After so many more tasks of each queue were submitted."""
@@ -77,12 +82,22 @@ class Limits:
         known = {queue: room for queue, room in rooms.items() if room is not None}
         if not rooms or len(known) < len(rooms):
             return self  # one of them takes any number
-        return self.less({max(known, key=known.__getitem__): 1})
+        return self.less({max(sorted(known, key=str), key=known.__getitem__): 1})
 
 
 def limits_of(queues: Iterable[Queue], cluster: Cluster) -> Limits:
     """What the cluster takes at most of jobs for these."""
     return Limits(most_tasks(cluster), rooms_of(list(dict.fromkeys(queues)), cluster))
+
+
+def queues_of_study(study: Path) -> set[Queue]:
+    """Where runs of it were sent, or were to be: the job at its end may go there too."""
+    return {
+        Queue.of(array.options)
+        for submission in submissions(study)
+        if submission.launcher == SLURM
+        for array in submission.arrays
+    }
 
 
 def most_tasks(cluster: Cluster) -> int:
@@ -93,11 +108,10 @@ def most_tasks(cluster: Cluster) -> int:
 
 def rooms_of(queues: Sequence[Queue], cluster: Cluster) -> tuple[Room, ...]:
     """By MaxSubmitJobs, less what the user has in the queue of what each limit counts."""
-    counted = {
-        limit: frozenset(queue for queue in queues if limit in cluster.submit_limits(*queue))
-        for limit in dict.fromkeys(limit for queue in queues for limit in cluster.submit_limits(*queue))
-    }
-    if not counted:
+    held = {queue: cluster.submit_limits(*queue) for queue in queues}
+    counted = {queue: cluster.submit_limits_that_count(*queue) for queue in queues}
+    limits = list(dict.fromkeys(limit for found in held.values() for limit in found))
+    if not limits:
         return ()
     try:
         told = run_client(["squeue", "--noheader", "--array", f"--user={cluster.user}", "--format=%a|%q|%P"])
@@ -105,10 +119,14 @@ def rooms_of(queues: Sequence[Queue], cluster: Cluster) -> tuple[Room, ...]:
         return ()
     tasks = [line.strip().split("|") for line in told.splitlines()]
     return tuple(
-        Room(max(0, limit.most - sum(limit.counts(*task) for task in tasks)), those)
-        for limit, those in counted.items()
+        Room(
+            max(0, limit.most - sum(limit.counts(*task) for task in tasks)),
+            frozenset(queue for queue in queues if limit in held[queue]),
+            frozenset(queue for queue in queues if limit in counted[queue] and limit not in held[queue]),
+        )
+        for limit in limits
     )
 
 
 def _counted(room: Room, tasks: Mapping[Queue, int]) -> int:
-    return sum(many for queue, many in tasks.items() if queue in room.queues)
+    return sum(many for queue, many in tasks.items() if queue in room.queues | room.also)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,8 +135,10 @@ class SubmittedRuns(RequestedRuns):
         cluster: Cluster | None,
         ensembles: Mapping[str, str],
     ) -> None:
-        for one in submitted:
-            parts = self._wait_for(one, plans, cluster, ensembles)
+        waits = [_Waited([one], [run for run in one.runs if run not in one.not_sent]) for one in submitted]
+        for number, one in enumerate(submitted):
+            self._wait_for(waits[number:], plans, cluster, ensembles)
+            parts = waits[number].parts
             place = self.submitted.index(one)
             self.submitted[place : place + 1] = parts
             not_sent = {run: why for part in parts for run, why in part.not_sent.items()}
@@ -150,39 +152,56 @@ class SubmittedRuns(RequestedRuns):
 
     def _wait_for(
         self,
-        one: Submitted,
+        waits: Sequence[_Waited],
         plans: dict[Path | None, Plan],
         cluster: Cluster | None,
         ensembles: Mapping[str, str],
-    ) -> list[Submitted]:
-        """Until a study has ended; what its queue has no room for is submitted as others of it end."""
-        parts, ours = [one], [run for run in one.runs if run not in one.not_sent]
-        not_before = 0.0
+    ) -> None:
+        """Until the first of these studies has ended; what the queue has no room for is submitted as others
+        end, of all of them.
+        """
+        first = waits[0]
         while True:
-            waiting = [plans[one.study / run] for run in parts[-1].no_room]
-            goes_on = (
-                partial(_goes_on, waiting, cluster, not_before) if waiting and cluster is not None else None
+            waiting = {one.study: [plans[one.study / run] for run in one.no_room] for one in waits}
+            self._no_room |= {study: len(late) for study, late in waiting.items()}
+            going_on = [
+                partial(_goes_on, waiting[one.study], cluster, one.not_before)
+                for one in waits
+                if one.no_room and cluster is not None
+            ]
+            ends = wait_for(
+                first.study,
+                first.ours,
+                partial(_any_goes_on, going_on) if going_on else None,
+                first.no_room,
             )
-            self._no_room[one.study] = len(waiting)
-            wait_for(one.study, ours, goes_on, parts[-1].no_room)
-            if not waiting and cluster is not None:  # of a command that was there first, and has ended
-                left = without_a_waiter(one.study, ours)
-                waiting = [plans[one.study / run] for run in left]
-                ours = [run for run in ours if run not in left]
-            if not waiting:
-                return parts
-            earlier = tuple(part.submission.id for part in parts if part.submission is not None)
-            (more,) = self._submit(waiting, cluster, ensembles, earlier)
-            taken = [run for run in more.runs if run not in more.not_sent]
-            if taken:
-                told = dataclasses.replace(more, runs=taken, not_sent={})
-                for line in render([told], waiting=True):
-                    log.info("%s", line)
-            else:  # another command was faster, or a limit stands that sbatch alone knows of
-                not_before = time.monotonic() + ROOM_POLL_S
-            parts[-1] = parts[-1].without(more.runs)
-            parts.append(more)
-            ours += taken
+            if ends and cluster is not None:  # of a command that was there first, and has ended
+                left = without_a_waiter(first.study, first.ours)
+                waiting[first.study] = [plans[first.study / run] for run in left]
+                first.ours = [run for run in first.ours if run not in left]
+            if ends and not waiting[first.study]:
+                return
+            for one in waits:
+                late = waiting[one.study]
+                is_first = one is first and (ends or len(going_on) == 1)
+                if late and (is_first or (cluster is not None and _goes_on(late, cluster, one.not_before))):
+                    self._submit_more(one, late, cluster, ensembles)
+
+    def _submit_more(
+        self, one: _Waited, late: Sequence[Plan], cluster: Cluster | None, ensembles: Mapping[str, str]
+    ) -> None:
+        earlier = tuple(part.submission.id for part in one.parts if part.submission is not None)
+        (more,) = self._submit(late, cluster, ensembles, earlier)
+        taken = [run for run in more.runs if run not in more.not_sent]
+        if taken:
+            told = dataclasses.replace(more, runs=taken, not_sent={})
+            for line in render([told], waiting=True):
+                log.info("%s", line)
+        else:  # another command was faster, or a limit stands that sbatch alone knows of
+            one.not_before = time.monotonic() + ROOM_POLL_S
+        one.parts[-1] = one.parts[-1].without(more.runs)
+        one.parts.append(more)
+        one.ours += taken
 
     def _ends_with_the_command(self) -> Iterator[str]:
         """What no job does, so that nobody waits for it."""
@@ -206,6 +225,29 @@ class SubmittedRuns(RequestedRuns):
                 return RunFailed(f"{folder}: {outcome.state}: {outcome.reason}")
             losses.append(outcome.val_loss)
         return sum(losses) / len(losses)
+
+
+@dataclasses.dataclass
+class _Waited:
+    """A study that is waited for. parts: what became of its runs, as they were submitted. ours: the runs that
+    somebody has submitted. not_before: when the others are tried again, of the monotonic clock.
+    """
+
+    parts: list[Submitted]
+    ours: list[str]
+    not_before: float = 0.0
+
+    @property
+    def study(self) -> Path:
+        return self.parts[0].study
+
+    @property
+    def no_room(self) -> tuple[str, ...]:
+        return self.parts[-1].no_room
+
+
+def _any_goes_on(found: Sequence[Callable[[], bool]]) -> bool:
+    return any(goes_on() for goes_on in found)
 
 
 def _goes_on(waiting: Sequence[Plan], cluster: Cluster, not_before: float) -> bool:

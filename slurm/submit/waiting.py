@@ -31,11 +31,11 @@ def wait_for(
     runs: Sequence[str],
     has_room: Callable[[], bool] | None = None,
     waiting: Sequence[str] = (),
-) -> None:
-    """Return when no queue and no process holds any of the runs. A line whenever something has changed.
+) -> bool:
+    """Return True when no queue and no process holds any of the runs. A line whenever something has changed.
 
-    has_room: given where more are to be submitted, `waiting`; asked when one has ended, and once a minute, it
-    returns as soon as that is so.
+    has_room: given where more are to be submitted, `waiting` or runs of another study; asked when one has
+    ended, and once a minute, it returns False as soon as that is so.
 
     Raises:
         WaitInterrupted: Ctrl-C.
@@ -58,12 +58,12 @@ def wait_for(
             if runs and line != told:  # none yet, where all of them wait for room in the queue
                 log.info("%s after %s", line, format_duration(time.monotonic() - began))
                 told = line
-            if not held and has_room is None:
-                return
+            if not held and (has_room is None or not waiting):
+                return True
             is_due = len(held) < before or not held or time.monotonic() - asked_s >= ROOM_POLL_S
             if has_room is not None and is_due:
                 if has_room():
-                    return
+                    return False
                 asked_s = time.monotonic()
             before = len(held)
             time.sleep(POLL_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from memory.explain.wordings import NODE_LOST, SLURM_OOM
+from memory.explain.wordings import NODE_LOST, POLLED, SLURM_OOM
 from slurm.records import SLURM
 from slurm.truth.known import Known
 
@@ -17,6 +17,7 @@ _TELLING = (
     re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit): .+"),
     re.compile(r"^.*(?:[Cc]ommand not found|No such file or directory|Permission denied|No space left).*"),
     re.compile(r"^error: .+"),
+    re.compile(rf"^.*{POLLED.pattern}", re.IGNORECASE),
     re.compile(r"^(?:slurmstepd|srun|sbatch|slurm_script): error: .+"),
 )
 """The likeliest cause first; of each the last line that is of its kind."""

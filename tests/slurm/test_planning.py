@@ -71,6 +71,18 @@ def test_what_is_there_is_not_asked_for_again(configs: list[Config], monkeypatch
     assert "there already: 1 queued" in render(plan_for_cluster(configs, cluster=recorded("20.11")))
 
 
+@pytest.mark.parametrize(("wait", "room", "fit"), [(False, 2, 1), (True, 1, 1), (True, 2, 1), (True, 3, 2)])
+def test_room_for_what_comes_at_the_end_is_kept_where_it_is_sent(
+    configs: list[Config], monkeypatch: pytest.MonkeyPatch, wait: bool, room: int, fit: int
+) -> None:
+    """With the last runs of a command that waits, else with the first."""
+    planned(configs[0])
+    configs = [dataclasses.replace(config, then="analysis", wait=wait) for config in configs]
+    monkeypatch.setattr("slurm.submit.room.rooms_of", one_room(lambda: room))
+    told = render(plan_for_cluster(configs, cluster=recorded("20.11")))
+    assert (f"room for {fit} of 2 runs now" in told) == (fit < 2)
+
+
 @pytest.mark.parametrize(("room", "fit"), [(0, 0), (1, 1), (2, None)])
 def test_a_queue_without_room_for_all_of_them_is_told(
     configs: list[Config], monkeypatch: pytest.MonkeyPatch, room: int, fit: int | None

@@ -134,6 +134,11 @@ def test_time_that_an_account_or_a_quality_of_service_does_not_allow(tmp_path: P
     assert refused(tmp_path, recorded("20.11"), partition="scavenge", qos="long", time="4-0") == {}
 
 
+def test_a_quality_of_service_that_allows_more_time_goes_before_the_account(tmp_path: Path) -> None:
+    """Slurm 22.05.8 starts such a job."""
+    assert refused(tmp_path, recorded("20.11"), account="teaching", qos="normal", time="2-0") == {}
+
+
 def test_time_that_the_quality_of_service_of_a_partition_does_not_allow(tmp_path: Path) -> None:
     qos = Answer(
         0, "Name|MaxWall|MaxJobsPU|MaxSubmitPU|PreemptMode\nnormal||||cluster\nsmallcpu|02:00:00|||cluster\n"

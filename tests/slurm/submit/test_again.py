@@ -123,6 +123,20 @@ def test_those_of_a_state_get_more_memory(
     assert cluster.jobs[2]["options"]["mem"] == "4096M"
 
 
+def test_a_factor_is_of_the_last_job_and_not_of_what_had_no_room(
+    ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command is to be typed again when some have ended, and asked for twice as much each time."""
+    again = ("resubmit", "default", "--only", "failed,oom", "--mem", "x2", "--time", "x2")
+    cluster.tell("most", "0")
+    assert command(*again) == 1
+    assert "Type the same command again when some have ended" in capsys.readouterr().out
+    cluster.tell("most", "9")
+    assert command(*again) == 0
+    asked = cluster.jobs[1]["options"]
+    assert (asked["mem"], asked["time"]) == ("2048M", "0:10:00")
+
+
 def test_a_dry_run_submits_nothing_and_says_the_command(
     ended: list[Path], cluster: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -359,6 +373,9 @@ def test_a_factor_is_of_what_each_of_a_packed_job_had(type_: Type, cluster: Fake
     for folder, state in zip(runs(place), ("oom", "done", "done"), strict=True):
         status(folder, state)
     cluster.set_state(cluster.jobs[0]["id"], "FAILED")
+    cluster.tell("most", "0")
+    assert command("resubmit", "default", "--mem", "x2") == 1
+    cluster.tell("most", "9")
     assert command("resubmit", "default", "--mem", "x2") == 0
     assert cluster.jobs[1]["options"]["mem"] == "1301M", "of 4 GB, less what 3 steps take, a third"
 

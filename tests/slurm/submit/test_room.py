@@ -24,26 +24,43 @@ def two(gpu: int, main: int) -> tuple[Room, ...]:
     return Room(gpu, frozenset([GPU])), Room(main, frozenset([MAIN]))
 
 
-def test_jobs_that_a_limit_is_not_for_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of another partition count for the account's limit alone."""
-    partitions = {"main": Partition("main", is_default=True), "gpu": Partition("gpu", qos="gpu")}
-    cluster = Cluster(
-        partitions=partitions,
-        associations=(Association("lab", max_submit=20),),
-        default_account="lab",
-        qos={"gpu": Qos("gpu", max_submit=3)},
-    )
+def lab(monkeypatch: pytest.MonkeyPatch, of_account: int, of_gpu: int) -> Cluster:
+    """Ten jobs of the user's are in the default partition, one in gpu."""
     queued = "lab|normal|main\n" * 10 + "lab|normal|gpu\n"
     monkeypatch.setattr(slurm.submit.room, "run_client", lambda command: queued)
+    return Cluster(
+        partitions={"main": Partition("main", is_default=True), "gpu": Partition("gpu", qos="gpu")},
+        associations=(Association("lab", max_submit=of_account),),
+        default_account="lab",
+        qos={"gpu": Qos("gpu", max_submit=of_gpu)},
+    )
+
+
+def test_jobs_that_a_limit_is_not_for_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of another partition count for the account's limit alone."""
+    cluster = lab(monkeypatch, of_account=20, of_gpu=3)
     assert limits_of([GPU], cluster).room(GPU) == 2
     limits = limits_of([GPU, MAIN], cluster)
     assert [limits.room(queue) for queue in (GPU, MAIN)] == [2, 9]
-    assert limits.takes({GPU: 2, MAIN: 7})
-    assert not limits.takes({GPU: 2, MAIN: 8}), "the account's limit counts both"
-    assert not limits.takes({GPU: 3})
+    assert limits.takes({GPU: 2, MAIN: 7}, MAIN)
+    assert not limits.takes({GPU: 2, MAIN: 8}, MAIN), "the account's limit counts both"
+    assert not limits.takes({GPU: 3}, GPU)
     limits = limits.less({GPU: 1, MAIN: 7})
     assert [limits.room(queue) for queue in (GPU, MAIN)] == [1, 1]
     assert limits.less_one_of([GPU, MAIN]).room(MAIN) == 0
+
+
+def test_a_quality_of_service_goes_before_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm 22.05.8: with MaxSubmitJobs=2 of the user and 4 of the partition's quality of service it takes
+    four there, and then none elsewhere.
+    """
+    cluster = lab(monkeypatch, of_account=12, of_gpu=5)
+    limits = limits_of([GPU, MAIN], cluster)
+    assert [limits.room(queue) for queue in (GPU, MAIN)] == [4, 1]
+    assert limits.takes({GPU: 4, MAIN: 1}, GPU)
+    assert not limits.takes({GPU: 1, MAIN: 1}, MAIN), "the account counts them all"
+    assert limits.less({GPU: 1}).room(MAIN) == 0
+    assert cluster.submit_limit(partition="gpu") == 5
 
 
 def test_the_job_at_the_end_takes_room_where_most_is() -> None:
@@ -61,8 +78,8 @@ def test_the_job_at_the_end_takes_room_where_most_is() -> None:
         ((), None, True),
         ((0, 0), None, False),
         ((0, 1), None, True),
-        ((0, 1), "analysis", False),
-        ((1, 1), "analysis", True),
+        ((0, 1), "analysis", True),
+        ((0, 0), "analysis", False),
     ],
 )
 def test_one_waiting_run_with_room_is_enough(
@@ -71,5 +88,7 @@ def test_one_waiting_run_with_room_is_enough(
     monkeypatch.setattr(slurm.submit.room, "rooms_of", lambda queues, cluster: two(*rooms) if rooms else ())
     config = dataclasses.replace(tiny_config(tmp_path), then=then)
     of_gpu = dataclasses.replace(config, slurm=Slurm(partition="gpu"))
-    plans = [SimpleNamespace(config=one) for one in (of_gpu, config)]
+    plans = [SimpleNamespace(config=one, folder=tmp_path / "study" / "run") for one in (of_gpu, config)]
     assert has_room(cast("list", plans), Cluster()) == is_one
+    if then and any(rooms):
+        assert not has_room(cast("list", plans[1:]), Cluster()), "the last one goes with what comes after it"

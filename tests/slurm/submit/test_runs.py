@@ -33,7 +33,7 @@ from slurm.submit.room import Queue, Room
 from slurm.submit.runs import render
 from slurm.submit.waiting import WaitInterrupted
 from slurm.truth import Truth, study_truth
-from tests.slurm.submit.conftest import Type, one_room
+from tests.slurm.submit.conftest import Type, end, one_room
 
 ROOT = Path(__file__).parents[3]
 FOREIGN = """
@@ -398,6 +398,7 @@ def test_what_comes_after_a_sweep_comes_once_and_tells_all_of_it(
     assert told[-1] == "5 runs done, 5 never_started"
     made = list(submissions(place / "runs" / "default"))
     assert len(made) > 1
+    assert sum(len(array.tasks) for array in made[0].arrays if array.is_sent) == 3, "it goes with the last"
     assert [one.follow_up is not None for one in made] == [False] * (len(made) - 1) + [True]
     assert made[-1].earlier == [one.id for one in made[:-1]]
     assert sum(follow_up.summary(made[-1])["counts"].values()) == 5
@@ -573,6 +574,15 @@ def test_a_limit_that_sbatch_alone_knows_of_divides_the_sweep(
     assert len(cluster.jobs) == 1
 
 
+def test_such_a_limit_counts_all_resource_classes_together(type_: Type, cluster: FakeSlurm) -> None:
+    """Each was asked about by itself: the second was refused as a whole, or the job at the end."""
+    cluster.tell("most", "5")
+    mems = "slurm.by_model={32d: {mem: 1GB}, 48d: {mem: 2GB}}"
+    assert type_("-m", "model=32d,48d", "seed=0,1,2", mems, "then=analysis") == 1
+    sent = [(len(job["states"]), "dependency" in job["options"]) for job in cluster.jobs]
+    assert sent == [(3, False), (1, False), (1, True)]
+
+
 SPLIT = "slurm.by_model={32d: {partition: gpu}, 48d: {partition: main}}"
 
 
@@ -588,6 +598,19 @@ def test_a_partition_without_room_holds_back_its_own_runs_alone(
     assert "dependency" in cluster.jobs[-1]["options"]
     told = " ".join(capsys.readouterr().out.split())
     assert "not submitted: 2 runs: the queue of partition gpu had room for 1 more task (MaxSubmitJobs" in told
+
+
+def test_a_partition_that_takes_one_job_takes_a_run_and_the_end_goes_elsewhere(
+    type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every run was refused; and of one that came later it was forgotten that its study is in another too."""
+    cluster.tell("most_in", "gpu 1")
+    monkeypatch.setattr(Cluster, "submit_limit", lambda self, *queue: 1 if "gpu" in queue else None)
+    assert type_("-m", "model=32d,48d", SPLIT, "then=analysis") == 0
+    end(cluster, place)
+    assert type_("-m", "model=32d", "seed=1", SPLIT, "then=analysis") == 0
+    sent = [(job["options"]["partition"], "dependency" in job["options"]) for job in cluster.jobs]
+    assert sent == [("gpu", False), ("main", False), ("main", True), ("gpu", False), ("main", True)]
 
 
 def test_what_sbatch_has_no_room_for_holds_back_its_own_partition_alone(
@@ -650,6 +673,33 @@ def test_the_job_at_the_end_has_its_room_there_too(type_: Type, cluster: FakeSlu
     assert type_("-m", "seed=0,1,2", "then=analysis") == 1
     assert [len(job["states"]) for job in cluster.jobs] == [2, 1]
     assert "dependency" in cluster.jobs[1]["options"]
+
+
+def test_waiting_submits_what_of_another_study_of_the_sweep_has_room(
+    type_: Type, cluster: FakeSlurm, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second waited until the first had ended, however long its last run took."""
+    monkeypatch.setattr(slurm.submit.waiting, "POLL_S", 0.05)
+    monkeypatch.setattr(slurm.submit.waiting, "ROOM_POLL_S", 0.1)
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(lambda: max(0, 2 - len(cluster.pending))))
+    stop, seen = threading.Event(), list[int]()
+
+    def run() -> None:
+        """The first run of all ends last."""
+        while not stop.wait(0.2):
+            seen.append(len(cluster.jobs))
+            others = [(job, task) for job, task in cluster.pending if (job, task) != (101, 0)]
+            for job, task in others[:1] or (cluster.pending if len(cluster.jobs) > 2 else []):
+                cluster.set_state(job, "FAILED", task=task)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        assert type_("-m", "study.name=first,second", "seed=0,1", "wait=true", "--json") == 1
+    finally:
+        stop.set()
+        thread.join()
+    assert [len(job["states"]) for job in cluster.jobs] == [2, 1, 1]
 
 
 def test_waiting_for_room_that_sbatch_alone_knows_of(
@@ -750,13 +800,14 @@ def test_waiting_submits_what_another_command_waited_to_submit_and_has_not(
         of_the_first.setattr(slurm.submit.room, "rooms_of", one_room(lambda: 1))
         assert type_("-m", "seed=2,3,4", "wait=true") == 130
 
-    def ended(*asked: object) -> None:
+    def ended(*asked: object) -> bool:
         first.kill()
         first.wait()
         if is_cancelled and not asked_to_end:
             asked_to_end.extend(cancel_runs(Path("runs/default")))
         for job in cluster.jobs:
             cluster.set_state(job["id"], "COMPLETED")
+        return True
 
     asked_to_end: list[object] = []
     monkeypatch.setattr(slurm.submit.runs, "wait_for", ended)

@@ -362,6 +362,16 @@ def test_a_job_that_was_given_up_before_the_run_said_a_word(
     assert (found.reason == "given up: 3 starts") == (job == "4242_0"), "of another job it says nothing"
 
 
+def test_a_poll_of_rss_that_ended_it_while_it_was_read_in(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """Of 22.05.8; srun's last line says no more than `Killed`."""
+    why = "slurmstepd-n2: error: StepId=43.0 exceeded memory limit (526319616 > 524288000), being killed"
+    study.wrote(
+        "a", f"{why}\nslurmstepd-n2: error: Exceeded job memory limit\nsrun: error: n2: task 0: Killed\n"
+    )
+    slurm.row("4242_0", "FAILED", "9:0")
+    assert str(truth_of(study, slurm).reason).endswith(f"before the run said a word: {why}")
+
+
 def test_a_command_of_its_script_that_is_not_there(study: MadeStudy, slurm: FakeSlurm) -> None:
     """By bash, which knows the script by its place on the node."""
     words = "slurm_script: line 18: module: command not found"
