@@ -78,6 +78,9 @@ class SubmittedRuns(RequestedRuns):
         plans, cluster = check_and_plan(
             programs.runs, launcher, is_open=self.request.is_open, programs=programs
         )
+        if self.request.is_open:  # what is to come comes when the search ends, and needs no room before
+            self._at_the_end = configs[0].then, configs[0].notify
+            plans = [_without_an_end(plan) for plan in plans]
         of_job = programs.folders(plans)
         ensembles = programs.names([folder.name for folders in of_job for folder in folders])
         submitted = self._submit(plans, cluster, ensembles)
@@ -116,13 +119,8 @@ class SubmittedRuns(RequestedRuns):
         earlier: tuple[str, ...] = (),
     ) -> list[Submitted]:
         """earlier: as of `Order`."""
-        first = plans[0].config
-        at_the_end = first.then, first.notify
-        if self.request.is_open:
-            self._at_the_end, at_the_end = at_the_end, (None, None)
-        return submit_plans(
-            plans, cluster, self.request.launcher, self._command, ensembles, self._copies, earlier, at_the_end
-        )
+        launcher = self.request.launcher
+        return submit_plans(plans, cluster, launcher, self._command, ensembles, self._copies, earlier)
 
     def __call__(self, composed: Any) -> None:
         """Raises UserError: another launcher of Hydra's would run what is to be submitted."""
@@ -246,6 +244,10 @@ class _Waited:
         return self.parts[-1].no_room
 
 
+def _without_an_end(plan: Plan) -> Plan:
+    return dataclasses.replace(plan, config=dataclasses.replace(plan.config, then=None, notify=None))
+
+
 def _any_goes_on(found: Sequence[Callable[[], bool]]) -> bool:
     return any(goes_on() for goes_on in found)
 
@@ -304,11 +306,10 @@ def submit_plans(
     ensembles: Mapping[str, str] | None = None,
     copies: dict[str, Path] | None = None,
     earlier: tuple[str, ...] = (),
-    at_the_end: tuple[str | None, str | None] | None = None,
 ) -> list[Submitted]:
     """Submit them, study by study. cluster: None for the local launcher. ensembles: as of `Order`. copies: of
     the code, by runs_dir, that this command has made already: what it submits later runs the same.
-    earlier: as of `Order`. at_the_end: `then` and `notify`; None: as each study's runs have it.
+    earlier: as of `Order`.
 
     Raises:
         UserError: the cluster takes one of them in no case; none was submitted.
@@ -324,7 +325,6 @@ def submit_plans(
     submitted = []
     for of_study in studies.values():
         config = of_study[0].config
-        then, notify = at_the_end or (config.then, config.notify)
         with while_submitting(config.runs_dir):
             order = Order(
                 launcher=LOCAL if cluster is None else SLURM,
@@ -333,8 +333,8 @@ def submit_plans(
                 asked=asked,
                 limits=limits,
                 jobs=launcher.jobs,
-                then=then,
-                notify=notify,
+                then=config.then,
+                notify=config.notify,
                 ensembles=ensembles or {},
                 waiter=this_process() if config.wait else None,
                 earlier=earlier,

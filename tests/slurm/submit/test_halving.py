@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from fake_slurm import FakeSlurm
 
+import slurm.submit.room
 import slurm.submit.runs
 from experiment_utils import read_config, read_run
+from slurm.cluster import Cluster
 from slurm.records import submissions
 from slurm.submit import follow_up
 from slurm.submit.waiting import WaitInterrupted
-from tests.slurm.submit.conftest import Type
+from tests.slurm.submit.conftest import Type, one_room
 
 HALVING = ("-m", "hydra/sweeper=halving", "hydra.sweeper.eta=2", "training.max_steps=8", "wait=true")
 FOUR = "optimizer.lr=1e-3,2e-3,4e-3,8e-3"
@@ -93,6 +95,19 @@ def test_what_comes_at_the_end_comes_once_and_tells_of_all_rungs(
     assert (str(job["id"]), job["options"]["mail-user"]) == (made[-1].follow_up, "me@example.org")
     assert "dependency" not in job["options"], "all that it could wait for has ended"
     assert follow_up.summary(made[-1])["counts"] == counts
+
+
+def test_the_end_of_a_search_takes_no_room_from_its_runs(
+    type_: Type, cluster_that_runs: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue of one at a time (MaxSubmitJobs), which a sweep with a job at its end needs one more than."""
+    monkeypatch.setattr(Cluster, "submit_limit", lambda *queue: 1)
+    left = one_room(lambda: max(0, 1 - len(cluster_that_runs.pending)))
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", left)
+    assert type_(*HALVING, "optimizer.lr=1e-3,2e-3", "then=analysis") == 0
+    *runs, last = [job["name"] for job in cluster_that_runs.jobs]
+    assert last.endswith("-then")
+    assert not any(name.endswith("-then") for name in runs)
 
 
 @pytest.mark.usefixtures("cluster_that_runs")
