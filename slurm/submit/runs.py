@@ -20,7 +20,7 @@ from slurm.cluster.reach import of_this_machine_alone
 from slurm.ensembles import Programs
 from slurm.outcome import Outcome
 from slurm.plans import check_side_by_side, plan_all
-from slurm.records import LOCAL, SLURM, Submission, typed_study
+from slurm.records import LOCAL, SLURM, Submission, submissions, typed_study
 from slurm.requested import RequestedRuns, RunFailed, job_return
 from slurm.snapshot import MANIFEST, take, while_submitting
 from slurm.submit.ask import NoAnswer, need_slurm
@@ -98,15 +98,16 @@ class SubmittedRuns(RequestedRuns):
         ]
 
     def send_the_end(self) -> None:
-        """Of a search, whose sweeper has no more runs: what comes when it has ended, which comes once."""
-        studies: dict[Path, list[Submission]] = {}
-        for one in self.submitted:
-            if one.submission is not None and any(array.is_sent for array in one.submission.arrays):
-                studies.setdefault(one.study, []).append(one.submission)
+        """Of a search, whose sweeper has no more runs: what comes when it has ended, which comes once. What
+        the same command has submitted before it was killed is of the search too.
+        """
         then, notify = self._at_the_end
-        for study, made in studies.items():
-            if then is not None or notify is not None:
-                send_the_end(study, [submission.id for submission in made], then, notify)
+        if then is None and notify is None:
+            return
+        for study in dict.fromkeys(one.study for one in self.submitted):
+            made = [one.id for one in submissions(study) if one.command == self._command and _is_sent(one)]
+            if made:
+                send_the_end(study, made, then, notify)
 
     def _submit(
         self,
@@ -233,6 +234,10 @@ class SubmittedRuns(RequestedRuns):
                 return RunFailed(f"{folder}: {outcome.state}: {outcome.reason}")
             losses.append(outcome.val_loss)
         return sum(losses) / len(losses)
+
+
+def _is_sent(submission: Submission) -> bool:
+    return any(array.is_sent for array in submission.arrays)
 
 
 @dataclasses.dataclass
