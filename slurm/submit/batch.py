@@ -233,8 +233,8 @@ def _those_that_fit(study: Path, asked: Sequence[Asked], order: Order) -> tuple[
     kept = first_runs(asked, limits)
     if (order.then or order.notify) and (order.waiter is None or len(kept) == len(asked)):
         # of a command that waits the job at the end goes with the last runs: others need no room for it
-        limits = limits.less_one_of(queues | queues_of_study(study))
-        kept = first_runs(asked, limits)
+        ends = queues | queues_of_study(study)
+        kept, limits = first_runs(asked, limits, ends), limits.less_one_of(ends)
     names = {one.run for one in kept}
     where = {queue: f" of {queue}" if len(queues) > 1 else "" for queue in queues}
 
