@@ -272,7 +272,8 @@ def _start(
     device = resolve_device(config.training, settled.auto)
     device.take()
     watch_cores(device)
-    polled = plan.memory.room.polled_bytes
+    # Slurm counts all ranks of a node together: of each its share is told, as what is told is of one
+    polled = (plan.memory.room.polled_bytes or 0) // ranks.place.local_world_size or None
     polled_limit_is(polled)
     status.update(
         stage="start", total_steps=plan.budget.steps, **({"polled_limit_bytes": polled} if polled else {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,8 +89,11 @@ def together_of(ensembles: Mapping[str, str | None]) -> list[list[str]]:
     return list(found.values())
 
 
-def first_runs(asked: Sequence[Asked], limits: Limits) -> list[Asked]:
-    """As many of the runs as the queue has room for, in their order; of an ensemble, a task, all or none."""
+def first_runs(asked: Sequence[Asked], limits: Limits, ends: Collection[Queue] = ()) -> list[Asked]:
+    """As many of the runs as the queue has room for, in their order; of an ensemble, a task, all or none.
+
+    ends: where the job at their end may go, which needs room beside them.
+    """
     kept: list[Asked] = []
     tasks: Counter[Queue] = Counter()
     of_class: dict[str, int] = {}
@@ -104,7 +107,7 @@ def first_runs(asked: Sequence[Asked], limits: Limits) -> list[Asked]:
         many = counts.get(key, 0) + 1
         needed = min(many, one.workers) if one.workers else -(-many // one.pack)
         more = Counter({one.queue: needed - of_class.get(key, 0)})
-        if limits.takes(tasks + more, one.queue):
+        if limits.takes(tasks + more, one.queue) and limits.takes_the_end(tasks + more, ends):
             tasks += more
             of_class[key], counts[key] = needed, many
             kept.append(one)

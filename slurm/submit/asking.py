@@ -81,9 +81,9 @@ def has_room(plans: Sequence[Plan], cluster: Cluster) -> bool:
     """Whether one of these may be submitted now; the last one beside the job at the end of the sweep."""
     queues, ends = {Queue.wanted(settle(plan.config).slurm) for plan in plans}, _ends(plans)
     limits = limits_of([*queues, *ends], cluster)
-    if len(plans) == 1:
-        limits = limits.less_one_of(ends)
-    return any(limits.takes({queue: 1}, queue) for queue in queues)
+    if len(plans) > 1:
+        ends = set()
+    return any(limits.takes({queue: 1}, queue) and limits.takes_the_end({queue: 1}, ends) for queue in queues)
 
 
 def try_out(every: Sequence[Asked], limits: Limits, after: int) -> Limits:

@@ -160,18 +160,21 @@ def submit(plans: Sequence[Plan], order: Order) -> Submitted:
 
 
 def send_the_end(study: Path, ids: Sequence[str], then: str | None, notify: str | None) -> None:
-    """What is to come at the end of a command that has submitted these, one after the other, and waited.
+    """What is to come at the end of a command that has submitted these, one after the other, and waited; not
+    where it has come before.
 
     Raises:
         UserError: a file of the study cannot be written.
     """
     *earlier, last = ids
     with study_lock(study):
-        submission = dataclasses.replace(
-            read_submission(study, last), then=then, notify=notify, earlier=earlier
-        )
+        submission = read_submission(study, last)
+        if submission.then is not None or submission.notify is not None:
+            return
+        submission = dataclasses.replace(submission, then=then, notify=notify, earlier=earlier)
         if submission.launcher == LOCAL:
             follow_up(submission)
+            submission.write()
             return
         submission.write()
         with sending(submission) as lock:
@@ -230,8 +233,8 @@ def _those_that_fit(study: Path, asked: Sequence[Asked], order: Order) -> tuple[
     kept = first_runs(asked, limits)
     if (order.then or order.notify) and (order.waiter is None or len(kept) == len(asked)):
         # of a command that waits the job at the end goes with the last runs: others need no room for it
-        limits = limits.less_one_of(queues | queues_of_study(study))
-        kept = first_runs(asked, limits)
+        ends = queues | queues_of_study(study)
+        kept, limits = first_runs(asked, limits, ends), limits.less_one_of(ends)
     names = {one.run for one in kept}
     where = {queue: f" of {queue}" if len(queues) > 1 else "" for queue in queues}
 

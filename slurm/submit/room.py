@@ -6,7 +6,8 @@ for another wait for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,6 +71,10 @@ class Limits:
     def takes(self, tasks: Mapping[Queue, int], last: Queue) -> bool:
         """Whether there is room for so many tasks of each queue, if there is for all but the last of them."""
         return all(_counted(room, tasks) <= room.left for room in self.rooms if last in room.queues)
+
+    def takes_the_end(self, tasks: Mapping[Queue, int], ends: Collection[Queue]) -> bool:
+        """Whether beside these a queue where the job at the end of a sweep may go has room for it."""
+        return not ends or any(self.takes(Counter(tasks) + Counter([end]), end) for end in ends)
 
     def less(self, tasks: Mapping[Queue, int]) -> Limits:
         """After so many more tasks of each queue were submitted."""

@@ -20,7 +20,7 @@ from slurm.cluster.reach import of_this_machine_alone
 from slurm.ensembles import Programs
 from slurm.outcome import Outcome
 from slurm.plans import check_side_by_side, plan_all
-from slurm.records import LOCAL, SLURM, Submission, typed_study
+from slurm.records import LOCAL, SLURM, Submission, submissions, typed_study
 from slurm.requested import RequestedRuns, RunFailed, job_return
 from slurm.snapshot import MANIFEST, take, while_submitting
 from slurm.submit.ask import NoAnswer, need_slurm
@@ -30,7 +30,7 @@ from slurm.submit.checks import check_clean, check_request
 from slurm.submit.in_flight import without_a_waiter
 from slurm.submit.outcomes import outcomes_of
 from slurm.submit.room import Limits
-from slurm.submit.waiting import ROOM_POLL_S, WaitInterrupted, wait_for
+from slurm.submit.waiting import PATIENCE_S, POLL_S, ROOM_POLL_S, WaitInterrupted, wait_for
 from slurm.submitters import this_process
 
 if TYPE_CHECKING:
@@ -101,15 +101,16 @@ class SubmittedRuns(RequestedRuns):
         ]
 
     def send_the_end(self) -> None:
-        """Of a search, whose sweeper has no more runs: what comes when it has ended, which comes once."""
-        studies: dict[Path, list[Submission]] = {}
-        for one in self.submitted:
-            if one.submission is not None and any(array.is_sent for array in one.submission.arrays):
-                studies.setdefault(one.study, []).append(one.submission)
+        """Of a search, whose sweeper has no more runs: what comes when it has ended, which comes once. What
+        the same command has submitted before it was killed is of the search too.
+        """
         then, notify = self._at_the_end
-        for study, made in studies.items():
-            if then is not None or notify is not None:
-                send_the_end(study, [submission.id for submission in made], then, notify)
+        if then is None and notify is None:
+            return
+        for study in dict.fromkeys(one.study for one in self.submitted):
+            made = [one.id for one in submissions(study) if one.command == self._command and _is_sent(one)]
+            if made:
+                send_the_end(study, made, then, notify)
 
     def _submit(
         self,
@@ -176,7 +177,6 @@ class SubmittedRuns(RequestedRuns):
             if ends and cluster is not None:  # of a command that was there first, and has ended
                 left = without_a_waiter(first.study, first.ours)
                 waiting[first.study] = [plans[first.study / run] for run in left]
-                first.ours = [run for run in first.ours if run not in left]
             if ends and not waiting[first.study]:
                 return
             for one in waits:
@@ -189,7 +189,16 @@ class SubmittedRuns(RequestedRuns):
         self, one: _Waited, late: Sequence[Plan], cluster: Cluster | None, ensembles: Mapping[str, str]
     ) -> None:
         earlier = tuple(part.submission.id for part in one.parts if part.submission is not None)
-        (more,) = self._submit(late, cluster, ensembles, earlier)
+        try:
+            (more,) = self._submit(late, cluster, ensembles, earlier)
+        except NoAnswer:  # it is waited for as it is while runs go on
+            one.unheard_s = time.monotonic() if one.unheard_s is None else one.unheard_s
+            if time.monotonic() - one.unheard_s > PATIENCE_S:
+                raise
+            one.not_before = time.monotonic() + POLL_S
+            time.sleep(POLL_S)
+            return
+        one.unheard_s = None
         taken = [run for run in more.runs if run not in more.not_sent]
         if taken:
             told = dataclasses.replace(more, runs=taken, not_sent={})
@@ -199,7 +208,7 @@ class SubmittedRuns(RequestedRuns):
             one.not_before = time.monotonic() + ROOM_POLL_S
         one.parts[-1] = one.parts[-1].without(more.runs)
         one.parts.append(more)
-        one.ours += taken
+        one.ours = [run for run in one.ours if run not in more.runs] + taken
 
     def _ends_with_the_command(self) -> Iterator[str]:
         """What no job does, so that nobody waits for it."""
@@ -225,15 +234,21 @@ class SubmittedRuns(RequestedRuns):
         return sum(losses) / len(losses)
 
 
+def _is_sent(submission: Submission) -> bool:
+    return any(array.is_sent for array in submission.arrays)
+
+
 @dataclasses.dataclass
 class _Waited:
     """A study that is waited for. parts: what became of its runs, as they were submitted. ours: the runs that
-    somebody has submitted. not_before: when the others are tried again, of the monotonic clock.
+    somebody has submitted. not_before: when the others are tried again; unheard_s: since when Slurm does not
+    answer that; both of the monotonic clock.
     """
 
     parts: list[Submitted]
     ours: list[str]
     not_before: float = 0.0
+    unheard_s: float | None = None
 
     @property
     def study(self) -> Path:

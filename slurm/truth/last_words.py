@@ -75,11 +75,13 @@ def oom_words(known: Known) -> str:
     return _said(known, SLURM_OOM)
 
 
-def lost_node_words(known: Known) -> str:
-    """What srun wrote of a node that went away under its step, whose row then tells of root's scancel."""
+def cut_off_words(known: Known) -> str:
+    """What Slurm wrote of a step whose row tells of root's scancel: a node went away under it, or slurmd's
+    poll of RSS ended it, which adds up what the row has of each rank alone.
+    """
     if known.array is None or known.array.how != "each" or known.own_job != known.job:
         return ""
-    return _said(known, (NODE_LOST,), of_last_start=bool(known.own_restarts))
+    return _said(known, (NODE_LOST, POLLED), of_last_start=bool(known.own_restarts))
 
 
 def _said(known: Known, patterns: tuple[re.Pattern[str], ...], *, of_last_start: bool = False) -> str:

@@ -20,7 +20,7 @@ from slurm.truth.answers import QueueRow, SlurmAnswers, ask_slurm
 from slurm.truth.case import Case
 from slurm.truth.judge import judge
 from slurm.truth.known import Known, read_known
-from slurm.truth.last_words import last_words, lost_node_words, oom_words
+from slurm.truth.last_words import cut_off_words, last_words, oom_words
 from slurm.truth.progress import Progress, read_progress
 
 _SUBMITTED_APART_S = 120.0
@@ -298,12 +298,12 @@ def _is_slurm(known: Known) -> bool:
 
 def _explained(known: Known, job: str | None, starts: tuple[Job, ...], answers: SlurmAnswers) -> Explanation:
     """Where neither a supervisor nor a row of its step tells of a kill for memory, its job's stderr may; of a
-    node that went away srun alone tells, where the node came back at once.
+    node that went away srun alone tells, where the node came back at once, and of a poll of RSS slurmd.
     """
     slurm = SlurmFacts(job, starts, answers.source, **answers.gathering()) if job and starts else None
     is_told = bool(known.outcome) or any(start.steps for start in starts)
     is_cut_off = known.state == "running" and not known.outcome
-    words = lost_node_words(known) if is_cut_off else ""
+    words = cut_off_words(known) if is_cut_off else ""
     words = words or ("" if is_told else oom_words(known))
     evidence = Evidence(known.folder, added_log=words, added_log_name="its job's stderr" if words else "")
     return explain(evidence, slurm=slurm)

@@ -107,7 +107,7 @@ def polled_kill(facts: Facts) -> Iterator[Finding]:
         return
     line, polled = said.match[0], _polled_bytes(said.match["used"], facts)
     u = facts.peak_bytes
-    innocent = facts.peak_share is not None and facts.peak_share < 0.9
+    innocent = facts.peak_share is not None and facts.peak_share < 0.9 and _is_limited(facts)
     yield Finding(
         rule="polled_kill",
         says="Slurm's poll killed it (OverMemoryKill): it adds up RSS, in which mapped files count, "
@@ -160,9 +160,14 @@ def _was_polled(facts: Facts) -> bool:
     if not polls or rss is None or asked is None or facts.kills or facts.has_ended_well or facts.is_running:
         return False
     # where nothing but the poll limits, U may be as high as it likes
-    is_limited = facts.limit_bytes is not None and facts.limit_bytes <= 1.05 * asked
-    is_short = is_limited and (facts.peak_bytes or 0) >= 0.85 * asked
+    is_short = _is_limited(facts) and (facts.peak_bytes or 0) >= 0.85 * asked
     return rss > 0.95 * asked and not is_short and facts.exit_code != 0
+
+
+def _is_limited(facts: Facts) -> bool:
+    """Whether a cgroup has the limit too; what the machine has says nothing of it."""
+    asked = asked_for(facts)
+    return asked is None or (facts.limit_bytes is not None and facts.limit_bytes <= 1.05 * asked)
 
 
 def _polled_rss(facts: Facts) -> int | None:

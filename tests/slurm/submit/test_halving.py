@@ -127,6 +127,29 @@ def test_a_search_that_is_stopped_has_no_end(
     assert [one.follow_up is not None for one in made] == [False] * (len(made) - 1) + [True]
 
 
+@pytest.mark.usefixtures("cluster_that_runs")
+@pytest.mark.parametrize("rung", [2, 3])
+def test_the_end_of_a_search_that_was_killed_in_a_rung(
+    type_: Type, place: Path, monkeypatch: pytest.MonkeyPatch, rung: int
+) -> None:
+    """The same command again tells of all of it, also where it had nothing more to submit, and once."""
+    waited, wait_for = iter(range(1, rung + 1)), slurm.submit.runs.wait_for
+
+    def killed(*asked: Any) -> bool:
+        if next(waited) == rung:
+            raise WaitInterrupted("")
+        return wait_for(*asked)
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(slurm.submit.runs, "wait_for", killed)
+        assert type_(*HALVING, FOUR, "then=analysis") == 130
+    for _ in range(2):
+        assert type_(*HALVING, FOUR, "then=analysis") == 0
+        made = list(submissions(place / "runs" / "default"))
+        assert [one.follow_up is not None for one in made] == [False, False, True]
+        assert follow_up.summary(made[-1])["counts"] == {"done": 7}
+
+
 @pytest.mark.parametrize("sampling", ["sobol", "random"])
 def test_a_search_alone(type_: Type, cluster_that_runs: FakeSlurm, place: Path, sampling: str) -> None:
     space = ("optimizer.lr=tag(log,interval(1e-4,1e-1))", "model.n_layers=int(interval(1,2))")

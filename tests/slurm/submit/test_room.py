@@ -14,6 +14,7 @@ import slurm.submit.room
 from conf.schema import Slurm
 from slurm.cluster import Cluster
 from slurm.cluster.facts import Association, Partition, Qos
+from slurm.submit.arrays import Asked, first_runs
 from slurm.submit.asking import has_room
 from slurm.submit.room import Limits, Queue, Room, limits_of
 
@@ -61,6 +62,16 @@ def test_a_quality_of_service_goes_before_the_account(monkeypatch: pytest.Monkey
     assert not limits.takes({GPU: 1, MAIN: 1}, MAIN), "the account counts them all"
     assert limits.less({GPU: 1}).room(MAIN) == 0
     assert cluster.submit_limit(partition="gpu") == 5
+
+
+def test_a_run_of_another_limit_leaves_the_job_at_the_end_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a real Slurm 22.05 counted: the run of gpu took the account's last place, and then= was refused."""
+    limits = limits_of([GPU, MAIN], lab(monkeypatch, of_account=14, of_gpu=2))
+    asked = [Asked("a"), Asked("b"), Asked("c", {"partition": "gpu"})]
+    assert first_runs(asked, limits) == asked
+    assert first_runs(asked, limits, {GPU, MAIN}) == asked[:2]
+    assert first_runs(asked[2:], limits, {GPU, MAIN}) == asked[2:]
+    assert first_runs(asked, Limits(), {GPU, MAIN}) == asked
 
 
 def test_the_job_at_the_end_takes_room_where_most_is() -> None:

@@ -533,6 +533,7 @@ def test_the_room_of_a_partition_is_what_its_quality_of_service_leaves(
 
 
 FULL = "sbatch: error: AssocMaxSubmitJobLimit; Job violates accounting/QOS policy (job submit limit)"
+AWAY = "allocation failure: Unable to contact slurm controller (connect failure)"
 
 
 @pytest.mark.parametrize("said", [FULL, "allocation failure: Resource temporarily unavailable"])
@@ -750,6 +751,34 @@ def test_waiting_begins_when_a_full_queue_has_room(
     assert "default: 3 runs wait for room in the queue" in told
     assert "0 of 0 runs" not in told
     assert "default: submitted 2 runs as job 101" in told
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_waiting_for_room_goes_on_while_slurmctld_is_away(
+    comes_back: bool,
+    type_: Type,
+    cluster_that_runs: FakeSlurm,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = 0
+
+    def room() -> int | None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:  # squeue does not answer either, so no limit is known
+            cluster_that_runs.tell("test_only", AWAY)
+        if asked == 5 and comes_back:
+            (cluster_that_runs.folder / "test_only").unlink()
+        return 0 if asked == 1 else None
+
+    monkeypatch.setattr(slurm.submit.runs, "POLL_S", 0.05)
+    monkeypatch.setattr(slurm.submit.runs, "PATIENCE_S", 60 if comes_back else 0.1)
+    cluster_that_runs.tell("test_only", FULL)
+    monkeypatch.setattr(slurm.submit.room, "rooms_of", one_room(room))
+    assert type_("-m", "seed=2,3", "wait=true") == (0 if comes_back else 2)
+    assert ("slurmctld did not answer" in capsys.readouterr().err) != comes_back
+    assert [len(job["states"]) for job in cluster_that_runs.jobs] == ([2] if comes_back else [])
 
 
 @pytest.mark.parametrize("sees_it", [True, False])

@@ -334,6 +334,21 @@ def test_a_step_that_a_poll_of_rss_ended(study: MadeStudy, slurm: FakeSlurm, rss
     assert (found.reason or "").startswith("Slurm's poll killed it") == (state == "failed")
 
 
+def test_a_step_of_several_ranks_that_a_poll_of_rss_ended(study: MadeStudy, slurm: FakeSlurm) -> None:
+    """It adds up all of them; MaxRSS is of the largest."""
+    slurm.config = "JobAcctGatherParams     = OverMemoryKill\n"
+    study.status("a", "running", age_s=900)
+    study.lock("a")
+    start = {"job_id": "4242_0", "restart": 0, "attempt": 1}
+    (study.folder / "a" / "starts.json").write_text(json.dumps({"starts": [start]}))
+    slurm.row("4242_0", "FAILED", "9:0", ReqMem="600M")
+    slurm.row("4242_0.0", "CANCELLED by 0", "0:9", MaxRSS="324704K")
+    said = "StepId=4242_0.0 exceeded memory limit (663957504 > 629145600), being killed"
+    study.wrote("a", f"slurmstepd-n1: error: {said}\nsrun: error: n1: task 0: Killed\n")
+    found = truth_of(study, slurm)
+    assert (found.state, (found.reason or "")[:25]) == ("failed", "Slurm's poll killed it (O")
+
+
 def test_never_started(study: MadeStudy, slurm: FakeSlurm) -> None:
     study.wrote(
         "a",
