@@ -133,7 +133,7 @@ def plan_for_cluster(
     programs = Programs(configs)
     plans = plan_all(programs.runs, tokenize=False, place=programs.place(planned_for(cluster)), also=also)
     speeds = Speeds()
-    keys = [plan.folder.name if plan.folder is not None else f"run{n}" for n, plan in enumerate(plans)]
+    keys = [str(plan.folder or f"run{n}") for n, plan in enumerate(plans)]
     runs: dict[str, PlannedRun] = {}
     every: list[tuple[Config, Ask]] = []
     states = _states(plans, cluster)
@@ -161,14 +161,14 @@ def plan_for_cluster(
 
 
 def _states(plans: Sequence[Plan], cluster: Cluster) -> dict[str, str]:
-    """Of the runs that are in a queue now; of none where the cluster does not answer."""
+    """By folder, of the runs that are in a queue now; of none where the cluster does not answer."""
     found: dict[str, str] = {}
     folders = {plan.folder for plan in plans if plan.folder is not None and plan.folder.is_dir()}
     if cluster.is_here:
         for study in {folder.parent for folder in folders}:
             names = [folder.name for folder in folders if folder.parent == study]
             with suppress(UserError):
-                found |= in_flight(study, names)
+                found |= {str(study / name): word for name, word in in_flight(study, names).items()}
     return found
 
 
@@ -176,20 +176,20 @@ def _scripts(
     runs: dict[str, PlannedRun], cluster: Cluster, ensembles: Mapping[str, str]
 ) -> Iterator[tuple[int, str]]:
     """The text of each array, as it would be sent. ensembles: of each run in one, its name."""
-    studies: dict[Path, list[str]] = {}
-    for key, run in runs.items():
-        config = run.plan.config
-        studies.setdefault(_study(config), []).append(key)
-    for study, keys in studies.items():
-        asked = [_asked(key, runs[key], ensembles) for key in keys]
+    for study, asked in _by_study(runs, ensembles).items():
         to_send = arrays_of(asked, study, ID, most_tasks(cluster))
         submission = _submission(study, to_send)
         for one in to_send:
             yield sum(map(len, one.array.tasks)), script(submission, one.array, one.setup)
 
 
-def _study(config: Config) -> Path:
-    return Path(config.runs_dir) / (config.study.name or "default")
+def _by_study(runs: dict[str, PlannedRun], ensembles: Mapping[str, str]) -> dict[Path, list[Asked]]:
+    studies: dict[Path, list[Asked]] = {}
+    for key, run in runs.items():
+        config = run.plan.config
+        study = Path(config.runs_dir) / (config.study.name or "default")
+        studies.setdefault(study, []).append(_asked(key, run, ensembles))
+    return studies
 
 
 def _asked(key: str, run: PlannedRun, ensembles: Mapping[str, str]) -> Asked:
@@ -204,22 +204,25 @@ def _of_the_queue(
     """That it has no room for all of them now."""
     if not cluster.is_here:
         return
-    asked = [_asked(key, run, ensembles) for key, run in runs.items()]
-    ends: dict[Path, set[Queue]] = {}
-    for one, run in zip(asked, runs.values(), strict=True):
-        config = run.plan.config
+    studies = _by_study(runs, ensembles)
+    ends: dict[Path, set[Queue]] = {study: set() for study in studies}
+    for study, asked in studies.items():
+        config = runs[asked[0].run].plan.config
         if config.then or config.notify:
-            study = _study(config)
-            ends.setdefault(study, queues_of_study(study)).add(one.queue)
-    limits = limits_of([*(one.queue for one in asked), *set().union(*ends.values())], cluster)
-    fit = first_runs(asked, limits)
-    if len(fit) == len(runs) or not all(run.plan.config.wait for run in runs.values()):
-        for queues in ends.values():
-            limits = limits.less_one_of(queues)
-        fit = first_runs(asked, limits)
-    if len(fit) < len(runs):
+            ends[study] = {one.queue for one in asked} | queues_of_study(study)
+    queues = {one.queue for asked in studies.values() for one in asked}
+    limits, fit = limits_of(queues.union(*ends.values()), cluster), 0
+    for study, asked in studies.items():
+        kept = first_runs(asked, limits)
+        if len(kept) == len(asked) or not runs[asked[0].run].plan.config.wait:
+            kept = first_runs(asked, limits, ends[study])
+            limits = limits.less_one_of(ends[study])
+        fit += len(kept)
+        for one in arrays_of(kept, study, ID, most_tasks(cluster)):
+            limits = limits.less({Queue.of(one.array.options): len(one.array.tasks)})
+    if fit < len(runs):
         yield (
-            f"the queue has room for {len(fit):,} of {counted(len(runs), 'run')} now (MaxSubmitJobs): with "
+            f"the queue has room for {fit:,} of {counted(len(runs), 'run')} now (MaxSubmitJobs): with "
             "wait=true the others are submitted as these end, else when the command is typed again"
         )
 

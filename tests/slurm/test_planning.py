@@ -95,6 +95,26 @@ def test_a_queue_without_room_for_all_of_them_is_told(
     assert ("MaxSubmitJobs" in told) == (fit is not None)
 
 
+def test_studies_of_one_sweep_are_told_with_all_of_their_runs(
+    configs: list[Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of the same name in two studies: each was told once, and one sbatch for them."""
+    planned(configs[0])
+    other = [
+        dataclasses.replace(config, study=dataclasses.replace(config.study, name="other"))
+        for config in configs
+    ]
+    monkeypatch.setattr("slurm.submit.room.rooms_of", one_room(lambda: 3))
+    found = plan_for_cluster([*configs, *other], cluster=recorded("20.11"))
+    assert [count for count, _ in found.scripts] == [2, 2]
+    told = render(found)
+    assert "4 runs to submit" in told
+    assert "warning: the queue has room for 3 of 4 runs now" in told
+    with_an_end = [dataclasses.replace(config, then="analysis") for config in [*configs, *other]]
+    told = render(plan_for_cluster(with_an_end, cluster=recorded("20.11")))
+    assert "warning: the queue has room for 2 of 4 runs now" in told, "and the end of the first"
+
+
 def test_the_text_is_what_is_sent(configs: list[Config], tmp_path: Path) -> None:
     """By the same functions; only what a submission alone has is a word here."""
     from slurm.planning import _asked, _submission
