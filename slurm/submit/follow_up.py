@@ -66,8 +66,14 @@ def send_follow_up(submission: Submission, lock: int, *, is_late: bool = False) 
     if not submission.wants_follow_up:
         return submission
     *earlier, newest = sweep_of(submission)
+    arrays: list[Array] = []
     try:
-        arrays = _still_queued([*earlier, newest]) if is_late else [*_still_queued(earlier), *newest.arrays]
+        if is_late:
+            arrays = _still_queued([*earlier, newest])
+        else:  # these are queued, and to come too early is better than never
+            with suppress(NoAnswer):
+                arrays = _still_queued(earlier)
+            arrays = [*arrays, *newest.arrays]
         jobs = [array.job_id for array in arrays if array.job_id is not None]
         job = _send_to_one_of(submission, jobs, lock)
     except NoAnswer as error:

@@ -32,7 +32,7 @@ class Refused(Exception):
 class NoRoom(Refused):
     """The queue has no place for it now: there was none that we knew of, or another command took it.
 
-    is_for_all: nor for any other job (MaxJobCount), not only for those of its place.
+    is_for_all: nor for any other job (MaxJobCount), not only for those of its account, qos and partition.
     """
 
     def __init__(self, why: str, is_for_all: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from fake_slurm import FakeSlurm
 
 import slurm.submit.follow_up
 from slurm.records import submissions
-from slurm.submit.follow_up import follow_up, summary
+from slurm.submit.follow_up import follow_up, send_follow_up, summary
+from slurm.submit.send import sending
 from slurm.truth.table import study_json
 from tests.slurm.submit.conftest import Type, end
 
@@ -26,6 +28,22 @@ def test_it_waits_for_every_array_and_ends_with_mail(type_: Type, cluster: FakeS
     assert submission.follow_up == str(then["id"])
     checked = subprocess.run(["bash", "-n", then["script"]], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_queue_that_cannot_be_asked_does_not_lose_it(
+    type_: Type, cluster: FakeSlurm, place: Path, is_late: bool
+) -> None:
+    """Behind arrays of just now it goes; long after them, where it may be too early, it is sent later."""
+    assert type_("seed=0") == type_("seed=1") == 0
+    first, second = submissions(place / "runs" / "default")
+    second = replace(second, then="analysis", earlier=[first.id])
+    cluster.tell("no_squeue", "slurmctld is away")
+    with sending(second) as lock:
+        told = send_follow_up(second, lock, is_late=is_late)
+    assert told.wants_follow_up == is_late
+    found = [job["options"].get("dependency") for job in cluster.jobs[2:]]
+    assert found == ([] if is_late else ["afterany:102"])
 
 
 def test_a_site_that_takes_the_runs_takes_it_too(type_: Type, cluster: FakeSlurm, place: Path) -> None:
