@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from memory.gpus import visible_gpu_bytes
+from memory import constants
+from memory.gpus import is_ordered, visible_gpus
 from memory.slurm_words import requested_memory
 from memory.snapshots import Snapshot, snapshot
 
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
 
 POLLED = "--mem (Slurm polls RSS)"
 """Where a limit stands that is no cgroup's."""
+_MOMENT_S = 10.0
+"""How long the driver's answer is used: the plan of a sweep asks for each run."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +83,8 @@ def room(
     """The room here and now.
 
     own: this process is the run itself, so that what it holds is not held by others. waiting_bytes: nor is
-    what processes hold that wait for the run, and are a part of its estimate. gpu: ask the
-    driver for the GPU as well (milliseconds; needs nvidia-ml-py, else it stays unknown). counts_rss: Slurm
+    what processes hold that wait for the run, and are a part of its estimate. gpu: ask for the GPU as well:
+    torch in the run itself, else the driver (a tenth of a second). counts_rss: Slurm
     polls RSS here, so that what the job asked for is its limit: such a cluster sets none of a cgroup.
     """
     found = snapshot() if found is None else found
@@ -86,7 +92,9 @@ def room(
     mine += waiting_bytes
     total, available = found.host.total_bytes, found.host.available_bytes
     of_host = None if total is None or available is None else max(0, total - available - mine)
-    gpu_total, gpu_used = visible_gpu_bytes() if gpu else (None, 0)
+    gpu_total, gpu_used = (
+        ((own and _gpu_by_torch()) or _gpu_by_driver(int(time.monotonic() / _MOMENT_S))) if gpu else (None, 0)
+    )
     limit, at = found.limit_bytes, found.limit_at
     used = max(0, (found.unreclaimable_bytes or 0) - mine) if found.scope == "job" else 0
     asked = requested_memory(os.environ)[0] if counts_rss else None
@@ -98,3 +106,22 @@ def room(
         # the machine itself has less to give than the limit would allow
         limit, at, used = total, "host", of_host
     return Room(limit, at, used, gpu_total, gpu_used, counts_rss)
+
+
+def _gpu_by_torch() -> tuple[int, int] | None:
+    """Total bytes of the current GPU, and those that other processes hold; None without torch or a GPU."""
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        if cuda is None or not cuda.is_available():
+            return None
+        free, total = cuda.mem_get_info()  # opens this process's context, which is in its estimate
+        return total, max(0, total - free - cuda.memory_reserved() - constants.CUDA_CONTEXT.in_bytes)
+    except (AttributeError, RuntimeError, AssertionError):
+        return None
+
+
+@lru_cache(maxsize=1)
+def _gpu_by_driver(_moment: int) -> tuple[int | None, int]:
+    """Total and used bytes of the GPU that CUDA numbers 0; (None, 0): not known. Asked once a moment."""
+    gpus = visible_gpus()
+    return (gpus[0].total_bytes, gpus[0].used_bytes) if gpus and is_ordered(gpus) else (None, 0)

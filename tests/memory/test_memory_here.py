@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from fake_gpus import fake_nvml, gpu, no_nvml
 
 from memory import Gpu, dev_shm
 from memory.details import read_details
@@ -323,80 +323,49 @@ def test_the_environment_of_another_process(tree) -> None:
     assert environment_of(os.getpid()) is os.environ
 
 
-class Nvml:
-    """pynvml, as much of it as is asked."""
-
-    def __init__(self, fails: str = "") -> None:
-        self.fails = fails
-
-    def _(self, name: str) -> None:
-        if name == self.fails:
-            raise RuntimeError(f"{name} failed")
-
-    def nvmlInit(self) -> None:  # noqa: N802
-        self._("init")
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        pass
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return 1
-
-    def nvmlDeviceGetHandleByIndex(self, number: int) -> int:  # noqa: N802
-        return number
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:  # noqa: N802
-        self._("memory")
-        return SimpleNamespace(total=80 * GB, used=50 * GB)
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[SimpleNamespace]:  # noqa: N802
-        self._("processes")
-        return [
-            SimpleNamespace(pid=11, usedGpuMemory=10 * GB),
-            SimpleNamespace(pid=PID, usedGpuMemory=40 * GB),
-            SimpleNamespace(pid=13, usedGpuMemory=None),
-        ]
-
-    def nvmlDeviceGetUUID(self, handle: int) -> bytes:  # noqa: N802
-        return b"GPU-1"
-
-    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
-        self._("name")
-        return "H200"
+BUSY = gpu(0, "H200", uuid="GPU-1", used=50 * GB, processes=[(11, 10 * GB), (PID, 40 * GB), (13, None)])
 
 
-def test_other_processes_on_the_gpu(tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processes_on_the_gpu(tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = str(tree.root)
+    fake_nvml(tmp_path, monkeypatch, BUSY)
     assert read_gpus(root) == ((), None), "no driver, nothing to say"
-    tree.write("proc/driver/nvidia/version", "NVRM version: 550\n")
+    tree.write("dev/nvidiactl", "")
     tree.write(f"proc/{PID}/comm", "python\n")
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
-    (gpu,), note = read_gpus(root)
-    assert (gpu.name, gpu.uuid, gpu.used_bytes, gpu.total_bytes) == ("H200", "GPU-1", 50 * GB, 80 * GB)
-    assert gpu.processes == (
+    (found,), note = read_gpus(root)
+    assert (found.name, found.uuid, found.used_bytes, found.total_bytes) == (
+        "H200",
+        "GPU-1",
+        50 * GB,
+        80 * GB,
+    )
+    assert found.processes == (
         GpuProcess(PID, "python", 40 * GB), GpuProcess(11, "", 10 * GB), GpuProcess(13, "", None),
     )  # fmt: skip
     assert note is None
 
 
-@pytest.mark.parametrize(
-    ("fails", "told"),
-    [("init", "does not answer"), ("memory", "does not tell"), ("missing", "not installed")],
-)
-def test_a_driver_that_does_not_answer(tree, monkeypatch: pytest.MonkeyPatch, fails: str, told: str) -> None:
-    tree.write("proc/driver/nvidia/version", "")
-    monkeypatch.setitem(sys.modules, "pynvml", None if fails == "missing" else Nvml(fails))
+@pytest.mark.parametrize("fails", ["init", "memory", "missing"])
+def test_a_driver_that_does_not_answer(
+    tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    tree.write("dev/nvidiactl", "")
+    if fails == "missing":
+        no_nvml(tmp_path, monkeypatch)
+    else:
+        fake_nvml(tmp_path, monkeypatch, BUSY, fails=(fails,))
     devices, note = read_gpus(str(tree.root))
     assert devices == ()
-    assert told in note
+    assert note is not None
 
 
-def test_one_question_that_fails_costs_that_answer_alone(tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree.write("proc/driver/nvidia/version", "")
-    for fails in ("processes", "name"):
-        monkeypatch.setitem(sys.modules, "pynvml", Nvml(fails))
-        (gpu,), _ = read_gpus(str(tree.root))
-        assert gpu.used_bytes == 50 * GB
+def test_one_question_that_fails_costs_that_answer_alone(
+    tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.write("dev/nvidiactl", "")
+    fake_nvml(tmp_path, monkeypatch, BUSY, fails=("processes", "name"))
+    (found,), _ = read_gpus(str(tree.root))
+    assert (found.used_bytes, found.name, found.processes) == (50 * GB, "GPU", ())
 
 
 def test_a_narrow_terminal_gets_whole_words_below_each_other() -> None:
@@ -422,9 +391,9 @@ def test_the_whole_screen_of_a_job_with_a_neighbour_on_its_gpu(
     tree.write(f"{step}/memory.high", f"{1200 * MB}\n")
     tree.write(f"{step}/memory.pressure", "full avg10=31.00 avg60=1.00 avg300=0.00 total=9\n")
     tree.write(f"{step}/memory.oom.group", "1\n")
-    tree.write("proc/driver/nvidia/version", "")
+    tree.write("dev/nvidiactl", "")
     tree.write(f"proc/{PID}/environ", "SLURM_JOB_ID=42\0SLURM_MEM_PER_NODE=2048\0")
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
+    fake_nvml(tmp_path, monkeypatch, BUSY)
     monkeypatch.setattr("platform.node", lambda: "n01")
     details = read_details(PID, str(tmp_path), pss=False)
     stale = ShmFile("/dev/shm/a b", GB, 0, time.time() - 7200, (), True, True)

@@ -1,0 +1,80 @@
+"""GPUs for machines without one: a pynvml and an nvidia-smi that print what a test names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GB = 1 << 30
+_NVML = """
+import json, time
+from types import SimpleNamespace as _Row
+_SAID = json.loads({said!r})
+def _fail(name):
+    if name in _SAID["fails"]:
+        raise RuntimeError(name + " failed")
+def nvmlInit():
+    time.sleep(_SAID["hangs_s"])
+    _fail("init")
+nvmlSystemGetDriverVersion = lambda: _SAID["driver"]
+nvmlDeviceGetCount = lambda: len(_SAID["gpus"])
+nvmlDeviceGetHandleByIndex = lambda number: _SAID["gpus"][number]
+def nvmlDeviceGetMemoryInfo(gpu):
+    _fail("memory")
+    return _Row(total=gpu["total"], used=gpu["used"])
+def nvmlDeviceGetComputeRunningProcesses(gpu):
+    _fail("processes")
+    return [_Row(pid=pid, usedGpuMemory=used) for pid, used in gpu.get("processes", ())]
+nvmlDeviceGetUUID = lambda gpu: gpu["uuid"].encode()
+def nvmlDeviceGetName(gpu):
+    _fail("name")
+    return gpu["name"]
+nvmlDeviceGetCudaComputeCapability = lambda gpu: tuple(gpu["capability"])
+nvmlDeviceGetMigMode = lambda gpu: [int("instances" in gpu), 0]
+nvmlDeviceGetMaxMigDeviceCount = lambda gpu: 7
+nvmlDeviceGetMigDeviceHandleByIndex = lambda gpu, number: gpu["instances"][number]
+"""
+
+
+def gpu(number: int = 0, name: str = "H100", **also: Any) -> dict[str, Any]:
+    """A GPU of 80 GB; `also` replaces or adds keys: total, used, capability, processes, instances."""
+    uuid = f"GPU-{number}{number}aa-1"
+    return {"uuid": uuid, "name": name, "total": 80 * GB, "used": GB, "capability": [9, 0], **also}
+
+
+def fake_nvml(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *gpus: dict[str, Any],
+    driver: str = "550.54.15",
+    fails: tuple[str, ...] = (),
+    hangs_s: float = 0.0,
+) -> None:
+    """A module pynvml for processes that are started from now on. fails: init, memory, processes or name."""
+    modules = folder / "fake-nvml"
+    modules.mkdir(exist_ok=True)
+    said = json.dumps({"gpus": gpus, "driver": driver, "fails": fails, "hangs_s": hangs_s})
+    (modules / "pynvml.py").write_text(_NVML.format(said=said))
+    monkeypatch.setenv("PYTHONPATH", str(modules))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr("memory.gpus._hangs", [])
+
+
+def no_nvml(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if nvidia-ml-py were not installed."""
+    fake_nvml(folder, monkeypatch)
+    (folder / "fake-nvml/pynvml.py").write_text("raise ImportError\n")
+
+
+def fake_nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """An nvidia-smi on PATH: a shell script, which finds the fields asked for in $FIELDS."""
+    programs = folder / "fake-bin"
+    programs.mkdir(exist_ok=True)
+    program = programs / "nvidia-smi"
+    program.write_text(f'#!/bin/sh\nFIELDS="${{1#--query-gpu=}}"\n{script}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setattr("memory.gpus._hangs", [])
