@@ -41,6 +41,7 @@ from training.loop import (
     next_boundary,
     restore_newest,
     save_checkpoint,
+    step_of,
     tell_holders,
     tell_leak,
     train_until,
@@ -159,8 +160,9 @@ def begin(
             parameters=[name for name, _ in model.named_parameters()],
         )
 
+    step = step_of(run, model, optimizer)
     return Started(
-        run, data, val_sets, model, optimizer, loader, checkpoints, metrics, sources, batches, progress
+        run, data, val_sets, model, optimizer, loader, checkpoints, metrics, sources, step, batches, progress
     )
 
 
@@ -190,7 +192,7 @@ def train(
     started = begin(folder, status, interrupt, ranks)
     run, plan, progress = started.run, started.run.plan, started.progress
     data, val_sets, model = started.data, started.val_sets, started.model
-    optimizer, loader, batches = started.optimizer, started.loader, started.batches
+    optimizer, loader = started.optimizer, started.loader
     checkpoints, metrics, sources = started.checkpoints, started.metrics, started.sources
 
     run.attributions.begin()
@@ -201,7 +203,7 @@ def train(
         run.ended_by = ended_by(run)
         while run.step < plan.budget.steps and run.ended_by is None:
             with run.stage(name) as measured:
-                train_until(run, until, model, optimizer, batches, progress)
+                train_until(run, until, started.step, started.batches, progress)
                 tell_leak(run, measured)
             tell_holders(run, name, measured)
             progress.check()

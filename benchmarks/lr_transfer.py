@@ -131,7 +131,7 @@ def train(width: int, init: str, lr: float, seed: int) -> float | None:
     from training.device import Device
     from training.optimizers import build_optimizer
     from training.schedules import Course, Length
-    from training.step import train_step
+    from training.step import Step
 
     arch = Arch(init=init, base_width=BASE_WIDTH if init == "mup" else Arch().base_width)
     shape = Model(d_model=width, n_layers=LAYERS, n_heads=width // 16)
@@ -140,12 +140,10 @@ def train(width: int, init: str, lr: float, seed: int) -> float | None:
     course = Course(lr, Schedule(name="cosine_warmup"), Length(STEPS, WARM_UP, WARM_UP))
     train_ids, val_ids = texts()
     batches = _batches(train_ids, seed)
-    for step in range(STEPS):
-        result = train_step(
-            model, optimizer, batches, accumulation=1, lr=course.lr_at(step), grad_clip=1.0,
-            loss_chunk=1 << 20, device=Device("cpu", "fp32", 1),
-        )  # fmt: skip
-        if not result.is_finite():
+    step = Step(model, optimizer, Device("cpu", "fp32", 1), accumulation=1, loss_chunk=1 << 20, grad_clip=1.0)
+    for number in range(STEPS):
+        result = step.take(batches, course.lr_at(number), number)
+        if not (result.loss + result.grad_norm).isfinite():
             return None
     loss = _val_loss(LossModel(model), val_ids)
     return round(loss, 5) if loss == loss else None

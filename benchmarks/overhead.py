@@ -3,7 +3,7 @@
 Two cases, a step that is long and one that is short: 64d with a vocabulary of GPT-2's size, 32d with bytes.
 Of each, two measurements in one run, interleaved:
 - timers inside the loop of an ordinary run (`run.json`, attempts[].seconds): all time of the train stages,
-  stage records and rows of metrics.csv on, less the time inside `train_step`; of that, the time until the
+  stage records and rows of metrics.csv on, less the time inside `Step.take`; of that, the time until the
   loader gave a batch;
 - an A/B against a bare loop of the same model, optimizer, loss and data, with the interval of the ratio over
   the rounds.

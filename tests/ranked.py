@@ -110,9 +110,9 @@ def _be_rank(folder: str, event: dict[str, Any] | None) -> None:
 
 
 def _prepare(event: dict[str, Any]) -> None:
-    from training import step
+    from training.step import Step
 
-    take, taken = step.train_step, 0
+    take, taken = Step.take, 0
 
     def with_event(*arguments: Any, **options: Any) -> Any:
         nonlocal taken
@@ -121,7 +121,7 @@ def _prepare(event: dict[str, Any]) -> None:
             _happen(event["what"])
         return take(*arguments, **options)
 
-    step.train_step = with_event  # type: ignore[assignment]
+    Step.take = with_event  # type: ignore[assignment]
 
 
 def _happen(what: str) -> None:

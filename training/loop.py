@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from training.evaluation import Evaluation, HeldOut
     from training.progress import Progress
     from training.row_states import RowStates
-    from training.step import Batch
+    from training.step import Batch, Step
 
 log = logging.getLogger("training")
 
@@ -171,49 +170,42 @@ def restore_newest(
         experiment_utils.update_attempt(run.folder, resumed_from_step=run.step)
 
 
-def train_until(
-    run: Run,
-    until: int,
-    model: LanguageModel,
-    optimizer: torch.optim.Optimizer,
-    batches: Iterator[Batch],
-    progress: Progress,
-) -> None:
-    """Take steps up to `until`, or up to the step at which a stop is asked for."""
+def step_of(run: Run, model: LanguageModel, optimizer: torch.optim.Optimizer) -> Step:
+    """Build the step of a run from its configuration."""
     from training.dropout_seed import drops, seed_step
     from training.noise import add_noise
-    from training.schedules import course_of
-    from training.step import train_step
+    from training.step import Step
 
-    config, budget = run.config, run.plan.budget
-    course, noise, guard = course_of(config, budget), None, run.guard
-    batches = run.timing("batch", batches)
+    config, budget, rank = run.config, run.plan.budget, run.ranks.rank
     seed_init, seed_data = experiment_utils.seeds(config)
+    eta = config.optimizer.grad_noise
+    return Step(
+        model,
+        optimizer,
+        run.device,
+        accumulation=budget.accumulation,
+        loss_chunk=run.loss_chunk,
+        grad_clip=config.optimizer.grad_clip,
+        sources=len(run.plan.sources),
+        parallel=run.parallel,
+        row_states=run.row_states,
+        seed=(lambda number: seed_step(seed_init, number, rank)) if drops(config.arch) else None,
+        noise=(lambda of, number: add_noise(of, eta, number, seed_data)) if eta else None,
+        refuses=None if run.guard is None else run.guard.refuses,
+    )
+
+
+def train_until(run: Run, until: int, step: Step, batches: Iterator[Batch], progress: Progress) -> None:
+    """Take steps up to `until`, or up to the step at which a stop is asked for."""
+    from training.schedules import course_of
+
+    course = course_of(run.config, run.plan.budget)
+    batches = run.timing("batch", batches)
     seconds_before, entered = run.train_seconds, time.monotonic()
     while run.step < until:
         lr = course.lr_at(run.step)
-        if config.optimizer.grad_noise:
-            noise = partial(add_noise, eta=config.optimizer.grad_noise, step=run.step, seed=seed_data)
-        if drops(config.arch):
-            seed_step(seed_init, run.step, run.ranks.rank)
-        if run.row_states is not None:
-            run.row_states.begin_step(run.step)
         with run.timed("step"), run.profiler.step(run.step + 1):
-            result = train_step(
-                model,
-                optimizer,
-                batches,
-                accumulation=budget.accumulation,
-                lr=lr,
-                grad_clip=config.optimizer.grad_clip,
-                loss_chunk=run.loss_chunk,
-                device=run.device,
-                sources=len(run.plan.sources),
-                parallel=run.parallel,
-                noise=noise,
-                row_states=run.row_states,
-                refuses=None if guard is None else partial(guard.refuses, step=run.step + 1),
-            )
+            result = step.take(batches, lr, run.step)
         run.step += 1
         if run.average is not None and not result.is_skipped:
             run.average.after_step(run.step)
@@ -221,7 +213,7 @@ def train_until(
         run.leaks.sample(run.step)
         progress.add(run.step, result, lr, run.train_seconds)
         if run.step < until:
-            progress.tell(config.logging.every_s)
+            progress.tell(run.config.logging.every_s)
         run.status.beat(step=run.step)
         if goes_back(run) or run.interrupt.agree() is not None or is_over(run):
             run.profiler.close()

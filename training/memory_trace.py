@@ -52,7 +52,7 @@ def trace_run(config: Config, sizes: StepSizes, vocab_size: int) -> Traced:
         from models import LossModel
         from training.device import Device
         from training.distributed.parallel import Parallel
-        from training.step import train_step
+        from training.step import Step
 
         class RootAnew(Parallel):
             """MemTracker takes the second call of an outermost module for the next step, and refuses it.
@@ -68,17 +68,15 @@ def trace_run(config: Config, sizes: StepSizes, vocab_size: int) -> Traced:
         roots: list[LossModel] = []
         ids = torch.zeros((micro_batch, config.training.seq_len), dtype=torch.int64)
         batch = {"input_ids": ids, "labels": ids}
-        train_step(
+        Step(
             model,
             optimizer,
-            iter([batch] * 2),
+            Device("cpu", precision, 1),
             accumulation=2 if sizes.accumulates else 1,
-            lr=_LR,
-            grad_clip=config.optimizer.grad_clip,
             loss_chunk=loss_chunk,
-            device=Device("cpu", precision, 1),
+            grad_clip=config.optimizer.grad_clip,
             parallel=RootAnew(model),
-        )
+        ).take(iter([batch] * 2), _LR)
 
     return traced(build, step, shape=shape)
 

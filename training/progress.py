@@ -31,15 +31,55 @@ class NonFinite(Exception):
 
 
 @dataclass(frozen=True)
+class Scalars:
+    """Scalars of a step on the host. by_source: as of `StepResult`, (2, sources)."""
+
+    loss: float
+    grad_norm: float
+    by_source: list[list[float]] | None = None
+
+    @property
+    def are_finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
+
+
+@dataclass
 class _Pending:
     step: int
     result: StepResult
     lr: float
     seconds: float
+    scalars: Scalars | None = None
+
+    @property
+    def is_broken(self) -> bool:
+        return not (self.result.is_skipped or self.known.are_finite)
+
+    @property
+    def known(self) -> Scalars:
+        assert self.scalars is not None
+        return self.scalars
 
 
-def _is_good(row: Row) -> bool:
-    return math.isfinite(row.train_loss) and math.isfinite(row.grad_norm)
+def read_scalars(results: Sequence[StepResult]) -> list[Scalars]:
+    """Copy the scalars of these steps to the host in one transfer, which waits for the device once."""
+    import torch
+
+    if not results:
+        return []
+    device = results[0].loss.device
+    scalars = torch.stack([one.to(device) for found in results for one in (found.loss, found.grad_norm)])
+    sums = [found.by_source.flatten() for found in results if found.by_source is not None]
+    values = torch.cat([scalars.double(), *sums]).tolist()
+    sources = len(sums[0]) // 2 if sums else 0
+    of_sources = values[len(scalars) :]
+    found = []
+    for number in range(len(results)):
+        loss, norm = values[2 * number : 2 * number + 2]
+        at = 2 * sources * number
+        own = of_sources[at : at + sources], of_sources[at + sources : at + 2 * sources]
+        found.append(Scalars(loss, norm, [*own] if sources else None))
+    return found
 
 
 class Progress:
@@ -91,10 +131,11 @@ class Progress:
         rows: list[Row] = []
         broken: _Pending | None = None
         of_sources: list[SourceRow] = []
+        self._read_pending()
         for pending in self._pending:
             rows.append(self._row(pending))
             of_sources += self._source_rows(pending)
-            if not _is_good(rows[-1]) and not pending.result.is_skipped:
+            if pending.is_broken:
                 broken = pending
                 break
         self._pending.clear()
@@ -110,20 +151,27 @@ class Progress:
             what = "gradient" if math.isfinite(row.train_loss) else "loss"
             raise NonFinite(
                 f"the {what} is no longer finite: step {row.step:,}: loss {row.train_loss}, gradient norm "
-                f"{row.grad_norm} at lr {row.lr:g}. {self._where(broken.result)}"
+                f"{row.grad_norm} at lr {row.lr:g}. {self._where(broken)}"
                 "A smaller optimizer.lr, clipping (optimizer.grad_clip) to less, or a longer "
                 "schedule.warmup_fraction, helps"
             )
 
-    def _where(self, result: StepResult) -> str:
-        if not math.isfinite(result.loss.item()):
+    def _where(self, broken: _Pending) -> str:
+        if not math.isfinite(broken.known.loss):
             return "It came out of the forward pass, before any gradient. "
-        return where_not_finite(self._parameters, None if result.norms is None else result.norms.tolist())
+        norms = broken.result.norms
+        return where_not_finite(self._parameters, None if norms is None else norms.tolist())
 
     def check(self) -> None:
         """Raise NonFinite, as `flush`, when a step noted since the last flush is not finite."""
-        if not all(pending.result.is_finite() for pending in self._pending):
+        self._read_pending()
+        if any(pending.is_broken for pending in self._pending):
             self.flush()
+
+    def _read_pending(self) -> None:
+        unread = [pending for pending in self._pending if pending.scalars is None]
+        for pending, scalars in zip(unread, read_scalars([one.result for one in unread]), strict=True):
+            pending.scalars = scalars
 
     def tell(self, every_s: float) -> None:
         """Log a progress line when the last is older than `every_s`; on a terminal it moves in between."""
@@ -156,9 +204,9 @@ class Progress:
         )
 
     def _source_rows(self, pending: _Pending) -> Iterator[SourceRow]:
-        if pending.result.by_source is None or self._read is None:
+        if pending.known.by_source is None or self._read is None:
             return
-        read, sums, counts = self._read(pending.step), *pending.result.by_source.tolist()
+        read, (sums, counts) = self._read(pending.step), pending.known.by_source
         for name, tokens, total, count in zip(self._plan.sources, read, sums, counts, strict=True):
             yield SourceRow(pending.step, name, tokens, total / count if count else None)
 
@@ -170,10 +218,10 @@ class Progress:
         return Row(
             step=pending.step,
             tokens=tokens,
-            train_loss=pending.result.loss.item(),
+            train_loss=pending.known.loss,
             val_loss=None,
             lr=pending.lr,
-            grad_norm=pending.result.grad_norm.item(),
+            grad_norm=pending.known.grad_norm,
             flops=self._plan.flops_per_token * tokens,
             seconds=round(pending.seconds, 4),
             tokens_per_s=round(speed, 1),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from training.loop import Run
     from training.metrics import MetricsFile, SourcesFile
     from training.progress import Progress
-    from training.step import Batch
+    from training.step import Batch, Step
 
 
 @dataclass
@@ -33,5 +33,6 @@ class Started:
     checkpoints: Checkpoints
     metrics: MetricsFile
     sources: SourcesFile | None
+    step: Step
     batches: Iterator[Batch]
     progress: Progress

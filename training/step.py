@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from data_loading.spans import IGNORED_LABEL
 from training.distributed.parallel import Parallel
-from training.distributed.ranks import Ranks
 from training.gradients import clipped
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from models import LanguageModel
     from training.device import Device
+    from training.distributed.ranks import Ranks
     from training.row_states import RowStates
 
     Batch = dict[str, torch.Tensor]
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepResult:
-    """Scalars still on the device: reading them waits for it.
+    """Scalars of a step that are still on the device: reading one waits for it.
 
     loss: mean of the step, nats a token. grad_norm: of all parameters, before clipping. by_source: of a
     mixture, fp64 (2, sources): sum of the losses of each source's labels, and how many they are.
@@ -37,78 +37,128 @@ class StepResult:
     norms: torch.Tensor | None = None
     is_skipped: bool = False
 
-    def is_finite(self) -> bool:
-        """Whether a run can go on from it."""
-        return self.is_skipped or bool(self.loss.isfinite() & self.grad_norm.isfinite())
 
-
-def train_step(
-    model: LanguageModel,
-    optimizer: torch.optim.Optimizer,
-    batches: Iterator[Batch],
-    *,
-    accumulation: int,
-    lr: float,
-    grad_clip: float | None,
-    loss_chunk: int,
-    device: Device,
-    sources: int = 0,
-    parallel: Parallel | None = None,
-    noise: Callable[[Iterable[nn.Parameter]], None] | None = None,
-    row_states: RowStates | None = None,
-    refuses: Callable[[torch.Tensor, torch.Tensor], bool] | None = None,
-) -> StepResult:
-    """Read `accumulation` micro-batches of equal size, each (micro_batch, seq_len), and take one step.
+@dataclass
+class Step:
+    """The optimizer step of a run, built once: `take` reads its micro-batches and moves the weights.
 
     The gradient is that of the mean loss over all labels of the step, so the accumulation changes memory,
-    not the mathematics. sources: of a mixture, whose batches have `source`; 0: the data are one set.
-    parallel: the same model on several ranks, each of which reads `accumulation` micro-batches of its own;
-    what is returned is of all of them. noise: adds to the gradients, after they were clipped. row_states:
-    what the rows of a recurrent model begin with; they go on where the step is taken. refuses:
-    whether a step of this loss and gradient norm is not to be taken.
+    not the mathematics.
     """
-    import torch
 
-    from training.optimizers.groups import set_lr
+    model: LanguageModel
+    optimizer: torch.optim.Optimizer
+    device: Device
+    accumulation: int
+    """Micro-batches of a step, each (micro_batch, seq_len)."""
+    loss_chunk: int
+    """Tokens whose logits exist at once."""
+    grad_clip: float | None
+    """Largest global norm of the gradient; None: it is not clipped."""
+    sources: int = 0
+    """Sources of a mixture, whose batches have `source`; 0: the data are one set."""
+    parallel: Parallel | None = None
+    """The model on several ranks, each of which reads its own micro-batches; results are those of all."""
+    row_states: RowStates | None = None
+    """States that the rows of a recurrent model begin with; they advance where the step is taken."""
+    seed: Callable[[int], None] | None = None
+    """Seeds the random numbers of the step with this number."""
+    noise: Callable[[Iterable[nn.Parameter], int], None] | None = None
+    """Adds to the clipped gradients of the step with this number."""
+    refuses: Callable[[torch.Tensor, torch.Tensor, int], bool] | None = None
+    """Whether a step with this loss, gradient norm and number is left out."""
 
-    parallel = parallel or Parallel(model)
-    ranks = parallel.ranks
-    total = torch.zeros((), device=device.torch_device)
-    by_source = (
-        torch.zeros((2, sources), dtype=torch.float64, device=device.torch_device) if sources else None
-    )
-    for number, (batch, divisor) in enumerate(with_divisors(batches, accumulation, ranks)):
-        # Shifted windows come as (micro_batch, seq_len // shift, shift); these models read them flat.
-        input_ids, labels = (device.put(batch[name].flatten(1)) for name in ("input_ids", "labels"))
+    def __post_init__(self) -> None:
+        self.parallel = self.parallel or Parallel(self.model)
+
+    def take(self, batches: Iterator[Batch], lr: float, number: int = 0) -> StepResult:
+        """Take the step with this number, from 0. An error leaves weights and moments as they were.
+
+        Args:
+            batches: `accumulation` of them are read.
+            lr: learning rate of the step.
+        """
+        if self.seed is not None:
+            self.seed(number)
+        if self.row_states is not None:
+            self.row_states.begin_step(number)
+        try:
+            result = self.apply(self.gradients(batches), lr, number)
+        finally:
+            self.model.memory = None
+            self.optimizer.zero_grad(set_to_none=True)
+        return result
+
+    def gradients(self, batches: Iterator[Batch]) -> StepResult:
+        """Compute the clipped gradients of a step."""
+        import torch
+
+        assert self.parallel is not None
+        device, ranks = self.device.torch_device, self.parallel.ranks
+        total = torch.zeros((), device=device)
+        by_source = (
+            torch.zeros((2, self.sources), dtype=torch.float64, device=device) if self.sources else None
+        )
+        for number, (batch, divisor) in enumerate(with_divisors(batches, self.accumulation, ranks)):
+            if self.row_states is not None:
+                self.model.memory = self.row_states.of_next(batch)
+            with self.parallel.backward_of(number, self.accumulation):
+                self.add_gradients(on_device(batch, self.device), divisor, total, by_source)
+        if not ranks.is_alone:
+            ranks.sum_(total, *([] if by_source is None else [by_source]))
+            total /= ranks.size
+        grad_norm, norms = self.clip()
+        return StepResult(total, grad_norm, by_source, norms)
+
+    def add_gradients(
+        self, batch: Batch, divisor: float, total: torch.Tensor, by_source: torch.Tensor | None
+    ) -> None:
+        """Run forward and backward of a micro-batch on the device; add its loss to `total` and `by_source`.
+
+        Args:
+            divisor: of its mean loss; 0: no label of it counts.
+        """
+        import torch
+
+        assert self.parallel is not None
+        labels = batch["labels"]
         of_tokens = None if by_source is None else torch.empty(labels.shape, device=labels.device)
         reduction = "mean" if divisor else "sum"  # of no label at all, where the others wait for this rank
-        if row_states is not None:
-            model.memory = row_states.of_next(batch)
-        with parallel.backward_of(number, accumulation):
-            with device.autocast():
-                positions = positions_of(batch, device)
-                loss = parallel(input_ids, labels, positions, loss_chunk, reduction, of_tokens)
-                loss = loss / (divisor or 1.0)
-            loss.backward()
+        with self.device.autocast():
+            loss = self.parallel(
+                batch["input_ids"], labels, batch.get("position_ids"), self.loss_chunk, reduction, of_tokens
+            )
+            loss = loss / (divisor or 1.0)
+        loss.backward()
         total += loss.detach()
         if by_source is not None and of_tokens is not None:
-            by_source += sums_by_source(of_tokens, labels, device.put(batch["source"]), sources)
-    model.memory = None
-    if not ranks.is_alone:
-        ranks.sum_(total, *([] if by_source is None else [by_source]))
-        total /= ranks.size
-    grad_norm, norms = clipped(model.parameters(), float("inf") if grad_clip is None else grad_clip)
-    if refuses is not None and refuses(total, grad_norm):
-        optimizer.zero_grad(set_to_none=True)
-        return StepResult(total, grad_norm, by_source, norms, is_skipped=True)
-    if row_states is not None:
-        row_states.end_step()
-    if noise is not None:
-        noise(model.parameters())
-    set_lr(optimizer.param_groups, lr)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return StepResult(total, grad_norm, by_source, norms)
+            by_source += sums_by_source(of_tokens, labels, batch["source"], self.sources)
+
+    def clip(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Clip the gradients; returns their norm before, and that of each parameter (see `clipped`)."""
+        limit = float("inf") if self.grad_clip is None else self.grad_clip
+        return clipped(self.model.parameters(), limit)
+
+    def apply(self, found: StepResult, lr: float, number: int) -> StepResult:
+        """Move the weights by the gradients there are, unless the step is refused."""
+        from training.optimizers.groups import set_lr
+
+        if self.refuses is not None and self.refuses(found.loss, found.grad_norm, number + 1):
+            return replace(found, is_skipped=True)
+        if self.row_states is not None:
+            self.row_states.end_step()
+        if self.noise is not None:
+            self.noise(self.model.parameters(), number)
+        set_lr(self.optimizer.param_groups, lr)
+        self.optimizer.step()
+        return found
+
+
+def on_device(batch: Batch, device: Device) -> Batch:
+    """Put the tensors of a micro-batch on the device; ids and labels become (micro_batch, seq_len)."""
+    # Shifted windows come as (micro_batch, seq_len // shift, shift); these models read them flat.
+    flat = {name: device.put(batch[name].flatten(1)) for name in ("input_ids", "labels")}
+    return flat | {name: device.put(batch[name]) for name in ("position_ids", "source") if name in batch}
 
 
 def positions_of(batch: Batch, device: Device) -> torch.Tensor | None:

@@ -20,7 +20,7 @@ from models import build_model
 from training.device import Device
 from training.optimizers import build_optimizer
 from training.plan import make_plan
-from training.step import train_step
+from training.step import Step
 
 
 def planned(config: Config) -> Any:
@@ -159,10 +159,11 @@ def test_a_step_sums_the_losses_of_each_source(micro: int, chunk: int) -> None:
         with torch.no_grad():
             logits = model(step["input_ids"])
         parts = [{name: rows[i : i + micro] for name, rows in step.items()} for i in range(0, 8, micro)]
-        found[sources] = train_step(
-            model, build_optimizer(model, Optimizer(), "cpu"), iter(parts), accumulation=8 // micro, lr=0.01,
-            grad_clip=None, loss_chunk=chunk, device=Device("cpu", "fp32", 1), sources=sources,
+        whole = Step(
+            model, build_optimizer(model, Optimizer(), "cpu"), Device("cpu", "fp32", 1),
+            accumulation=8 // micro, loss_chunk=chunk, grad_clip=None, sources=sources,
         )  # fmt: skip
+        found[sources] = whole.take(iter(parts), 0.01)
     assert found[0].by_source is None
     assert found[3].loss.item() == pytest.approx(found[0].loss.item(), rel=1e-5)
     assert found[3].grad_norm.item() == pytest.approx(found[0].grad_norm.item(), rel=1e-4)

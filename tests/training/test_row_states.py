@@ -14,7 +14,7 @@ from models.memory_of_rows import RowMemory
 from training.device import Device
 from training.optimizers import build_optimizer
 from training.row_states import RowStates, row_state_bytes, row_states_of
-from training.step import train_step
+from training.step import Step
 
 CPU = Device("cpu", "fp32", 1)
 VOCAB, ROWS, SEQ, LAYERS, WIDTH = 31, 4, 6, 2, 16
@@ -114,16 +114,14 @@ def test_states_do_not_depend_on_the_micro_batch(family: str, accumulation: int)
         model, states = build(family), states_of(family, 0.3)
         optimizer = build_optimizer(model, Optimizer("sgd", momentum=0.0), "cpu")
         losses = []
-        for step in (0, 1):
-            states.begin_step(step)
-            whole = batch_of(step)
+        step = Step(
+            model, optimizer, CPU, accumulation=parts, loss_chunk=64, grad_clip=None, row_states=states
+        )
+        for number in (0, 1):
+            whole = batch_of(number)
             pieces = zip(*(value.chunk(parts) for value in whole.values()), strict=True)
             batches = iter([dict(zip(whole, piece, strict=True)) for piece in pieces])
-            taken = train_step(
-                model, optimizer, batches, accumulation=parts, lr=0.1, grad_clip=None, loss_chunk=64,
-                device=CPU, row_states=states,
-            )  # fmt: skip
-            losses.append(taken.loss)
+            losses.append(step.take(batches, 0.1, number).loss)
         found.append([*losses, states.states])
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
     assert found[0][2].abs().sum() > 0
@@ -134,12 +132,12 @@ def test_a_step_that_is_not_taken_leaves_them(family: str) -> None:
     model, states = build(family), states_of(family)
     went_on(model, states, 0)
     before = states.states.clone()
-    states.begin_step(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    train_step(
-        model, optimizer, iter([batch_of(1)]), accumulation=1, lr=0.1, grad_clip=None, loss_chunk=64,
-        device=CPU, row_states=states, refuses=lambda loss, norm: True,
+    step = Step(
+        model, optimizer, CPU, accumulation=1, loss_chunk=64, grad_clip=None, row_states=states,
+        refuses=lambda loss, norm, number: True,
     )  # fmt: skip
+    assert step.take(iter([batch_of(1)]), 0.1, 1).is_skipped
     assert torch.equal(states.states, before)
     assert model.memory is None
 

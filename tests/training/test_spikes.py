@@ -11,12 +11,12 @@ import torch
 from tiny_run import copy_of, make_run, metrics_without_clock, outcome, run_here, tiny_config
 
 import experiment_utils
-import training.step
 from conf.schema import Arch, Model, Training
 from models import build_model
 from tests.forked import killed_at
 from training.gradients import clipped, where_not_finite
 from training.spikes import IN_A_ROW, Diverged, SpikeGuard
+from training.step import Step
 
 
 def guard(**options: Any) -> SpikeGuard:
@@ -73,9 +73,9 @@ def test_skipping_does_not_help_for_ever() -> None:
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss of the steps that read a certain batch is a hundred times as large, in any attempt."""
-    take = training.step.train_step
+    take = Step.take
 
-    def with_spike(model: Any, optimizer: Any, batches: Any, **options: Any) -> Any:
+    def with_spike(step: Step, batches: Any, lr: float, number: int) -> Any:
         hits = []
 
         def each() -> Any:
@@ -83,19 +83,19 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
                 hits.append(batch["input_ids"].sum().item() % 9 == 0)
                 yield batch
 
-        whole = options["parallel"].__class__.__call__
+        whole = step.parallel.__class__.__call__
 
         def larger(self: Any, *arguments: Any, **named: Any) -> torch.Tensor:
             loss: torch.Tensor = whole(self, *arguments, **named)
             return loss * (100.0 if hits[-1] else 1.0)
 
-        monkeypatch.setattr(options["parallel"].__class__, "__call__", larger)
+        monkeypatch.setattr(step.parallel.__class__, "__call__", larger)
         try:
-            return take(model, optimizer, each(), **options)
+            return take(step, each(), lr, number)
         finally:
-            monkeypatch.setattr(options["parallel"].__class__, "__call__", whole)
+            monkeypatch.setattr(step.parallel.__class__, "__call__", whole)
 
-    monkeypatch.setattr(training.step, "train_step", with_spike)
+    monkeypatch.setattr(Step, "take", with_spike)
 
 
 def test_a_run_skips_them_and_resumes_exactly(poisoned: None, tmp_path: Path) -> None:

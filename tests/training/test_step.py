@@ -19,7 +19,7 @@ from models import build_model
 from training.device import Device, measure_peak_flops, resolve_device
 from training.evaluation import evaluate, evaluation_windows
 from training.optimizers import build_optimizer
-from training.step import train_step
+from training.step import Step
 
 CPU = Device("cpu", "fp32", 1)
 
@@ -50,10 +50,8 @@ def weights_after(
     model = build_model(Model(d_model=16, n_layers=1, n_heads=1), Arch(), 50, 8)
     optimizer = build_optimizer(model, Optimizer(), "cpu")
     step = [masked(batch) if mask else batch for batch in batches(micro, 8)]
-    result = train_step(
-        model, optimizer, iter(step), accumulation=8 // micro, lr=0.01, grad_clip=grad_clip,
-        loss_chunk=256, device=CPU,
-    )  # fmt: skip
+    whole = Step(model, optimizer, CPU, accumulation=8 // micro, loss_chunk=256, grad_clip=grad_clip)
+    result = whole.take(iter(step), 0.01)
     return model.embedding.weight.detach().clone(), result.loss.item(), result.grad_norm.item()
 
 
@@ -201,10 +199,8 @@ def test_a_micro_batch_without_labels_that_count_is_no_loss() -> None:
         alone = torch.nn.functional.cross_entropy(
             model(whole["input_ids"]).flatten(0, 1), whole["labels"].flatten()
         )
-    result = train_step(
-        model, optimizer, iter([empty, whole]), accumulation=2, lr=0.01, grad_clip=None, loss_chunk=256,
-        device=CPU,
-    )  # fmt: skip
+    step = Step(model, optimizer, CPU, accumulation=2, loss_chunk=256, grad_clip=None)
+    result = step.take(iter([empty, whole]), 0.01)
     assert result.loss.item() == pytest.approx(alone.item(), rel=1e-5)
 
 

@@ -35,12 +35,13 @@ LEAKS = """
 import sys
 import core
 from memory import leak_monitor
-from training import loop, step
-real, held = step.train_step, []
+from training import loop
+from training.step import Step
+real, held = Step.take, []
 def leaking(*arguments, **options):
     held.append(bytearray(b"x" * (1 << 20)))
     return real(*arguments, **options)
-step.train_step = leaking
+Step.take = leaking
 loop.LeakMonitor.left_s = lambda *_: 1e9
 leak_monitor._SHARE = 1.0  # on a busy machine too, every step is measured
 sys.exit(core.main([sys.argv[1], "--quiet"]))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import experiment_utils
 from data_loading.spans import IGNORED_LABEL
 from training.dropout_seed import drops, step_seed
 from training.ensemble.log import about
-from training.noise import add_noise
 from training.schedules import course_of
 from training.spikes import Diverged
 from training.step import StepResult, sums_by_source
@@ -38,7 +36,7 @@ class Together:
         self._lead = self.members[0].run
         self._stack = StackedModel([member.model for member in members])
         self._courses = [course_of(member.run.config, member.run.plan.budget) for member in members]
-        self._seeds = [experiment_utils.seeds(member.run.config) for member in members]
+        self._seeds = [experiment_utils.seeds(member.run.config)[0] for member in members]
         limits = [member.run.config.optimizer.grad_clip for member in members]
         self._limits = torch.tensor(
             [float("inf") if limit is None else limit for limit in limits],
@@ -56,9 +54,7 @@ class Together:
     def step(self) -> list[StepResult | Diverged]:
         """Take the next step of each; what came of it, or why there is none to go on from."""
         step = self._lead.step
-        seeds = (
-            [step_seed(init, step, 0) for init, _ in self._seeds] if drops(self._lead.config.arch) else None
-        )
+        seeds = [step_seed(seed, step, 0) for seed in self._seeds] if drops(self._lead.config.arch) else None
         self._stack.begin_step(seeds)
         losses, by_source = self._backward()
         norms, of_each = self._clipped()
@@ -146,24 +142,9 @@ class Together:
         return norms, of_each
 
     def _moved(self, number: int, step: int, result: StepResult) -> StepResult | Diverged:
-        from training.optimizers.groups import set_lr
-
         member = self.members[number]
-        run, optimizer = member.run, member.optimizer
-        if run.guard is not None:
-            try:
-                with about(run.folder.name):
-                    is_refused = run.guard.refuses(result.loss, result.grad_norm, step=step + 1)
-                if is_refused:
-                    return StepResult(
-                        result.loss, result.grad_norm, result.by_source, result.norms, is_skipped=True
-                    )
-            except Diverged as error:
-                return error
-        eta = run.config.optimizer.grad_noise
-        if eta:
-            noise = partial(add_noise, eta=eta, step=step, seed=self._seeds[number][1])
-            noise(member.model.parameters())
-        set_lr(optimizer.param_groups, self._courses[number].lr_at(step))
-        optimizer.step()
-        return result
+        try:
+            with about(member.run.folder.name):
+                return member.step.apply(result, self._courses[number].lr_at(step), step)
+        except Diverged as error:
+            return error
