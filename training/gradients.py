@@ -26,7 +26,7 @@ def clipped(parameters: Iterable[nn.Parameter], limit: float) -> tuple[torch.Ten
     parameters = list(parameters)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     kinds = {(type(gradient), gradient.device, gradient.dtype) for gradient in gradients}
-    if len(gradients) < len(parameters) or len(kinds) != 1 or type(gradients[0]) is not torch.Tensor:
+    if len(gradients) < len(parameters) or len(kinds) != 1 or hasattr(gradients[0], "full_tensor"):
         return clip(parameters, limit), None
     with torch.no_grad():
         of_each = torch.stack(torch._foreach_norm(gradients, 2.0))
