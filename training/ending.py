@@ -69,7 +69,7 @@ def ending_of(error: BaseException, folder: Path) -> tuple[str, int, str]:
     fault = cuda_fault(error)
     if fault is not None:
         reason = f"{fault}. {_kept(newest)}"
-        log.error("error: %s", reason)
+        log.error("failed: %s", reason, exc_info=error)
         return "failed", 1, reason
     reason = f"{type(error).__name__}: {error}"
     log.error("failed: %s (the traceback is in log.txt)", reason, exc_info=error)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from conf import AUTO, Problem, UserError
 from memory.gpus import driver_version, has_driver, hides_all, is_ordered, read_gpus, select_visible
-from training.cuda_errors import cuda_fault
+from training.cuda_errors import elsewhere, fault_in
 
 Answer = TypeVar("Answer")
 
@@ -140,8 +140,7 @@ def check_gpu() -> None:
     try:
         within_limit(torch.cuda.mem_get_info)
     except RuntimeError as error:
-        reason = cuda_fault(error) or str(error).partition("\n")[0]
-        raise UserError(_problem("this GPU cannot be used", reason, _ELSEWHERE)) from error
+        raise UserError(_problem("this GPU cannot be used", _in_one_line(error), elsewhere())) from error
 
 
 def has_code_for(capability: tuple[int, int], architectures: Sequence[str]) -> bool:
@@ -196,13 +195,10 @@ def within_limit(ask: Callable[[], Answer]) -> Answer:
     thread.join(LIMIT_S)
     if thread.is_alive():
         reason = f"its driver did not answer within {LIMIT_S:g} seconds"
-        raise UserError(_problem("the GPU cannot be used", reason, _ELSEWHERE))
+        raise UserError(_problem("the GPU cannot be used", reason, elsewhere()))
     if errors:
         raise errors[0]
     return answers[0]
-
-
-_ELSEWHERE = "Use another node (slurm.options=[--exclude=NODE]), and report this one: nvidia-smi"
 
 
 def _problem(what: str, reason: str, remedy: str) -> Problem:
@@ -235,12 +231,21 @@ def _why_none(environ: Mapping[str, str]) -> tuple[str, str]:
         there = f"the {len(gpus)} GPUs" if len(gpus) > 1 else "the one GPU"
         return f"CUDA_VISIBLE_DEVICES={visible} selects none of {there} here", "See: nvidia-smi -L"
     if silent is not None:
-        return silent.removeprefix("GPUs: "), _ELSEWHERE
+        return silent.removeprefix("GPUs: "), elsewhere()
     try:
         within_limit(torch.cuda.init)
     except (RuntimeError, AssertionError) as error:
-        return cuda_fault(error) or re.split(r"\.? Please |\n", str(error))[0], _ELSEWHERE
-    return "the driver shows it none", _ELSEWHERE
+        return _in_one_line(error), elsewhere()
+    return "the driver shows it none", elsewhere()
+
+
+def _in_one_line(error: BaseException) -> str:
+    """What torch says, without its general advice, and what that means."""
+    text = str(error)
+    said = re.search(r"Error \d+: [^\n]*", text)
+    short = said[0] if said else re.split(r"\.? Please |\n", text)[0]
+    fault = fault_in(text)
+    return short if fault is None else f"{short}: {fault.reason}"
 
 
 def _install(driver: str | None, capability: tuple[int, int] | None) -> str:
