@@ -62,4 +62,4 @@ def cuda_fault(error: BaseException) -> str | None:
 def elsewhere() -> str:
     """What helps where a node's GPU or driver is at fault."""
     node = os.environ.get("SLURMD_NODENAME", "NODE")
-    return f"Use another node (slurm.options=[--exclude={node}]) and report this one: nvidia-smi"
+    return f"Use another node (slurm.options='[--exclude={node}]') and report this one: nvidia-smi"
