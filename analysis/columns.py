@@ -13,16 +13,15 @@ from conf import UserError
 from conf.quantities import format_count, format_duration
 
 OF_A_RUN = ("run", "state", "step", "tokens", "train_loss", "val_loss", "best_val_loss", "seconds",
-            "tokens_per_s", "peak_bytes")  # fmt: skip
+            "tokens_per_s", "peak_bytes", "device")  # fmt: skip
 """Shown by default, where any run tells them; what varies between runs stands after the state."""
 
 OF_EXPORTS = (
     "run", "folder", "state", "reason", "identity", "model", "d_model", "lr", "seed", "parameters",
     "non_embedding", "tokens", "budget_tokens", "step", "steps", "flops", "train_loss", "val_loss",
     "best_val_loss", "val_at_tokens", "bits_per_byte", "eval_tokens", "diverged", "seconds", "tokens_per_s",
-    "mfu", "peak_bytes", "limit_bytes", "estimate_bytes", "attempts", "batch_tokens", "seq_len", "tokenizer",
-    "data", "tags",
-    "notes",
+    "mfu", "peak_bytes", "limit_bytes", "estimate_bytes", "attempts", "device", "batch_tokens", "seq_len",
+    "tokenizer", "data", "tags", "notes",
 )  # fmt: skip
 """Of `--json`, `--csv` and `--parquet`: keys are added, never renamed."""
 
@@ -56,6 +55,8 @@ def shown_columns(study: Study) -> list[str]:
         names = list(dict.fromkeys(name for run in study.runs for name in run.values if name != "file"))
         return ["run", *names]
     told = [name for name in OF_A_RUN[2:] if any(run.value(name) is not None for run in study.runs)]
+    if all(run.value("device") in ("cpu", None) for run in study.runs):
+        told = [name for name in told if name != "device"]
     return ["run", *varying_columns(study.runs)[:_MOST_VARYING], "state", *told]
 
 

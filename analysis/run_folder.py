@@ -129,6 +129,15 @@ class RunFolder:
         attempts = self.run.get("attempts")
         return len(attempts) if isinstance(attempts, list) else 0
 
+    @property
+    def device(self) -> str | None:
+        """Name of the GPU of the newest attempt (`cuda` if it was not recorded), or `cpu`."""
+        attempts = self.run.get("attempts")
+        newest = attempts[-1] if isinstance(attempts, list) and attempts else None
+        name, kind = _at(newest, "device.name"), self.fact("auto.device")
+        found = name if kind == "cuda" and name is not None else kind
+        return None if found is None else str(found)
+
     def column(self, name: str) -> list[float]:
         """A column of metrics.csv; empty when the file lacks it."""
         return self.metrics.get(name, [])

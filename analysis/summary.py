@@ -87,7 +87,7 @@ def _what_it_was(run: RunFolder) -> Iterator[tuple[str, str]]:
     if not (seconds and speeds and math.isfinite(seconds[-1])):
         return
     threads = counted(run.number("auto.threads") or 0, "thread")
-    where = f"{run.fact('auto.device')} in {run.fact('auto.precision')}, {threads}"
+    where = f"{run.device} in {run.fact('auto.precision')}, {threads}"
     again = f", in {run.attempts} attempts" if run.attempts > 1 else ""
     yield "training", f"{format_duration(seconds[-1])} on {where}{again}"
     speed, mfu = _median_of_last_half(speeds), _median_of_last_half(peaks)

@@ -104,13 +104,18 @@ def visible_gpus(environ: Mapping[str, str] = os.environ, root: str = "") -> tup
     Returns:
         Empty if there are none, or the driver does not answer. The latter is logged once.
     """
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None and not _entries(visible):
+    if hides_all(environ):
         return ()
     gpus, why = read_gpus(root)
     if why is not None:
         _warn(why)
-    return select_visible(gpus, visible, is_ordered=is_ordered(gpus, environ))
+    return select_visible(gpus, environ.get("CUDA_VISIBLE_DEVICES"), is_ordered=is_ordered(gpus, environ))
+
+
+def hides_all(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES is set and names no GPU: empty, -1, or a first entry that names none."""
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    return visible is not None and not _entries(visible)
 
 
 def is_ordered(gpus: Sequence[GpuDevice], environ: Mapping[str, str] = os.environ) -> bool:

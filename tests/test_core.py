@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from tiny_run import (
     ROOT,
     copy_of,
@@ -66,6 +67,9 @@ def test_the_run_folder_keeps_its_contract(finished: Path) -> None:
     seconds = run["attempts"][0]["seconds"]
     assert 0 < seconds["batch"] < seconds["step"] < seconds["first_step"] + seconds["train"]
     assert run["attempts"][0]["code"].keys() == {"commit", "dirty"}
+    device = run["attempts"][0]["device"]
+    assert (device["kind"], device["torch"], device["cuda"]) == ("cpu", torch.__version__, torch.version.cuda)
+    assert device["name"]
     assert run["data"]["train_tokens"] + run["data"]["val_tokens"] == run["data"]["tokens"]
     assert sorted(path.name for path in (finished / "checkpoints").iterdir())[0] == "best"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -15,14 +14,12 @@ from typing import TYPE_CHECKING
 from conf import AUTO, Problem, UserError
 from conf.quantities import counted
 from conf.schema import Training
+from training.gpu_check import check_gpu, device_kind
 
 if TYPE_CHECKING:
     import torch
 
 log = logging.getLogger("training")
-
-GPU_DEVICE_FILES = ("nvidia*", "kfd", "dxg")
-"""In /dev: of Nvidia's driver, AMD's, and either in Windows' Linux."""
 
 GPU_MATRIX = 8192
 """Rows of the matrix whose product with itself tells a GPU's peak: milliseconds, and all units busy."""
@@ -96,13 +93,16 @@ def take_gpu(training: Training, kept: Mapping[str, object], local_rank: int) ->
     """Make the GPU of this rank the one that `cuda` means; returns the kind of device it has.
 
     Where a job gives each rank a GPU of its own, that is the only one that it sees.
-    """
-    import torch
 
-    if str(kept.get("device", training.device)) == "cpu" or not torch.cuda.is_available():
-        return "cpu"
-    torch.cuda.set_device(local_rank % torch.cuda.device_count())
-    return "cuda"
+    Raises:
+        UserError: as `training.gpu_check.device_kind`.
+    """
+    kind, _ = device_kind(str(kept.get("device", training.device)))
+    if kind == "cuda":
+        import torch
+
+        torch.cuda.set_device(local_rank % torch.cuda.device_count())
+    return kind
 
 
 def resolve_device(training: Training, kept: Mapping[str, object], ranks_here: int = 1) -> Device:
@@ -115,20 +115,16 @@ def resolve_device(training: Training, kept: Mapping[str, object], ranks_here: i
     that have it. ranks_here: processes of the run on this node.
 
     Raises:
-        UserError: cuda is asked for, or was used by the earlier attempts, and there is none; or what is to be
+        UserError: a GPU is expected, and torch cannot use one (`training.gpu_check`); or what is to be
             deterministic is not.
     """
     import torch
 
-    kind = str(kept.get("device", training.device))
-    if kind == AUTO:
-        kind = "cuda" if torch.cuda.is_available() else "cpu"
-    elif kind == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            Problem(
-                "training.device", "cuda: torch sees no GPU here. Use training.device=cpu or another node"
-            )
-        )
+    kind, why_cpu = device_kind(str(kept.get("device", training.device)))
+    if kind == "cuda":
+        check_gpu()
+    elif why_cpu is not None:
+        log.info("training on the CPU: %s", why_cpu)
     precision = str(kept.get("precision", training.precision))
     if precision == AUTO:
         has_bf16 = kind == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
@@ -186,13 +182,6 @@ def cores_of_process() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))
-
-
-def may_have_gpu() -> bool:
-    """Whether a GPU's device file is here, asked without torch; True on systems that have no such files."""
-    if not sys.platform.startswith("linux"):
-        return True
-    return any(any(Path("/dev").glob(pattern)) for pattern in GPU_DEVICE_FILES)
 
 
 def measure_peak_flops(device: Device) -> float | None:

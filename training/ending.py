@@ -12,6 +12,7 @@ from pathlib import Path
 from conf import UserError
 from conf.quantities import format_duration
 from training.checkpoints import checkpoint_steps
+from training.cuda_errors import cuda_fault
 from training.distributed.place import Place
 from training.distributed.ranks import RankFailed
 from training.distributed.rendezvous import RanksMissing
@@ -62,13 +63,21 @@ def ending_of(error: BaseException, folder: Path) -> tuple[str, int, str]:
         log.info("%s", error)
         return "timeout", 1, str(error)
     if isinstance(error, NonFinite | Diverged):
-        kept = f"{newest[0].upper()}{newest[1:]} is kept" if newest else "There is no checkpoint yet"
-        reason = f"{error}. {kept}"
+        reason = f"{error}. {_kept(newest)}"
         log.error("error: %s", reason)
+        return "failed", 1, reason
+    fault = cuda_fault(error)
+    if fault is not None:
+        reason = f"{fault}. {_kept(newest)}"
+        log.error("failed: %s", reason, exc_info=error)
         return "failed", 1, reason
     reason = f"{type(error).__name__}: {error}"
     log.error("failed: %s (the traceback is in log.txt)", reason, exc_info=error)
     return "failed", 1, reason
+
+
+def _kept(newest: str | None) -> str:
+    return f"{newest[0].upper()}{newest[1:]} is kept" if newest else "There is no checkpoint yet"
 
 
 def _of_the_limit(left_s: float | None) -> str:

@@ -27,9 +27,9 @@ from models.counts import count_parameters
 from models.loss_chunk import resolve_loss_chunk
 from models.memory_parts import StepSizes, model_parts
 from models.shape import resolve_shape
-from training.device import may_have_gpu
 from training.distributed.memory_parts import of_ranks
 from training.ensemble.memory_parts import of_members
+from training.gpu_check import cuda_is_available, may_have_gpu
 from training.optimizer_state import averages, checkpoint_bytes, state_bytes, working_bytes
 from training.row_states import row_state_bytes
 
@@ -130,7 +130,7 @@ def expected_device(training: Training, kept: Mapping[str, Any]) -> tuple[str, s
     if device == AUTO:
         torch = sys.modules.get("torch")
         has_gpu = (
-            torch.cuda.is_available()
+            cuda_is_available()
             if torch is not None and hasattr(torch, "cuda")
             else sys.platform.startswith("linux") and may_have_gpu()
         )

@@ -24,8 +24,9 @@ from memory import format_bytes
 from memory.constants import ENTRY, FRAMEWORK_BASE
 from memory.room import Room
 from memory.room import room as room_here
-from training.device import available_threads, may_have_gpu, other_bits
+from training.device import available_threads, other_bits
 from training.evaluation import evaluation_windows
+from training.gpu_check import may_have_gpu
 from training.head import SmallerVocabulary, smaller_vocabulary
 from training.memory_parts import expected_device
 from training.memory_plan import ALL_THE_SAME, DOES_NOT_FIT, MemoryNeeds, MemoryPlan

@@ -39,6 +39,8 @@ def settle(
     from data_loading import prepare_run
     from models import LOSS_IMPLEMENTATION, resolve_loss_chunk
     from training.device import resolve_device
+    from training.device_facts import device_facts
+    from training.gpu_check import gpus_of_job
     from training.memory_parts import FOREGROUND
     from training.micro_batch import died_for_memory, tell_micro_batch
     from training.plan import make_plan
@@ -49,6 +51,13 @@ def settle(
     if before.get("attempts") and ranks_before != ranks:
         kept.pop("threads", None)  # as many as there are cores for each rank
         log.info("%s, the last attempt had %s", counted(ranks, "rank"), ranks_before)
+    device = resolve_device(
+        config.training, kept, place.local_world_size
+    )  # before the plan asks for its memory
+    if kept.get("device") == "cpu" and config.training.device == AUTO and (gpus := gpus_of_job()):
+        log.warning(
+            "the first attempt was on the CPU, and so is this one: the GPUs of this job (%s) are idle", gpus
+        )
     # The data it began with, also where more was appended to them since.
     prepare = partial(prepare_run, versions=(before.get("data") or {}).get("sets", ()))
     after_oom = died_for_memory(folder, before)
@@ -69,7 +78,6 @@ def settle(
     tell_micro_batch(plan, kept, after_oom=after_oom)
     for warning in plan.memory.check(refuse=config.memory.refuse):
         log.warning("memory: %s", warning)
-    device = resolve_device(config.training, kept, place.local_world_size)
     loss_chunk = config.training.loss_chunk
     if loss_chunk == AUTO:
         loss_chunk = kept.get("loss_chunk", AUTO)
@@ -86,7 +94,13 @@ def settle(
     if company.together > 1:
         implementation["loss"] = "models.stacked_loss"
     experiment_utils.record_attempt(
-        folder, plan.to_json(), auto, implementation, provenance(), ranks=ranks, ensemble=company.to_json()
+        folder,
+        plan.to_json(),
+        auto,
+        implementation,
+        {**provenance(), "device": device_facts(device)},
+        ranks=ranks,
+        ensemble=company.to_json(),
     )
     return Settled(plan, auto, is_pinned="micro_batch" in kept and not after_oom)
 

@@ -15,7 +15,7 @@ from analysis.run_folder import RunFolder
 from conf.schema import Model
 from conf.sizes import size_name
 
-VERSION = 3
+VERSION = 4
 """Of what `facts_of` returns: an index of another version is not read."""
 
 FILES = ("config.yaml", "run.json", "status.json", "metrics.csv", "evals.jsonl", "outcome.json")
@@ -83,6 +83,7 @@ def _of_plan(run: RunFolder) -> dict[str, Any]:
         "data": run.fact("data.fingerprint"),
         "tokenizer": run.fact("data.tokenizer"),
         "attempts": run.attempts,
+        "device": run.device,
     }
 
 

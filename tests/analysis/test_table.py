@@ -46,6 +46,30 @@ def test_json_has_no_nan_and_all_columns(study: str, capsys: pytest.CaptureFixtu
     assert told["counts"] == {"done": 1, "failed": 1}
 
 
+def test_device_is_shown_if_a_run_had_a_gpu(
+    study: str, done_run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def header() -> list[str]:
+        assert main(["table", study]) == 0
+        return next(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("run "))
+
+    def devices() -> list[str]:
+        assert main(["table", study, "--json"]) == 0
+        return [run["device"] for run in json.loads(capsys.readouterr().out)["runs"]]
+
+    assert "device" not in header()
+    gpu = {"auto": {"device": "cuda"}, "attempts": [{"device": {"kind": "cuda", "name": "H100"}}]}
+    for more, shown in (
+        (gpu, "H100"),
+        (gpu | {"attempts": [{"attempt": 1}]}, "cuda"),
+        ({"attempts": [[]]}, "cpu"),
+    ):
+        done_run.run(**more)
+        assert devices() == [shown, "cpu"]
+    done_run.run(**gpu)
+    assert "device" in header()
+
+
 def test_csv_holds_numbers_in_full(study: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["table", study, "--json"])
     runs = json.loads(capsys.readouterr().out)["runs"]

@@ -11,7 +11,6 @@ import pytest
 from tiny_run import ROOT, tiny_config
 
 import experiment_utils
-import training.device
 from conf import Config, UserError
 from conf.schema import Dataset, Schedule, Study, Training
 from data_loading import open_held_out, open_train, prepare_data
@@ -215,7 +214,7 @@ def test_a_place_for_runs_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_must_be_done_before_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training.device, "GPU_DEVICE_FILES", ("no-such-file",))
+    monkeypatch.setattr("training.gpu_check.GPU_DEVICE_FILES", ("no-such-file",))
     config = with_training(tiny_config(tmp_path), device="cuda")
     dataset = dataclasses.replace(config.dataset, auto_tokenize=False)
     gpu = "Start it where a GPU is: training.device=cuda, and this machine has none"
@@ -231,7 +230,7 @@ def test_what_must_be_done_before_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         "It would be refused here: training.deterministic: training.compile=true on a CPU with 2 threads "
     )
     assert make_plan(with_training(compiled, threads=1), tokenize=False).needs == ()
-    monkeypatch.setattr(training.device, "GPU_DEVICE_FILES", ("null",))
+    monkeypatch.setattr("training.gpu_check.GPU_DEVICE_FILES", ("null",))
     assert make_plan(config, tokenize=True).needs == ()
 
 

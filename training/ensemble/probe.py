@@ -81,8 +81,8 @@ def probe(config: Config, members: int) -> Choice:
 
     from training.device import resolve_device
 
+    device = resolve_device(config.training, {})  # before the plan asks for its memory
     plan = make_plan(config, tokenize=False)
-    device = resolve_device(config.training, {})
     threads = torch.get_num_threads()
     torch.set_num_threads(device.threads)
     watch_cores(device)

@@ -1,0 +1,287 @@
+"""Whether torch can compute on a GPU here. If a GPU is expected and it cannot: why not, and what helps."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from conf import AUTO, Problem, UserError
+from memory.gpus import driver_version, has_driver, hides_all, is_ordered, read_gpus, select_visible
+from training.cuda_errors import elsewhere, fault_in
+
+Answer = TypeVar("Answer")
+
+LIMIT_S = 60.0
+"""Time a driver gets to answer torch. Without persistence mode it first starts all GPUs of the node."""
+
+GPU_DEVICE_FILES = ("nvidia[0-9]*", "kfd", "dxg")
+"""In /dev: of NVIDIA's driver, AMD's, and either in Windows' Linux."""
+
+MINIMUM_DRIVERS = {11: 450, 12: 525, 13: 580}
+"""Major version of CUDA to the oldest branch of drivers that runs it. Source: NVIDIA, CUDA Compatibility,
+"Minor Version Compatibility", table 1 (docs.nvidia.com/deploy/cuda-compatibility).
+"""
+
+_GPU_LISTS = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+_GPU_COUNTS = (
+    "SLURM_GPUS_ON_NODE",
+    "SLURM_GPUS",
+    "SLURM_GPUS_PER_NODE",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_GPUS_PER_SOCKET",
+)
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build of torch for CUDA, as pip knows it."""
+
+    name: str
+    minimum_driver: int
+    """Oldest branch of drivers."""
+    capabilities: tuple[tuple[int, int], tuple[int, int]]
+    """The least and the largest compute capability that it has code for."""
+
+
+BUILDS = (Build("cu130", 580, ((7, 5), (12, 9))), Build("cu126", 525, ((5, 0), (9, 0))))
+"""The newest first. Source: PyTorch's RELEASE.md, "PyTorch CUDA Support Matrix"."""
+
+
+def cuda_is_available() -> bool:
+    """Whether torch sees a GPU. Loads torch.
+
+    Raises:
+        UserError: the driver hangs.
+    """
+    import torch
+
+    def ask() -> bool:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the reason is part of our own message
+            return torch.cuda.is_available()
+
+    return within_limit(ask)
+
+
+def may_have_gpu(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a run here should get a GPU, judged without torch; True on systems without device files."""
+    if not sys.platform.startswith("linux"):
+        return True
+    if hides_all(environ):
+        return False
+    return gpus_of_job(environ) is not None or bool(_device_files())
+
+
+def gpus_of_job(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The variable of Slurm, with its value, which says that this job asked for GPUs; None: none does."""
+    if "SLURM_JOB_ID" not in environ:
+        return None
+    lists = [name for name in _GPU_LISTS if environ.get(name)]
+    counts = [
+        name for name in _GPU_COUNTS if re.search(r"(?:^|:)0*[1-9]\d*(?:\(|,|$)", environ.get(name, ""))
+    ]
+    if "gres/gpu" in environ.get("SLURM_TRES_PER_TASK", ""):
+        counts.append("SLURM_TRES_PER_TASK")
+    return next((f"{name}={environ[name]}" for name in (*lists, *counts)), None)
+
+
+def device_kind(asked: str, environ: Mapping[str, str] = os.environ) -> tuple[str, str | None]:
+    """The device for `training.device=asked`, and why `auto` is the CPU where a GPU could be expected.
+
+    Args:
+        asked: auto, cpu or cuda.
+        environ: environment of this process.
+
+    Raises:
+        UserError: `cuda` is asked for, the job asked for GPUs, or outside of Slurm this machine has one that
+            CUDA_VISIBLE_DEVICES does not hide, and torch sees none; or the driver hangs.
+    """
+    if asked == "cpu":
+        return "cpu", None
+    if cuda_is_available():
+        return "cuda", None
+    in_job, of_job = "SLURM_JOB_ID" in environ, gpus_of_job(environ)
+    files = [] if in_job or hides_all(environ) else _device_files()
+    if of_job is not None:
+        expected = f"this job asked for GPUs ({of_job})"
+    elif files:
+        expected = f"this machine has one ({files[0]})"
+    elif asked == AUTO:
+        if hides_all(environ):
+            return "cpu", f"CUDA_VISIBLE_DEVICES={environ['CUDA_VISIBLE_DEVICES']} hides all GPUs"
+        return "cpu", "this job asked for no GPU" if in_job else None
+    else:
+        expected = "cuda is asked for"
+    raise UserError(_problem(f"{expected}, and torch sees none", *_why_none(environ)))
+
+
+def check_gpu() -> None:
+    """Open the current GPU as a step will: later errors come in the middle of a stage.
+
+    Raises:
+        UserError: torch has no code for it, or the driver refuses it or hangs.
+    """
+    import torch
+
+    capability = within_limit(torch.cuda.get_device_capability)
+    if not has_code_for(capability, torch.cuda.get_arch_list()):
+        reason = (
+            f"{torch.cuda.get_device_name()} has compute capability {_dotted(capability)}, for which torch "
+            f"{torch.__version__} has no code ({', '.join(torch.cuda.get_arch_list())})"
+        )
+        raise UserError(_problem("this GPU is not supported", reason, _install(driver_version(), capability)))
+    try:
+        within_limit(torch.cuda.mem_get_info)
+    except RuntimeError as error:
+        raise UserError(_problem("this GPU cannot be used", _in_one_line(error), elsewhere())) from error
+
+
+def has_code_for(capability: tuple[int, int], architectures: Sequence[str]) -> bool:
+    """Whether a build for these architectures runs on a GPU of this compute capability.
+
+    Args:
+        capability: as torch.cuda.get_device_capability returns it.
+        architectures: as torch.cuda.get_arch_list returns them. `sm_80` runs on 8.0 and later of 8,
+            `compute_80` on all later ones (NVIDIA, CUDA C++ Programming Guide, "Binary Compatibility").
+    """
+    parsed = [re.fullmatch(r"(sm|compute)_(\d+)(\d)[a-z]?", name) for name in architectures]
+    known = [(one[1], int(one[2]), int(one[3])) for one in parsed if one]
+    return not known or any(
+        (kind == "compute" and (major, minor) <= capability)
+        or (major == capability[0] and minor <= capability[1])
+        for kind, major, minor in known
+    )
+
+
+def build_for(driver: str | None, capability: tuple[int, int] | None = None) -> Build | None:
+    """The newest build of torch that runs with a driver and on a GPU; None: there is none.
+
+    Args:
+        driver: version, such as 535.183.01; None: not known, taken for one of 2023.
+        capability: compute capability; None: not known, any.
+    """
+    branch = _branch(driver) or MINIMUM_DRIVERS[12]
+    for build in BUILDS:
+        least, largest = build.capabilities
+        if build.minimum_driver <= branch and (capability is None or least <= capability <= largest):
+            return build
+    return None
+
+
+def within_limit(ask: Callable[[], Answer]) -> Answer:
+    """The answer of a function that waits for the driver. One that hangs is left to its thread.
+
+    Raises:
+        UserError: it did not return within the time limit.
+    """
+    answers: list[Answer] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answers.append(ask())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="ask the driver", daemon=True)
+    thread.start()
+    thread.join(LIMIT_S)
+    if thread.is_alive():
+        reason = f"its driver did not answer within {LIMIT_S:g} seconds"
+        raise UserError(_problem("the GPU cannot be used", reason, elsewhere()))
+    if errors:
+        raise errors[0]
+    return answers[0]
+
+
+def _problem(what: str, reason: str, remedy: str) -> Problem:
+    return Problem("training.device", f"{what}: {reason}. {remedy}. Or train on the CPU: training.device=cpu")
+
+
+def _why_none(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Why torch sees no GPU, and what helps."""
+    import torch
+
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if torch.version.cuda is None and torch.version.hip is None:
+        gpus = read_gpus()[0]
+        driver = driver_version() or (gpus[0].driver if gpus else None)
+        capability = gpus[0].capability if gpus else None
+        return f"torch {torch.__version__} is built for the CPU alone", _install(driver, capability)
+    if hides_all(environ):
+        return f"CUDA_VISIBLE_DEVICES={visible} hides all GPUs", "Type: unset CUDA_VISIBLE_DEVICES"
+    gpus, silent = read_gpus()
+    driver = driver_version() or (gpus[0].driver if gpus else None)
+    needed = MINIMUM_DRIVERS.get(int((torch.version.cuda or "0").split(".")[0]))
+    branch = _branch(driver)
+    if needed is not None and branch is not None and branch < needed:
+        reason = (
+            f"the driver is {driver}, and torch {torch.__version__} (CUDA {torch.version.cuda}) needs "
+            f"{needed} or later"
+        )
+        return reason, _install(driver, gpus[0].capability if gpus else None)
+    if gpus and is_ordered(gpus, environ) and not select_visible(gpus, visible):
+        there = f"the {len(gpus)} GPUs" if len(gpus) > 1 else "the one GPU"
+        return f"CUDA_VISIBLE_DEVICES={visible} selects none of {there} here", "See: nvidia-smi -L"
+    if silent is not None:
+        return silent.removeprefix("GPUs: "), elsewhere()
+    try:
+        within_limit(torch.cuda.init)
+    except (RuntimeError, AssertionError) as error:
+        return _in_one_line(error), elsewhere()
+    return "the driver shows it none", elsewhere()
+
+
+def _in_one_line(error: BaseException) -> str:
+    """What torch says, without its general advice, and what that means."""
+    text = str(error)
+    said = re.search(r"Error \d+: [^\n]*", text)
+    short = said[0] if said else re.split(r"\.? Please |\n", text)[0]
+    fault = fault_in(text)
+    return short if fault is None else f"{short}: {fault.reason}"
+
+
+def _install(driver: str | None, capability: tuple[int, int] | None) -> str:
+    import torch
+
+    build = build_for(driver, capability)
+    if build is None:
+        of = "" if capability is None else f" and compute capability {_dotted(capability)}"
+        return (
+            f"There is no build of it for driver {driver}{of}: use another node, or have the driver updated"
+        )
+    version = torch.__version__.partition("+")[0]
+    return (
+        f"Install the build that fits: {sys.executable} -m pip install torch=={version}+{build.name} "
+        f"--index-url https://download.pytorch.org/whl/{build.name}"
+    )
+
+
+def _device_files() -> list[Path]:
+    """Device files of GPUs that this process may open and its torch, if it is loaded, has code for."""
+    torch: Any = sys.modules.get("torch")
+    is_rocm = torch is None or getattr(torch.version, "hip", None) is not None
+    files = [path for pattern in GPU_DEVICE_FILES for path in sorted(Path("/dev").glob(pattern))]
+    return [
+        path
+        for path in files
+        if os.access(path, os.R_OK | os.W_OK)
+        and (path.name != "kfd" or is_rocm)  # also of a processor's own graphics
+        and (path.name != "dxg" or has_driver())
+    ]
+
+
+def _branch(driver: str | None) -> int | None:
+    found = re.match(r"\d+", driver or "")
+    return int(found[0]) if found else None
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))
