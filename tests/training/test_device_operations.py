@@ -15,7 +15,7 @@ from models import build_model, lm_loss, resolve_loss_chunk
 from tests.training.device_operations import backward, count, fake_cuda, pinned
 from training.device import Device
 from training.optimizers import build_optimizer
-from training.step import train_step
+from training.step import Step
 
 D_MODEL, VOCAB, ROWS, SEQ = 32, 50_257, 32, 128
 """The default step."""
@@ -29,10 +29,15 @@ def product_step() -> tuple[torch.nn.Module, Callable[[], Any]]:
     optimizer = build_optimizer(model, Optimizer(), "cuda")
     ids = pinned(torch.zeros((ROWS, SEQ + 1), dtype=torch.int64))
     batch = {"input_ids": ids.narrow(1, 0, SEQ), "labels": ids.narrow(1, 1, SEQ)}
-    return model, lambda: train_step(
-        model, optimizer, iter([batch]), accumulation=1, lr=1e-3, grad_clip=1.0,
-        loss_chunk=resolve_loss_chunk("auto", VOCAB), device=Device("cuda", "bf16", 1),
-    )  # fmt: skip
+    step = Step(
+        model,
+        optimizer,
+        Device("cuda", "bf16", 1),
+        accumulation=1,
+        loss_chunk=resolve_loss_chunk("auto", VOCAB),
+        grad_clip=1.0,
+    )
+    return model, lambda: step.take(iter([batch]), 1e-3)
 
 
 @pytest.mark.xfail(
