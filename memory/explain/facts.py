@@ -117,7 +117,9 @@ class Facts(Measured):
 
     @property
     def state(self) -> str:
-        return text(self.status.get("state"))
+        """State in status.json; a run that wrote `oom`, of its GPU, has failed by its own word."""
+        state = text(self.status.get("state"))
+        return "failed" if state == "oom" else state
 
     @property
     def reason(self) -> str:

@@ -1,4 +1,4 @@
-"""The CUDA device as its driver counts it: read by the run, and in the samples of a supervisor without torch."""
+"""The GPU as its driver counts it: read by the run, and in the samples of a supervisor without torch."""
 
 from __future__ import annotations
 
