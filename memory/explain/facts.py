@@ -112,7 +112,7 @@ class Facts(Measured):
                 if self.signal
                 else f"{code} (outcome.json)"
             )
-        state = self.state
+        state = text(self.status.get("state"))
         return f"status.json says {state}" if state else None
 
     @property
