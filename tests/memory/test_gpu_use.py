@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import subprocess
 import sys
 import zlib
 from dataclasses import replace
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tiny_run import ROOT
 
 from memory import LeakMonitor, leak_monitor, record_to, stage
 from memory.gpu import Gpu, read_gpu
@@ -196,3 +198,35 @@ def test_process_without_a_gpu_has_no_such_leak(monkeypatch: pytest.MonkeyPatch)
     monitor = LeakMonitor()
     monitor.sample(1)
     assert "gpu" not in monitor.look(1).to_json()
+
+
+FOREIGN = """
+import sys, time
+from types import SimpleNamespace
+GB = 1 << 30
+sys.modules["torch"] = SimpleNamespace(cuda=SimpleNamespace(
+    is_initialized=lambda: True, current_device=lambda: 0, memory_allocated=lambda: 30 * GB,
+    memory_stats=lambda device: {"reserved_bytes.all.current": 33 * GB},
+    get_device_properties=lambda device: SimpleNamespace(name="H100", total_memory=80 * GB),
+    mem_get_info=lambda device: (39 * GB, 80 * GB),
+))
+from memory import LeakMonitor, record_to, stage
+monitor = LeakMonitor()
+with record_to(sys.argv[1], attempt=1):
+    with stage("train"):
+        for step in range(8):
+            monitor.sample(step)
+            time.sleep(0.2)
+"""
+
+
+def test_supervisor_without_torch_samples_the_device(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "memory", "run", "--output", str(tmp_path), "--"]
+    subprocess.run(
+        [*command, sys.executable, "-c", FOREIGN, str(tmp_path)], cwd=ROOT, check=True, timeout=120
+    )
+    found = read_ring(tmp_path / "memory.ring")
+    assert found is not None
+    assert found.latest[0].gpu_used_bytes is None, "before the run has said anything"
+    assert found.latest[-1].gpu_used_bytes == 41 * GB
+    assert found.latest[-1].gpu_reserved_bytes == 33 * GB
