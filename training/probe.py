@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 from conf import AUTO
 from memory import format_bytes
-from memory.constants import CUDA_CONTEXT
-from memory.gpu import read_gpu
 from memory.kernel_files import kilobytes, read_file
 from training.memory_plan import divisors
 from training.micro_batch import take_smaller
@@ -41,20 +39,12 @@ def settle_micro_batch(run: Run, model: LanguageModel) -> None:
     if not is_auto or run.is_pinned:
         return
     room, estimate, on_gpu = plan.memory.room, plan.memory.estimate, run.device.kind == "cuda"
-    free = _gpu_free_bytes(room.gpu_free_bytes) if on_gpu else room.free_bytes
+    free = room.gpu_free_bytes if on_gpu else room.free_bytes
     needed = estimate.gpu_bytes if on_gpu else estimate.host_bytes
     is_close = on_gpu if free is None else needed >= CLOSE * free
     size = run.ranks.least(_tried(run, model, free) if is_close else plan.budget.micro_batch)
     if size != plan.budget.micro_batch:
         take_smaller(run, size)
-
-
-def _gpu_free_bytes(planned: int | None) -> int | None:
-    """What this process can have of its GPU in all: as planned, else by the driver; None: it does not say."""
-    gpu = read_gpu() if planned is None else None
-    if gpu is None or gpu.free_bytes is None:
-        return planned
-    return gpu.free_bytes + gpu.reserved_bytes + CUDA_CONTEXT.in_bytes
 
 
 def _tried(run: Run, model: LanguageModel, free_bytes: int | None) -> int:

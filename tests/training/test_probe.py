@@ -16,7 +16,6 @@ import torch
 from tiny_run import ROOT, make_run, run_here, tiny_config
 
 import experiment_utils
-from memory.gpu import Gpu
 from memory.room import Room
 from models import build_model
 from training import probe
@@ -147,21 +146,13 @@ def test_library_without_room_for_its_handle_does_not_fit(
         fits_a_pass(run, model, 2, None)
 
 
-@pytest.mark.parametrize(
-    ("free_bytes", "tried"),
-    [(None, True), (100 * 2**30, False), (0, True)],
-    ids=["unknown", "much", "little"],
-)
-def test_gpu_whose_memory_the_plan_does_not_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int | None, tried: bool
+@pytest.mark.parametrize(("total_bytes", "tried"), [(None, True), (1 << 37, False), (1 << 20, True)])
+def test_gpu_of_unknown_memory_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total_bytes: int | None, tried: bool
 ) -> None:
-    """The driver is asked in the run; where it does not say, the pass is tried."""
-    run, model = on_fake_gpu(tmp_path)
-    gpu = Gpu(0, "GPU", 1, 2, 1, 2**37, free_bytes=free_bytes)
+    run, model = on_fake_gpu(tmp_path, Room(gpu_total_bytes=total_bytes))
     asked: list[int] = []
-    needed = probe.CUDA_CONTEXT.in_bytes + (1 << 20)
-    monkeypatch.setattr(type(run.plan.memory.estimate), "gpu_bytes", needed)
-    monkeypatch.setattr(probe, "read_gpu", lambda: gpu)
+    monkeypatch.setattr(type(run.plan.memory.estimate), "gpu_bytes", 1 << 20)
     monkeypatch.setattr(probe, "fits_a_pass", lambda run, model, size, free: not asked.append(size))
     settle_micro_batch(run, model)
     assert asked == ([4] if tried else [])
