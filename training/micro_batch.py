@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import experiment_utils
 from conf import AUTO
-from training.out_of_memory import came_out_of, is_device_oom, release
+from training.out_of_memory import came_out_of, is_device_oom, moves_weights, release
 
 if TYPE_CHECKING:
     from training.loop import Run
@@ -29,8 +29,12 @@ Result = TypeVar("Result")
 OUTCOMES = ("outcome.json", "outcome.previous.json")
 """What a supervisor wrote of the attempt before; that of the attempt which runs may have moved it aside."""
 
-_OUT_OF_MEMORY = ("OutOfMemoryError", "MemoryError", "can't allocate memory", "out of memory")
-"""In the reason of an attempt that failed by itself: of CUDA, of Python, of torch's CPU allocator."""
+_OUT_OF_MEMORY = (
+    "OutOfMemoryError", "MemoryError", "can't allocate memory", "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_ALLOC_FAILED",
+)  # fmt: skip
+"""In the reason of an attempt that failed by itself: of Python, of torch's CPU allocator, of another rank's
+GPU. For its own GPU it ends as `oom`."""
 
 
 def died_for_memory(folder: Path, run: Mapping[str, Any]) -> bool:
@@ -156,14 +160,14 @@ def fitted(started: Started, work: Callable[[], Result], *, steps: bool = False)
                 raise
             run = started.run
             now, size = run.plan.budget.micro_batch, _smaller_after(started, error, steps)
+            where = f"in step {run.step + 1:,}" if steps else f"in an evaluation after step {run.step:,}"
             if size is None:
-                error.add_note(f"in step {run.step + 1:,} with micro-batch {now}")
+                error.add_note(f"{where} with micro-batch {now}")
                 raise
             release(error)
         log.warning(
-            "CUDA out of memory in step %s: micro-batch %s instead of %s from here on, effective batch %s as "
-            "before",
-            f"{run.step + 1:,}",
+            "CUDA out of memory %s: micro-batch %s instead of %s from here on, effective batch %s as before",
+            where,
             size,
             now,
             run.plan.budget.effective_batch,
@@ -178,12 +182,12 @@ def _smaller_after(started: Started, error: BaseException, steps: bool) -> int |
     """The micro-batch to continue with; None: the attempt ends.
 
     Of several ranks each would have to begin the step again: there the next attempt is smaller. When the
-    optimizer moves the weights all activations are freed: no micro-batch helps, and some weights have moved.
+    optimizer moves the weights, all activations are freed: no micro-batch helps it.
     """
     run = started.run
     if run.config.training.micro_batch != AUTO or not run.ranks.is_alone:
         return None
-    if steps and (not came_out_of(error, started.step) or came_out_of(error, started.optimizer)):
+    if steps and (not came_out_of(error, started.step) or moves_weights(error)):
         return None
     return next_smaller(run)
 

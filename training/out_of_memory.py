@@ -21,6 +21,8 @@ _WORDS = re.compile(
     rf"{_BARE}|CUBLAS_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_ALLOC_FAILED"
 )
 """In errors that are no torch.OutOfMemoryError: the driver's, and of libraries without room for a handle."""
+_STAGES_OF_STEPS = ("first_step", "train", "evaluate", "finish")
+"""In which a smaller step needs less."""
 _NEIGHBOURS = 0.25
 """Share of the device outside torch from which other processes are named: a CUDA context takes less."""
 
@@ -47,6 +49,13 @@ def came_out_of(error: BaseException, method_of: object) -> bool:
     return any(frame.f_locals.get("self") is method_of for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
+def moves_weights(error: BaseException) -> bool:
+    """Return whether an optimizer raised it: activations are freed by then, some weights may have moved."""
+    optimizer: Any = sys.modules["torch"].optim.Optimizer
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(isinstance(frame.f_locals.get("self"), optimizer) for frame, _ in frames)
+
+
 def release(error: BaseException) -> None:
     """Free what the frames of an error hold, such as activations, and give unused memory to the driver."""
     seen: BaseException | None = error
@@ -71,7 +80,7 @@ def reason_of(error: BaseException, folder: Path) -> str:
     where = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
     gpu = read_gpu()
     held = "" if gpu is None else f". Of {format_bytes(gpu.total_bytes)}: {', '.join(_parts(gpu))}"
-    return f"{type(error).__name__}: {words}{where}{held}. {_advice(folder, gpu)}"
+    return f"{type(error).__name__}: {words}{where}{held}. {_advice(error, folder, gpu)}"
 
 
 def _parts(gpu: Gpu) -> Iterator[str]:
@@ -91,10 +100,12 @@ def _parts(gpu: Gpu) -> Iterator[str]:
     yield from (f"{name} {format_bytes(amount)}" for name, amount in amounts.items() if amount is not None)
 
 
-def _advice(folder: Path, gpu: Gpu | None) -> str:
+def _advice(error: BaseException, folder: Path, gpu: Gpu | None) -> str:
     if gpu is not None and (gpu.outside_bytes or 0) > _NEIGHBOURS * gpu.total_bytes:
         return "Other processes hold a good part of it (nvidia-smi): take a GPU that is free"
-    override = next(_overrides(experiment_utils.read_run(folder)), None)
+    run, stage = experiment_utils.read_run(folder), experiment_utils.read_status(folder).get("stage")
+    is_of_step = stage in _STAGES_OF_STEPS and not moves_weights(error)
+    override = next(_overrides(run), None) if is_of_step else None
     return "Take a smaller model= or a larger GPU" if override is None else f"Try {override}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from memory.gpu import Gpu
 from tests.forked import killed_at
 from training import ending, out_of_memory
 from training.device import Device
-from training.micro_batch import SplitBatches
+from training.micro_batch import SplitBatches, died_for_memory
 from training.out_of_memory import is_device_oom
 from training.step import Step
 
@@ -275,13 +276,14 @@ def test_error_of_the_optimizer_ends_the_attempt(tmp_path: Path, monkeypatch: py
     """Some weights may have moved by then, and activations are freed: a smaller micro-batch does not help."""
     folder = make_run(with_micro_batch(tiny_config(tmp_path, **SHORT), "auto"))
 
-    def refuse(optimizer: torch.optim.AdamW, closure: Any = None) -> None:
-        self = optimizer  # noqa: F841  as torch names it
+    def refuse(*arguments: Any, **options: Any) -> None:
         raise torch.OutOfMemoryError(str(OOM))
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", refuse)
+    monkeypatch.setattr(sys.modules["torch.optim.adam"], "adam", refuse)  # which AdamW.step calls
     assert run_here(folder, "--quiet").returncode == 1
-    assert experiment_utils.read_status(folder)["state"] == "oom"
+    status = experiment_utils.read_status(folder)
+    assert status["state"] == "oom"
+    assert status["reason"].endswith("Take a smaller model= or a larger GPU")
     assert "smaller_micro_batch" not in attempts(folder)[0]
     monkeypatch.undo()
     assert run_here(folder, "--quiet").returncode == 0
@@ -338,6 +340,7 @@ def test_reason_names_what_held_the_device(tmp_path: Path, monkeypatch: pytest.M
         },
     }
     (tmp_path / "run.json").write_text(json.dumps(run))
+    (tmp_path / "status.json").write_text(json.dumps({"stage": "train"}))
     state, code, reason = ending.ending_of(error, tmp_path)
     assert (state, code) == ("oom", 1)
     assert reason == (
@@ -349,3 +352,18 @@ def test_reason_names_what_held_the_device(tmp_path: Path, monkeypatch: pytest.M
     alone = dataclasses.replace(gpu, reserved_bytes=20 * gib, allocated_bytes=10 * gib, free_bytes=gib)
     monkeypatch.setattr(out_of_memory, "read_gpu", lambda: alone)
     assert "nvidia-smi" in out_of_memory.reason_of(error, tmp_path)
+    monkeypatch.setattr(out_of_memory, "read_gpu", lambda: None)
+    (tmp_path / "status.json").write_text(json.dumps({"stage": "build_model"}))
+    assert out_of_memory.reason_of(error, tmp_path).endswith("Take a smaller model= or a larger GPU")
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"state": "oom", "reason": None},
+        {"state": "failed", "reason": "rank 1 failed: RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED"},
+    ],
+)
+def test_next_attempt_knows_of_it(tmp_path: Path, status: dict[str, Any]) -> None:
+    (tmp_path / "status.json").write_text(json.dumps(status))
+    assert died_for_memory(tmp_path, {"attempts": [{"attempt": 1}]})
