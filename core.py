@@ -46,6 +46,7 @@ from training.loop import (
     tell_leak,
     train_until,
 )
+from training.micro_batch import SplitBatches, fitted
 from training.progress import Progress
 from training.rollback import goes_back, note_point, roll_back
 from training.spinning import prepare_waiting, watch_cores
@@ -146,7 +147,8 @@ def begin(
         from training.device import measure_peak_flops
         from training.mixture import tokens_read
 
-        batches = _with_first_ready(iter(loader)) if run.step < plan.budget.steps else iter(())
+        ready = _with_first_ready(iter(loader)) if run.step < plan.budget.steps else iter(())
+        batches = SplitBatches(ready, lambda: run.step)
         peak_flops = measure_peak_flops(device)
         if peak_flops is not None:
             peak_flops *= run.ranks.size
@@ -203,7 +205,11 @@ def train(
         run.ended_by = ended_by(run)
         while run.step < plan.budget.steps and run.ended_by is None:
             with run.stage(name) as measured:
-                train_until(run, until, started.step, started.batches, progress)
+                fitted(
+                    started,
+                    lambda: train_until(run, until, started.step, started.batches, progress),  # noqa: B023
+                    steps=True,
+                )
                 tell_leak(run, measured)
             tell_holders(run, name, measured)
             progress.check()
@@ -215,7 +221,7 @@ def train(
             if run.step in plan.evaluations:
                 check_there_is_time(run)
                 with run.last_stage("evaluate"):
-                    val_loss = evaluate_run(run, model, val_sets)
+                    val_loss = fitted(started, partial(evaluate_run, run, model, val_sets))
             progress.flush(val_loss)
             if logger is not None:
                 logger.check()
@@ -232,7 +238,7 @@ def train(
 
     if run.ended_by == MAX_TIME:
         with run.last_stage("evaluate"):
-            evaluate_run(run, model, val_sets, is_extra=True)
+            fitted(started, partial(evaluate_run, run, model, val_sets, is_extra=True))
         raise tell_time_is_over(run)
     if run.attributions.is_on:
         with run.last_stage("attribute"):
@@ -241,7 +247,7 @@ def train(
         metrics.close()
         if sources is not None:
             sources.close()
-        finish(run, data, model)
+        fitted(started, partial(finish, run, data, model))
 
 
 def _start(

@@ -1,4 +1,4 @@
-"""This process's memory on its CUDA device, as torch's allocator counts it."""
+"""Memory of this process's CUDA device: what torch's allocator holds, and what the driver says is free."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Gpu:
     did, since the last stage began. split_bytes: free within blocks that are partly in use (torch's
     inactive_split): it serves a smaller request only, and no other process. retries: how often the allocator
     had to give everything unused back to the driver to serve a request. ooms: requests that failed.
+    free_bytes: of the device, as the driver counts it (cudaMemGetInfo): for this process and all others.
     """
 
     device: int
@@ -27,6 +28,17 @@ class Gpu:
     peak_reserved_bytes: int | None = None
     retries: int | None = None
     ooms: int | None = None
+    free_bytes: int | None = None
+
+    @property
+    def used_bytes(self) -> int | None:
+        """Used on the device by all processes; None where the driver does not say."""
+        return None if self.free_bytes is None else max(0, self.total_bytes - self.free_bytes)
+
+    @property
+    def outside_bytes(self) -> int | None:
+        """Used on the device and not by torch here: the CUDA context, libraries, and all other processes."""
+        return None if self.used_bytes is None else max(0, self.used_bytes - self.reserved_bytes)
 
     @property
     def unused_bytes(self) -> int:
@@ -61,7 +73,25 @@ def read_gpu() -> Gpu | None:
         peak_reserved_bytes=stats.get("reserved_bytes.all.peak"),
         retries=stats.get("num_alloc_retries"),
         ooms=stats.get("num_ooms"),
+        free_bytes=_free_bytes(cuda, device),
     )
+
+
+def _free_bytes(cuda: Any, device: int) -> int | None:
+    """Ask the driver, which does not wait for the device's work; None where it cannot say."""
+    try:
+        return int(cuda.mem_get_info(device)[0])
+    except (AttributeError, RuntimeError, AssertionError, ValueError):
+        return None
+
+
+def read_gpu_allocated() -> int | None:
+    """Bytes that tensors hold on the current CUDA device, as torch counts them; None as for `read_gpu`."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        return int(cuda.memory_allocated()) if cuda is not None and cuda.is_initialized() else None
+    except (AttributeError, RuntimeError, AssertionError, ValueError):
+        return None
 
 
 def read_gpu_peak(device: int) -> int | None:

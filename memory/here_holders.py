@@ -69,6 +69,9 @@ def gpu_lines(details: Details) -> Iterator[str]:
         largest = "" if block is None else f", largest free block {format_bytes(block)}"
         yield f"  tensors {format_bytes(own.allocated_bytes)}, peak {format_bytes(own.peak_bytes)}"
         yield f"  reserved and unused {format_bytes(own.unused_bytes)}{largest}"
+        if own.outside_bytes is not None:
+            outside = "outside torch (CUDA context, libraries, other processes)"
+            yield f"  {outside} {format_bytes(own.outside_bytes)}, free {format_bytes(own.free_bytes or 0)}"
     family = {details.at.main.pid, *(worker.pid for worker in details.at.workers)}
     family |= {process.pid for process in details.processes} if details.processes_of == "job" else set()
     for gpu in details.gpus:

@@ -1,4 +1,4 @@
-"""Watches the memory of a process, its children and its job step by step, for use within a run.
+"""Watches the memory of a process, its children, its job and its GPU step by step, for use within a run.
 
 A sample is a few small files of /proc, and is left out when the last one was so short ago that all of them
 together would take more than 0.5% of a core. Memory used for it is constant.
@@ -13,17 +13,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memory.cgroup import find_levels, read_membership
+from memory.gpu import Gpu, read_gpu, read_gpu_allocated
 from memory.kernel_files import read_counters
 from memory.leak_words import in_words, leak_words
 from memory.leaks import Leak, LeakWatch
 from memory.process import Process, read_descendants, read_process
 from memory.snapshots import Snapshot, snapshot
+from memory.stages import note_gpu
 
 log = logging.getLogger("memory")
 
 _SHARE = 0.005
 _LEAST_BETWEEN_S = 0.002
 _CHILDREN_EVERY_S = 1.0
+_GPU_NOTED_EVERY_S = 1.0
 _MOST_PROCESSES = 64
 _FORK_PAGES = "no one process: pages copied since a fork, or processes beside this run"
 
@@ -40,15 +43,22 @@ class LeakReport:
     scope: str = "process tree"
     processes: dict[str, Leak] = field(default_factory=dict)
     holder: str | None = None
+    gpu: Leak = Leak()
 
     def words(self) -> str | None:
         """For the end of a stage's line; None while too little was seen."""
-        return leak_words(self.total, self.holder)
+        of_host, of_gpu = leak_words(self.total, self.holder), leak_words(self.gpu)
+        if of_gpu is None:
+            return of_host
+        # a part of the line that begins with GPU is left out of a narrow terminal: a leak is not
+        between = "; " if self.gpu.is_significant else " | "
+        return between.join(filter(None, [of_host, f"GPU {of_gpu}"]))
 
     def to_json(self) -> dict[str, Any]:
         """For a record."""
         leaks = {name: leak.to_json() for name, leak in self.processes.items() if leak.is_significant}
-        return {"scope": self.scope, **self.total.to_json(), "holder": self.holder, "processes": leaks}
+        found = {"scope": self.scope, **self.total.to_json(), "holder": self.holder, "processes": leaks}
+        return found | ({"gpu": self.gpu.to_json()} if self.gpu.samples else {})
 
 
 class LeakMonitor:
@@ -56,11 +66,11 @@ class LeakMonitor:
 
     def __init__(self, pid: int | None = None) -> None:
         self._pid = os.getpid() if pid is None else pid
-        self._total = LeakWatch()
+        self._total, self._gpu = LeakWatch(), LeakWatch()
         self._processes: dict[int, LeakWatch] = {}
         self._workers: tuple[int, ...] = ()
         self._stat: str | None = None
-        self._next_s = self._children_s = 0.0
+        self._next_s = self._children_s = self._noted_s = 0.0
         self._first: tuple[float, float] | None = None
         self._last = (0.0, 0.0)
         self._warned_s: float | None = None
@@ -95,8 +105,9 @@ class LeakMonitor:
         """What a user must hear: a leak that reaches the limit before the run ends; told once, and again when
         the time that is left has halved. left_s: until the run ends; None: not known.
         """
-        eta_s = report.total.eta_s
-        if not report.total.is_significant or eta_s is None or (left_s is not None and eta_s > left_s):
+        leaks = [leak.eta_s for leak in (report.total, report.gpu) if leak.is_significant]
+        eta_s = min((eta for eta in leaks if eta is not None), default=None)
+        if eta_s is None or (left_s is not None and eta_s > left_s):
             return None
         if self._warned_s is not None and eta_s > self._warned_s / 2:
             return None
@@ -124,6 +135,18 @@ class LeakMonitor:
             total = counters.get("total_rss", counters.get("anon"))
         if total is not None:
             self._total.add(step, total)
+        if self._pid == os.getpid():
+            self._sample_gpu(step, now_s)
+
+    def _sample_gpu(self, step: float, now_s: float) -> None:
+        """What the host knows of the device, which is not waited for; the driver is asked once a second."""
+        allocated = read_gpu_allocated()
+        if allocated is None:
+            return
+        self._gpu.add(step, allocated)
+        if now_s >= self._noted_s:
+            self._noted_s = now_s + _GPU_NOTED_EVERY_S
+            note_gpu(read_gpu())
 
     def _measured_workers(self, main: Process, now_s: float) -> tuple[Process, ...]:
         """Looked for once a second; in between those that are known are measured."""
@@ -150,7 +173,8 @@ class LeakMonitor:
         total = self._total.look(limit_bytes=limit, at_bytes=at, step_s=step_s)
         processes = {self._name(pid): watch.look(step_s=step_s) for pid, watch in self._processes.items()}
         scope = "process tree" if self._stat is None else "job"
-        return LeakReport(total, scope, processes, _holder(total, processes, scope))
+        gpu = Leak() if now.gpu is None else self._gpu.look(**_room_of(now.gpu), step_s=step_s)
+        return LeakReport(total, scope, processes, _holder(total, processes, scope), gpu)
 
     def _name(self, pid: int) -> str:
         return "main" if pid == self._pid else f"worker {pid}"
@@ -159,6 +183,11 @@ class LeakMonitor:
         if self._first is None or self._last[0] <= self._first[0]:
             return None
         return (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
+
+
+def _room_of(gpu: Gpu) -> dict[str, int]:
+    used = gpu.reserved_bytes if gpu.used_bytes is None else gpu.used_bytes
+    return {"limit_bytes": gpu.total_bytes, "at_bytes": used - gpu.unused_bytes}
 
 
 def _holder(total: Leak, processes: dict[str, Leak], scope: str) -> str | None:

@@ -15,6 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from memory.gpu import Gpu
+from memory.ring import GpuNotes
+
 RECORD_VERSION = 1
 
 log = logging.getLogger("memory")
@@ -49,6 +52,7 @@ class Recorder:
         self.path, self.attempt, self.rank, self.echo = path, attempt, rank, echo
         self.ring = None if path is None else str(path.parent / "memory.ring")
         self.polled_bytes: int | None = None
+        self._gpu_notes = GpuNotes(self.ring if rank == 0 else None)  # that of rank 0 is the folder's
         self._descriptor: int | None = None
         self._file: tuple[int, int] | None = None
         self._line_is_open = False
@@ -77,6 +81,16 @@ class Recorder:
         except OSError as error:
             self._warn(error)
 
+    def note_gpu(self, gpu: Gpu | None, time_s: float) -> None:
+        """Let the supervisor's samples have the use of the device. gpu: as it was read at `time_s`."""
+        if gpu is not None and gpu.used_bytes is not None:
+            self._gpu_notes.write(
+                time_s,
+                used_bytes=gpu.used_bytes,
+                total_bytes=gpu.total_bytes,
+                reserved_bytes=gpu.reserved_bytes,
+            )
+
     def say(self, line: str) -> None:
         """Hand a line to `echo`; one that fails (a closed terminal) does not stop the run."""
         if self.echo is not None:
@@ -90,6 +104,7 @@ class Recorder:
         if self._descriptor is not None and self._is_ours():
             os.close(self._descriptor)
         self._descriptor, self.path = None, None
+        self._gpu_notes.close()
 
     def _append(self, line: bytes) -> None:
         if self._descriptor is None or not self._is_ours():

@@ -4,6 +4,9 @@ A header, a ring of the latest samples, and a history of the whole attempt: of e
 sample with the highest U; when the history is full, neighbours are merged and the period doubles. What
 pwrite(2) has taken survives a SIGKILL of the writer, and of everything around it, as a store into a shared
 map does; but a map counts in the writer's RSS, and is a SIGBUS when somebody cuts the file short.
+
+Behind the slots is one note that the run itself writes: its CUDA device, as the driver counts it. The
+supervisor, which loads no library of the driver, adds it to its samples.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from __future__ import annotations
 import json
 import os
 import struct
-from dataclasses import dataclass, field
+import zlib
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,7 +31,13 @@ _HEADER_BYTES = 4096
 _COUNTS = struct.Struct("<qqd")
 """Samples ever taken, slots of the history in use, its period in seconds."""
 _FACTS_AT = len(_MAGIC) + _COUNTS.size
-_SIZE = _HEADER_BYTES + (LATEST + HISTORY) * SLOT_BYTES
+_NOTE_AT = _HEADER_BYTES + (LATEST + HISTORY) * SLOT_BYTES
+_NOTE = struct.Struct("<d3q")
+"""Unix time; used, total and reserved bytes. A CRC follows."""
+_CRC = struct.Struct("<I")
+_SIZE = _NOTE_AT + _NOTE.size + _CRC.size
+NOTE_HOLDS_S = 60.0
+"""The note of a run that has written none since is no part of a sample."""
 
 
 class RingWriter:
@@ -73,11 +83,22 @@ class RingWriter:
         Raises:
             OSError: it cannot be written.
         """
+        sample = self._with_gpu(sample)
         slot = packed(sample)
         self._store(self._count % LATEST, slot)
         self._count += 1
         self._add_to_history(sample, slot)
         self._count_up()
+
+    def _with_gpu(self, sample: Sample) -> Sample:
+        """The sample with what the run noted of its device, if that is not old."""
+        note = os.pread(self._file, _SIZE - _NOTE_AT, _NOTE_AT)
+        if len(note) < _SIZE - _NOTE_AT or _CRC.pack(zlib.crc32(note[: _NOTE.size])) != note[_NOTE.size :]:
+            return sample
+        time_s, used, total, reserved = _NOTE.unpack_from(note)
+        if not 0 <= sample.time_s - time_s + 1 <= NOTE_HOLDS_S:
+            return sample
+        return replace(sample, gpu_used_bytes=used, gpu_total_bytes=total, gpu_reserved_bytes=reserved)
 
     def _add_to_history(self, sample: Sample, slot: bytes) -> None:
         last = self._last
@@ -134,6 +155,40 @@ class RingWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class GpuNotes:
+    """Writes the note of a run about its CUDA device into the ring of its supervisor, if there is one."""
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        """path: of the ring; None: nothing is written."""
+        self._path, self._file = path, -1
+
+    def write(self, time_s: float, *, used_bytes: int, total_bytes: int, reserved_bytes: int) -> None:
+        """Replace the note. Never raises."""
+        if self._path is None:
+            return
+        note = _NOTE.pack(time_s, used_bytes, total_bytes, reserved_bytes)
+        try:
+            if self._file < 0:
+                self._file = _opened(self._path)
+            os.pwrite(self._file, note + _CRC.pack(zlib.crc32(note)), _NOTE_AT)
+        except OSError:
+            return
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._path, self._file = None, -1
+
+
+def _opened(path: str | os.PathLike[str]) -> int:
+    """A descriptor of a ring. Raises OSError: there is none, or it is no ring."""
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    if os.pread(file, len(_MAGIC), 0) != _MAGIC:
+        os.close(file)
+        raise OSError(f"{os.fspath(path)} is no ring")
+    return file
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,9 @@ class Sample:
     made (memory.events oom_kill, oom_group_kill, max, high; v1: oom_control, failcnt). refaults, major_faults
     of memory.stat (workingset_refault_file or workingset_refault, pgmajfault). stalled_us: total of
     `full` in memory.pressure. beside_anon_bytes: of processes in that cgroup that are none of the run's,
-    where all of them could be seen; in calm some looks old. processes: how many there are; tree: the main one
-    first, then the largest.
+    where all of them could be seen; in calm some looks old. gpu_used_bytes, gpu_total_bytes: of the run's
+    CUDA device, for all processes, as the run last read them from the driver; gpu_reserved_bytes: of these
+    what torch of the run reserved. processes: how many there are; tree: the main one first, then the largest.
     """
 
     time_s: float
@@ -69,6 +70,7 @@ class Sample:
     stalled_us: int | None = None
     processes: int | None = None
     beside_anon_bytes: int | None = None
+    gpu_reserved_bytes: int | None = None
     tree: tuple[ProcessSample, ...] = ()
 
     @property
@@ -96,16 +98,17 @@ class Sample:
         return left_bytes(self.limit_bytes, self.unreclaimable_bytes, self.host_available_bytes)
 
 
-_LATER = "beside_anon_bytes"
-"""Younger than the form: it stands behind all else, plus one, where the rings of older versions hold 0."""
-_NUMBERS = tuple(field.name for field in fields(Sample) if field.name not in ("time_s", "tree", _LATER))
+_LATER = ("gpu_reserved_bytes", "beside_anon_bytes")
+"""Younger than the form: they end the slot, each plus one, where the rings of older versions hold 0. A new
+one goes first."""
+_NUMBERS = tuple(field.name for field in fields(Sample) if field.name not in ("time_s", "tree", *_LATER))
 _HEAD = struct.Struct(f"<Id{len(_NUMBERS)}q")
 """CRC of all that follows, time, numbers."""
 _CRC, _BODY = struct.Struct("<I"), struct.Struct(f"<d{len(_NUMBERS)}q")
 _numbers_of = operator.attrgetter(*_NUMBERS)
 _PROCESS = struct.Struct("<q16s4q")
 SLOT_BYTES = 1536
-_END = struct.Struct("<q")
+_END = struct.Struct(f"<{len(_LATER)}q")
 _END_AT = SLOT_BYTES - _END.size
 assert _HEAD.size + PROCESSES * _PROCESS.size <= _END_AT
 
@@ -114,9 +117,9 @@ def packed(sample: Sample) -> bytes:
     """SLOT_BYTES bytes."""
     numbers = [_UNKNOWN if value is None else min(value, 2**63 - 1) for value in _numbers_of(sample)]
     processes = b"".join([_packed_process(process) for process in sample.tree[:PROCESSES]])
-    beside = 0 if sample.beside_anon_bytes is None else sample.beside_anon_bytes + 1
+    later = (sample.gpu_reserved_bytes, sample.beside_anon_bytes)
     body = (_BODY.pack(sample.time_s, *numbers) + processes).ljust(_END_AT - _CRC.size, b"\0")
-    body += _END.pack(beside)
+    body += _END.pack(*(0 if value is None else value + 1 for value in later))
     return _CRC.pack(zlib.crc32(body)) + body
 
 
@@ -126,8 +129,8 @@ def unpacked(slot: bytes) -> Sample | None:
     if time_s == 0 or crc != zlib.crc32(slot[4:SLOT_BYTES]):
         return None
     values = dict(zip(_NUMBERS, map(_known, numbers), strict=True))
-    (beside,) = _END.unpack_from(slot, _END_AT)
-    values[_LATER] = beside - 1 if beside > 0 else None
+    for name, value in zip(_LATER, _END.unpack_from(slot, _END_AT), strict=True):
+        values[name] = value - 1 if value > 0 else None
     tree = []
     for place in range(_HEAD.size, _HEAD.size + PROCESSES * _PROCESS.size, _PROCESS.size):
         pid, name, *amounts = _PROCESS.unpack_from(slot, place)

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from memory.format import stage_label, stage_line
+from memory.gpu import Gpu
 from memory.peaks import PEAKS, Open, Peak
 from memory.process import Process
 from memory.recorder import Recorder, records_path
@@ -194,10 +195,17 @@ def polled_limit_is(limit_bytes: int | None) -> None:
     _recorder.polled_bytes = limit_bytes
 
 
+def note_gpu(gpu: Gpu | None) -> None:
+    """Between stages: let the supervisor's samples have the use of the device, as it was just read."""
+    _recorder.note_gpu(gpu, time.time())
+
+
 def _measured() -> Snapshot:
     """A snapshot, or an empty one that says why: measuring must not break what is measured."""
     try:
-        return snapshot()
+        found = snapshot()
+        _recorder.note_gpu(found.gpu, found.time_s)
+        return found
     except Exception as error:
         log.debug("memory cannot be measured", exc_info=error)
         return Snapshot(time.time(), Process(0), notes=(f"cannot be measured: {_told(error)}",))

@@ -24,6 +24,7 @@ def line(view: View) -> str:
         time.strftime("%H:%M:%S", time.localtime(sample.time_s)),
         amount(view),
         *(f"{name} {format_bytes(value)}" for name, value in parts_of(view) if value),
+        gpu(sample),
         f"{sample.processes} process{'es' * (sample.processes != 1)}",
         growth(view),
         view.stage,
@@ -62,6 +63,14 @@ def parts_of(view: View) -> list[tuple[str, int | None]]:
         ("swap", sample.swap_bytes),
         ("page cache", sample.cache_bytes),
     ]
+
+
+def gpu(sample: Sample) -> str | None:
+    """`GPU 41.0 GB of 80.0 GB, torch 33.0 GB`: the device's use by all processes, and torch's part of it."""
+    if sample.gpu_used_bytes is None or sample.gpu_total_bytes is None:
+        return None
+    torchs = "" if sample.gpu_reserved_bytes is None else f", torch {format_bytes(sample.gpu_reserved_bytes)}"
+    return f"GPU {format_bytes(sample.gpu_used_bytes)} of {format_bytes(sample.gpu_total_bytes)}{torchs}"
 
 
 def growth(view: View) -> str | None:
@@ -112,7 +121,7 @@ def drawing(view: View) -> Any:
             "   ".join(f"{name} {format_bytes(value)}" for name, value in parts_of(view) if value is not None)
         ),
     ]
-    about = [growth(view), view.stage and f"stage {view.stage}", _events(sample)]
+    about = [growth(view), gpu(sample), view.stage and f"stage {view.stage}", _events(sample)]
     rows.append(Text("   ".join(part for part in about if part)))
     table = Table(box=None, pad_edge=False)
     for name in ("pid", "name", "anon", "shm", "mapped files", "rss"):

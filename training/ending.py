@@ -17,6 +17,7 @@ from training.distributed.place import Place
 from training.distributed.ranks import RankFailed
 from training.distributed.rendezvous import RanksMissing
 from training.interrupt import NO_LIMIT_S, TIME_IS_UP, Interrupted, job_left_s
+from training.out_of_memory import is_device_oom, reason_of
 from training.progress import NonFinite
 from training.spikes import Diverged
 from training.stopping import TimeIsOver
@@ -66,6 +67,10 @@ def ending_of(error: BaseException, folder: Path) -> tuple[str, int, str]:
         reason = f"{error}. {_kept(newest)}"
         log.error("error: %s", reason)
         return "failed", 1, reason
+    if is_device_oom(error):
+        reason = reason_of(error, folder)
+        log.error("failed: %s (the traceback is in log.txt)", reason, exc_info=error)
+        return "oom", 1, reason
     fault = cuda_fault(error)
     if fault is not None:
         reason = f"{fault}. {_kept(newest)}"

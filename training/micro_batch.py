@@ -1,26 +1,40 @@
-"""`micro_batch=auto` over the attempts of a run: pinned, and made smaller after one that died for memory."""
+"""`micro_batch=auto` over a run: kept by each attempt, and made smaller where memory runs out.
+
+After a CUDA out of memory the attempt continues with a smaller one; after a kill the next attempt does.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import experiment_utils
 from conf import AUTO
+from training.out_of_memory import came_out_of, is_device_oom, moves_weights, release
 
 if TYPE_CHECKING:
+    from training.loop import Run
     from training.plan import Plan
+    from training.started import Started
+    from training.step import Batch
 
 log = logging.getLogger("training")
+Result = TypeVar("Result")
 
 OUTCOMES = ("outcome.json", "outcome.previous.json")
 """What a supervisor wrote of the attempt before; that of the attempt which runs may have moved it aside."""
 
-_OUT_OF_MEMORY = ("OutOfMemoryError", "MemoryError", "can't allocate memory", "out of memory")
-"""In the reason of an attempt that failed by itself: of CUDA, of Python, of torch's CPU allocator."""
+_OUT_OF_MEMORY = (
+    "OutOfMemoryError", "MemoryError", "can't allocate memory", "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_ALLOC_FAILED",
+)  # fmt: skip
+"""In the reason of an attempt that failed by itself: of Python, of torch's CPU allocator, of another rank's
+GPU. For its own GPU it ends as `oom`."""
 
 
 def died_for_memory(folder: Path, run: Mapping[str, Any]) -> bool:
@@ -80,3 +94,138 @@ def tell_micro_batch(plan: Plan, kept: Mapping[str, Any], *, after_oom: bool) ->
         log.warning(
             "%s, and the micro-batch is %s already: try training.activation_checkpointing=true", why, now
         )
+
+
+class SplitBatches:
+    """Micro-batches as their loader gives them, or each in several parts from some step on.
+
+    The loader is left alone, so that its state at the end of a step is what it would be with smaller batches.
+    """
+
+    def __init__(self, batches: Iterator[Batch], steps_done: Callable[[], int]) -> None:
+        self._batches, self._steps_done = batches, steps_done
+        self._parts, self._begun = 1, -1
+        self._read: list[Batch] = []
+        self._waiting: deque[Batch] = deque()
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._begun != self._steps_done():
+            self._begun, self._read = self._steps_done(), []
+        if not self._waiting:
+            batch = next(self._batches)
+            self._read.append(batch)
+            self._waiting.extend(_parts_of(batch, self._parts))
+        return self._waiting.popleft()
+
+    def split(self, parts: int) -> None:
+        """Divide each micro-batch by `parts` from here on; an unfinished step is read again."""
+        self._parts *= parts
+        is_unfinished = self._begun == self._steps_done()
+        again = self._read if is_unfinished else []
+        self._waiting = deque(part for batch in again for part in _parts_of(batch, self._parts))
+
+
+def _parts_of(batch: Batch, parts: int) -> Iterator[Batch]:
+    """Rows of a batch in their order, in parts of one size."""
+    from data_loading.batches import NO_ROWS
+
+    if parts == 1:
+        yield batch
+        return
+    rows = len(batch["input_ids"]) // parts
+    for first in range(0, parts * rows, rows):
+        yield {name: of[first : first + rows] for name, of in batch.items() if name not in NO_ROWS}
+
+
+def fitted(started: Started, work: Callable[[], Result], *, steps: bool = False) -> Result:
+    """Do the work; after a CUDA out of memory again, with a smaller micro-batch where `auto` may choose it.
+
+    Args:
+        steps: the work trains up to a step: only what its step raised is done again. Other work, which is an
+            evaluation, is done again as a whole.
+
+    Raises:
+        RuntimeError: the device is out of memory, and no smaller micro-batch helps or is allowed.
+    """
+    from training.loop import step_of
+
+    while True:
+        try:
+            return work()
+        except Exception as error:
+            if not is_device_oom(error):
+                raise
+            run = started.run
+            now, size = run.plan.budget.micro_batch, _smaller_after(started, error, steps)
+            where = f"in step {run.step + 1:,}" if steps else f"in an evaluation after step {run.step:,}"
+            if size is None:
+                error.add_note(f"{where} with micro-batch {now}")
+                raise
+            release(error)
+        log.warning(
+            "CUDA out of memory %s: micro-batch %s instead of %s from here on, effective batch %s as before",
+            where,
+            size,
+            now,
+            run.plan.budget.effective_batch,
+        )
+        take_smaller(run, size, since_step=run.step + 1)
+        started.batches.split(now // size)
+        started.step = step_of(run, started.model, started.optimizer)
+        started.model.train()  # where an evaluation was left
+
+
+def _smaller_after(started: Started, error: BaseException, steps: bool) -> int | None:
+    """The micro-batch to continue with; None: the attempt ends.
+
+    Of several ranks each would have to begin the step again: there the next attempt is smaller. When the
+    optimizer moves the weights, all activations are freed: no micro-batch helps it.
+    """
+    run = started.run
+    if run.config.training.micro_batch != AUTO or not run.ranks.is_alone:
+        return None
+    if steps and (not came_out_of(error, started.step) or moves_weights(error)):
+        return None
+    return next_smaller(run)
+
+
+def next_smaller(run: Run) -> int | None:
+    """The next divisor of the micro-batch that takes less by the estimate; None where none does."""
+    from training.memory_parts import estimate_run
+
+    plan, kept = run.plan, experiment_utils.read_run(run.folder).get("auto", {})
+
+    def takes(size: int) -> int:
+        found = estimate_run(
+            run.config, vocab_size=plan.vocab_size, micro_batch=size, data=plan.data, kept=kept
+        )
+        return found.gpu_bytes or found.host_bytes
+
+    now = plan.budget.micro_batch
+    needed = takes(now)
+    sizes = (size for size in range(now - 1, 0, -1) if now % size == 0)
+    return next((size for size in sizes if takes(size) < needed), None)
+
+
+def take_smaller(run: Run, size: int, since_step: int | None = None) -> None:
+    """Give the run's plan this micro-batch and the same effective batch, and note it in run.json.
+
+    Args:
+        since_step: the first step that is computed with it, where the attempt has begun with another.
+    """
+    before = run.plan.budget
+    accumulation = before.effective_batch // (size * run.ranks.size)
+    budget = dataclasses.replace(before, micro_batch=size, accumulation=accumulation)
+    run.plan = dataclasses.replace(run.plan, budget=budget)
+    if not run.ranks.is_first:
+        return
+    found = experiment_utils.read_run(run.folder)
+    auto = {**found.get("auto", {}), "micro_batch": size}
+    experiment_utils.update_run(run.folder, auto=auto, micro_batch=size, accumulation=accumulation)
+    if since_step is not None:
+        change = {"since_step": since_step, "micro_batch": size, "before": before.micro_batch}
+        changes = [*found["attempts"][-1].get("smaller_micro_batch", []), change]
+        experiment_utils.update_attempt(run.folder, smaller_micro_batch=changes)

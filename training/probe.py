@@ -1,23 +1,23 @@
 """The micro-batch that `auto` chose, tried for one forward and backward pass before the run relies on it.
 
-Only where the estimate says that it is close; elsewhere nothing is run. On a CPU the pass is taken under a
-limit on data (setrlimit(2), RLIMIT_DATA), so that what does not fit is an error and no kill.
+Only where the estimate says that it is close, or the GPU's memory is not known. The pass has room left for
+what the optimizer keeps: on a GPU a tensor of that size, on a CPU a smaller limit on data (setrlimit(2),
+RLIMIT_DATA), under which what does not fit is an error and no kill.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import experiment_utils
 from conf import AUTO
 from memory import format_bytes
 from memory.kernel_files import kilobytes, read_file
 from training.memory_plan import divisors
-from training.optimizer_state import NUMBERS_A_PARAMETER
+from training.micro_batch import take_smaller
+from training.out_of_memory import is_device_oom, release
 
 if TYPE_CHECKING:
     from models import LanguageModel
@@ -35,60 +35,43 @@ def settle_micro_batch(run: Run, model: LanguageModel) -> None:
     Changes `run.plan` and what run.json says of it. One that an earlier attempt settled is not tried again.
     """
     config, plan = run.config, run.plan
-    free = plan.memory.room.gpu_free_bytes if run.device.kind == "cuda" else plan.memory.room.free_bytes
-    needed = plan.memory.estimate.gpu_bytes if run.device.kind == "cuda" else plan.memory.estimate.host_bytes
     is_auto = config.training.micro_batch == AUTO and not config.training.compile
     if not is_auto or run.is_pinned:
         return
-    size = plan.budget.micro_batch
-    if free is not None and needed >= CLOSE * free:
-        size = _tried(run, model, free)
-    size = run.ranks.least(size)
+    room, estimate, on_gpu = plan.memory.room, plan.memory.estimate, run.device.kind == "cuda"
+    free = room.gpu_free_bytes if on_gpu else room.free_bytes
+    needed = estimate.gpu_bytes if on_gpu else estimate.host_bytes
+    is_close = on_gpu if free is None else needed >= CLOSE * free
+    size = run.ranks.least(_tried(run, model, free) if is_close else plan.budget.micro_batch)
     if size != plan.budget.micro_batch:
-        accumulation = plan.budget.effective_batch // (size * run.ranks.size)
-        budget = dataclasses.replace(plan.budget, micro_batch=size, accumulation=accumulation)
-        run.plan = dataclasses.replace(plan, budget=budget)
-        if run.ranks.is_first:
-            auto = {**experiment_utils.read_run(run.folder).get("auto", {}), "micro_batch": size}
-            experiment_utils.update_run(run.folder, auto=auto, micro_batch=size, accumulation=accumulation)
+        take_smaller(run, size)
 
 
-def _tried(run: Run, model: LanguageModel, free_bytes: int) -> int:
+def _tried(run: Run, model: LanguageModel, free_bytes: int | None) -> int:
     """The largest micro-batch up to the plan's of which a pass fits; 1 where none does."""
     sizes = divisors(run.config.training, run.ranks.size)
+    where = "what is free" if free_bytes is None else f"the {format_bytes(free_bytes)} that are free"
     for size in (size for size in sizes if size <= run.plan.budget.micro_batch):
         if fits_a_pass(run, model, size, free_bytes):
             log.info("micro-batch %s was tried: a forward and backward pass fits", size)
             return size
-        log.warning(
-            "a pass with micro-batch %s does not fit in the %s that are free", size, format_bytes(free_bytes)
-        )
+        log.warning("a pass with micro-batch %s does not fit in %s", size, where)
     return 1
 
 
-def fits_a_pass(run: Run, model: LanguageModel, micro_batch: int, free_bytes: int) -> bool:
+def fits_a_pass(run: Run, model: LanguageModel, micro_batch: int, free_bytes: int | None) -> bool:
     """Whether a forward and backward pass goes through; gradients and random numbers are left alone."""
     import torch
 
-    from models import LossModel
-
-    parameters = sum(p.numel() * p.element_size() for p in model.parameters())
-    moments = NUMBERS_A_PARAMETER[run.config.optimizer.name] * parameters
     rng = torch.get_rng_state()
-    loss_of = LossModel(model)
-    ids = torch.zeros((micro_batch, run.config.training.seq_len), dtype=torch.int64)
     torch.ones(256, 256) @ torch.ones(256, 256)  # its threads are there before memory is limited
     try:
-        with data_limited(free_bytes - moments, on_cpu=run.device.kind == "cpu"):
-            on_device = run.device.put(ids)
-            with run.device.autocast():
-                loss = loss_of(on_device, on_device, None, run.loss_chunk)
-            loss.backward()
-    except (MemoryError, torch.OutOfMemoryError):
-        return False
-    except RuntimeError as error:
-        if "allocate" not in str(error):
+        _pass(run, model, micro_batch, free_bytes)
+    except (MemoryError, RuntimeError) as error:
+        refused = isinstance(error, MemoryError) or is_device_oom(error) or "allocate" in str(error)
+        if not refused:
             raise
+        release(error)
         return False
     finally:
         model.zero_grad(set_to_none=True)
@@ -96,6 +79,26 @@ def fits_a_pass(run: Run, model: LanguageModel, micro_batch: int, free_bytes: in
         if run.device.kind == "cuda":
             torch.cuda.empty_cache()
     return True
+
+
+def _pass(run: Run, model: LanguageModel, micro_batch: int, free_bytes: int | None) -> None:
+    import torch
+
+    from models import LossModel
+
+    parameters = sum(p.numel() * p.element_size() for p in model.parameters())
+    kept = max(0, run.plan.checkpoint_bytes - parameters)  # moments, averages, states of rows
+    on_cpu = run.device.kind == "cpu"
+    ids = torch.zeros((micro_batch, run.config.training.seq_len), dtype=torch.int64)
+    with data_limited((free_bytes or 0) - kept, on_cpu=on_cpu):
+        optimizers = torch.empty(0 if on_cpu else kept, dtype=torch.uint8, device=run.device.torch_device)
+        on_device = run.device.put(ids)
+        with run.device.autocast():
+            loss = LossModel(model)(on_device, on_device, None, run.loss_chunk)
+        loss.backward()
+        # an optimizer that is not fused works on a copy of the parameters
+        del loss, on_device
+        torch.empty(0 if on_cpu else parameters, dtype=torch.uint8, device=optimizers.device)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,9 @@ if TYPE_CHECKING:
     from training.evaluation import HeldOut
     from training.loop import Run
     from training.metrics import MetricsFile, SourcesFile
+    from training.micro_batch import SplitBatches
     from training.progress import Progress
-    from training.step import Batch, Step
+    from training.step import Step
 
 
 @dataclass
@@ -34,5 +34,5 @@ class Started:
     metrics: MetricsFile
     sources: SourcesFile | None
     step: Step
-    batches: Iterator[Batch]
+    batches: SplitBatches
     progress: Progress

@@ -112,12 +112,14 @@ class Facts(Measured):
                 if self.signal
                 else f"{code} (outcome.json)"
             )
-        state = self.state
+        state = text(self.status.get("state"))
         return f"status.json says {state}" if state else None
 
     @property
     def state(self) -> str:
-        return text(self.status.get("state"))
+        """State in status.json; a run that wrote `oom`, of its GPU, has failed by its own word."""
+        state = text(self.status.get("state"))
+        return "failed" if state == "oom" else state
 
     @property
     def reason(self) -> str:

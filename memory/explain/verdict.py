@@ -20,6 +20,8 @@ log = logging.getLogger("memory")
 
 _FOR_MEMORY = ("oom_cgroup", "oom_host", "memory_error")
 _OF_MEMORY = (*_FOR_MEMORY, "oom_gpu", "shm_full")
+_CAUSED = (*_FOR_MEMORY, "oom_gpu")
+"""Verdicts that something has caused, known or not."""
 _NO_CAUSE_OF_DEATH = ("cache", "thrash", "throttled")
 _OF_LIVING = ("thrash", "leak", "cache", "throttled")
 _MOST_ADVICE = 7
@@ -45,7 +47,7 @@ def explain(evidence: Evidence, *, slurm: SlurmFacts | None = None) -> Explanati
         confidence = weaker(confidence)
     others = [f for f in findings if f is not end and f is not why and f.verdict is None]
     plain = [finding for finding in others if finding.cause is None]
-    cause = "unknown" if end.verdict == "unknown" or (end.verdict in _FOR_MEMORY and why is None) else "none"
+    cause = "unknown" if end.verdict == "unknown" or (end.verdict in _CAUSED and why is None) else "none"
     if why is not None and why.cause:
         cause = why.cause
     met = bool(facts.kills) and not facts.met_another_limit

@@ -52,7 +52,7 @@ OOM_DAEMON = re.compile(
 
 GPU_OOM = re.compile(
     r"CUDA out of memory|HIP out of memory|CUDA error: out of memory|cudaErrorMemoryAllocation"
-    r"|CU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED|torch\.(?:cuda\.)?OutOfMemoryError"
+    r"|CU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|torch\.(?:cuda\.)?OutOfMemoryError"
     # JAX; the driver's own words, of Numba and JAX too; CuPy; NCCL
     r"|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|CUDA_ERROR_OUT_OF_MEMORY"
     r"|cupy[\w.]*\.OutOfMemoryError|Failed to CUDA calloc|Cuda failure (?:\d+ )?'out of memory'"
@@ -61,6 +61,8 @@ GPU_OOM = re.compile(
     # Apple's GPU; TensorFlow
     r"|MPS backend out of memory|OOM when allocating tensor[^\n]*device:\w*GPU:\d"
 )
+HOST_PINNED = re.compile(r"\bpin_memory\b|\bcudaHostAlloc\b|\bcudaMallocHost\b|\bpinned\b")
+"""In the frame that raised `CUDA error: out of memory`: what ran out is the host's page-locked memory."""
 MEMORY_ERROR = re.compile(
     r"^(?:[\w.]+\.)?(?:_Array|Arrow)?MemoryError\b[^\n]*"
     r"|^duckdb[\w.]*\.OutOfMemoryException\b[^\n]*"
@@ -140,7 +142,7 @@ TRACEBACK = "Traceback (most recent call last)"
 class GpuMessage:
     """torch's message of an allocation that failed, in bytes; None where the wording lacks it.
 
-    others_bytes: held by other processes. in_use_bytes: by this one, with the CUDA context.
+    others_bytes: held by other processes, listed or not. in_use_bytes: by this one, with the CUDA context.
     """
 
     asked_bytes: int | None
@@ -169,6 +171,8 @@ _GPU_PARTS = {
 _OTHERS = re.compile(r"[Pp]rocess \d+ has " + _AMOUNT.format("n") + " memory in use")
 _CONTEXT_BYTES = 3 << 30
 """The CUDA context and what libraries keep are less."""
+_LEAST_CONTEXT_BYTES = 512 << 20
+"""What they take at least of what no message lists."""
 _UNITS = {"B": 1, "BYTES": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 
 
@@ -189,13 +193,19 @@ def gpu_message(text: str) -> GpuMessage | None:
 
 
 def _of_others(line: str, found: dict[str, int | None]) -> int:
-    """What other processes hold. In a container this very process may be listed as if it were another."""
+    """What other processes hold: those that are listed, else what this one does not account for.
+
+    In a container this very process may be listed as if it were another.
+    """
     amounts = [_first_amount(match) or 0 for match in _OTHERS.finditer(line)]
     own = (found["allocated"] or 0) + (found["unallocated"] or 0)
     ours = [amount for amount in amounts if own <= amount <= own + _CONTEXT_BYTES]
     if found["in_use"] is None and ours:
         amounts.remove(min(ours))
-    return sum(amounts)
+    mine = found["in_use"] or (min(ours) if ours else own and own + _LEAST_CONTEXT_BYTES)
+    if amounts or not found["total"] or found["free"] is None or not mine:
+        return sum(amounts)
+    return max(0, found["total"] - found["free"] - mine)
 
 
 def amount_bytes(number: str, unit: str) -> int | None:

@@ -78,7 +78,7 @@ def over_time(
 
 
 def gpu_over_time(track: Track, *, group: str = "") -> Chart | None:
-    """What tensors hold, and torch's allocator for them; None where no GPU was seen."""
+    """What tensors hold, torch's allocator, and all processes on the device; None where no GPU was seen."""
     held = [moment for moment in track.moments if moment.gpu is not None]
     if not held:
         return None
@@ -86,6 +86,10 @@ def gpu_over_time(track: Track, *, group: str = "") -> Chart | None:
     reserved = [moment.gpu_reserved for moment in held]
     if any(reserved):
         series.append(Series("GPU, reserved", reserved, "ink", "dash"))
+    of_all = [(moment.at_s, moment.gpu_used) for moment in track.moments if moment.gpu_used is not None]
+    if of_all:
+        at, used = zip(*of_all, strict=True)
+        series.append(Series("GPU, used by all processes", used, "soft", x=at))
     times = [moment.at_s for moment in held]
     span = (0.0, track.lasted_s)
     return Chart("memory of the GPU over time", times, series, height=180, group=group, x_range=span)

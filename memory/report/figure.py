@@ -187,18 +187,24 @@ class _Drawing:
         return np.asarray([_NOT_A_NUMBER if n is None else n / self.size for n in values], dtype=np.float64)
 
     def _draw_gpu(self, axes: Axes, panel: _Panel) -> None:
-        """What tensors hold, and what torch's allocator holds for them."""
+        """What tensors hold, what torch's allocator holds for them, and the use of the device by all."""
+        import numpy as np
+
         scale, _ = size_unit(self._most_of_gpu)
         for name, label, color, line in (
             ("gpu", "GPU, allocated", VERMILLION, "-"),
             ("gpu_reserved", "GPU, reserved", "black", _DASHED),
+            ("gpu_used", "GPU, used by all", GREY, "-"),
         ):
             values = self._column(panel, name) * self.size / scale
-            axes.plot(panel.positions, values, color=color, linestyle=line, linewidth=1.2, label=label)
+            known = ~np.isnan(values)
+            if known.any():
+                positions = np.asarray(panel.positions)[known]
+                axes.plot(positions, values[known], color=color, linestyle=line, linewidth=1.2, label=label)
 
     @property
     def _most_of_gpu(self) -> int:
-        return max(n for m in self.track.moments for n in (m.gpu, m.gpu_reserved) if n is not None)
+        return max(n for m in self.track.moments for n in (m.gpu, m.gpu_reserved, m.gpu_used) if n)
 
     def _draw_loop_stages(self, strip: Axes, lowest: Axes, panel: _Panel) -> None:
         """A band a stage above the memory, named where the name fits; their colours are told above."""

@@ -29,8 +29,8 @@ class Moment:
     cgroup counts it. main, workers: anon of the main process, and what its descendants hold beyond the pages
     they share with it; other: anon of processes beside the run in its cgroup, and what is not told apart.
     cache: page cache of the job (of a process tree: files mapped), which is given back when memory is short.
-    rss: summed over the processes. gpu, gpu_reserved: of tensors, and of torch's allocator; of a sample the
-    device's use. holders: the processes, the main one first.
+    rss: summed over the processes. gpu, gpu_reserved: of tensors, and of torch's allocator; gpu_used: of the
+    device, by all processes. holders: the processes, the main one first.
     """
 
     at_s: float
@@ -45,11 +45,12 @@ class Moment:
     rss: int | None = None
     gpu: int | None = None
     gpu_reserved: int | None = None
+    gpu_used: int | None = None
     is_sample: bool = False
     holders: tuple[Holder, ...] = ()
 
 
-COLUMNS = ("u", *PARTS, "cache", "limit", "rss", "gpu", "gpu_reserved")
+COLUMNS = ("u", *PARTS, "cache", "limit", "rss", "gpu", "gpu_reserved", "gpu_used")
 """Those that are amounts, the most important first."""
 
 
@@ -113,7 +114,8 @@ def of_sample(sample: Sample, at_s: float) -> Moment:
         cache=sample.tree_file_bytes if sample.cache_bytes is None else sample.cache_bytes,
         limit=sample.limit_bytes,
         rss=sample.tree_rss_bytes,
-        gpu=sample.gpu_used_bytes,
+        gpu_reserved=sample.gpu_reserved_bytes,
+        gpu_used=sample.gpu_used_bytes,
         is_sample=True,
         holders=tuple(Holder(p.pid, p.name, p.anon_bytes) for p in tree if p.anon_bytes is not None),
     )
@@ -139,6 +141,7 @@ def of_snapshot(snapshot: Mapping[str, Any], at_s: float) -> Moment:
     parts = (anon, shmem, kernel, locked)
     u = whole(snapshot.get("unreclaimable_bytes")) if anon is None else sum(part or 0 for part in parts)
     gpu = _part(snapshot, "gpu")
+    total, free = whole(gpu.get("total_bytes")), whole(gpu.get("free_bytes"))
     return Moment(
         at_s,
         u=u,
@@ -155,6 +158,7 @@ def of_snapshot(snapshot: Mapping[str, Any], at_s: float) -> Moment:
         rss=whole(snapshot.get("rss_bytes")),
         gpu=whole(gpu.get("allocated_bytes")),
         gpu_reserved=whole(gpu.get("reserved_bytes")),
+        gpu_used=None if total is None or free is None else max(0, total - free),
         holders=holders,
     )
 

@@ -59,7 +59,7 @@ def _is_over(folder: Path, job: Job) -> bool:
     if state == "done":
         return True
     starts = read_starts(folder)
-    return state == "failed" and bool(starts) and starts[-1].raw_job_id == job.raw_id
+    return state in ("failed", "oom") and bool(starts) and starts[-1].raw_job_id == job.raw_id
 
 
 def run_in_job(folder: Path, job: Job, members: Sequence[Path] = ()) -> Verdict:
@@ -199,7 +199,7 @@ def _least_far(folder: Path, others: Sequence[Path]) -> Path:
     stopped = [
         one
         for one in (folder, *others)
-        if experiment_utils.read_status(one).get("state") not in ("done", "failed")
+        if experiment_utils.read_status(one).get("state") not in ("done", "failed", "oom")
     ]
     return stopped[0] if stopped else folder
 

@@ -170,7 +170,7 @@ def failed_before(case: Case) -> bool:
     known = case.known
     if is_over_in_its_job(case):
         return True
-    if known.state not in ("failed", "timeout", "cancelled") or not case.spoke_now:
+    if known.state not in ("failed", "oom", "timeout", "cancelled") or not case.spoke_now:
         return False
     ended = moment(case.row.end) if case.row is not None else None
     beat = known.heartbeat_s

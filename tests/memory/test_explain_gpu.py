@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from evidence_builder import explained, ours, outcome, record
@@ -73,10 +74,15 @@ MESSAGES = {
         "unallocated.",
         "size",
     ),
-    "bare": ("RuntimeError: CUDA error: out of memory", "growth"),
+    "others that are not listed": (
+        "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.90 GiB total capacity; 1.00 "
+        "GiB already allocated; 512.00 MiB free; 1.20 GiB reserved in total by PyTorch)",
+        "neighbours",
+    ),
+    "bare": ("RuntimeError: CUDA error: out of memory", "unknown"),
     "cublas": (
         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-        "growth",
+        "unknown",
     ),
 }
 
@@ -146,3 +152,81 @@ def test_other_libraries(tmp_path: Path, line: str, verdict: str) -> None:
     assert found.advice
     if verdict == "oom_gpu":
         assert "smaller batch" in found.advice[0].text or "half the batch" in found.advice[0].text
+
+
+BARE = "RuntimeError: CUDA error: out of memory"
+
+
+@pytest.mark.parametrize("frame", ["pin_memory.py", "storages.py"])
+def test_refused_page_locked_memory_is_the_hosts(tmp_path: Path, frame: str) -> None:
+    log = f"""Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    main()
+  File "{frame}", line 49, in pin_memory
+    return data.pin_memory()
+{BARE}
+CUDA kernel errors might be asynchronously reported at some other API call.
+"""
+    found = explained(tmp_path, outcome=outcome(exit_code=1), log=log)
+    assert (found.verdict, found.confidence) == ("memory_error", "likely")
+    assert "page-locked memory" in found.sentence
+
+
+def test_pinned_memory_in_an_outer_frame_does_not_make_it_the_hosts(tmp_path: Path) -> None:
+    log = f"""Traceback (most recent call last):
+  File "train.py", line 3, in pin_memory
+    pin_memory()
+  File "train.py", line 9, in step
+    loss = model(batch)
+{BARE}
+"""
+    assert explained(tmp_path, outcome=outcome(exit_code=1), log=log).verdict == "oom_gpu"
+
+
+def test_handle_that_cannot_be_made_is_likely_for_memory(tmp_path: Path) -> None:
+    log = (
+        "Traceback (most recent call last):\n  File 'a.py', line 3, in <module>\n"
+        "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`\n"
+    )
+    found = explained(tmp_path, outcome=outcome(exit_code=1), log=log)
+    assert (found.verdict, found.confidence) == ("oom_gpu", "likely")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cause"),
+    [
+        ({"allocated_bytes": 10 * GIB, "reserved_bytes": 11 * GIB, "free_bytes": 2 * GIB}, "neighbours"),
+        ({"allocated_bytes": 70 * GIB, "reserved_bytes": 77 * GIB, "free_bytes": 0}, "growth"),
+        ({"allocated_bytes": 70 * GIB, "reserved_bytes": 77 * GIB}, "growth"),
+        ({"allocated_bytes": "?", "reserved_bytes": None, "free_bytes": []}, "unknown"),
+    ],
+)
+def test_message_without_numbers_is_judged_by_the_recorded_device(
+    tmp_path: Path, gpu: dict[str, Any], cause: str
+) -> None:
+    ended = record("end", "train", 60, 300)
+    ended["snapshot"]["gpu"] = {"total_bytes": 80 * GIB, **gpu}
+    log = f"Traceback (most recent call last):\n  File 'a.py', line 3, in step\n{BARE}\n"
+    found = explained(tmp_path, outcome=outcome(exit_code=1), log=log, records=[ended], run=ours())
+    assert (found.verdict, found.cause) == ("oom_gpu", cause)
+    assert any("(memory.jsonl): free" in line for line in found.evidence) == (
+        gpu.get("free_bytes") in (0, 2 * GIB)
+    )
+
+
+def test_leak_on_the_device_is_its_cause(tmp_path: Path) -> None:
+    ended = record("end", "train", 60, 300, step=400)
+    ended["leak"] = {"is_leak": False, "gpu": {"is_leak": True, "slope_bytes_per_step": 3 << 20}}
+    log = f"Traceback (most recent call last):\n  File 'a.py', line 3, in step\n{MESSAGES['size'][0]}\n"
+    found = explained(tmp_path, outcome=outcome(exit_code=1), log=log, records=[ended], run=ours())
+    assert (found.verdict, found.cause) == ("oom_gpu", "leak")
+
+
+def test_run_that_says_oom_itself(tmp_path: Path) -> None:
+    status = {
+        "state": "oom",
+        "attempt": 1,
+        "reason": "RuntimeError: CUDA out of memory (CUBLAS_STATUS_ALLOC_FAILED) in step 3: ...",
+    }
+    found = explained(tmp_path, status=status, run=ours())
+    assert (found.verdict, found.cause, found.confidence) == ("oom_gpu", "unknown", "certain")

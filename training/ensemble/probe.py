@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ import experiment_utils
 from conf import AUTO, Config
 from conf.check import to_config
 from training.ensemble.allocator import keep_freed_memory
+from training.out_of_memory import is_device_oom, release
 from training.plan import make_plan, max_positions
 from training.spinning import watch_cores
 
@@ -90,7 +91,7 @@ def probe(config: Config, members: int) -> Choice:
     keep_freed_memory()
     try:
         sizes = [size for size in _sizes(members) if _fits(config, size)]
-        steps = {size: _step_of(plan, device, size) for size in (1, *sizes)}
+        steps = dict(_that_fit(plan, device, (1, *sizes)))
         return choose(_measured(steps, device), members)
     finally:
         torch.set_num_threads(threads)
@@ -125,6 +126,24 @@ def _sizes(members: int) -> list[int]:
 
 def _fits(config: Config, size: int) -> bool:
     return make_plan(config, tokenize=False, together=size).memory.fits
+
+
+def _that_fit(plan: Plan, device: Device, sizes: Sequence[int]) -> Iterator[tuple[int, Callable[[], None]]]:
+    """(size, step of so many runs together, which was taken once), up to the size that a GPU has no room for.
+
+    sizes: ascending.
+    """
+    for size in sizes:
+        try:
+            step = _step_of(plan, device, size)
+            step()
+        except RuntimeError as error:
+            if size == 1 or not is_device_oom(error):
+                raise
+            release(error)
+            log.info("%s runs at a time do not fit in the GPU's memory", size)
+            return
+        yield size, step
 
 
 def _step_of(plan: Plan, device: Device, size: int) -> Callable[[], None]:
@@ -165,11 +184,10 @@ def _step_of(plan: Plan, device: Device, size: int) -> Callable[[], None]:
 
 
 def _measured(steps: Mapping[int, Callable[[], None]], device: Device) -> dict[int, list[float]]:
-    """Seconds of a step of each, by round; the first two of each are not counted."""
+    """Seconds of a step of each, by round; the first of each is not counted."""
     seconds: dict[int, list[float]] = {size: [] for size in steps}
     lasts_s = 0.0
     for step in steps.values():
-        step()
         lasts_s += _timed(step, device)
     for _ in range(max(1, min(ROUNDS, int(LONGEST_S / max(lasts_s, 1e-9))))):
         for size, step in steps.items():

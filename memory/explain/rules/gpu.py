@@ -1,17 +1,24 @@
-"""CUDA out of memory: by size, by fragmentation, or because others hold the device."""
+"""CUDA out of memory: by size, by fragmentation, by a leak, or because others hold the device."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from memory.explain.advice import run_with_us, smaller_steps
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding, Victim
 from memory.explain.telling import all_of, ended_line, stage_line
-from memory.explain.testimony import by_the_run
-from memory.explain.values import number
-from memory.explain.wordings import GPU_OOM, GpuMessage, gpu_message
+from memory.explain.testimony import Said, by_the_run
+from memory.explain.values import mapping, number
+from memory.explain.wordings import GPU_OOM, HOST_PINNED, GpuMessage, gpu_message
 from memory.format import format_bytes
+
+_OTHER_REASONS = re.compile("CUBLAS_STATUS_NOT_INITIALIZED")
+"""Said where there is no room for a handle of cuBLAS, and also where the driver or the library is broken."""
+_CONTEXT_BYTES = 512 << 20
+"""CUDA context and libraries of one process, which the driver counts and torch does not."""
 
 
 def gpu_out_of_memory(facts: Facts) -> Iterator[Finding]:
@@ -20,7 +27,13 @@ def gpu_out_of_memory(facts: Facts) -> Iterator[Finding]:
     told = None if said is None else gpu_message(said.words)
     if said is None or told is None:
         return
-    cause, why = _why(told)
+    if _is_of_host(said.words, told):
+        yield _host_pinned(facts, said, told)
+        return
+    recorded = _recorded(facts)
+    told = told if recorded is None or told.allocated_bytes is not None else _with(told, recorded)
+    leak = _leak(facts)
+    cause, why = ("leak", leak) if leak else _why(told)
     advice = list(smaller_steps(facts, gpu=True))
     if not advice and not facts.is_ours:
         advice.append(Advice("a smaller batch, and as many more steps of gradients added up: the same step"))
@@ -34,24 +47,78 @@ def gpu_out_of_memory(facts: Facts) -> Iterator[Finding]:
     elif cause == "neighbours":
         advice.insert(0, Advice("take a device that is free, or end the process that holds it", "nvidia-smi"))
     known = facts.exit_code not in (None, 0) or facts.state == "failed"
+    surely = "certain" if known and not _OTHER_REASONS.search(said.match[0]) else "likely"
     yield Finding(
         rule="gpu_out_of_memory",
         says="The GPU had no "
         f"room{f' for {format_bytes(told.asked_bytes)} more' if told.asked_bytes else ''}: {why}",
         confidence="possible"
         if facts.signal in ("SIGKILL", "SIGTERM")
-        else said.at_most("certain" if known else "likely"),
+        else said.at_most(surely),
         verdict="oom_gpu",
         cause=cause,
         victim=Victim(True, number(facts.outcome.get("pid"))) if facts.outcome else None,
         evidence=all_of(
-            f"{told.line} ({facts.log_name})", _balance(told), ended_line(facts), stage_line(facts),
+            f"{told.line} ({facts.log_name})", _balance(told, recorded), ended_line(facts), stage_line(facts),
         ),
         advice=tuple(advice),
     )  # fmt: skip
 
 
-def _why(told: GpuMessage) -> tuple[str, str]:
+def _is_of_host(words: str, told: GpuMessage) -> bool:
+    """Whether the bare words came out of the frame that locks pages of the host (cudaHostAlloc)."""
+    if told.total_bytes is not None or "CUDA error: out of memory" not in told.line:
+        return False
+    last_frame = words[: words.rfind(told.line)].rpartition('File "')[2]
+    return HOST_PINNED.search(last_frame) is not None
+
+
+def _host_pinned(facts: Facts, said: Said, told: GpuMessage) -> Finding:
+    return Finding(
+        rule="gpu_out_of_memory",
+        says="The host refused page-locked memory (cudaHostAlloc, in pin_memory). The GPU's ran out only if "
+        "an error of an earlier call was reported late",
+        confidence=said.at_most("likely"),
+        verdict="memory_error",
+        victim=Victim(True, number(facts.outcome.get("pid"))) if facts.outcome else None,
+        evidence=all_of(f"{told.line} ({facts.log_name})", ended_line(facts), stage_line(facts)),
+        advice=(
+            Advice("see what limits locked memory and memory of the job", "ulimit -l; python -m memory"),
+            Advice("read batches into memory that is not locked", "DataLoader(pin_memory=False)"),
+            Advice("report an error where it arises", "CUDA_LAUNCH_BLOCKING=1"),
+        ),
+    )
+
+
+def _recorded(facts: Facts) -> GpuMessage | None:
+    """The device as the last stage recorded it; None where no record has one."""
+    for record in reversed(facts.records):
+        gpu = mapping(mapping(record.get("snapshot")).get("gpu"))
+        total, free = number(gpu.get("total_bytes")), number(gpu.get("free_bytes"))
+        allocated, reserved = number(gpu.get("allocated_bytes")), number(gpu.get("reserved_bytes"))
+        if total is None or allocated is None or reserved is None:
+            continue
+        others = 0 if free is None else max(0, total - free - reserved - _CONTEXT_BYTES)
+        return GpuMessage(None, total, free, allocated, max(0, reserved - allocated), None, others, "")
+    return None
+
+
+def _with(told: GpuMessage, recorded: GpuMessage) -> GpuMessage:
+    """A message without numbers, with those that were recorded."""
+    return replace(recorded, asked_bytes=told.asked_bytes, line=told.line)
+
+
+def _leak(facts: Facts) -> str | None:
+    """What the run itself found out about growth on the device by step, at its last look."""
+    looks = (mapping(record.get("leak")) for record in reversed(facts.records))
+    leak = mapping(next((look for look in looks if look), {}).get("gpu"))
+    slope = number(leak.get("slope_bytes_per_step"))
+    if leak.get("is_leak") is not True or not slope:
+        return None
+    return f"tensors on it grew by {format_bytes(slope)} a step (memory.jsonl)"
+
+
+def _why(told: GpuMessage) -> tuple[str | None, str]:
     """The cause, and what says so."""
     asked, idle, total = told.asked_bytes, told.unallocated_bytes, told.total_bytes
     if total and told.others_bytes > 0.25 * total:
@@ -65,14 +132,16 @@ def _why(told: GpuMessage) -> tuple[str, str]:
         return "size", "this one tensor is larger than the device"
     if told.allocated_bytes:
         return "growth", f"tensors held {format_bytes(told.allocated_bytes)} already"
-    return "growth", "tensors took all of it"
+    return None, "no number says what held it"
 
 
-def _balance(told: GpuMessage) -> str | None:
+def _balance(told: GpuMessage, recorded: GpuMessage | None) -> str | None:
+    is_recorded = recorded is not None and told.total_bytes == recorded.total_bytes and not told.asked_bytes
+    where = "at the last stage (memory.jsonl)" if is_recorded else "in that message"
     parts = {
         "asked for": told.asked_bytes, "free": told.free_bytes, "tensors": told.allocated_bytes,
         "idle in torch's pool": told.unallocated_bytes, "other processes": told.others_bytes or None,
         "device": told.total_bytes,
     }  # fmt: skip
     known = [f"{name} {format_bytes(amount)}" for name, amount in parts.items() if amount is not None]
-    return "in that message: " + ", ".join(known) if len(known) > 1 else None
+    return f"{where}: " + ", ".join(known) if len(known) > 1 else None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from tiny_run import make_run, tiny_config
 
 import experiment_utils
 from conf.ensembles import members_of
 from conf.schema import Ensemble
+from training.ensemble import probe as ensemble_probe
 from training.ensemble.probe import choose, probe, settle_together
 
 
@@ -44,8 +48,6 @@ def test_what_pays_in_some_rounds_alone_is_left() -> None:
 
 
 def test_steps_are_taken_and_leave_nothing_behind(tmp_path: Path) -> None:
-    import torch
-
     base = tiny_config(tmp_path)
     make_run(base)  # whose tokens it needs
     before = torch.get_rng_state()
@@ -61,3 +63,27 @@ def test_what_an_earlier_attempt_settled_stays(tmp_path: Path) -> None:
     assert settle_together(folders, 2) == 2
     asked = [make_run(dataclasses.replace(member, ensemble=Ensemble(together=1))) for member in members]
     assert settle_together(asked, 2) == 1
+
+
+def test_sizes_that_a_gpu_has_no_room_for_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def step_of(plan: Any, device: Any, size: int) -> Callable[[], None]:
+        def step() -> None:
+            asked.append(size)
+            if size >= 4:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+
+        return step
+
+    monkeypatch.setattr(ensemble_probe, "_step_of", step_of)
+    make_run(tiny_config(tmp_path, micro_batch=4))  # whose tokens it needs
+    found = probe(tiny_config(tmp_path, micro_batch=4), 8)
+    assert set(found.speedups) == {2}
+    assert asked.count(4) == 1
+    assert 8 not in asked, "nor is a larger one tried"
+    monkeypatch.setattr(ensemble_probe, "_step_of", lambda *args: step_of(None, None, 4))
+    with pytest.raises(torch.OutOfMemoryError):
+        probe(tiny_config(tmp_path, micro_batch=4), 8)
