@@ -262,6 +262,9 @@ class Slurm:
     tasks_per_node: int | str = key(AUTO, "ranks on each node; auto: one a GPU, else one", at_least=1)
     gpus_per_node: int = key(0, "sbatch --gres=gpu:N", at_least=0)
     gpu_type: str | None = key(None, "sbatch --gres=gpu:TYPE:N")
+    gpu_mem: int | str | None = key(
+        None, "memory of one GPU, for plans; null: by its type", kind="size", at_least=1 << 30
+    )
     cpus_per_task: int | str = key(
         AUTO, "cores of a rank; auto: training.threads, else 2, and dataset.num_workers", at_least=1
     )

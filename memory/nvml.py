@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 
@@ -55,10 +56,8 @@ def _instances(pynvml: Any, handle: Any) -> Iterator[dict[str, Any]]:
     if not mode or not mode[0]:
         return
     for number in range(_or_none(lambda: pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0):
-        instance = _or_none(lambda number=number: pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
-        found = None if instance is None else _or_none(lambda one=instance: _device(pynvml, one))
-        if found is not None:
-            yield found
+        with suppress(Exception):  # there is no instance of that number
+            yield _device(pynvml, pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
 
 
 def _or_none(ask: Callable[[], Any]) -> Any:

@@ -155,6 +155,7 @@ def plan_for_cluster(
         warnings=[
             *(of_this_machine_alone(of_missing, cluster, ROOT) if cluster.is_here else ()),
             *_of_the_queue(missing, cluster, programs.names(keys)),
+            *_of_gpu_memory(of_missing),
         ],
         scripts=list(_scripts(missing, cluster, programs.names(keys))),
     )
@@ -196,6 +197,20 @@ def _asked(key: str, run: PlannedRun, ensembles: Mapping[str, str]) -> Asked:
     slurm = settle(run.plan.config).slurm
     shared = slurm.parallel, slurm.pack, slurm.workers
     return Asked(key, run.asked.options, run.asked.setup, *shared, ensemble=ensembles.get(key))
+
+
+def _of_gpu_memory(plans: Sequence[Plan]) -> Iterator[str]:
+    """That it is not known, so that a run that is too large is not refused."""
+    unknown = [
+        plan.memory.estimate.gpu_bytes
+        for plan in plans
+        if plan.memory.estimate.gpu_bytes and plan.memory.room.gpu_total_bytes is None
+    ]
+    if unknown:
+        yield (
+            "the memory of the GPUs is not known, so whether runs fit is not checked. They need up to "
+            f"{format_bytes(max(unknown))}: say what a GPU has (slurm.gpu_mem=80GB)"
+        )
 
 
 def _of_the_queue(

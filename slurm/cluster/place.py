@@ -11,6 +11,7 @@ from conf.by_model import settle
 from memory.estimate import Estimate, recommended_mem
 from memory.room import Room
 from slurm.cluster.facts import Cluster, Partition
+from slurm.cluster.gpu_memory import gpu_bytes
 from slurm.cluster.resources import (
     device_of,
     margin_of,
@@ -26,8 +27,8 @@ from slurm.cluster.resources import (
 def planned_for(cluster: Cluster) -> Callable[[Config], dict[str, Any]]:
     """For `slurm.plans.plan_all`: of each configuration the room it will have, the device and the ranks.
 
-    The memory of a login node says nothing: the room is slurm.mem, or what the largest node has. Of a GPU's
-    memory the cluster tells nothing.
+    The memory of a login node says nothing: the room is slurm.mem, or what the largest node has, and
+    the memory of a GPU is that of its type (`slurm.cluster.gpu_memory`).
     """
 
     def of(config: Config) -> dict[str, Any]:
@@ -40,6 +41,7 @@ def planned_for(cluster: Cluster) -> Callable[[Config], dict[str, Any]]:
             "room": Room(
                 limit_bytes=None if most is None else share_bytes(most, beside),
                 limit_at=None if whose is None else f"{whose}{shared}",
+                gpu_total_bytes=gpu_bytes(wanted, partitions),
                 counts_rss=cluster.counts_rss,
                 raised=partial(_more_mem, config, beside, partitions) if whose == "slurm.mem" else None,
             ),

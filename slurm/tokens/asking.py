@@ -34,7 +34,7 @@ from slurm.cluster.resources import default_limit, sbatch_options, setup_lines
 CPUS = 4
 MERGE_BYTES = 1 << 30
 _NOT_FOR_TOKENS = (
-    "nodes", "tasks_per_node", "gpus_per_node", "gpu_type", "pack", "workers", "by_model", "name",
+    "nodes", "tasks_per_node", "gpus_per_node", "gpu_type", "gpu_mem", "pack", "workers", "by_model", "name",
     "max_idle_attempts", "require_clean",
 )  # fmt: skip
 """Keys of `slurm` that speak of runs."""

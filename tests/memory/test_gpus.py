@@ -11,7 +11,9 @@ from fake_gpus import GB, fake_nvidia_smi, fake_nvml, gpu, no_nvml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory import constants
 from memory.gpus import (
+    GpuDevice,
     _entries,
     _warn,
     driver_version,
@@ -22,6 +24,7 @@ from memory.gpus import (
     visible_gpus,
 )
 from memory.kernel_files import read_file
+from memory.room import _gpu_by_driver, room
 
 FOUR = tuple(gpu(number) for number in range(4))
 
@@ -208,3 +211,31 @@ def test_version_of_the_loaded_driver(tmp_path: Path, text: str, version: str | 
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
     (tmp_path / "proc/driver/nvidia/version").write_text(text)
     assert driver_version(str(tmp_path)) == version
+
+
+def test_room_of_a_run_is_what_torch_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's 30 GB are in use; this run's own 10 GB and its context are not counted."""
+    import torch
+
+    own = 10 * GB
+    taken = 30 * GB + own + constants.CUDA_CONTEXT.in_bytes
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (80 * GB - taken, 80 * GB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: own)
+    found = room(own=True, gpu=True)
+    assert (found.gpu_total_bytes, found.gpu_used_bytes, found.gpu_free_bytes) == (80 * GB, 30 * GB, 50 * GB)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_room_before_a_run_is_what_the_driver_says(monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+    """Of the GPU that CUDA numbers 0, if that is known."""
+    names = ("A100", "A100") if known else ("T400", "A100")
+    gpus = tuple(GpuDevice(n, f"GPU-{n}", name, (80 - n) * GB, GB) for n, name in enumerate(names))
+    monkeypatch.setattr("memory.room.visible_gpus", lambda: gpus)
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    _gpu_by_driver.cache_clear()
+    found = room(gpu=True)
+    _gpu_by_driver.cache_clear()
+    assert (found.gpu_total_bytes, found.gpu_used_bytes) == ((80 * GB, GB) if known else (None, 0))
+    assert room().gpu_total_bytes is None
