@@ -91,7 +91,9 @@ class Run:
             self.folder, is_on=self.config.memory.attribute and self.ranks.is_first
         )
         asked = self.config.training.profile if self.ranks.is_first else None
-        self.profiler = Profiler(self.folder, asked, self.plan.budget.steps)
+        self.profiler = Profiler(
+            self.folder, asked, self.plan.budget.steps, keeps_history=self.config.memory.attribute
+        )
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Stage]:
