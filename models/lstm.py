@@ -77,7 +77,7 @@ class Lstm(nn.Module):
 
 
 def kernel_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype that a layer computes in: autocast's, and fp32 on a CPU, whose kernels have no 16 bits.
+    """Return the dtype that a layer computes in: autocast's; fp32 on a CPU, whose kernels have no 16 bits.
 
     Autocast of CUDA runs an LSTM in fp16 whatever its dtype (ATen/cudnn/AutocastRNN.cpp), so it is left out.
     """

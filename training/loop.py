@@ -23,6 +23,7 @@ from training.profiling import Profiler
 from training.rollback import FILE as ROLLBACKS
 from training.rollback import goes_back
 from training.spikes import guard_of
+from training.step_clock import StepClock, marker_of
 from training.stopping import is_over
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.guard = guard_of(self.config.training)
+        self.clock = StepClock(marker_of(self.device))
         self.attributions = Attributions(
             self.folder, is_on=self.config.memory.attribute and self.ranks.is_first
         )
@@ -203,23 +205,26 @@ def train_until(run: Run, until: int, step: Step, batches: Iterator[Batch], prog
 
     course = course_of(run.config, run.plan.budget)
     batches = run.timing("batch", batches)
-    seconds_before, entered = run.train_seconds, time.monotonic()
+    run.clock.begin(run.train_seconds)
     while run.step < until:
         lr = course.lr_at(run.step)
         with run.timed("step"), run.profiler.step(run.step + 1):
             result = step.take(batches, lr, run.step)
+            ended = run.clock.step()
         run.step += 1
         if run.average is not None and not result.is_skipped:
             run.average.after_step(run.step)
-        run.train_seconds = seconds_before + time.monotonic() - entered
+        run.train_seconds = run.clock.now()
         run.leaks.sample(run.step)
-        progress.add(run.step, result, lr, run.train_seconds)
+        progress.add(run.step, result, lr, ended)
         if run.step < until:
             progress.tell(run.config.logging.every_s)
         run.status.beat(step=run.step)
         if goes_back(run) or run.interrupt.agree() is not None or is_over(run):
             run.profiler.close()
             break
+    with run.timed("step"):
+        run.train_seconds = run.clock.end()
 
 
 def tell_leak(run: Run, measured: Stage) -> None:

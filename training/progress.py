@@ -18,6 +18,7 @@ from training.metrics import MetricsFile, Row, SourceRow, SourcesFile
 from training.moving_line import MOVES, MOVING, is_moving
 from training.plan import Plan
 from training.step import StepResult
+from training.step_clock import StepTime
 
 log = logging.getLogger("training")
 
@@ -48,7 +49,7 @@ class _Pending:
     step: int
     result: StepResult
     lr: float
-    seconds: float
+    ended: StepTime
     scalars: Scalars | None = None
 
     @property
@@ -116,11 +117,11 @@ class Progress:
         self._warm: Row | None = None
         self.last: Row | None = None
 
-    def add(self, step: int, result: StepResult, lr: float, seconds: float) -> None:
-        """Note a step. seconds: of training since the run began, all attempts."""
+    def add(self, step: int, result: StepResult, lr: float, ended: StepTime) -> None:
+        """Note a step. Its scalars and its time are read later."""
         if self._first_step is None:
             self._first_step = step - 1
-        self._pending.append(_Pending(step, result, lr, seconds))
+        self._pending.append(_Pending(step, result, lr, ended))
 
     def flush(self, val_loss: float | None = None) -> None:
         """Write the rows of all steps noted; the last one carries `val_loss`.
@@ -213,8 +214,9 @@ class Progress:
     def _row(self, pending: _Pending) -> Row:
         batch_tokens = self._plan.budget.batch_tokens
         tokens = pending.step * batch_tokens
-        speed = batch_tokens / max(pending.seconds - self._last_seconds, 1e-9)
-        self._last_seconds = pending.seconds
+        seconds = pending.ended.seconds()
+        speed = batch_tokens / max(seconds - self._last_seconds, 1e-9)
+        self._last_seconds = seconds
         return Row(
             step=pending.step,
             tokens=tokens,
@@ -223,7 +225,7 @@ class Progress:
             lr=pending.lr,
             grad_norm=pending.known.grad_norm,
             flops=self._plan.flops_per_token * tokens,
-            seconds=round(pending.seconds, 4),
+            seconds=round(seconds, 4),
             tokens_per_s=round(speed, 1),
             mfu=round(speed * self._plan.flops_per_token / self._peak_flops, 4) if self._peak_flops else None,
         )

@@ -85,7 +85,7 @@ def test_cuda_memory_history_ends_with_the_window(
         monkeypatch.setattr(allocators, name, noted(name))
     tracer = mock.Mock()
     tracer.export_chrome_trace = lambda path: Path(path).touch()
-    tracer.key_averages = lambda: []
+    tracer.key_averages = list
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.profiler, "profile", lambda **_: tracer)
     profiler = Profiler(tmp_path, "2:3", 10, keeps_history=keeps_history)
