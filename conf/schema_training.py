@@ -114,6 +114,11 @@ class Training:
         as_before="ddp",
     )
     compile: bool = key(False, "torch.compile; not reproducible bit for bit on CPU")
+    cuda_graph: bool | str = key(
+        AUTO,
+        "on a GPU the step as CUDA graphs, one launch each; auto: where it can be and is faster",
+        choices=(AUTO,),
+    )
     evals: int = key(10, "evaluations over the run, the last one at its end", at_least=1)
     eval_spacing: str = key("linear", "of the token milestones", choices=("linear", "log"))
     eval_tokens: int = key(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from training.distributed.loader import PartOfStream
     from training.distributed.parallel import Parallel
     from training.evaluation import Evaluation, HeldOut
+    from training.graphed_step import TakesSteps
     from training.progress import Progress
     from training.row_states import RowStates
     from training.step import Batch, Step
@@ -55,7 +56,8 @@ class Run:
     train_seconds: spent in train stages by all attempts. leaks: memory by step, of this attempt. is_pinned:
     the micro-batch is that of an earlier attempt. ranks: of all its processes, of which the first alone
     writes what is not named by its rank. parallel: the model as they train it, from build_optimizer on.
-    writes_in_background: checkpoints. company: the runs that it is trained with.
+    writes_in_background: checkpoints. cuda_graph: whether steps are graphs; `auto`: the first ones find
+    out. company: the runs that it is trained with.
     row_states: what rows of a recurrent model go on with.
     average: of the weights, that is evaluated in their place. ended_by: what ends it
     before its budget is met, and stopped_val_loss, what was measured then. guard: says which steps to skip.
@@ -81,6 +83,7 @@ class Run:
     company: Company = ALONE
     parallel: Parallel | None = None
     writes_in_background: bool = True
+    cuda_graph: bool | str = False
     average: Average | None = None
     row_states: RowStates | None = None
     ended_by: str | None = None
@@ -199,7 +202,7 @@ def step_of(run: Run, model: LanguageModel, optimizer: torch.optim.Optimizer) ->
     )
 
 
-def train_until(run: Run, until: int, step: Step, batches: Iterator[Batch], progress: Progress) -> None:
+def train_until(run: Run, until: int, step: TakesSteps, batches: Iterator[Batch], progress: Progress) -> None:
     """Take steps up to `until`, or up to the step at which a stop is asked for."""
     from training.schedules import course_of
 

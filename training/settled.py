@@ -89,6 +89,7 @@ def settle(
         "precision": device.precision,
         "matmul_precision": device.matmul_precision,
         "checkpoint_writing": plan.memory.checkpoint_writing,
+        **{name: kept[name] for name in ("cuda_graph",) if name in kept},  # found out by the first steps
     }
     implementation = {"loss": LOSS_IMPLEMENTATION}
     if company.together > 1:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     Batch = dict[str, torch.Tensor]
 
 
+FP32_LR_ON = ("cuda",)
+"""Devices whose learning rates are rounded to fp32, so that an eager step is the graphed one bit for bit."""
+
+
 @dataclass(frozen=True)
 class StepResult:
     """Scalars of a step that are still on the device: reading one waits for it.
@@ -149,7 +153,7 @@ class Step:
             self.row_states.end_step()
         if self.noise is not None:
             self.noise(self.model.parameters(), number)
-        set_lr(self.optimizer.param_groups, lr)
+        set_lr(self.optimizer.param_groups, lr, in_fp32=self.device.kind in FP32_LR_ON)
         self.optimizer.step()
         return found
 
@@ -177,7 +181,7 @@ def sums_by_source(
     import torch
 
     rows = torch.stack([of_tokens.double().sum(1), (labels != IGNORED_LABEL).double().sum(1)])
-    return rows @ torch.nn.functional.one_hot(source, sources).double()
+    return rows @ (source.unsqueeze(1) == torch.arange(sources, device=source.device)).double()
 
 
 def with_divisors(batches: Iterator[Batch], accumulation: int, ranks: Ranks) -> Iterator[tuple[Batch, float]]:
