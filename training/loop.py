@@ -19,6 +19,7 @@ from training.distributed.ranks import Ranks
 from training.ensemble.company import ALONE, Company
 from training.interrupt import Interrupt
 from training.plan import Plan
+from training.precision import loss_scaler
 from training.profiling import Profiler
 from training.rollback import FILE as ROLLBACKS
 from training.rollback import goes_back
@@ -92,6 +93,7 @@ class Run:
     def __post_init__(self) -> None:
         self.guard = guard_of(self.config.training)
         self.clock = StepClock(marker_of(self.device))
+        self.scaler = loss_scaler(self.device.precision, self.device.kind)
         self.attributions = Attributions(
             self.folder, is_on=self.config.memory.attribute and self.ranks.is_first
         )
@@ -166,6 +168,8 @@ def restore_newest(
         run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
         if run.guard is not None and "guard" in checkpoint.state:
             run.guard.load(checkpoint.state["guard"])
+        if run.scaler is not None and "loss_scale" in checkpoint.state:
+            run.scaler.load_state_dict(checkpoint.state["loss_scale"])
         log.info("going on from the checkpoint of step %s", f"{run.step:,}")
     elif run.plan.restored is not None:
         from training.beginning import begin
@@ -199,6 +203,7 @@ def step_of(run: Run, model: LanguageModel, optimizer: torch.optim.Optimizer) ->
         seed=(lambda number: seed_step(seed_init, number, rank)) if drops(config.arch) else None,
         noise=(lambda of, number: add_noise(of, eta, number, seed_data)) if eta else None,
         refuses=None if run.guard is None else run.guard.refuses,
+        scaler=run.scaler,
     )
 
 
@@ -430,6 +435,7 @@ def save_checkpoint(
         best=run.best,
         val_loss=run.val_loss,
         **({"guard": run.guard.state()} if run.guard is not None else {}),
+        **({"loss_scale": run.scaler.state_dict()} if run.scaler is not None else {}),
     )
     if run.ranks.is_first:
         saving.save(captured, is_own=is_sharded)

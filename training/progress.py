@@ -27,6 +27,10 @@ MOVES_EVERY_S = 1.0
 """Between two lines on a terminal, whatever is logged."""
 
 
+MOST_OVERFLOWS = 25
+"""Steps in a row whose gradients overflow in fp16: a scale of 65,536 is 0.002 by then."""
+
+
 class NonFinite(Exception):
     """A loss or gradient norm became infinite or no number; the run cannot go on from here."""
 
@@ -53,8 +57,12 @@ class _Pending:
     scalars: Scalars | None = None
 
     @property
+    def is_overflow(self) -> bool:
+        return self.result.is_scaled and math.isfinite(self.known.loss) and not self.known.are_finite
+
+    @property
     def is_broken(self) -> bool:
-        return not (self.result.is_skipped or self.known.are_finite)
+        return not (self.result.is_skipped or self.is_overflow or self.known.are_finite)
 
     @property
     def known(self) -> Scalars:
@@ -115,6 +123,7 @@ class Progress:
         self._first_seconds = self._last_seconds = seconds
         self._told_at = self._moved_at = -math.inf
         self._warm: Row | None = None
+        self._overflows_in_a_row = 0
         self.last: Row | None = None
 
     def add(self, step: int, result: StepResult, lr: float, ended: StepTime) -> None:
@@ -136,9 +145,11 @@ class Progress:
         for pending in self._pending:
             rows.append(self._row(pending))
             of_sources += self._source_rows(pending)
-            if pending.is_broken:
+            self._overflows_in_a_row = self._overflows_in_a_row + 1 if pending.is_overflow else 0
+            if pending.is_broken or self._overflows_in_a_row > MOST_OVERFLOWS:
                 broken = pending
                 break
+        self._log_overflows()
         self._pending.clear()
         if not rows:
             return
@@ -168,6 +179,16 @@ class Progress:
         self._read_pending()
         if any(pending.is_broken for pending in self._pending):
             self.flush()
+
+    def _log_overflows(self) -> None:
+        steps = [f"{pending.step:,}" for pending in self._pending if pending.is_overflow]
+        if steps:
+            shown = ", ".join(steps[:5]) + (f" and {len(steps) - 5} more" if len(steps) > 5 else "")
+            log.info(
+                "fp16: a gradient overflowed in step %s: the weights are not moved there, and the loss scale "
+                "is halved",
+                shown,
+            )
 
     def _read_pending(self) -> None:
         unread = [pending for pending in self._pending if pending.scalars is None]

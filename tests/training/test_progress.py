@@ -16,7 +16,7 @@ import torch
 from training.metrics import MetricsFile
 from training.moving_line import MOVING, AboveMovingLine, MovingLine, narrowed
 from training.plan import Plan
-from training.progress import NonFinite, Progress
+from training.progress import MOST_OVERFLOWS, NonFinite, Progress
 from training.step import StepResult
 from training.step_clock import HostMark, StepTime
 
@@ -132,3 +132,34 @@ def test_a_narrow_terminal_gets_whole_parts_of_a_line() -> None:
     assert narrowed(line, 45) == "step    157/500 | loss 2.3755 | 2.2 s to go"
     assert narrowed(line, 39) == "step    157/500 | loss 2.3755"
     assert narrowed(line, 20) == "step    157/500"
+
+
+def scaled(loss: float, norm: float) -> StepResult:
+    return StepResult(torch.tensor(loss), torch.tensor(norm), is_scaled=True)
+
+
+def test_gradients_that_overflow_in_fp16_are_logged_and_no_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    progress = start(tmp_path / "metrics.csv")
+    for step, norm in enumerate([float("inf"), float("nan"), 1.0], 1):
+        progress.add(step, scaled(2.0, norm), lr=0.1, ended=at(float(step)))
+    progress.check()
+    with caplog.at_level(logging.INFO):
+        progress.flush()
+    assert "step 1, 2:" in caplog.text
+    assert [row["grad_norm"] for row in read(tmp_path / "metrics.csv")] == ["inf", "nan", "1.0"]
+
+
+@pytest.mark.parametrize(
+    ("results", "last"),
+    [([(float("nan"), 1.0)], 1), ([(2.0, float("inf"))] * (MOST_OVERFLOWS + 1), MOST_OVERFLOWS + 1)],
+)
+def test_fp16_ends_with_a_loss_that_is_none_or_overflows_without_end(
+    results: list[tuple[float, float]], last: int, tmp_path: Path
+) -> None:
+    progress = start(tmp_path / "metrics.csv")
+    for step, (loss, norm) in enumerate(results, 1):
+        progress.add(step, scaled(loss, norm), lr=0.1, ended=at(float(step)))
+    with pytest.raises(NonFinite, match=f"step {last}:"):
+        progress.flush()
