@@ -79,7 +79,7 @@ def read_scalars(results: Sequence[StepResult]) -> list[Scalars]:
     device = results[0].loss.device
     scalars = torch.stack([one.to(device) for found in results for one in (found.loss, found.grad_norm)])
     sums = [found.by_source.flatten() for found in results if found.by_source is not None]
-    values = torch.cat([scalars.double(), *sums]).tolist()
+    values = torch.cat([scalars.double(), *sums]).cpu().tolist()
     sources = len(sums[0]) // 2 if sums else 0
     of_sources = values[len(scalars) :]
     found = []
