@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import experiment_utils
-from conf import UserError
+from conf import AUTO, UserError
 from conf.quantities import counted
 from data_loading.waiting import checked_while_waiting
 from memory import black_box, polled_limit_is, record_to, stage
@@ -190,12 +190,14 @@ def train(
         RanksMissing: not all of them came.
     """
     from training.background import BackgroundCheckpoints
+    from training.graphed_step import graphed
 
     started = begin(folder, status, interrupt, ranks)
     run, plan, progress = started.run, started.run.plan, started.progress
     data, val_sets, model = started.data, started.val_sets, started.model
     optimizer, loader = started.optimizer, started.loader
     checkpoints, metrics, sources = started.checkpoints, started.metrics, started.sources
+    started.step = graphed(run, started.step)
 
     run.attributions.begin()
     if logger is not None:
@@ -265,6 +267,7 @@ def _start(
 
     from conf.check import to_config
     from training.device import resolve_device, take_gpu
+    from training.graphed_step import settled_graph
     from training.settled import settle
 
     config = to_config(experiment_utils.read_config(folder))
@@ -287,7 +290,7 @@ def _start(
         stage="start", total_steps=plan.budget.steps, **({"polled_limit_bytes": polled} if polled else {})
     )
     log.info("run %s, attempt %s, on %s", folder, status.attempt, device.describe())
-    return Run(
+    run = Run(
         folder,
         config,
         plan,
@@ -300,6 +303,9 @@ def _start(
         company=company,
         writes_in_background=settled.auto["checkpoint_writing"] == "background",
     )
+    if company is ALONE:
+        run.cuda_graph = settled_graph(run, settled.auto.get("cuda_graph", AUTO))
+    return run
 
 
 def _compiled(function: Callable[..., Any], device: Device) -> Callable[..., Any]:

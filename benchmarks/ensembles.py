@@ -89,6 +89,7 @@ def steps_together(folders: list[Path], size: int) -> Callable[[int], None]:
 
     def take(count: int) -> None:
         for loop in loops:
+            loop._start_clock()
             for _ in range(count):
                 loop._step()
 

@@ -145,6 +145,16 @@ def _not_together(config: Config) -> list[Problem]:
         ),
         ("training.compile", training.compile, "true: the batched form is not compiled. Use false"),
         (
+            "training.precision",
+            training.precision == "fp16",
+            "fp16: all runs have one loss. Use bf16",
+        ),
+        (
+            "training.cuda_graph",
+            training.cuda_graph is True,
+            f"true: steps of several runs are not in a graph. {alone}",
+        ),
+        (
             "training.profile",
             training.profile is not None,
             "a trace is of one run. Take it away, or run one of them by itself",

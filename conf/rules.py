@@ -32,6 +32,7 @@ from conf.dataset_rules import (
 )
 from conf.ensembles import ensemble_problems, is_ensemble, members_of
 from conf.errors import Problem
+from conf.graph_rules import graph_that_can_be
 from conf.logging_rules import logger_is_installed, project_of_wandb
 from conf.mixture_rules import KEYS_OF_A_MIXTURE, whole_mixture
 from conf.optimizer_rules import (
@@ -42,6 +43,7 @@ from conf.optimizer_rules import (
     only_what_it_has,
     step_that_is_traced,
 )
+from conf.precision_rules import fp16_that_can_be
 from conf.restore_rules import (
     blocks_there_are,
     milestones_are_counts,
@@ -270,6 +272,8 @@ OF_ONE = (
     ),
     Rule(("arch.family", "training.compile"), scan_is_not_compiled),
     Rule(("arch.state_reset", "dataset.windows"), rows_that_go_on),
+    Rule(("training", "optimizer", "arch", "dataset.documents"), graph_that_can_be),
+    Rule(("training",), fp16_that_can_be),
     Rule(("logging",), logger_is_installed),
     Rule(("logging",), project_of_wandb),
 )

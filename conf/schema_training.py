@@ -95,7 +95,11 @@ class Training:
         False, "recompute blocks in the backward pass: less memory; a number: the first so many", at_least=1
     )
     loss_chunk: int | str = key(AUTO, "tokens whose logits exist at once", at_least=1)
-    precision: str = key(AUTO, "auto: bf16 where the device has it", choices=(AUTO, "fp32", "bf16"))
+    precision: str = key(
+        AUTO,
+        "auto: bf16 where the GPU has it, fp16 with a loss scale where it has only that",
+        choices=(AUTO, "fp32", "bf16", "fp16"),
+    )
     matmul_precision: str = key(
         "highest",
         "inside fp32 products on a GPU; high: TF32; medium: TF32 or bf16; a CPU keeps highest",
@@ -114,6 +118,11 @@ class Training:
         as_before="ddp",
     )
     compile: bool = key(False, "torch.compile; not reproducible bit for bit on CPU")
+    cuda_graph: bool | str = key(
+        AUTO,
+        "on a GPU the step as CUDA graphs, one launch each; auto: where it can be and is faster",
+        choices=(AUTO,),
+    )
     evals: int = key(10, "evaluations over the run, the last one at its end", at_least=1)
     eval_spacing: str = key("linear", "of the token milestones", choices=("linear", "log"))
     eval_tokens: int = key(

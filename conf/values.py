@@ -71,13 +71,13 @@ def describe(key: Key) -> str:
         else ""
     )
     others = [AUTO] if str in key.types and int in key.types else []
-    others += ["true", "false"] if _is_switch_or_number(key) else []
+    others += ["true", "false"] if _is_switch_or_more(key) else []
     others += ["null"] if key.optional else []
     return f"{words}, or {' or '.join(others)}" if others else words
 
 
-def _is_switch_or_number(key: Key) -> bool:
-    return bool in key.types and int in key.types
+def _is_switch_or_more(key: Key) -> bool:
+    return bool in key.types and len(key.types) > 1
 
 
 def _bounds(key: Key) -> list[tuple[str, float, Callable[[Any, Any], bool]]]:
@@ -108,7 +108,7 @@ def _of_type(key: Key, value: Any) -> Any:
         raise ValueError(f"expected {describe(key)}, got {_shown(value)}")
     if key.types == (bool,):
         return _bool(key, value)
-    if _is_switch_or_number(key) and str(value).lower() in ("true", "false"):
+    if _is_switch_or_more(key) and str(value).lower() in ("true", "false"):
         return _bool(key, value)
     if int in key.types:
         if str in key.types and value == AUTO:

@@ -25,8 +25,8 @@ HOW_IT_IS_COMPUTED = (
     "training.threads", "training.parallel", "dataset.num_workers", "dataset.reader", "dataset.max_resident",
     "dataset.verify", "dataset.auto_tokenize", "training.checkpoint_every", "training.keep_checkpoints",
     "training.milestones", "training.dead_units", "training.checkpoint_writing", "training.profile",
-    "training.max_time", "training.deterministic", "dataset.cache", "dataset.disk_budget",
-    "dataset.download_workers", "dataset.part_size",
+    "training.max_time", "training.deterministic", "training.cuda_graph", "dataset.cache",
+    "dataset.disk_budget", "dataset.download_workers", "dataset.part_size",
 )  # fmt: skip
 """Keys that may change between two attempts of one run: not in its identity, recorded by attempt.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -60,13 +58,12 @@ class Lstm(nn.Module):
             biases = [x.new_zeros(len(recurrent), dtype=recurrent.dtype)] * 2
         zeros = x.new_zeros(1, x.shape[0], x.shape[2])
         first = (zeros, zeros) if going.before is None else (going.before[:1], going.before[1:])
-        # The kernels of a CPU know no 16 bits here.
-        on_cpu = x.device.type == "cpu"
-        with torch.autocast("cpu", enabled=False) if on_cpu else nullcontext():
+        dtype = kernel_dtype(x)
+        with torch.autocast(x.device.type, enabled=False):
             outputs, *last = torch.lstm(
-                x.float() if on_cpu else x,
-                tuple(state.float() for state in first) if on_cpu else first,
-                [self.input.weight, recurrent, *biases],
+                x.to(dtype),
+                tuple(state.to(dtype) for state in first),
+                [tensor.to(dtype) for tensor in (self.input.weight, recurrent, *biases)],
                 has_biases=True,
                 num_layers=1,
                 dropout=0.0,
@@ -77,6 +74,17 @@ class Lstm(nn.Module):
         if going.behind is not None:
             going.behind.copy_(torch.cat(last).detach())
         return outputs
+
+
+def kernel_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype that a layer computes in: autocast's; fp32 on a CPU, whose kernels have no 16 bits.
+
+    Autocast of CUDA runs an LSTM in fp16 whatever its dtype (ATen/cudnn/AutocastRNN.cpp), so it is left out.
+    """
+    device = x.device.type
+    if device == "cpu":
+        return torch.float32
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 class Alone(nn.Module):

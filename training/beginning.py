@@ -109,6 +109,8 @@ def begin(
         run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
         if run.guard is not None and "guard" in checkpoint.state:
             run.guard.load(checkpoint.state["guard"])
+        if run.scaler is not None and "loss_scale" in checkpoint.state:
+            run.scaler.load_state_dict(checkpoint.state["loss_scale"])
         _take_over(run, Path(origin.checkpoint).parents[1])
     else:
         _begin_anew(run, origin, checkpoint, found, model, optimizer)

@@ -15,6 +15,7 @@ from conf import AUTO, Problem, UserError
 from conf.quantities import counted
 from conf.schema import Training
 from training.gpu_check import check_gpu, device_kind
+from training.precision import DTYPES, resolve_precision
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +32,7 @@ HIGHEST = "highest"
 
 @dataclass(frozen=True)
 class Device:
-    """kind: cpu or cuda. precision: fp32, or bf16: matrix products in bfloat16, weights and loss in fp32.
+    """kind: cpu or cuda. precision: of matrix products, fp32, bf16 or fp16; weights and loss are in fp32.
 
     matmul_precision: inside products of fp32 numbers, as torch.set_float32_matmul_precision names it.
     is_deterministic: a GPU takes no operation whose sums are made in any order; a CPU has none.
@@ -49,13 +50,21 @@ class Device:
 
         return torch.device(self.kind)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of matrix products."""
+        import torch
+
+        found: torch.dtype = getattr(torch, DTYPES[self.precision])
+        return found
+
     def autocast(self) -> AbstractContextManager[object]:
         """The context in which the model's forward pass runs."""
         import torch
 
         if self.precision == "fp32":
             return nullcontext()
-        return torch.autocast(self.kind, dtype=torch.bfloat16)
+        return torch.autocast(self.kind, dtype=self.dtype)
 
     def take(self) -> None:
         """Make torch compute as this says, in the whole process."""
@@ -105,34 +114,25 @@ def take_gpu(training: Training, kept: Mapping[str, object], local_rank: int) ->
     return kind
 
 
-def resolve_device(training: Training, kept: Mapping[str, object], ranks_here: int = 1) -> Device:
+def resolve_device(
+    training: Training, kept: Mapping[str, object], ranks_here: int = 1, *, is_ensemble: bool = False
+) -> Device:
     """Choose device, precision and threads; what an earlier attempt chose (`kept`) stays.
 
-    `auto` is bf16 on a GPU that computes in it (compute capability 8.0 and later), else fp32. A CPU
-    always gets fp32 from it: most lack bf16 and then run it many times slower, and the nodes of one
-    cluster differ, so that one study would be computed in two precisions. For the same reason fp32 products
-    of a CPU are always computed as such: `high` changes nothing there, and `medium` bf16 on those CPUs alone
-    that have it. ranks_here: processes of the run on this node.
+    fp32 products of a CPU are always computed as such: `high` changes nothing there, and `medium` bf16 on
+    those CPUs alone that have it, so that one study would be computed in two ways on the nodes of a cluster.
+    ranks_here: processes of the run on this node.
 
     Raises:
-        UserError: a GPU is expected, and torch cannot use one (`training.gpu_check`); or what is to be
-            deterministic is not.
+        UserError: a GPU is expected, and torch cannot use one (`training.gpu_check`); what is to be
+            deterministic is not; or fp16 is asked for and cannot be.
     """
-    import torch
-
     kind, why_cpu = device_kind(str(kept.get("device", training.device)))
     if kind == "cuda":
         check_gpu()
     elif why_cpu is not None:
         log.info("training on the CPU: %s", why_cpu)
-    precision = str(kept.get("precision", training.precision))
-    if precision == AUTO:
-        has_bf16 = kind == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
-        precision = "bf16" if has_bf16 else "fp32"
-    elif precision == "bf16" and kind == "cpu" and not torch.cpu.get_capabilities().get("avx512_bf16"):
-        log.warning(
-            "training.precision=bf16: this CPU has no bf16 arithmetic and will be slower than in fp32"
-        )
+    precision = resolve_precision(training, kept, kind, is_ensemble=is_ensemble)
     threads = training.threads
     if threads == AUTO:
         threads = kept.get("threads", available_threads(ranks_here))  # type: ignore[assignment]
@@ -194,8 +194,7 @@ def measure_peak_flops(device: Device) -> float | None:
         return None
     import torch
 
-    dtype = torch.bfloat16 if device.precision == "bf16" else torch.float32
-    a = torch.ones(GPU_MATRIX, GPU_MATRIX, dtype=dtype, device=device.torch_device)
+    a = torch.ones(GPU_MATRIX, GPU_MATRIX, dtype=device.dtype, device=device.torch_device)
     seconds = []
     for _ in range(20):
         device.synchronize()

@@ -19,10 +19,12 @@ from training.distributed.ranks import Ranks
 from training.ensemble.company import ALONE, Company
 from training.interrupt import Interrupt
 from training.plan import Plan
+from training.precision import loss_scaler
 from training.profiling import Profiler
 from training.rollback import FILE as ROLLBACKS
 from training.rollback import goes_back
 from training.spikes import guard_of
+from training.step_clock import StepClock, marker_of
 from training.stopping import is_over
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from training.distributed.loader import PartOfStream
     from training.distributed.parallel import Parallel
     from training.evaluation import Evaluation, HeldOut
+    from training.graphed_step import TakesSteps
     from training.progress import Progress
     from training.row_states import RowStates
     from training.step import Batch, Step
@@ -54,7 +57,8 @@ class Run:
     train_seconds: spent in train stages by all attempts. leaks: memory by step, of this attempt. is_pinned:
     the micro-batch is that of an earlier attempt. ranks: of all its processes, of which the first alone
     writes what is not named by its rank. parallel: the model as they train it, from build_optimizer on.
-    writes_in_background: checkpoints. company: the runs that it is trained with.
+    writes_in_background: checkpoints. cuda_graph: whether steps are graphs; `auto`: the first ones find
+    out. company: the runs that it is trained with.
     row_states: what rows of a recurrent model go on with.
     average: of the weights, that is evaluated in their place. ended_by: what ends it
     before its budget is met, and stopped_val_loss, what was measured then. guard: says which steps to skip.
@@ -80,6 +84,7 @@ class Run:
     company: Company = ALONE
     parallel: Parallel | None = None
     writes_in_background: bool = True
+    cuda_graph: bool | str = False
     average: Average | None = None
     row_states: RowStates | None = None
     ended_by: str | None = None
@@ -87,11 +92,15 @@ class Run:
 
     def __post_init__(self) -> None:
         self.guard = guard_of(self.config.training)
+        self.clock = StepClock(marker_of(self.device))
+        self.scaler = loss_scaler(self.device.precision, self.device.kind)
         self.attributions = Attributions(
             self.folder, is_on=self.config.memory.attribute and self.ranks.is_first
         )
         asked = self.config.training.profile if self.ranks.is_first else None
-        self.profiler = Profiler(self.folder, asked, self.plan.budget.steps)
+        self.profiler = Profiler(
+            self.folder, asked, self.plan.budget.steps, keeps_history=self.config.memory.attribute
+        )
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Stage]:
@@ -159,6 +168,8 @@ def restore_newest(
         run.best, run.val_loss = checkpoint.state["best"], checkpoint.state["val_loss"]
         if run.guard is not None and "guard" in checkpoint.state:
             run.guard.load(checkpoint.state["guard"])
+        if run.scaler is not None and "loss_scale" in checkpoint.state:
+            run.scaler.load_state_dict(checkpoint.state["loss_scale"])
         log.info("going on from the checkpoint of step %s", f"{run.step:,}")
     elif run.plan.restored is not None:
         from training.beginning import begin
@@ -192,32 +203,36 @@ def step_of(run: Run, model: LanguageModel, optimizer: torch.optim.Optimizer) ->
         seed=(lambda number: seed_step(seed_init, number, rank)) if drops(config.arch) else None,
         noise=(lambda of, number: add_noise(of, eta, number, seed_data)) if eta else None,
         refuses=None if run.guard is None else run.guard.refuses,
+        scaler=run.scaler,
     )
 
 
-def train_until(run: Run, until: int, step: Step, batches: Iterator[Batch], progress: Progress) -> None:
+def train_until(run: Run, until: int, step: TakesSteps, batches: Iterator[Batch], progress: Progress) -> None:
     """Take steps up to `until`, or up to the step at which a stop is asked for."""
     from training.schedules import course_of
 
     course = course_of(run.config, run.plan.budget)
     batches = run.timing("batch", batches)
-    seconds_before, entered = run.train_seconds, time.monotonic()
+    run.clock.begin(run.train_seconds)
     while run.step < until:
         lr = course.lr_at(run.step)
         with run.timed("step"), run.profiler.step(run.step + 1):
             result = step.take(batches, lr, run.step)
+            ended = run.clock.step()
         run.step += 1
         if run.average is not None and not result.is_skipped:
             run.average.after_step(run.step)
-        run.train_seconds = seconds_before + time.monotonic() - entered
+        run.train_seconds = run.clock.now()
         run.leaks.sample(run.step)
-        progress.add(run.step, result, lr, run.train_seconds)
+        progress.add(run.step, result, lr, ended)
         if run.step < until:
             progress.tell(run.config.logging.every_s)
         run.status.beat(step=run.step)
         if goes_back(run) or run.interrupt.agree() is not None or is_over(run):
             run.profiler.close()
             break
+    with run.timed("step"):
+        run.train_seconds = run.clock.end()
 
 
 def tell_leak(run: Run, measured: Stage) -> None:
@@ -420,6 +435,7 @@ def save_checkpoint(
         best=run.best,
         val_loss=run.val_loss,
         **({"guard": run.guard.state()} if run.guard is not None else {}),
+        **({"loss_scale": run.scaler.state_dict()} if run.scaler is not None else {}),
     )
     if run.ranks.is_first:
         saving.save(captured, is_own=is_sharded)

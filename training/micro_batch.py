@@ -150,6 +150,7 @@ def fitted(started: Started, work: Callable[[], Result], *, steps: bool = False)
     Raises:
         RuntimeError: the device is out of memory, and no smaller micro-batch helps or is allowed.
     """
+    from training.graphed_step import GraphedStep, graphed
     from training.loop import step_of
 
     while True:
@@ -174,7 +175,9 @@ def fitted(started: Started, work: Callable[[], Result], *, steps: bool = False)
         )
         take_smaller(run, size, since_step=run.step + 1)
         started.batches.split(now // size)
-        started.step = step_of(run, started.model, started.optimizer)
+        if isinstance(started.step, GraphedStep):
+            started.step.release()
+        started.step = graphed(run, step_of(run, started.model, started.optimizer))
         started.model.train()  # where an evaluation was left
 
 

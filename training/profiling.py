@@ -26,18 +26,22 @@ SHOWN = 8
 
 
 class Profiler:
-    """Of one attempt. Does nothing where no step is asked for, or is left to be taken.
+    """Traces steps of one attempt. Does nothing if no step is asked for, or none of them is left."""
 
-    asked: as `training.profile`; None: nothing. total_steps: of the run, with which the range ends at the
-    latest.
-    """
+    def __init__(
+        self, folder: Path, asked: str | None, total_steps: int, *, keeps_history: bool = False
+    ) -> None:
+        """Trace the steps `asked` for (as `training.profile`), at most up to `total_steps`.
 
-    def __init__(self, folder: Path, asked: str | None, total_steps: int) -> None:
+        Args:
+            keeps_history: something else (memory.attribute) needs torch's record of CUDA allocations later.
+        """
         steps = range(0) if asked is None else parse_steps(asked)
         self._steps = range(steps.start, min(steps.stop, total_steps + 1)) if steps else steps
         if steps and not self._steps:
             log.warning("training.profile=%s: the run ends at step %s: nothing is traced", asked, total_steps)
         self._folder = folder
+        self._keeps_history = keeps_history
         self._torchs: profile | None = None
         self._first = 0
         self._last = 0
@@ -59,7 +63,7 @@ class Profiler:
         """Write what was seen so far; nothing where nothing is being seen."""
         if self._torchs is None:
             return
-        from memory.attribute.allocators import save_cuda_snapshot
+        from memory.attribute.allocators import end_cuda_history, save_cuda_snapshot
 
         found, self._torchs, self._steps = self._torchs, None, range(0)
         found.stop()
@@ -69,7 +73,10 @@ class Profiler:
             if save_cuda_snapshot(self._folder / f"{name}.pickle"):
                 log.info("%s.pickle: to be dropped on https://docs.pytorch.org/memory_viz", name)
         except OSError as error:
-            log.warning("the profile cannot be written (%s); the run goes on", error)
+            log.warning("the profile cannot be written (%s); the run continues", error)
+        finally:
+            if not self._keeps_history:
+                end_cuda_history()
 
     def _begin(self, number: int) -> None:
         import torch

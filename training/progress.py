@@ -18,12 +18,17 @@ from training.metrics import MetricsFile, Row, SourceRow, SourcesFile
 from training.moving_line import MOVES, MOVING, is_moving
 from training.plan import Plan
 from training.step import StepResult
+from training.step_clock import StepTime
 
 log = logging.getLogger("training")
 
 
 MOVES_EVERY_S = 1.0
 """Between two lines on a terminal, whatever is logged."""
+
+
+MOST_OVERFLOWS = 25
+"""Steps in a row whose gradients overflow in fp16: a scale of 65,536 is 0.002 by then."""
 
 
 class NonFinite(Exception):
@@ -48,12 +53,16 @@ class _Pending:
     step: int
     result: StepResult
     lr: float
-    seconds: float
+    ended: StepTime
     scalars: Scalars | None = None
 
     @property
+    def is_overflow(self) -> bool:
+        return self.result.is_scaled and math.isfinite(self.known.loss) and not self.known.are_finite
+
+    @property
     def is_broken(self) -> bool:
-        return not (self.result.is_skipped or self.known.are_finite)
+        return not (self.result.is_skipped or self.is_overflow or self.known.are_finite)
 
     @property
     def known(self) -> Scalars:
@@ -70,7 +79,7 @@ def read_scalars(results: Sequence[StepResult]) -> list[Scalars]:
     device = results[0].loss.device
     scalars = torch.stack([one.to(device) for found in results for one in (found.loss, found.grad_norm)])
     sums = [found.by_source.flatten() for found in results if found.by_source is not None]
-    values = torch.cat([scalars.double(), *sums]).tolist()
+    values = torch.cat([scalars.double(), *sums]).cpu().tolist()
     sources = len(sums[0]) // 2 if sums else 0
     of_sources = values[len(scalars) :]
     found = []
@@ -114,13 +123,14 @@ class Progress:
         self._first_seconds = self._last_seconds = seconds
         self._told_at = self._moved_at = -math.inf
         self._warm: Row | None = None
+        self._overflows_in_a_row = 0
         self.last: Row | None = None
 
-    def add(self, step: int, result: StepResult, lr: float, seconds: float) -> None:
-        """Note a step. seconds: of training since the run began, all attempts."""
+    def add(self, step: int, result: StepResult, lr: float, ended: StepTime) -> None:
+        """Note a step. Its scalars and its time are read later."""
         if self._first_step is None:
             self._first_step = step - 1
-        self._pending.append(_Pending(step, result, lr, seconds))
+        self._pending.append(_Pending(step, result, lr, ended))
 
     def flush(self, val_loss: float | None = None) -> None:
         """Write the rows of all steps noted; the last one carries `val_loss`.
@@ -135,9 +145,11 @@ class Progress:
         for pending in self._pending:
             rows.append(self._row(pending))
             of_sources += self._source_rows(pending)
-            if pending.is_broken:
+            self._overflows_in_a_row = self._overflows_in_a_row + 1 if pending.is_overflow else 0
+            if pending.is_broken or self._overflows_in_a_row > MOST_OVERFLOWS:
                 broken = pending
                 break
+        self._log_overflows()
         self._pending.clear()
         if not rows:
             return
@@ -167,6 +179,16 @@ class Progress:
         self._read_pending()
         if any(pending.is_broken for pending in self._pending):
             self.flush()
+
+    def _log_overflows(self) -> None:
+        steps = [f"{pending.step:,}" for pending in self._pending if pending.is_overflow]
+        if steps:
+            shown = ", ".join(steps[:5]) + (f" and {len(steps) - 5} more" if len(steps) > 5 else "")
+            log.info(
+                "fp16: a gradient overflowed in step %s: the weights are not moved there, and the loss scale "
+                "is halved",
+                shown,
+            )
 
     def _read_pending(self) -> None:
         unread = [pending for pending in self._pending if pending.scalars is None]
@@ -213,8 +235,9 @@ class Progress:
     def _row(self, pending: _Pending) -> Row:
         batch_tokens = self._plan.budget.batch_tokens
         tokens = pending.step * batch_tokens
-        speed = batch_tokens / max(pending.seconds - self._last_seconds, 1e-9)
-        self._last_seconds = pending.seconds
+        seconds = pending.ended.seconds()
+        speed = batch_tokens / max(seconds - self._last_seconds, 1e-9)
+        self._last_seconds = seconds
         return Row(
             step=pending.step,
             tokens=tokens,
@@ -223,7 +246,7 @@ class Progress:
             lr=pending.lr,
             grad_norm=pending.known.grad_norm,
             flops=self._plan.flops_per_token * tokens,
-            seconds=round(pending.seconds, 4),
+            seconds=round(seconds, 4),
             tokens_per_s=round(speed, 1),
             mfu=round(speed * self._plan.flops_per_token / self._peak_flops, 4) if self._peak_flops else None,
         )

@@ -51,9 +51,8 @@ def settle(
     if before.get("attempts") and ranks_before != ranks:
         kept.pop("threads", None)  # as many as there are cores for each rank
         log.info("%s, the last attempt had %s", counted(ranks, "rank"), ranks_before)
-    device = resolve_device(
-        config.training, kept, place.local_world_size
-    )  # before the plan asks for its memory
+    # Before the plan asks for its memory.
+    device = resolve_device(config.training, kept, place.local_world_size, is_ensemble=company.together > 1)
     if kept.get("device") == "cpu" and config.training.device == AUTO and (gpus := gpus_of_job()):
         log.warning(
             "the first attempt was on the CPU, and so is this one: the GPUs of this job (%s) are idle", gpus
@@ -89,6 +88,7 @@ def settle(
         "precision": device.precision,
         "matmul_precision": device.matmul_precision,
         "checkpoint_writing": plan.memory.checkpoint_writing,
+        **{name: kept[name] for name in ("cuda_graph",) if name in kept},  # found out by the first steps
     }
     implementation = {"loss": LOSS_IMPLEMENTATION}
     if company.together > 1:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from training.checkpoints import Checkpoints
     from training.distributed.loader import PartOfStream
     from training.evaluation import HeldOut
+    from training.graphed_step import TakesSteps
     from training.loop import Run
     from training.metrics import MetricsFile, SourcesFile
     from training.micro_batch import SplitBatches
     from training.progress import Progress
-    from training.step import Step
 
 
 @dataclass
@@ -33,6 +33,6 @@ class Started:
     checkpoints: Checkpoints
     metrics: MetricsFile
     sources: SourcesFile | None
-    step: Step
+    step: TakesSteps
     batches: SplitBatches
     progress: Progress

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     Batch = dict[str, torch.Tensor]
 
 
+FP32_LR_ON = ("cuda",)
+"""Devices whose learning rates are rounded to fp32, so that an eager step is the graphed one bit for bit."""
+
+
 @dataclass(frozen=True)
 class StepResult:
     """Scalars of a step that are still on the device: reading one waits for it.
@@ -29,6 +33,7 @@ class StepResult:
     loss: mean of the step, nats a token. grad_norm: of all parameters, before clipping. by_source: of a
     mixture, fp64 (2, sources): sum of the losses of each source's labels, and how many they are.
     norms: of the gradient of each parameter, where they are known. is_skipped: the weights were not moved.
+    is_scaled: in fp16, where they were not moved either if the norm is not finite.
     """
 
     loss: torch.Tensor
@@ -36,6 +41,7 @@ class StepResult:
     by_source: torch.Tensor | None = None
     norms: torch.Tensor | None = None
     is_skipped: bool = False
+    is_scaled: bool = False
 
 
 @dataclass
@@ -67,6 +73,8 @@ class Step:
     """Adds to the clipped gradients of the step with this number."""
     refuses: Callable[[torch.Tensor, torch.Tensor, int], bool] | None = None
     """Whether a step with this loss, gradient norm and number is left out."""
+    scaler: torch.amp.GradScaler | None = None
+    """Scales the loss of a run in fp16, and leaves out steps whose gradients overflow."""
 
     def __post_init__(self) -> None:
         self.parallel = self.parallel or Parallel(self.model)
@@ -108,7 +116,7 @@ class Step:
             ranks.sum_(total, *([] if by_source is None else [by_source]))
             total /= ranks.size
         grad_norm, norms = self.clip()
-        return StepResult(total, grad_norm, by_source, norms)
+        return StepResult(total, grad_norm, by_source, norms, is_scaled=self.scaler is not None)
 
     def add_gradients(
         self, batch: Batch, divisor: float, total: torch.Tensor, by_source: torch.Tensor | None
@@ -129,13 +137,15 @@ class Step:
                 batch["input_ids"], labels, batch.get("position_ids"), self.loss_chunk, reduction, of_tokens
             )
             loss = loss / (divisor or 1.0)
-        loss.backward()
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
         total += loss.detach()
         if by_source is not None and of_tokens is not None:
             by_source += sums_by_source(of_tokens, labels, batch["source"], self.sources)
 
     def clip(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Clip the gradients; returns their norm before, and that of each parameter (see `clipped`)."""
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
         limit = float("inf") if self.grad_clip is None else self.grad_clip
         return clipped(self.model.parameters(), limit)
 
@@ -149,8 +159,12 @@ class Step:
             self.row_states.end_step()
         if self.noise is not None:
             self.noise(self.model.parameters(), number)
-        set_lr(self.optimizer.param_groups, lr)
-        self.optimizer.step()
+        set_lr(self.optimizer.param_groups, lr, in_fp32=self.device.kind in FP32_LR_ON)
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
         return found
 
 
@@ -177,7 +191,7 @@ def sums_by_source(
     import torch
 
     rows = torch.stack([of_tokens.double().sum(1), (labels != IGNORED_LABEL).double().sum(1)])
-    return rows @ torch.nn.functional.one_hot(source, sources).double()
+    return rows @ (source.unsqueeze(1) == torch.arange(sources, device=source.device)).double()
 
 
 def with_divisors(batches: Iterator[Batch], accumulation: int, ranks: Ranks) -> Iterator[tuple[Batch, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import sys
@@ -94,6 +95,14 @@ def record_cuda_history() -> bool:
     except Exception:
         return False
     return True
+
+
+def end_cuda_history() -> None:
+    """Have torch note no more stacks, which takes time at each allocation, and drop those it has."""
+    cuda = _cuda()
+    if cuda is not None:
+        with contextlib.suppress(Exception):
+            cuda.memory._record_memory_history(enabled=None)
 
 
 def save_cuda_snapshot(path: Path) -> bool:

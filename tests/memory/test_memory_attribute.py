@@ -398,6 +398,8 @@ def test_cuda_is_asked_only_where_it_runs(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert allocators.save_cuda_snapshot(path)
     assert allocators.cuda_sums()["reserved_bytes"] == 9
     assert cuda.calls[1] == ("dump", str(path))
+    allocators.end_cuda_history()
+    assert cuda.calls[2] == ("record", {"enabled": None})
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=FakeCuda(fails=True)))
     assert not allocators.record_cuda_history()
     assert not allocators.save_cuda_snapshot(path)

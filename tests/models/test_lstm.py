@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from conf.schema import Arch, Model
 from models import LanguageModel, build_model
+from models.lstm import kernel_dtype
 
 VOCAB, WIDTH = 61, 24
 IDS = torch.randint(VOCAB, (3, 17), generator=torch.Generator().manual_seed(0))
@@ -71,3 +75,29 @@ def test_on_a_cpu_the_recurrence_is_in_fp32_whatever_the_precision() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         hidden = model.hidden(IDS)
     assert torch.equal(hidden, model.hidden(IDS))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_on_a_gpu_the_recurrence_has_the_dtype_of_autocast(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Autocast of CUDA would compute it in fp16 whatever is asked for."""
+    x = SimpleNamespace(device=SimpleNamespace(type="cuda"), dtype=torch.float32)
+    assert kernel_dtype(cast(Any, x)) is torch.float32
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind == "cuda")
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda kind: dtype)
+    assert kernel_dtype(cast(Any, x)) is dtype
+
+
+def test_the_kernel_gets_one_dtype_and_no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.lstm.kernel_dtype", lambda x: torch.bfloat16)
+    seen: list[Any] = []
+
+    def kernel(x: torch.Tensor, states: Any, weights: Any, **_: Any) -> Any:
+        seen.append(({tensor.dtype for tensor in (x, *states, *weights)}, torch.is_autocast_enabled("cpu")))
+        return x, *states
+
+    monkeypatch.setattr(torch, "lstm", kernel)
+    with torch.autocast("cpu", torch.bfloat16):
+        build(2, norm="layer", bias="linear").hidden(IDS)
+    assert seen == [({torch.bfloat16}, False)] * 2

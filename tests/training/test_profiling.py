@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import torch
 from tiny_run import copy_of, make_run, outcome, run_core, run_here, tiny_config
 
 from conf import rules
 from conf.schema import Config, Training
 from conf.step_range import parse_steps
+from memory.attribute import allocators
+from training.profiling import Profiler
 
 
 def test_steps_are_both_in_it_and_the_run_is_the_same(tmp_path: Path) -> None:
@@ -64,3 +69,28 @@ def test_ranges(text: str, steps: range) -> None:
 def test_what_is_no_range_is_refused(text: str) -> None:
     [problem] = rules.steps_to_profile(Config(training=Training(profile=text)))
     assert "expected the first and the last step, such as 10:20" in str(problem)
+
+
+@pytest.mark.parametrize("keeps_history", [False, True])
+def test_cuda_memory_history_ends_with_the_window(
+    keeps_history: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A history that goes on takes Python's stack at each allocation of all steps that follow."""
+    calls: list[str] = []
+
+    def noted(name: str) -> Callable[..., bool]:
+        return lambda *_: bool(calls.append(name))
+
+    for name in ("record_cuda_history", "save_cuda_snapshot", "end_cuda_history"):
+        monkeypatch.setattr(allocators, name, noted(name))
+    tracer = mock.Mock()
+    tracer.export_chrome_trace = lambda path: Path(path).touch()
+    tracer.key_averages = list
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.profiler, "profile", lambda **_: tracer)
+    profiler = Profiler(tmp_path, "2:3", 10, keeps_history=keeps_history)
+    for step in range(1, 6):
+        with profiler.step(step):
+            calls.append(f"step {step}")
+    ended = ["save_cuda_snapshot"] + ["end_cuda_history"] * (not keeps_history)
+    assert calls == ["step 1", "record_cuda_history", "step 2", "step 3", *ended, "step 4", "step 5"]

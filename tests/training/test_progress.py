@@ -16,8 +16,9 @@ import torch
 from training.metrics import MetricsFile
 from training.moving_line import MOVING, AboveMovingLine, MovingLine, narrowed
 from training.plan import Plan
-from training.progress import NonFinite, Progress
+from training.progress import MOST_OVERFLOWS, NonFinite, Progress
 from training.step import StepResult
+from training.step_clock import HostMark, StepTime
 
 PLAN = cast(
     Plan,
@@ -27,6 +28,11 @@ PLAN = cast(
 
 def result(loss: float, norm: float = 1.0) -> StepResult:
     return StepResult(torch.tensor(loss), torch.tensor(norm))
+
+
+def at(seconds: float) -> StepTime:
+    mark = HostMark()
+    return StepTime(seconds, mark, mark)
 
 
 def start(path: Path, seconds: float = 0.0) -> Progress:
@@ -40,8 +46,8 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def test_rows_carry_totals_and_rates(tmp_path: Path) -> None:
     progress = start(tmp_path / "metrics.csv", seconds=5.0)
-    progress.add(3, result(2.5), lr=0.1, seconds=5.5)
-    progress.add(4, result(2.0), lr=0.2, seconds=6.0)
+    progress.add(3, result(2.5), lr=0.1, ended=at(5.5))
+    progress.add(4, result(2.0), lr=0.2, ended=at(6.0))
     assert read(tmp_path / "metrics.csv") == []
     progress.flush(val_loss=2.25)
     first, last = read(tmp_path / "metrics.csv")
@@ -54,7 +60,7 @@ def test_rows_carry_totals_and_rates(tmp_path: Path) -> None:
 
 def test_without_a_known_peak_its_share_stays_empty(tmp_path: Path) -> None:
     progress = Progress(PLAN, MetricsFile(tmp_path / "metrics.csv", 0), seconds=0.0, peak_flops=None)
-    progress.add(1, result(2.5), lr=0.1, seconds=0.5)
+    progress.add(1, result(2.5), lr=0.1, ended=at(0.5))
     progress.flush()
     assert read(tmp_path / "metrics.csv")[0]["mfu"] == ""
 
@@ -62,9 +68,9 @@ def test_without_a_known_peak_its_share_stays_empty(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("loss", "norm"), [(float("nan"), 1.0), (float("inf"), 1.0), (2.0, float("inf"))])
 def test_a_number_that_is_none_ends_the_run_at_its_step(tmp_path: Path, loss: float, norm: float) -> None:
     progress = start(tmp_path / "metrics.csv")
-    progress.add(1, result(2.0), lr=0.1, seconds=1.0)
-    progress.add(2, result(loss, norm), lr=0.1, seconds=2.0)
-    progress.add(3, result(2.0), lr=0.1, seconds=3.0)
+    progress.add(1, result(2.0), lr=0.1, ended=at(1.0))
+    progress.add(2, result(loss, norm), lr=0.1, ended=at(2.0))
+    progress.add(3, result(2.0), lr=0.1, ended=at(3.0))
     with pytest.raises(NonFinite, match=r"step 2: .*optimizer\.lr"):
         progress.flush()
     assert [row["step"] for row in read(tmp_path / "metrics.csv")] == ["1", "2"]
@@ -72,10 +78,10 @@ def test_a_number_that_is_none_ends_the_run_at_its_step(tmp_path: Path, loss: fl
 
 def test_a_check_finds_it_before_an_evaluation(tmp_path: Path) -> None:
     progress = start(tmp_path / "metrics.csv")
-    progress.add(1, result(2.0), lr=0.1, seconds=1.0)
+    progress.add(1, result(2.0), lr=0.1, ended=at(1.0))
     progress.check()
     assert read(tmp_path / "metrics.csv") == []
-    progress.add(2, result(float("nan")), lr=0.1, seconds=2.0)
+    progress.add(2, result(float("nan")), lr=0.1, ended=at(2.0))
     with pytest.raises(NonFinite, match="step 2"):
         progress.check()
 
@@ -83,10 +89,10 @@ def test_a_check_finds_it_before_an_evaluation(tmp_path: Path) -> None:
 def test_the_first_step_tells_the_time_to_go_and_the_others_without_it(tmp_path: Path) -> None:
     """It takes longer: memory is new, kernels are looked for."""
     progress = start(tmp_path / "metrics.csv")
-    progress.add(1, result(2.0), lr=0.1, seconds=9.0)
+    progress.add(1, result(2.0), lr=0.1, ended=at(9.0))
     progress.flush()
     assert progress.line().endswith("| 1 min 21 s to go")
-    progress.add(2, result(2.0), lr=0.1, seconds=10.0)
+    progress.add(2, result(2.0), lr=0.1, ended=at(10.0))
     progress.flush()
     assert progress.line().endswith("| 8.0 s to go")
 
@@ -110,7 +116,7 @@ def test_lines_are_logged_seldom_and_move_on_a_terminal_alone(
     ):
         now[0] = 100.0 + seconds
         (MOVING.addHandler if has_terminal else MOVING.removeHandler)(terminal)
-        progress.add(step, result(2.0), lr=0.1, seconds=float(step))
+        progress.add(step, result(2.0), lr=0.1, ended=at(float(step)))
         progress.tell(5.0)
     MOVING.removeHandler(terminal)
     assert [line.split()[1] for line in moved] == ["3/10", "5/10"]
@@ -126,3 +132,34 @@ def test_a_narrow_terminal_gets_whole_parts_of_a_line() -> None:
     assert narrowed(line, 45) == "step    157/500 | loss 2.3755 | 2.2 s to go"
     assert narrowed(line, 39) == "step    157/500 | loss 2.3755"
     assert narrowed(line, 20) == "step    157/500"
+
+
+def scaled(loss: float, norm: float) -> StepResult:
+    return StepResult(torch.tensor(loss), torch.tensor(norm), is_scaled=True)
+
+
+def test_gradients_that_overflow_in_fp16_are_logged_and_no_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    progress = start(tmp_path / "metrics.csv")
+    for step, norm in enumerate([float("inf"), float("nan"), 1.0], 1):
+        progress.add(step, scaled(2.0, norm), lr=0.1, ended=at(float(step)))
+    progress.check()
+    with caplog.at_level(logging.INFO):
+        progress.flush()
+    assert "step 1, 2:" in caplog.text
+    assert [row["grad_norm"] for row in read(tmp_path / "metrics.csv")] == ["inf", "nan", "1.0"]
+
+
+@pytest.mark.parametrize(
+    ("results", "last"),
+    [([(float("nan"), 1.0)], 1), ([(2.0, float("inf"))] * (MOST_OVERFLOWS + 1), MOST_OVERFLOWS + 1)],
+)
+def test_fp16_ends_with_a_loss_that_is_none_or_overflows_without_end(
+    results: list[tuple[float, float]], last: int, tmp_path: Path
+) -> None:
+    progress = start(tmp_path / "metrics.csv")
+    for step, (loss, norm) in enumerate(results, 1):
+        progress.add(step, scaled(loss, norm), lr=0.1, ended=at(float(step)))
+    with pytest.raises(NonFinite, match=f"step {last}:"):
+        progress.flush()

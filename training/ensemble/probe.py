@@ -82,7 +82,7 @@ def probe(config: Config, members: int) -> Choice:
 
     from training.device import resolve_device
 
-    device = resolve_device(config.training, {})  # before the plan asks for its memory
+    device = resolve_device(config.training, {}, is_ensemble=True)  # before the plan asks for its memory
     plan = make_plan(config, tokenize=False)
     threads = torch.get_num_threads()
     torch.set_num_threads(device.threads)

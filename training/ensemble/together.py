@@ -6,6 +6,7 @@ longer gets better, leaves the stack: its weights stop, and the others go on wit
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ from training.loop import (
 )
 from training.progress import NonFinite
 from training.spikes import Diverged
+from training.step_clock import StepClock, marker_of
 from training.stopping import MAX_TIME, ended_by, is_over, tell_time_is_over
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class EnsembleLoop:
         self._told_at = self._began = time.monotonic()
         self._first_step = members[0].run.step
         self._together: Together | None = None
+        self._clock = StepClock(marker_of(members[0].run.device))
+        self._before_s: dict[int, float] = {}
 
     def run(self) -> None:
         """Raises Interrupted: a signal asked to stop; those that had not ended stand at the step they are
@@ -81,6 +85,7 @@ class EnsembleLoop:
         lead = self.going[0].run
         until = lead.step + 1 if name == "first_step" else min(next_boundary(m.run) for m in self.going)
         with self._stage(name, may_stop=True) as measured:
+            self._start_clock()
             # Asked of those that are still there: the first may leave, and then stands still.
             while self.going and self.going[0].run.step < until:
                 self._step()
@@ -88,8 +93,22 @@ class EnsembleLoop:
                     self._tell()
                 if lead.interrupt.agree() is not None or any(is_over(member.run) for member in self.going):
                     break
+            waited_s = time.monotonic()
+            self._clock.end()
+            self._note_time(time.monotonic() - waited_s)
             if self.going:
                 tell_leak(self.going[0].run, measured)
+
+    def _start_clock(self) -> None:
+        self._clock.begin(0.0)
+        self._before_s = {id(member): member.run.train_seconds for member in self.going}
+
+    def _note_time(self, lasted_s: float) -> None:
+        """Add host time of the steps to each run, and set its time of training."""
+        for member in self.going:
+            run = member.run
+            run.seconds["step"] = run.seconds.get("step", 0.0) + lasted_s
+            run.train_seconds = self._before_s[id(member)] + self._clock.now()
 
     def _step(self) -> None:
         if self._together is None:
@@ -97,19 +116,19 @@ class EnsembleLoop:
         started = time.monotonic()
         lrs = self._together.lrs()
         results = self._together.step()
-        lasted_s = time.monotonic() - started
+        ended = self._clock.step()
+        self._note_time(time.monotonic() - started)
         lost: list[tuple[Started, BaseException]] = []
         for member, lr, result in zip(self.going, lrs, results, strict=True):
             run = member.run
             run.step += 1
-            run.seconds["step"] = run.seconds.get("step", 0.0) + lasted_s
-            run.train_seconds += lasted_s
             if isinstance(result, Diverged):
                 lost.append((member, result))
                 continue
             if run.average is not None and not result.is_skipped:
                 run.average.after_step(run.step)
-            member.progress.add(run.step, result, lr, run.train_seconds)
+            own = dataclasses.replace(ended, before_s=self._before_s[id(member)])
+            member.progress.add(run.step, result, lr, own)
             run.status.beat(step=run.step, stage="train")
         self.going[0].run.leaks.sample(self.going[0].run.step)
         # A GPU would have to be waited for in every step: there it is looked at where something else is due.

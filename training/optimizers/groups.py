@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import c_float
 from typing import Any
 
 from torch import nn
@@ -45,7 +46,12 @@ def parameter_groups(
     ]
 
 
-def set_lr(groups: list[dict[str, Any]], lr: float) -> None:
-    """Give each group its learning rate of a step whose rate is `lr`."""
+def set_lr(groups: list[dict[str, Any]], lr: float, *, in_fp32: bool = False) -> None:
+    """Give each group its learning rate of a step whose rate is `lr`.
+
+    Args:
+        in_fp32: round it to fp32, as a rate that is a tensor on the device.
+    """
     for group in groups:
-        group["lr"] = lr * group["lr_factor"]
+        own = lr * group["lr_factor"]
+        group["lr"] = c_float(own).value if in_fp32 else own
