@@ -197,7 +197,7 @@ def train(
     data, val_sets, model = started.data, started.val_sets, started.model
     optimizer, loader = started.optimizer, started.loader
     checkpoints, metrics, sources = started.checkpoints, started.metrics, started.sources
-    started.step = graphed(run, started.step)
+    started.steps = graphed(run, started.step)
 
     run.attributions.begin()
     if logger is not None:
@@ -207,11 +207,7 @@ def train(
         run.ended_by = ended_by(run)
         while run.step < plan.budget.steps and run.ended_by is None:
             with run.stage(name) as measured:
-                fitted(
-                    started,
-                    lambda: train_until(run, until, started.step, started.batches, progress),  # noqa: B023
-                    steps=True,
-                )
+                fitted(started, partial(train_until, started, until), steps=True)
                 tell_leak(run, measured)
             tell_holders(run, name, measured)
             progress.check()

@@ -104,7 +104,7 @@ def steps_one_by_one(folders: list[Path]) -> Callable[[int], None]:
     def take(count: int) -> None:
         for one in started:
             until = one.run.step + count
-            train_until(one.run, until, one.step, one.batches, one.progress)
+            train_until(one, until)
 
     return take
 

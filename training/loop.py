@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from training.distributed.loader import PartOfStream
     from training.distributed.parallel import Parallel
     from training.evaluation import Evaluation, HeldOut
-    from training.graphed_step import TakesSteps
-    from training.progress import Progress
+    from training.started import Started
     from training.row_states import RowStates
     from training.step import Batch, Step
 
@@ -207,17 +206,18 @@ def step_of(run: Run, model: LanguageModel, optimizer: torch.optim.Optimizer) ->
     )
 
 
-def train_until(run: Run, until: int, step: TakesSteps, batches: Iterator[Batch], progress: Progress) -> None:
+def train_until(started: Started, until: int) -> None:
     """Take steps up to `until`, or up to the step at which a stop is asked for."""
     from training.schedules import course_of
 
+    run, progress = started.run, started.progress
     course = course_of(run.config, run.plan.budget)
-    batches = run.timing("batch", batches)
+    batches = run.timing("batch", started.batches)
     run.clock.begin(run.train_seconds)
     while run.step < until:
         lr = course.lr_at(run.step)
         with run.timed("step"), run.profiler.step(run.step + 1):
-            result = step.take(batches, lr, run.step)
+            result = started.steps.take(batches, lr, run.step)
             ended = run.clock.step()
         run.step += 1
         if run.average is not None and not result.is_skipped:

@@ -175,9 +175,10 @@ def fitted(started: Started, work: Callable[[], Result], *, steps: bool = False)
         )
         take_smaller(run, size, since_step=run.step + 1)
         started.batches.split(now // size)
-        if isinstance(started.step, GraphedStep):
-            started.step.release()
-        started.step = graphed(run, step_of(run, started.model, started.optimizer))
+        if isinstance(started.steps, GraphedStep):
+            started.steps.release()
+        started.step = step_of(run, started.model, started.optimizer)
+        started.steps = graphed(run, started.step)
         started.model.train()  # where an evaluation was left
 
 
@@ -190,7 +191,7 @@ def _smaller_after(started: Started, error: BaseException, steps: bool) -> int |
     run = started.run
     if run.config.training.micro_batch != AUTO or not run.ranks.is_alone:
         return None
-    if steps and (not came_out_of(error, started.step) or moves_weights(error)):
+    if steps and (not came_out_of(error, started.steps) or moves_weights(error)):
         return None
     return next_smaller(run)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from training.metrics import MetricsFile, SourcesFile
     from training.micro_batch import SplitBatches
     from training.progress import Progress
+    from training.step import Step
 
 
 @dataclass
@@ -33,6 +34,11 @@ class Started:
     checkpoints: Checkpoints
     metrics: MetricsFile
     sources: SourcesFile | None
-    step: TakesSteps
+    step: Step
     batches: SplitBatches
     progress: Progress
+    steps: TakesSteps = field(init=False)
+    """Takes the steps: `step`, or graphs of it."""
+
+    def __post_init__(self) -> None:
+        self.steps = self.step
