@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from training.distributed.loader import PartOfStream
     from training.distributed.parallel import Parallel
     from training.evaluation import Evaluation, HeldOut
-    from training.started import Started
     from training.row_states import RowStates
+    from training.started import Started
     from training.step import Batch, Step
 
 log = logging.getLogger("training")
