@@ -40,10 +40,9 @@ FAULTS = (
 )
 
 
-def fault_in(text: str) -> Fault | None:
-    """The fault that the first line of an error names. Torch's general advice below it names others."""
-    first = text.partition("\n")[0].lower()
-    return next((fault for fault in FAULTS if fault.words in first), None)
+def fault_in(line: str) -> Fault | None:
+    """The fault that a line of an error names: its first one, since torch's advice below names others."""
+    return next((fault for fault in FAULTS if fault.words in line.lower()), None)
 
 
 def cuda_fault(error: BaseException) -> str | None:

@@ -244,7 +244,7 @@ def _in_one_line(error: BaseException) -> str:
     text = str(error)
     said = re.search(r"Error \d+: [^\n]*", text)
     short = said[0] if said else re.split(r"\.? Please |\n", text)[0]
-    fault = fault_in(text)
+    fault = fault_in(short)
     return short if fault is None else f"{short}: {fault.reason}"
 
 

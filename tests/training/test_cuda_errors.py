@@ -61,7 +61,8 @@ def test_a_gpu_that_falls_off_the_bus_ends_the_run_in_one_line(
 
 
 def test_a_run_keeps_its_checkpoints_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = make_run(tiny_config(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    folder = make_run(tiny_config(tmp_path, device="auto"))
     steps = iter(range(40))
 
     def fails(*arguments: object) -> None:
@@ -78,5 +79,8 @@ def test_a_run_keeps_its_checkpoints_and_resumes(tmp_path: Path, monkeypatch: py
     assert (folder / "log.txt").read_text().count("Traceback (most recent call last)") == 1
     assert "Traceback" not in done.stderr
     assert (folder / "checkpoints/step-00000014").is_dir()
-    assert run_here(folder).returncode == 0
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_GPUS", "0")
+    assert run_here(folder).returncode == 0, "on the CPU, as it began"
+    assert "SLURM_JOB_GPUS=0" in (folder / "log.txt").read_text()
     assert len(metrics_without_clock(folder)) == 40
