@@ -12,15 +12,15 @@ from typing import Any
 import torch
 
 from benchmarks.gpu.measure import DEVICE, ON_GPU
-from conf.schema import Arch, Config, Ensemble, Model, Optimizer
+from conf.schema import Arch, Config, Model, Optimizer
 from data_loading.storages import pinned
 from models import build_model, lm_loss, resolve_loss_chunk
 from models.counts import flops_per_token
+from training import step as training_step
 from training.device import Device, measure_peak_flops
 from training.optimizers import build_optimizer
-from training.step import train_step
 
-__all__ = ["Step", "ensemble_probe", "ensemble_step", "lm_loss", "lstm_dtype", "measured_peak_tflops"]
+__all__ = ["Step", "ensemble_probe", "lm_loss", "loss_chunk", "lstm_dtype", "measured_peak_tflops"]
 
 
 def loss_chunk(vocab: int) -> int:
@@ -50,6 +50,7 @@ class Step:
         has_documents: bool = False,
         compiled: Callable[[Any], None] | None = None,
         accumulation: int = 1,
+        is_graphed: bool = False,
     ) -> None:
         self.vocab, self.batch, self.seq, self.accumulation = vocab, batch, seq, accumulation
         self.model_config, self.arch = Model(d_model=d_model), dataclasses.replace(Arch(), **(arch or {}))
@@ -61,6 +62,17 @@ class Step:
         self.optimizer = build_optimizer(self.model, Optimizer(name=optimizer, lr=1e-3), device)
         self.chunk = chunk or loss_chunk(vocab)
         self.batches = self._endless(has_documents)
+        scaler = {"scaler": torch.amp.GradScaler(device)} if precision == "fp16" else {}
+        self._step: Any = training_step.Step(
+            self.model, self.optimizer, self.device, accumulation, self.chunk, grad_clip=1.0, **scaler
+        )
+        if is_graphed:
+            from training import graphed_step
+
+            graphs, marker = graphed_step.CudaGraphs(), graphed_step.marker_of(self.device)
+            self._step = graphed_step.GraphedStep(self._step, graphs, marker)
+            for _ in range(2 * graphed_step.WARM_UP + 3 * graphed_step.TIMED):  # until it has chosen
+                self.step()
 
     def _endless(self, has_documents: bool) -> Iterator[dict[str, torch.Tensor]]:
         generator = torch.Generator().manual_seed(1)
@@ -76,10 +88,7 @@ class Step:
             yield from batches
 
     def step(self) -> Any:
-        return train_step(
-            self.model, self.optimizer, self.batches, accumulation=self.accumulation, lr=1e-3,
-            grad_clip=1.0, loss_chunk=self.chunk, device=self.device,
-        )  # fmt: skip
+        return self._step.take(self.batches, 1e-3)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -125,37 +134,18 @@ def measured_peak_tflops(precision: str) -> float:
     return round((measure_peak_flops(Device(DEVICE, precision, 1)) or 0) / 1e12, 1)
 
 
-def ensemble_step(members: int, d_model: int, vocab: int, batch: int, seq: int) -> Callable[[], Any]:
-    """A call that takes one step of each of several runs, as one program; of 1: of an ordinary run."""
-    if members == 1:
-        return Step(d_model, vocab, batch, seq).step
-    from models.stacked import StackedModel
-
-    device = Device(DEVICE, "bf16" if ON_GPU else "fp32", torch.get_num_threads())
-    models = [build_model(Model(d_model=d_model), Arch(), vocab, seq).to(DEVICE) for _ in range(members)]
-    optimizers = [build_optimizer(model, Optimizer(), DEVICE) for model in models]
-    ids = torch.randint(vocab, (members * batch, seq), device=DEVICE)
-    stacked, chunk = StackedModel(models), loss_chunk(vocab)
-
-    def step() -> None:
-        stacked.begin_step(None)
-        with device.autocast():
-            loss = stacked(ids, ids, None, chunk)
-        loss.sum().backward()
-        for optimizer in optimizers:
-            optimizer.step()
-
-    return step
-
-
-def ensemble_probe(members: int) -> dict[str, Any]:
+def ensemble_probe(members: int, d_model: int, vocab: int, batch: int, seq: int) -> dict[str, Any]:
     """How many members the product would train together here, and the speedups that it measured."""
     from training.ensemble.probe import probe
 
     config = Config()
-    config.dataset = dataclasses.replace(config.dataset, path="synthetic:zipf:257:4M:0", name="synthetic")
+    config.model = Model(d_model=d_model)
+    config.dataset = dataclasses.replace(
+        config.dataset, path=f"synthetic:zipf:{vocab}:4M:0", name="synthetic"
+    )
     config.tokenizer = dataclasses.replace(config.tokenizer, name="ids")
-    config.training = dataclasses.replace(config.training, max_steps=100)
-    config.ensemble = Ensemble(seed=list(range(members)))
+    config.training = dataclasses.replace(
+        config.training, max_steps=100, seq_len=seq, effective_batch=batch, micro_batch=batch
+    )
     choice = probe(config, members)
     return {"together": choice.together, "speedups": dict(choice.speedups)}

@@ -70,7 +70,8 @@ def speed(report: Report, quick: bool, d_model: int, vocab: int, batch: int, seq
         return Loop(vocab, d_model, report["layers"], heads, batch, seq, DEVICE, kind).step
 
     ways: dict[str, Callable[[], Call]] = {
-        "product": lambda: ours.step,
+        "product": lambda: Step(d_model, vocab, batch, seq, is_graphed=ON_GPU).step,  # as a run takes it
+        "product, eager": lambda: ours.step,
         "plain loop": lambda: plain("eager"),
         "product, compiled": lambda: Step(d_model, vocab, batch, seq, compiled=whole).step,
         "product, compiled by block": lambda: Step(d_model, vocab, batch, seq, compiled=by_block).step,
@@ -179,21 +180,9 @@ def architectures(report: Report, quick: bool, is_deterministic: bool) -> None:
 
 
 def ensembles(report: Report, quick: bool) -> None:
-    """Steps of several runs as one program against one run after another."""
+    """Steps of several runs as one program against one run after another, as the product probes them."""
     cases = [(32, 257, 4, 32)] if quick else [(32, 257, 32, 128), (64, 257, 32, 128), (32, VOCAB, 32, 128)]
     for d_model, vocab, batch, seq in cases:
         with report.part(f"{d_model}d, {vocab} ids") as found:
-            calls = {}
-            for members in (1, 4) if quick else (1, 8, 32):
-                call = product.ensemble_step(members, d_model, vocab, batch, seq)
-                call()
-                calls[str(members)] = call
-            times = timed(calls, quick)
-            for name, call in calls.items():
-                speedup = int(name) * times["1"]["ms"] / times[name]["ms"]
-                counts = kernels(call, 2)
-                found[name] = {"speedup": round(speedup, 2), "kernels": counts["kernels"], **times[name]}
+            found |= product.ensemble_probe(4 if quick else 32, d_model, vocab, batch, seq)
         clean()
-    if not quick:
-        with report.part("probe of 32") as found:
-            found |= product.ensemble_probe(32)
