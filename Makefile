@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: run test install loggers lint check soak benchmarks clean
+.PHONY: run test install loggers lint check soak benchmarks gpu gpu-bundle clean
 
 run: install
 	$(BIN)/python experiments.py model=32d
@@ -47,5 +47,14 @@ benchmarks: install
 	for script in $(filter-out benchmarks/environment.py benchmarks/figures.py benchmarks/slurm_figures.py benchmarks/analysis_figures.py, $(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
 	$(BIN)/python benchmarks/figures.py
 
+# All checks of the CUDA side in nine minutes; without a GPU in tiny sizes, which are not saved.
+gpu: install
+	OUT=$(CURDIR)/gpu_report KIT_PYTHON=$(CURDIR)/$(BIN)/python bash benchmarks/gpu/run.sh
+	cp gpu_report/gpu_*.json benchmarks/results/ 2>/dev/null || true
+
+# For a GPU machine without network that has torch and numpy: .gpu/ gets the wheels that it lacks.
+gpu-bundle:
+	KIT_PYTHON=$(PYTHON) bash benchmarks/gpu/bundle.sh
+
 clean:
-	rm -rf $(VENV) benchmarks/.analysis-peers-venv benchmarks/.peers-venv benchmarks/.loading-peers-venv benchmarks/.loading benchmarks/.training-peers-venv benchmarks/.training .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) benchmarks/.analysis-peers-venv benchmarks/.peers-venv benchmarks/.loading-peers-venv benchmarks/.loading benchmarks/.training-peers-venv benchmarks/.training .pytest_cache .mypy_cache .ruff_cache .hypothesis .gpu gpu_report

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import analysis_figures, loggers, lr_transfer, slurm_figures
+from benchmarks.gpu import summary as gpu
 from benchmarks.loading_parts import figures as loading
 from benchmarks.memory_parts import explained
 from benchmarks.memory_parts import figures as memory_room
@@ -34,8 +35,8 @@ measures everything again.
 def page() -> str:
     """The whole page; a script whose result is not saved has no section."""
     sections = (
-        startup, training_speed.page, overhead, loggers.page, loss, checkpoints, ensembles, mup_coordinates,
-        lr_transfer.page,
+        startup, training_speed.page, gpu.page, overhead, loggers.page, loss, checkpoints, ensembles,
+        mup_coordinates, lr_transfer.page,
         memory_room.stages, memory_room.sampler,
         memory_room.estimate, memory_room.leaks, explained.explain, threads, kills, slurm_figures.soak,
         slurm_figures.submit, slurm_figures.status, analysis_figures.table_, analysis_figures.report,

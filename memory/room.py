@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 POLLED = "--mem (Slurm polls RSS)"
 """Where a limit stands that is no cgroup's."""
+GPU_SHARE = "HIGHWATER_GPU_SHARE"
+"""Variable: bytes of a GPU that a run can choose to use, if runs in parallel share it (slurm.gpus)."""
 _MOMENT_S = 10.0
 """How long the driver's answer is used: the plan of a sweep asks for each run."""
 
@@ -33,8 +35,9 @@ class Room:
     a caller names (`--mem`). counts_rss: what kills is Slurm's poll of RSS, in which mapped files count, and
     what several processes share counts in each. used_bytes: what others hold of it now, that the kernel
     cannot take back.
-    gpu_total_bytes, gpu_used_bytes: of the GPU that a run would take. raised: what one types for a limit with
-    room for what is estimated; None: it cannot be had.
+    gpu_total_bytes, gpu_used_bytes: of the GPU that a run would take. gpu_share_bytes: this run's share of
+    it, if runs in parallel use it. raised: what one types for a limit with room for what is estimated; None:
+    it cannot be had.
     """
 
     limit_bytes: int | None = None
@@ -43,6 +46,7 @@ class Room:
     gpu_total_bytes: int | None = None
     gpu_used_bytes: int = 0
     counts_rss: bool = False
+    gpu_share_bytes: int | None = None
     raised: Callable[[Estimate], str | None] | None = field(default=None, compare=False)
 
     @property
@@ -59,6 +63,12 @@ class Room:
         if self.gpu_total_bytes is None:
             return None
         return max(0, self.gpu_total_bytes - self.gpu_used_bytes)
+
+    @property
+    def gpu_choice_bytes(self) -> int | None:
+        """Bytes of the GPU that an automatic choice may use."""
+        known = [size for size in (self.gpu_free_bytes, self.gpu_share_bytes) if size is not None]
+        return min(known, default=None)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -95,17 +105,23 @@ def room(
     gpu_total, gpu_used = (
         ((own and _gpu_by_torch()) or _gpu_by_driver(int(time.monotonic() / _MOMENT_S))) if gpu else (None, 0)
     )
+    of_gpu = (gpu_total, gpu_used, counts_rss, _gpu_share() if gpu else None)
     limit, at = found.limit_bytes, found.limit_at
     used = max(0, (found.unreclaimable_bytes or 0) - mine) if found.scope == "job" else 0
     asked = requested_memory(os.environ)[0] if counts_rss else None
     if asked is not None and (limit is None or asked < limit):
         limit, at, used = asked, POLLED, 0
     if limit is None or at is None or at == "host":
-        return Room(limit, at, of_host or 0, gpu_total, gpu_used, counts_rss)
+        return Room(limit, at, of_host or 0, *of_gpu)
     if total is not None and of_host is not None and total - of_host < limit - used:
         # the machine itself has less to give than the limit would allow
         limit, at, used = total, "host", of_host
-    return Room(limit, at, used, gpu_total, gpu_used, counts_rss)
+    return Room(limit, at, used, *of_gpu)
+
+
+def _gpu_share() -> int | None:
+    share = os.environ.get(GPU_SHARE, "")
+    return int(share) if share.isdigit() else None
 
 
 def _gpu_by_torch() -> tuple[int, int] | None:

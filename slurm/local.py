@@ -17,6 +17,7 @@ from conf.ensembles import members_of
 from conf.quantities import format_duration
 from conf.request import Request
 from conf.rules import Rule
+from slurm.gpus import gpu_slots, idle_gpus, planned_with
 from slurm.in_front import noted
 from slurm.in_job.lock import remove_lock_of_the_dead
 from slurm.outcome import Outcome, outcome_of
@@ -97,8 +98,10 @@ class LocalRuns(RequestedRuns):
         """
         configs = [self._config(tuple(overrides)) for overrides in job_overrides]
         asked = [members_of(config) for config in configs]
-        plans = plan_all([member for members in asked for member in members], tokenize=True)
-        check_side_by_side(plans, jobs)
+        slots = gpu_slots(min(jobs, len(asked)))
+        with planned_with(slots):
+            plans = plan_all([member for members in asked for member in members], tokenize=True)
+        check_side_by_side(plans, jobs, slots)
         folders = [self._folder(plan) for plan in plans]
         for folder, times in Counter(folders).items():
             if times > 1:
@@ -116,6 +119,8 @@ class LocalRuns(RequestedRuns):
             if any(len(unit) > 1 for unit in units):
                 how = "as one program" if len(units) == 1 else f"as {len(units)} programs, {how}"
             log.info("%s runs in %s, %s", sum(map(len, units)), folders[0].parent, how)
+            if (idle := idle_gpus(min(jobs, len(units)))) is not None:
+                log.info("%s", idle)
         self._run_all(units, jobs)
         return [
             job_return(overrides, config, members[0], self._value(members))
@@ -214,7 +219,8 @@ def run_units(
     """As `run_folders`; the runs of a unit, where they are several, as one program: an ensemble."""
     waiting = list(units)
     running: dict[int, tuple[list[Path], list[dict[str, Any]]]] = {}
-    with Children(slots=min(jobs, max(1, len(units)))) as children:
+    slots = min(jobs, max(1, len(units)))
+    with Children(slots, gpus=gpu_slots(slots)) as children:
         while True:
             while waiting and children.free:
                 unit = [*waiting.pop(0)]

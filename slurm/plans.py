@@ -18,6 +18,7 @@ from memory import format_bytes
 if TYPE_CHECKING:
     from conf.schema import Dataset, Tokenizer
     from data_loading import Data, MixedData
+    from slurm.gpus import GpuSlot
     from training.plan import Plan
 
 log = logging.getLogger("slurm")
@@ -104,28 +105,50 @@ def plan_ensembles(configs: Iterable[Config]) -> list[EnsemblePlan]:
     return found
 
 
-def check_side_by_side(plans: Sequence[Plan], jobs: int) -> None:
-    """Whether so many of these runs fit beside each other.
+def check_side_by_side(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot] = ()) -> None:
+    """Check that `jobs` of these runs in parallel fit into the memory of the host and of their GPUs.
+
+    Args:
+        gpus: GPU of each slot (`slurm.gpus.gpu_slots`).
 
     Raises:
-        UserError: says how many do.
+        UserError: they do not; it says how many do.
     """
-    if (problem := too_many(plans, jobs)) is not None:
+    if (problem := too_many(plans, jobs, gpus)) is not None:
         raise UserError(problem)
 
 
-def too_many(plans: Sequence[Plan], jobs: int) -> Problem | None:
-    """Why so many of these runs are not started beside each other; how many are. None: they fit."""
+def too_many(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot] = ()) -> Problem | None:
+    """The problem that `jobs` runs in parallel do not fit, with the number that does; None: they fit.
+
+    The runs that need most are taken to be in parallel, and on one GPU, as slots are taken in any order.
+    """
     waiting = {plan.identity: plan for plan in plans if plan.state != "done"}.values()
-    refused = [plan for plan in waiting if plan.config.memory.refuse]
-    needed = sorted((plan.memory.estimate.host_bytes for plan in refused), reverse=True)
-    free = refused[0].memory.room.free_bytes if refused else None
-    if jobs < 2 or free is None or sum(needed[:jobs]) <= free:
+    refused = [plan.memory for plan in waiting if plan.config.memory.refuse]
+    if jobs < 2 or not refused:
         return None
-    fitting = max((n for n in range(1, jobs) if sum(needed[:n]) <= free), default=1)
+    on_host = sorted((memory.estimate.host_bytes for memory in refused), reverse=True)
+    on_gpu = sorted((memory.estimate.gpu_bytes for memory in refused), reverse=True)
+    free, count = refused[0].room.free_bytes, len({gpu.name for gpu in gpus})
+    gpu_free = min((gpu.free_bytes for gpu in gpus if gpu.free_bytes is not None), default=None)
+
+    def excess(runs: int) -> tuple[int, int, str] | None:
+        """Needed and free bytes, and of what, where they do not fit."""
+        sharing = -(-min(runs, len(waiting)) // max(1, count))
+        if free is not None and sum(on_host[:runs]) > free:
+            return sum(on_host[:runs]), free, ""
+        if gpu_free is not None and sum(on_gpu[:sharing]) > gpu_free:
+            on = f" of a GPU, which {sharing} of them share," if sharing > 1 else " of a GPU"
+            return sum(on_gpu[:sharing]), gpu_free, on
+        return None
+
+    if (too_much := excess(jobs)) is None:
+        return None
+    needed, available, where = too_much
+    fitting = max((runs for runs in range(1, jobs) if excess(runs) is None), default=1)
     return Problem(
         "hydra.launcher.jobs",
-        f"{jobs} side by side need {format_bytes(sum(needed[:jobs]))}, {format_bytes(free)} are free. "
+        f"{jobs} side by side need {format_bytes(needed)}{where}, {format_bytes(available)} are free. "
         f"What fits: hydra.launcher.jobs={fitting}. To start them all the same: memory.refuse=false",
     )
 

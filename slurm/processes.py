@@ -19,6 +19,7 @@ import experiment_utils
 from conf import UserError
 from memory.supervision.options import command_line as supervised
 from memory.supervision.outcome import signal_name
+from slurm.gpus import GpuSlot
 from training.distributed.place import place_of
 from training.interrupt import SIGNALS, is_left_alone
 
@@ -102,12 +103,19 @@ class Children:
     slots: how many may run side by side; the CPU cores of this process are shared out among them
     (shares_cores), so that a run which takes all cores it may use takes its share. requested: the first
     signal that came; nothing more should be started then. kept: those of SIGNALS that are not passed on.
+    gpus: the GPU of each slot, which it alone sees; none: it sees what this process sees.
     """
 
     def __init__(
-        self, slots: int = 1, *, shares_cores: bool = True, kept: Collection[signal.Signals] = ()
+        self,
+        slots: int = 1,
+        *,
+        shares_cores: bool = True,
+        kept: Collection[signal.Signals] = (),
+        gpus: Sequence[GpuSlot] = (),
     ) -> None:
         self.slots = slots
+        self._gpus = gpus
         self._kept = frozenset(kept)
         self._shares = slots if shares_cores else 1
         self.requested: int | None = None
@@ -138,7 +146,10 @@ class Children:
         return self.requested is None and len(self._running) < self.slots
 
     def start(self, command: list[str], *, quiet: bool) -> Child:
-        """Start one. quiet: it gets no terminal, and its stderr is kept."""
+        """Start one. quiet: it gets no terminal, and its stderr is kept.
+
+        It sees the GPU of its slot, if there are GPUs (`gpus`).
+        """
         taken = {child.slot for child in self._running}
         slot = next(slot for slot in range(self.slots) if slot not in taken)
         errors = tempfile.TemporaryFile() if quiet else None  # noqa: SIM115  lives as long as the child
@@ -149,6 +160,7 @@ class Children:
                 stdin=subprocess.DEVNULL if quiet else None,
                 stdout=subprocess.DEVNULL if quiet else None,
                 stderr=errors,
+                env={**os.environ, **self._gpus[slot].environment} if self._gpus else None,
             )
         child = Child(process, slot, errors)
         self._running.append(child)

@@ -179,9 +179,12 @@ class MemoryNeeds:
 
     def fits(self, estimate: Estimate, margin: float = 0.0) -> bool:
         """Whether host and GPU have room for it and a margin; what is not known does not refuse."""
-        free, gpu_free = self.room.free_bytes, self.room.gpu_free_bytes
+        return self._is_within(estimate, margin, self.room.gpu_free_bytes)
+
+    def _is_within(self, estimate: Estimate, margin: float, gpu_bytes: int | None) -> bool:
+        free = self.room.free_bytes
         on_host = free is None or estimate.host_bytes * (1 + margin) <= free
-        return on_host and (gpu_free is None or estimate.gpu_bytes * (1 + margin) <= gpu_free)
+        return on_host and (gpu_bytes is None or estimate.gpu_bytes * (1 + margin) <= gpu_bytes)
 
     def fits_limit(self, estimate: Estimate) -> bool:
         """The same were this machine's limit all for itself."""
@@ -217,8 +220,8 @@ class MemoryNeeds:
 
     def largest(self, sizes: list[int], config: Config | None = None) -> int | None:
         """The first of these sizes, descending, that fits with the margin."""
-        margin = self.config.memory.margin
-        return next((size for size in sizes if self.fits(self.at(size, config), margin)), None)
+        margin, gpu = self.config.memory.margin, self.room.gpu_choice_bytes
+        return next((size for size in sizes if self._is_within(self.at(size, config), margin, gpu)), None)
 
     def plan(self, micro_batch: int) -> MemoryPlan:
         """All that is told of the run at this micro-batch."""

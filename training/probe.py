@@ -39,7 +39,7 @@ def settle_micro_batch(run: Run, model: LanguageModel) -> None:
     if not is_auto or run.is_pinned:
         return
     room, estimate, on_gpu = plan.memory.room, plan.memory.estimate, run.device.kind == "cuda"
-    free = room.gpu_free_bytes if on_gpu else room.free_bytes
+    free = room.gpu_choice_bytes if on_gpu else room.free_bytes
     needed = estimate.gpu_bytes if on_gpu else estimate.host_bytes
     is_close = on_gpu if free is None else needed >= CLOSE * free
     size = run.ranks.least(_tried(run, model, free) if is_close else plan.budget.micro_batch)

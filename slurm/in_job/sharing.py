@@ -13,6 +13,8 @@ import durable
 import experiment_utils
 from conf import UserError
 from conf.quantities import counted
+from memory.room import GPU_SHARE
+from slurm.gpus import VISIBLE, gpu_slots, idle_gpus
 from slurm.in_job.job import PACKED, Job
 from slurm.in_job.lock import Heartbeat, living_holder
 from slurm.in_job.running import (
@@ -40,11 +42,16 @@ def run_side_by_side(runs: Sequence[Path], word: str, job: Job) -> int:
     """
     waiting = [run for run in runs if not _is_over(run, job)]
     codes: dict[Path, int] = {}
+    gpus = gpu_slots(len(runs))
+    if (idle := idle_gpus(len(runs))) is not None:
+        print(f"job {job.id}: {idle}", flush=True)
     try:
         # Slurm sends SIGTERM to each step; an srun that gets it kills its step at once, before a checkpoint
         with Children(slots=max(1, len(waiting)), shares_cores=False, kept=(signal.SIGTERM,)) as children:
             for run in waiting:
-                os.environ[PACKED] = f"{runs.index(run)}/{len(runs)}"
+                place = runs.index(run)
+                os.environ[PACKED] = f"{place}/{len(runs)}"
+                os.environ.update(gpus[place].share if gpus else {})
                 children.start(step_command(run.name, word, len(runs), os.environ), quiet=False)
             for _ in waiting:
                 child = children.wait()
@@ -54,6 +61,7 @@ def run_side_by_side(runs: Sequence[Path], word: str, job: Job) -> int:
                     note_lost(run, job)
     finally:
         os.environ.pop(PACKED, None)
+        os.environ.pop(GPU_SHARE, None)
     if TO_BE_REQUEUED in codes.values():
         refused = job.requeue()
         if refused is None:
@@ -90,12 +98,16 @@ def step_command(
 
 
 def take_share(environment: os._Environ[str] | dict[str, str]) -> None:
-    """In the step of a packed run: its share of the cores, before anything counts them.
+    """In the step of a packed run: its GPU and its share of the cores, before anything counts them.
+
+    Slurm shows all GPUs of the job to each step.
 
     Where Slurm binds no job to cores, all of the node are to be seen here, and which of them are this job's
     nobody knows: then the share is a number alone.
     """
     place, _, sharing = environment.get(PACKED, "").partition("/")
+    if sharing and (gpus := gpu_slots(int(sharing), environment)):
+        environment[VISIBLE] = gpus[int(place)].name
     cores = environment.get("SLURM_CPUS_PER_TASK", "")
     if not sharing or not cores.isdigit():
         return

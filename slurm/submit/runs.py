@@ -18,6 +18,7 @@ from conf.rules import Rule
 from slurm.cluster import Cluster, planned_for, read_cluster
 from slurm.cluster.reach import of_this_machine_alone
 from slurm.ensembles import Programs
+from slurm.gpus import gpu_slots, planned_with
 from slurm.outcome import Outcome
 from slurm.plans import check_side_by_side, plan_all
 from slurm.records import LOCAL, SLURM, Submission, submissions, typed_study
@@ -295,8 +296,10 @@ def check_and_plan(
     if any(problem.where == "slurm.confirm" for problem in wrong) or (wrong and not on_slurm):
         raise UserError(*wrong)  # plans of thousands of runs take long
     if not on_slurm:
-        plans = plan_all(configs, tokenize=True, place=programs.place())
-        check_side_by_side(plans, launcher.jobs)
+        slots = gpu_slots(min(launcher.jobs, len(configs)))
+        with planned_with(slots):
+            plans = plan_all(configs, tokenize=True, place=programs.place())
+        check_side_by_side(plans, launcher.jobs, slots)
         return plans, None
     need_slurm()
     cluster = read_cluster()

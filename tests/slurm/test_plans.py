@@ -18,7 +18,9 @@ from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.tokenizer import BytesTokenizer
+from memory.estimate import Estimate, Part
 from memory.room import Room
+from slurm.gpus import GpuSlot
 from slurm.plans import check_side_by_side, plan_all, render_plans
 
 
@@ -37,6 +39,24 @@ def test_runs_side_by_side_have_to_fit_together(tmp_path: Path) -> None:
     check_side_by_side(plans, 2)
     with pytest.raises(UserError, match=r"3 side by side need .* What fits: hydra\.launcher\.jobs=2\."):
         check_side_by_side(plans, 3)
+
+
+def test_runs_that_share_a_gpu_have_to_fit_in_it_together(tmp_path: Path) -> None:
+    configs = [dataclasses.replace(tiny_config(tmp_path), seed=seed) for seed in range(4)]
+    plans = []
+    for plan in plan_all(configs, tokenize=True):
+        estimate = Estimate((Part("weights", gpu_bytes=30),))
+        memory = dataclasses.replace(plan.memory, estimate=estimate, room=Room())
+        plans.append(dataclasses.replace(plan, memory=memory))
+
+    def slots(count: int, gpus: int) -> list[GpuSlot]:
+        return [GpuSlot(str(slot % gpus), -(-count // gpus), 80) for slot in range(count)]
+
+    check_side_by_side(plans, 2, slots(2, 1))
+    check_side_by_side(plans, 4, slots(4, 2))
+    check_side_by_side(plans, 8, slots(8, 2))
+    with pytest.raises(UserError, match=r"4 side by side need .* of a GPU, .*hydra\.launcher\.jobs=2\."):
+        check_side_by_side(plans, 4, slots(4, 1))
 
 
 def test_equal_runs_count_once(tmp_path: Path) -> None:

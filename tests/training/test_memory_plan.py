@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tiny_run import ROOT, make_run, run_here, tiny_config
 
 import experiment_utils
+import memory.room
 from conf import UserError
 from conf.schema import Config, Dataset, Model, Optimizer, Tokenizer, Training
 from memory import constants
@@ -300,6 +301,31 @@ def test_auto_is_pinned_and_only_ever_gets_smaller(tmp_path: Path) -> None:
     assert busy.micro_batch(pinned=32) == 32, "what neighbours hold at this moment changes no run"
     assert needs(config, int(1.6 * GB)).micro_batch(pinned=32) < 32, "what can never fit does"
     assert needs(config_of(tmp_path, micro_batch=16), GB).micro_batch(pinned=4) == 16, "as typed"
+
+
+def test_auto_takes_its_share_of_a_gpu(tmp_path: Path) -> None:
+    config = config_of(tmp_path, device="cuda", precision="bf16", effective_batch=64, seq_len=256)
+
+    def asked(**gpu: int) -> MemoryNeeds:
+        kept = {"device": "cuda", "precision": "bf16"}
+        room = Room(32 * GB, "/job", 0, gpu_total_bytes=80 * GB, **gpu)
+        return MemoryNeeds(resolve(config), room, vocab_size=VOCAB, kept=kept)
+
+    whole = asked()
+    assert whole.micro_batch() == 64
+    share = whole.at(16).gpu_bytes * 5 // 4
+    assert asked(gpu_share_bytes=share).micro_batch() == 16
+    assert asked(gpu_share_bytes=79 * GB, gpu_used_bytes=80 * GB - share).micro_batch() == 16
+    assert asked(gpu_share_bytes=share).fits(whole.at(64)), "as typed, it has what is free"
+
+
+def test_share_of_a_gpu_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory.room, "_gpu_by_driver", lambda moment: (80 * GB, 10 * GB))
+    assert memory.room.room(gpu=True).gpu_choice_bytes == 70 * GB
+    monkeypatch.setenv(memory.room.GPU_SHARE, str(30 * GB))
+    found = memory.room.room(gpu=True)
+    assert (found.gpu_choice_bytes, found.gpu_free_bytes) == (30 * GB, 70 * GB)
+    assert memory.room.room().gpu_share_bytes is None
 
 
 def test_auto_gets_smaller_in_memory_where_fewer_windows_take_more(tmp_path: Path) -> None:

@@ -123,6 +123,15 @@ def test_packed_runs_are_on_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) 
     assert taken == [[4], [5], [6, 7]]
 
 
+def test_packed_runs_see_one_gpu_each() -> None:
+    seen = []
+    for place in range(3):
+        environment = {PACKED: f"{place}/3", "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
+        sharing.take_share(environment)
+        seen.append(environment["CUDA_VISIBLE_DEVICES"])
+    assert seen == ["GPU-a", "GPU-b", "GPU-a"]
+
+
 def test_a_packed_run_is_told_the_memory_of_its_step() -> None:
     """Slurm leaves the job's in its environment: training.micro_batch=auto took all of that, and the poll of
     RSS killed both runs.

@@ -1,0 +1,222 @@
+"""Runs the GPU's checks, each in its own process and time, and writes the report after each of them.
+
+`bash benchmarks/gpu/run.sh` calls this. As `run.py CHECK FILE` it is one check, which writes FILE.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+TESTS = (
+    "training/test_step.py",
+    "memory/test_memory_peaks.py",
+    "models/test_loss.py",
+    "training/test_optimizers.py",
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check. A check that is not timed can run in parallel with others."""
+
+    name: str
+    function: str  # module.function of this folder, or pytest
+    timeout_s: float  # on a GPU
+    args: tuple[Any, ...] = ()  # those that follow the report and `quick`
+    least_s: float = 20  # not started with less time left
+    is_timed: bool = True
+    gpu_only: bool = False
+
+
+CHECKS = (
+    Check("machine", "machine.machine", 110, least_s=30),
+    Check("speed_32d", "steps.speed", 80, (32, 50_257, 32, 128)),
+    Check("speed_64d", "steps.speed", 80, (64, 50_257, 32, 128), gpu_only=True),
+    Check("speed_256d", "steps.speed", 90, (256, 50_257, 32, 128), gpu_only=True),
+    Check("speed_512d", "steps.speed", 90, (512, 50_257, 32, 128), gpu_only=True),
+    Check("loss", "steps.loss", 70),
+    Check("run_speed", "runs.speed", 130, least_s=45),
+    Check("run_resume", "runs.resume", 130, least_s=50, is_timed=False),
+    Check("architectures", "steps.architectures", 90, (False,), is_timed=False),
+    Check("deterministic", "steps.architectures", 90, (True,), is_timed=False, gpu_only=True),
+    Check("run_first", "runs.first_run", 90, is_timed=False),
+    Check("tests", "pytest", 110, least_s=30, is_timed=False),
+    Check("ensemble", "steps.ensembles", 80),
+    Check("run_harness", "runs.harness", 90, least_s=45),
+    Check("run_recovery", "runs.recovery", 130, least_s=45, gpu_only=True),
+    Check("run_oom", "runs.out_of_memory", 100, least_s=30, gpu_only=True),
+    Check("run_ensembles", "runs.ensembles", 120, least_s=45),
+    Check("speed_32d_bytes", "steps.speed", 80, (32, 257, 32, 128), gpu_only=True),
+    Check("speed_512d_long", "steps.speed", 90, (512, 50_257, 16, 1024), gpu_only=True),
+    Check("run_compiled", "runs.compiled", 110, least_s=45),
+    Check("run_profiled", "runs.profiled", 60, least_s=30),
+)
+"""In the order of what they are worth."""
+
+
+def perform(name: str, file: str) -> None:
+    """One check, in this process."""
+    check = next(check for check in CHECKS if check.name == name)
+    from benchmarks.gpu.measure import ON_GPU, Report
+
+    args = check.args if ON_GPU else {"steps.speed": (32, 500, 4, 32)}.get(check.function, check.args)
+    module, _, function = check.function.partition(".")
+    report = Report(file)
+    report.save()
+    getattr(importlib.import_module(f"benchmarks.gpu.{module}"), function)(report, not ON_GPU, *args)
+    report.save()
+
+
+class Session:
+    """All checks that are left, within a budget of time."""
+
+    def __init__(self) -> None:
+        environ = os.environ
+        self.is_on_gpu = environ["KIT_DEVICE"] == "cuda"
+        self.started = float(environ.get("KIT_STARTED", time.time()))
+        self.budget_s = float(environ.get("KIT_BUDGET_S", 530 if self.is_on_gpu else 3600))
+        self.out, self.work = Path(environ["OUT"]), Path(environ["KIT_WORK"])
+        self.only = [name for name in environ.get("KIT_ONLY", "").split(",") if name]
+        self.report = {"device": environ["KIT_DEVICE"], "commit": commit(), "date": time.strftime("%Y-%m-%d")}
+        self.checks: dict[str, Any] = {}
+        with contextlib.suppress(
+            OSError, ValueError, KeyError
+        ):  # what an earlier call of this commit has found
+            before = json.loads((self.out / "report.json").read_text())
+            if all(before[key] == self.report[key] for key in ("device", "commit")):
+                self.checks = before["checks"]
+
+    def left_s(self) -> float:
+        return self.budget_s - (time.time() - self.started)
+
+    def run(self) -> None:
+        wanted = [
+            check
+            for check in CHECKS
+            if (self.is_on_gpu or not check.gpu_only)
+            and (not self.only or any(check.name.startswith(name) for name in self.only))
+        ]
+        while wanted:
+            group = [wanted.pop(0)]
+            while wanted and self.is_on_gpu and not group[0].is_timed and not wanted[0].is_timed:
+                group.append(wanted.pop(0))
+            started = {}
+            for check in group:
+                if self.left_s() < check.least_s:
+                    self.checks.setdefault(check.name, {"exit": "no time left", "found": None})
+                else:
+                    started[check] = (self.start(check), time.time())
+            while started:
+                for check, (process, at) in list(started.items()):
+                    limit_s = min(
+                        check.timeout_s * (1 if self.is_on_gpu else 6), self.left_s() + time.time() - at - 8
+                    )
+                    code: int | str | None = process.poll()
+                    if code is None and time.time() - at > limit_s:
+                        code = "timeout"
+                        with contextlib.suppress(OSError):
+                            os.killpg(process.pid, signal.SIGKILL)
+                        process.wait()
+                    if code is not None:
+                        del started[check]
+                        self.end(check, code, time.time() - at)
+                time.sleep(0.05)
+        self.save()
+
+    def start(self, check: Check) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-u", __file__, check.name, str(self.work / f"{check.name}.json")]
+        if check.function == "pytest":
+            tests = [f"tests/{test}" for test in (TESTS if self.is_on_gpu else TESTS[1:2])]
+            command = [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "--maxfail=20",
+                "-p",
+                "no:cacheprovider",
+                "-rs",
+                *tests,
+            ]
+        with open(self.work / f"{check.name}.log", "wb") as log:
+            return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+
+    def end(self, check: Check, code: int | str, seconds: float) -> None:
+        found: dict[str, Any] = {"exit": code, "seconds": round(seconds, 1), "found": None}
+        with contextlib.suppress(OSError, ValueError):
+            found["found"] = json.loads((self.work / f"{check.name}.json").read_text())
+        if code != 0 or found["found"] is None:
+            found["log"] = (self.work / f"{check.name}.log").read_text(errors="replace")[-1500:]
+        self.checks[check.name] = found
+        print(f"[{time.time() - self.started:5.0f} s] {check.name}: exit {code}, {seconds:.0f} s", flush=True)
+        self.save()
+
+    def save(self) -> None:
+        from benchmarks.gpu.summary import summary
+
+        self.report |= {"seconds": round(time.time() - self.started), "checks": self.checks}  # type: ignore[dict-item]
+        facts = ((self.checks.get("machine") or {}).get("found") or {}).get("facts") or {}
+        self.report["versions"] = {name: facts.get(name) for name in ("gpu", "torch", "cuda", "python")}  # type: ignore[assignment]
+        text = json.dumps(self.report, indent=1)
+        (self.out / "report.json.part").write_text(text)
+        (self.out / "report.json.part").rename(self.out / "report.json")
+        if self.is_on_gpu:
+            name = re.sub(r"[^a-z0-9]+", "_", str(facts.get("name") or "gpu").lower()).strip("_")
+            (self.out / f"gpu_{name}.json").write_text(text + "\n")
+        (self.out / "summary.txt").write_text(summary(self.report) + "\n")
+
+    def pack(self) -> None:
+        """Logs of all checks and runs in one file, and the trace of the 64d step."""
+        with tarfile.open(self.out / "logs.tar.gz", "w:gz") as archive:
+            logs = sorted(self.work.glob("*.log")) + sorted(self.work.glob("runs/*.log"))
+            for path in [
+                *logs,
+                *sorted(self.work.glob("runs/*/*/*/log.txt")),
+                *sorted(self.work.glob("runs/*/*/*/metrics.csv")),
+            ]:
+                archive.add(path, "_".join(path.relative_to(self.work).parts))
+        trace = self.work / "speed_64d.trace.json.gz"
+        if trace.exists() and trace.stat().st_size < 15 << 20:
+            shutil.copy(trace, self.out / trace.name)
+
+
+def commit() -> str | None:
+    """The commit of this checkout; `bundle.sh` wrote it down for a copy without git."""
+    done = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True)
+    if done.returncode == 0:
+        return done.stdout.strip()
+    with contextlib.suppress(OSError):
+        return (ROOT / ".gpu" / "commit").read_text().strip()
+    return None
+
+
+def main() -> None:
+    if len(sys.argv) == 3:
+        perform(*sys.argv[1:])
+        return
+    session = Session()
+    session.out.mkdir(parents=True, exist_ok=True)
+    session.work.mkdir(parents=True, exist_ok=True)
+    session.run()
+    session.pack()
+    print((session.out / "summary.txt").read_text())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""Checks of the product's step in one process: speed, loss, every architecture, ensembles.
+
+Each takes a report and whether to use tiny sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from benchmarks.gpu import product
+from benchmarks.gpu.measure import DEVICE, ON_GPU, Call, Report, clean, kernels, peak_mib, sync, syncs, timed
+from benchmarks.gpu.plain_loop import Loop
+from benchmarks.gpu.product import Step
+
+VOCAB = 50_257
+
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "transformer": {},
+    "learned": {"positions": "learned"},
+    "alibi": {"positions": "alibi"},
+    "window": {"window": 16},
+    "softcap": {"attention_softcap": 30.0},
+    "mqa": {"n_kv_heads": 1},
+    "qk_norm": {"qk_norm": True},
+    "parallel": {"parallel_blocks": True},
+    "dropout": {"dropout_residual": 0.1, "dropout_embedding": 0.1},
+    "dropout_attention": {"dropout_attention": 0.1},
+    "moe": {"n_experts": 4},
+    "head": {"tied_head": False, "head_bias": True, "logit_softcap": 30.0, "z_loss": 1e-4},
+    "gpt2": {"norm": "layer", "positions": "learned", "activation": "gelu", "bias": "all"},
+    "lstm": {"family": "lstm", "bias": "linear"},
+    "mingru": {"family": "mingru"},
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    **{name: {"arch": changes} for name, changes in ARCHITECTURES.items()},
+    "documents": {"has_documents": True},
+    "accumulation": {"accumulation": 2},
+    "fp32": {"precision": "fp32"},
+    "fp16": {"precision": "fp16"},
+    **{
+        f"optimizer {name}": {"optimizer": name}
+        for name in ("adam", "sgd", "rmsprop", "adagrad", "lion", "muon", "adafactor", "schedule_free")
+    },
+}
+
+
+def whole(model: Any) -> None:
+    model.states = torch.compile(model.states)
+
+
+def by_block(model: Any) -> None:
+    for block in model.blocks:
+        block.compile()
+
+
+def speed(report: Report, quick: bool, d_model: int, vocab: int, batch: int, seq: int) -> None:
+    """The product's step next to a plain loop of the same shape: eager, compiled, as one CUDA graph."""
+    report["tokens"] = batch * seq
+    calls: dict[str, Call] = {}
+    ours = Step(d_model, vocab, batch, seq)
+    report["flops"], (report["layers"], heads) = ours.flops, ours.shape
+    report["loss_chunk"] = ours.chunk
+
+    def plain(kind: str) -> Call:
+        return Loop(vocab, d_model, report["layers"], heads, batch, seq, DEVICE, kind).step
+
+    ways: dict[str, Callable[[], Call]] = {
+        "product": lambda: Step(d_model, vocab, batch, seq, is_graphed=ON_GPU).step,  # as a run takes it
+        "product, eager": lambda: ours.step,
+        "plain loop": lambda: plain("eager"),
+        "product, compiled": lambda: Step(d_model, vocab, batch, seq, compiled=whole).step,
+        "product, compiled by block": lambda: Step(d_model, vocab, batch, seq, compiled=by_block).step,
+        "plain loop, compiled": lambda: plain("compile"),
+        "plain loop, one CUDA graph": lambda: plain("graph"),
+    }
+    with report.part("memory_mib") as found:
+        found["estimate"] = ours.estimate_mib()
+        found["peak"] = peak_mib(lambda: [ours.step() for _ in range(3)])
+    for name, make in ways.items():
+        if ("CUDA graph" in name or "compiled" in name) and not ON_GPU:
+            continue
+        with report.part(f"first step of {name}") as found:
+            call = make()
+            call()
+            sync()
+            found["is_ready"] = True
+            calls[name] = call
+    with report.part("ms") as found:
+        found |= timed(calls, quick)
+    with report.part("syncs") as found:
+        found["product"] = syncs(calls["product"])
+    for name in ("product", "plain loop"):
+        with report.part(f"kernels of {name}") as found:
+            trace = str(Path(report.path).with_suffix(".trace.json.gz")) if name == "product" else None
+            found |= kernels(calls[name], trace=trace)
+
+
+def loss(report: Report, quick: bool) -> None:
+    """The loss, forward and backward: the product's by chunk, torch's own, plain and compiled."""
+    vocab = 2000 if quick else VOCAB
+    for d_model, tokens in ((32, 256),) if quick else ((32, 4096), (64, 16_384), (512, 16_384)):
+        generator = torch.Generator().manual_seed(d_model)
+        hidden = torch.randn(tokens, d_model, generator=generator).to(DEVICE).requires_grad_()
+        weight = (0.05 * torch.randn(vocab, d_model, generator=generator)).to(DEVICE).requires_grad_()
+        labels = torch.randint(vocab, (tokens,), generator=generator).to(DEVICE)
+
+        def plain(labels: Any = labels, hidden: Any = hidden, weight: Any = weight) -> Any:
+            return F.cross_entropy(F.linear(hidden, weight).float(), labels)
+
+        def chunked(chunk: int, labels: Any = labels, hidden: Any = hidden, weight: Any = weight) -> Any:
+            return product.lm_loss(hidden, weight, labels, chunk)
+
+        auto = product.loss_chunk(vocab)
+        chunks = {auto, *((64,) if quick else (256, 1024, 4096, 8192)), tokens}
+        ways: dict[str, Callable[[], Any]] = {
+            f"product, chunk {chunk}{' (auto)' if chunk == auto else ''}": lambda chunk=chunk: chunked(chunk)
+            for chunk in sorted(chunks)
+        }
+        ways["plain"] = plain
+        if ON_GPU:
+            ways["plain, compiled"] = torch.compile(plain)
+        if hasattr(F, "linear_cross_entropy"):
+            ways["torch's linear_cross_entropy"] = lambda h=hidden, w=weight, labels=labels: (
+                F.linear_cross_entropy(h.bfloat16(), w.bfloat16(), labels)
+            )
+
+        def step(way: Callable[[], Any], hidden: Any = hidden, weight: Any = weight) -> Any:
+            hidden.grad = weight.grad = None
+            with torch.autocast(DEVICE, dtype=torch.bfloat16):
+                value = way()
+            value.backward()
+            return value
+
+        calls: dict[str, Call] = {}
+        for name, way in ways.items():
+            with report.part(f"{d_model}d, {tokens} tokens: {name}") as found:
+                found["loss"] = step(way).item()
+                found["peak_mib"] = peak_mib(lambda way=way: step(way))
+                if name.endswith("(auto)"):
+                    found["kernels"] = kernels(lambda way=way: step(way)).get("kernels")
+                calls[name] = lambda way=way: step(way)
+        for name, times in timed(calls, quick, seconds=0.2).items():
+            report[f"{d_model}d, {tokens} tokens: {name}"] |= times
+        report.save()
+
+
+def architectures(report: Report, quick: bool, is_deterministic: bool) -> None:
+    """Each architecture, precision and optimizer against a CPU in fp32; if deterministic, bit by bit."""
+    shape = (32, 300, 2, 24) if quick else (64, 2048, 8, 64)
+    chunk = 16 if quick else 128  # several in a step
+
+    def three(device: str, **options: Any) -> tuple[Step, list[tuple[float, float]]]:
+        step = Step(*shape, chunk=chunk, device=device, **options)
+        results = [step.step() for _ in range(3)]
+        return step, [(float(result.loss), float(result.grad_norm)) for result in results]
+
+    for name, options in VARIANTS.items():
+        with report.part(name) as found:
+            Step(*shape, is_deterministic=is_deterministic).device.take()
+            step, ours = three(DEVICE, is_deterministic=is_deterministic, **options)
+            if "dropout" not in name:
+                exact = three("cpu", **{**options, "precision": "fp32"})[1]
+                found["loss_error"] = max(abs(a[0] - b[0]) for a, b in zip(ours, exact, strict=True))
+                found["norm_error"] = max(abs(a[1] / b[1] - 1) for a, b in zip(ours, exact, strict=True))
+                found["is_right"] = found["loss_error"] <= 0.05 and found["norm_error"] <= 0.1
+            if is_deterministic and "dropout" not in name:
+                again = three(DEVICE, is_deterministic=True, **options)[0]
+                pairs = zip(step.model.state_dict().values(), again.model.state_dict().values(), strict=True)
+                found["is_right"] = found["has_same_bits"] = all(torch.equal(a, b) for a, b in pairs)
+            if not is_deterministic:
+                found["syncs"] = syncs(step.step, 5)
+                found |= timed({"step": step.step}, quick=True)["step"]
+            if name == "lstm" and ON_GPU:
+                found["dtype under bf16"] = product.lstm_dtype(step, torch.bfloat16)
+
+
+def ensembles(report: Report, quick: bool) -> None:
+    """Steps of several runs as one program against one run after another, as the product probes them."""
+    cases = [(32, 257, 4, 32)] if quick else [(32, 257, 32, 128), (64, 257, 32, 128), (32, VOCAB, 32, 128)]
+    for d_model, vocab, batch, seq in cases:
+        with report.part(f"{d_model}d, {vocab} ids") as found:
+            found |= product.ensemble_probe(4 if quick else 32, d_model, vocab, batch, seq)
+        clean()
