@@ -228,7 +228,9 @@ def train_until(started: Started, until: int) -> None:
         if run.step < until:
             progress.tell(run.config.logging.every_s)
         run.status.beat(step=run.step)
-        if goes_back(run) or run.interrupt.agree() is not None or is_over(run):
+        # Ranks agree about once a second, and where something other than a step comes next.
+        agrees = run.interrupt.is_due() or run.step == until
+        if goes_back(run) or (agrees and (run.interrupt.agree() is not None or is_over(run))):
             run.profiler.close()
             break
     with run.timed("step"):
