@@ -96,6 +96,18 @@ def test_losses_are_those_of_one_rank(
     assert {json.loads(line)["rank"] for line in records} == {1}
 
 
+def test_fsdp_in_bf16(ranks: RankProcesses, tmp_path: Path) -> None:
+    """Losses as documented; a checkpoint and its resume on one rank keep weights and moments in fp32."""
+    config = config_in(tmp_path, max_steps=20, precision="bf16", parallel="fsdp")
+    folders = [copy_of(config, tmp_path / count) for count in ("one", "two")]
+    assert run_here(folders[0], "--quiet").returncode == 0
+    stop = {"rank": 1, "step": 9, "what": "term"}
+    assert ranks.run(folders[1], 2, stop) == [1, 1]
+    assert run_here(folders[1], "--quiet").returncode == 0
+    for name in ("train_loss", "val_loss"):
+        assert column(folders[1], name) == pytest.approx(column(folders[0], name), rel=2e-3), name
+
+
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 @pytest.mark.parametrize("name", [*sorted(set(SETTINGS_OF) - {"adamw"}), "ema"])
 def test_other_optimizers(ranks: RankProcesses, tmp_path: Path, name: str, parallel: str) -> None:
