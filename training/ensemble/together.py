@@ -49,7 +49,8 @@ class EnsembleLoop:
     """
 
     def __init__(self, members: Sequence[Started], ended: Ended, logger: Logger | None = None) -> None:
-        self.going = list(members)
+        # Those with equal settings follow each other: a step moves them as one tensor (StackedOptimizer).
+        self.going = sorted(members, key=lambda member: repr(member.run.config.optimizer))
         self._ended, self._logger = ended, logger
         self._savings: dict[int, BackgroundCheckpoints] = {}
         self._told_at = self._began = time.monotonic()
