@@ -8,7 +8,7 @@ from dataclasses import replace
 from memory.estimate import RESTORE, Part
 
 _OF_THE_PROCESS = ("page tables",)
-_ONE_BY_ONE = {"evaluate", "checkpoint", RESTORE}
+_ONE_BY_ONE = {"checkpoint", RESTORE}
 """Phases that the runs go through one after another."""
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Together:
     """Runs at the same step, whose models are one stack until `release`.
 
-    is_finite: whether the last step was, of all: a scalar on the device.
+    is_finite: whether the last step was, of all: a scalar on the device. stack: of their models.
     """
 
     def __init__(self, members: Sequence[Started]) -> None:
@@ -35,8 +35,8 @@ class Together:
         self.members = list(members)
         self.is_finite = torch.ones((), dtype=torch.bool)
         self._lead = self.members[0].run
-        self._stack = StackedModel([member.model for member in members])
-        self._optimizer = StackedOptimizer([member.optimizer for member in members], self._stack)
+        self.stack = StackedModel([member.model for member in members])
+        self._optimizer = StackedOptimizer([member.optimizer for member in members], self.stack)
         self._courses = [course_of(member.run.config, member.run.plan.budget) for member in members]
         self._seeds = [experiment_utils.seeds(member.run.config)[0] for member in members]
         limits = [member.run.config.optimizer.grad_clip for member in members]
@@ -52,15 +52,15 @@ class Together:
     def release(self) -> None:
         """Each has its model for itself again."""
         self._optimizer.release()
-        self._stack.release()
+        self.stack.release()
 
     def step(self) -> list[StepResult | Diverged]:
         """Take the next step of each; what came of it, or why there is none to go on from."""
         step = self._lead.step
         seeds = [step_seed(seed, step, 0) for seed in self._seeds] if drops(self._lead.config.arch) else None
-        self._stack.begin_step(seeds)
+        self.stack.begin_step(seeds)
         losses, by_source = self._backward()
-        norms, of_each = clip_each(self._stack.gradients, self._limits)
+        norms, of_each = clip_each(self.stack.gradients, self._limits)
         self.is_finite = (losses.isfinite() & norms.isfinite()).all()
         lrs = self.lrs()
         results = [
@@ -92,7 +92,7 @@ class Together:
             of_tokens = torch.empty(labels.shape, device=labels.device) if sources else None
             reduction = "mean" if positions is None else "sum"
             with device.autocast():
-                losses = self._stack(
+                losses = self.stack(
                     input_ids, labels, positions, self._lead.loss_chunk, reduction, of_tokens
                 )
             losses = losses / divisors
