@@ -28,7 +28,7 @@ from training.loop import (
     save_checkpoint,
     tell_leak,
 )
-from training.progress import NonFinite
+from training.progress import NonFinite, read_pending
 from training.spikes import Diverged
 from training.step_clock import StepClock, marker_of
 from training.stopping import MAX_TIME, ended_by, is_over, tell_time_is_over
@@ -148,6 +148,7 @@ class EnsembleLoop:
 
     def _check(self) -> None:
         """Those whose loss or gradient is no longer finite leave; the others know nothing of it."""
+        read_pending([member.progress for member in self.going])
         for member in list(self.going):
             try:
                 with about(member.run.folder.name):
@@ -254,6 +255,7 @@ class EnsembleLoop:
         if now - self._told_at < every_s:
             return
         self._told_at = now
+        read_pending([member.progress for member in self.going])
         for member in self.going:
             with about(member.run.folder.name):
                 member.progress.tell(0.0)
