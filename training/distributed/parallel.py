@@ -56,7 +56,8 @@ class Parallel:
             # Buffers are tables of positions, the same everywhere. Its name before torch 2.13.
             name = "forward_sync_buffers"
             name = name if name in signature(DistributedDataParallel).parameters else "broadcast_buffers"
-            self._loss = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, **{name: False})
+            options: dict[str, Any] = {name: False}
+            self._loss = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, **options)
 
     def __call__(self, *arguments: Any, **options: Any) -> Tensor:
         found: Tensor = self._loss(*arguments, **options)
@@ -129,4 +130,3 @@ def like(full: Tensor, sharded: Tensor) -> Tensor:
     assert isinstance(sharded, DTensor)
     on_device = full.to(sharded.device)
     return distribute_tensor(on_device, sharded.device_mesh, sharded.placements, src_data_rank=None)
-

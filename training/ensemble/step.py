@@ -92,9 +92,7 @@ class Together:
             of_tokens = torch.empty(labels.shape, device=labels.device) if sources else None
             reduction = "mean" if positions is None else "sum"
             with device.autocast():
-                losses = self.stack(
-                    input_ids, labels, positions, self._lead.loss_chunk, reduction, of_tokens
-                )
+                losses = self.stack(input_ids, labels, positions, self._lead.loss_chunk, reduction, of_tokens)
             losses = losses / divisors
             losses.sum().backward()
             total += losses.detach()

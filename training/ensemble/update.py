@@ -17,7 +17,7 @@ _ALIGNED = 16
 """Numbers. Kernels of a CPU round the rest of a tensor, behind its last vector, in another way."""
 
 
-def clip_each(gradients: Sequence[Tensor], limits: Tensor) -> tuple[Tensor, Tensor]:
+def clip_each(gradients: list[Tensor], limits: Tensor) -> tuple[Tensor, Tensor]:
     """Clip the gradients of each member to its own norm.
 
     Args:
@@ -74,13 +74,17 @@ class StackedOptimizer:
         self._pattern: object = None
 
     def step(self, lrs: Mapping[int, float]) -> None:
-        """Step these members, whose groups have their learning rates already. lrs: by number of the member."""
+        """Step these members, whose groups have their learning rates already.
+
+        Args:
+            lrs: learning rate by number of the member.
+        """
         if not self._moments and not (self._is_elementwise and self._stack_moments()):
             for number in lrs:
                 self._optimizers[number].step()
             return
-        first = {lr: number for number, lr in reversed(lrs.items())}
-        pattern = {number: first[lr] for number, lr in lrs.items()}
+        first: dict[float, int] = {}
+        pattern = {number: first.setdefault(lr, number) for number, lr in lrs.items()}
         if pattern != self._pattern:
             self._slice(pattern)
             self._pattern = pattern
@@ -122,8 +126,10 @@ class StackedOptimizer:
         return True
 
     def _slice(self, pattern: Mapping[int, int]) -> None:
-        """Make the joined optimizer one of members with equal settings. pattern: of each member that moves the
-        first one with the same learning rate.
+        """Make the joined optimizer one of members with equal settings.
+
+        Args:
+            pattern: by member that moves, the first one with the same learning rate.
         """
         self._slices, self._joined.state = [], defaultdict(dict)
         groups: dict[object, dict[str, Any]] = {}
@@ -135,7 +141,7 @@ class StackedOptimizer:
                 group = self._optimizers[number].param_groups[index]
                 settings = {name: group[name] for name in group if name not in ("params", "lr")}
                 values = tuple(float(value) for value in counts[number].values())
-                key = first, values, tuple(settings.items())
+                key: object = (first, values, tuple(settings.items()))
                 groups.setdefault(key, {**settings, "lr": group["lr"], "source": group, "params": []})
                 runs.setdefault(key, []).append(number)
             for key, numbers in runs.items():

@@ -41,9 +41,7 @@ class ScheduleFreeAdamW(torch.optim.Optimizer):
                 continue
             state = self.state[y]
             if not state:
-                state.update(
-                    z=y.clone(), exp_avg_sq=torch.zeros_like(y), steps=0, lr_max=0.0, weight_sum=0.0
-                )
+                state.update(z=y.clone(), exp_avg_sq=torch.zeros_like(y), steps=0, lr_max=0.0, weight_sum=0.0)
             key = id(y) if y.is_cpu else tuple(state[name] for name in _COUNTS)
             found.setdefault(key, []).append(y)
         return list(found.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -116,7 +117,7 @@ def test_a_stop_asked_of_any_rank_at_any_time_ends_all_at_one_step(
 def test_number_of_collectives_follows_the_time_not_the_steps(step_s: float) -> None:
     steps = 5000 if step_s < 0.1 else 300
     _, times = run_ranks([lambda step: step_s, lambda step: step_s / 3], steps)[0]
-    waits = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    waits = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert max(waits) <= max(EVERY_S, step_s) * 1.001
     doublings = 1 + max(0, round(EVERY_S / step_s)).bit_length()
     assert len(times) <= min(steps, doublings + 2 * steps * step_s / EVERY_S)

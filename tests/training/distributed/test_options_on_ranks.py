@@ -127,6 +127,13 @@ def clip_on_rank(rank: int, folder: str) -> None:
     before = [parameter.grad.clone() for parameter in parameters]  # type: ignore[union-attr]
     norms = [whole(gradient).norm() for gradient in before]
 
+    collectives: list[int] = []
+    reduce = dist.all_reduce
+
+    def counting(tensor: torch.Tensor, **options: Any) -> object:
+        collectives.append(tensor.numel())
+        return reduce(tensor, **options)
+
     def put_back() -> None:
         for parameter, gradient in zip(parameters, before, strict=True):
             parameter.grad = gradient.clone()
@@ -136,11 +143,8 @@ def clip_on_rank(rank: int, folder: str) -> None:
         total: Any = torch.nn.utils.clip_grad_norm_(parameters, limit)
         expected = [parameter.grad.to_local() for parameter in parameters]  # type: ignore[union-attr]
         put_back()
-        collectives: list[int] = []
-        reduce = dist.all_reduce
-        dist.all_reduce = lambda tensor, **options: (  # type: ignore[assignment]
-            collectives.append(tensor.numel()) or reduce(tensor, **options)
-        )
+        collectives.clear()
+        dist.all_reduce = counting  # type: ignore[assignment]
         found, of_each = clipped(parameters, limit)
         dist.all_reduce = reduce  # type: ignore[assignment]
         assert collectives == [len(parameters)]

@@ -53,7 +53,9 @@ def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Watch, subproces
     """Rank 0 in this process, which notices no missing heartbeat, and rank 1 in another."""
     monkeypatch.setattr(watch, "LOST_AFTER_S", math.inf)
     port = free_port()
-    store = TCPStore("127.0.0.1", port, 2, is_master=True, timeout=timedelta(seconds=60), wait_for_workers=False)
+    store = TCPStore(
+        "127.0.0.1", port, 2, is_master=True, timeout=timedelta(seconds=60), wait_for_workers=False
+    )
     own: Any = store
     watched = Watch(own.clone(), Place(0, 2, address="127.0.0.1", port=port), ["here", "there"], print)
     command = [sys.executable, "-c", OTHER, str(port)]

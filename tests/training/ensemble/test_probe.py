@@ -60,7 +60,7 @@ def test_steps_are_taken_and_leave_nothing_behind(tmp_path: Path) -> None:
 def test_the_device_is_taken_before_the_first_product(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """cuBLAS reads CUBLAS_WORKSPACE_CONFIG once, so a product before would forbid deterministic ones later."""
+    """cuBLAS reads CUBLAS_WORKSPACE_CONFIG once: after a product without it none is deterministic."""
     import torch
 
     from training import device

@@ -22,7 +22,9 @@ from training.optimizers.groups import set_lr
 MEMBERS = 4
 
 
-def built(config: dict[str, Any], arch: Arch, width: int, vocab: int) -> tuple[list[LanguageModel], list[Any]]:
+def built(
+    config: dict[str, Any], arch: Arch, width: int, vocab: int
+) -> tuple[list[LanguageModel], list[Any]]:
     models = []
     for seed in range(MEMBERS):
         generator = torch.Generator().manual_seed(seed)
@@ -84,9 +86,7 @@ def test_so_they_are_with_tensors_of_any_size_and_steps_left_out(name: str) -> N
     assert_as_alone(name, [*steps, ({0, 2}, (1.0,) * 4), (all_move, (1.0, 1.0, 1.0, 0.5))], 12, 11, "all", 9)
 
 
-def assert_as_alone(
-    name: str, steps: list[Any], width: int, vocab: int, bias: str, released_at: int
-) -> None:
+def assert_as_alone(name: str, steps: list[Any], width: int, vocab: int, bias: str, released_at: int) -> None:
     config, arch = {"name": name, "lr": 1e-2}, Arch(bias=bias)
     (models, optimizers), (alone, own) = (built(config, arch, width, vocab) for _ in range(2))
     stack = StackedModel(models)
