@@ -115,7 +115,8 @@ def begin(
 
         settle_micro_batch(run, model)
         plan = run.plan
-        run.parallel = Parallel(model, run.ranks, config.training.parallel)
+        kind, is_bf16 = config.training.parallel, device.precision == "bf16"
+        run.parallel = Parallel(model, run.ranks, kind, gathers_bf16=is_bf16)
         optimizer = build_optimizer(model, config.optimizer, device.kind)
         run.average = average_of(model, optimizer, config)
         run.row_states = row_states_of(config, plan.budget.effective_batch, device)

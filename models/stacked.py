@@ -35,7 +35,7 @@ class StackedModel(nn.Module):
         super().__init__()
         first = members[0]
         self.size = len(members)
-        self._members = list(members)
+        self.members = list(members)
         self.generators = [torch.Generator(first.embedding.weight.device) for _ in members]
         self.model = _without_weights(first)
         for name, module in list(self.model.named_modules()):
@@ -85,7 +85,7 @@ class StackedModel(nn.Module):
 
     def release(self) -> None:
         """Each member has its parameters for itself again, and no gradients."""
-        for member in self._members:
+        for member in self.members:
             for parameter in member.parameters():
                 parameter.data = parameter.data.clone()
                 parameter.grad = None
@@ -94,7 +94,7 @@ class StackedModel(nn.Module):
         """Gradients of the members are views as well, that last: nothing is made anew in a step."""
         for stack in self.stacks:
             stack.grad = torch.zeros_like(stack)
-        for number, member in enumerate(self._members):
+        for number, member in enumerate(self.members):
             for parameter, stack in zip(member.parameters(), self.stacks, strict=True):
                 assert stack.grad is not None
                 parameter.grad = stack.grad[number]

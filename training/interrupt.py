@@ -80,6 +80,10 @@ class Interrupt:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
+    def is_due(self) -> bool:
+        """Whether to `agree` behind the step that was just taken: always, where it costs nothing."""
+        return True
+
     def agree(self) -> int | None:
         """What is asked of the run; where it has several ranks (`training.distributed`), of any of them."""
         return self.requested

@@ -126,7 +126,10 @@ class Run:
         """Add the time of the block to `seconds[name]`."""
         started = time.monotonic()
         yield
-        lasted_s = time.monotonic() - started
+        self.add_time(name, time.monotonic() - started)
+
+    def add_time(self, name: str, lasted_s: float) -> None:
+        """Add to `seconds[name]` what was spent at once."""
         self.seconds[name] = self.seconds.get(name, 0.0) + lasted_s
         self.longest_s[name] = max(self.longest_s.get(name, 0.0), lasted_s)
 
@@ -228,7 +231,9 @@ def train_until(started: Started, until: int) -> None:
         if run.step < until:
             progress.tell(run.config.logging.every_s)
         run.status.beat(step=run.step)
-        if goes_back(run) or run.interrupt.agree() is not None or is_over(run):
+        # Ranks agree about once a second, and where something other than a step comes next.
+        agrees = run.interrupt.is_due() or run.step == until
+        if goes_back(run) or (agrees and (run.interrupt.agree() is not None or is_over(run))):
             run.profiler.close()
             break
     with run.timed("step"):
@@ -271,21 +276,20 @@ def test_losses(run: Run, model: LanguageModel, data: Data | MixedData) -> dict[
     """
     from training.evaluation import held_out
 
-    losses = {
-        source: found.loss for source, found in _evaluate(run, model, held_out(data, "test", run.config))
-    }
+    sets = held_out(data, "test", run.config)
+    losses = {source: found.loss for source, found in _named(sets, _evaluate(run, model, sets))}
     log.info("test loss %s", _in_words(losses))
     return losses
 
 
-def _evaluate(run: Run, model: LanguageModel, sets: Sequence[HeldOut]) -> list[tuple[str, Evaluation]]:
-    """(source, what was measured) of each set, then of their mean where they are several."""
+def _evaluate(run: Run, model: LanguageModel, sets: Sequence[HeldOut]) -> list[Evaluation]:
+    """Evaluate the weights that the run evaluates on each set."""
     from training.averages import evaluated
-    from training.evaluation import evaluate, evaluation_windows, mean_of
+    from training.evaluation import evaluate, evaluation_windows
 
     training = run.config.training
     with evaluated(model, run.average):
-        found = [
+        return [
             evaluate(
                 model,
                 one.dataset,
@@ -299,6 +303,12 @@ def _evaluate(run: Run, model: LanguageModel, sets: Sequence[HeldOut]) -> list[t
             )
             for one in sets
         ]
+
+
+def _named(sets: Sequence[HeldOut], found: Sequence[Evaluation]) -> list[tuple[str, Evaluation]]:
+    """(source, what was measured) of each set, then of their mean where they are several."""
+    from training.evaluation import mean_of
+
     named = [(one.source, of_one) for one, of_one in zip(sets, found, strict=True)]
     return (
         named if "/" not in named[0][0] else [*named, (named[0][0].partition("/")[0], mean_of(sets, found))]
@@ -306,17 +316,23 @@ def _evaluate(run: Run, model: LanguageModel, sets: Sequence[HeldOut]) -> list[t
 
 
 def evaluate_run(
-    run: Run, model: LanguageModel, val_sets: Sequence[HeldOut], *, is_extra: bool = False
+    run: Run,
+    model: LanguageModel,
+    val_sets: Sequence[HeldOut],
+    *,
+    is_extra: bool = False,
+    measured: Sequence[Evaluation] | None = None,
 ) -> float:
     """Measure the validation loss (nats a token) at this step, of a mixture also that of each source, and add
     it to evals.jsonl. is_extra: at no milestone; it is dropped where the run goes on, and is never the best.
+    measured: of each set, where that is done already.
     """
     from training.dead_units import watched, words
     from training.metrics import append_records
 
     tokens = run.step * run.plan.budget.batch_tokens
     with watched(model, is_on=run.config.training.dead_units) as units:
-        all_found = _evaluate(run, model, val_sets)
+        all_found = _named(val_sets, measured or _evaluate(run, model, val_sets))
     dead = units.shares()
     records = [
         {

@@ -155,7 +155,8 @@ def _of_optimizer(config: Config, parameters: int, moments: int, step: StepSizes
     if averages(config):
         yield part("weights set aside", parameters, "checkpoint", "evaluate", COMPILE_EVALUATION)
         yield part("averaged weights", parameters, RESTORE)
-    yield part("optimizer's step", working_bytes(config.optimizer, parameters), "optimizer_step")
+    working = working_bytes(config.optimizer, parameters, on_gpu=step.on_gpu)
+    yield part("optimizer's step", working, "optimizer_step")
 
 
 def writing_of(

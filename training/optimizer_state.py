@@ -23,6 +23,7 @@ NUMBERS_A_PARAMETER = {
 """In fp32, from the first step on; of muon for the matrices of blocks, AdamW has the rest."""
 
 WORKING_NUMBERS = {"lion": 1}
+WORKING_NUMBERS_ON_GPU = WORKING_NUMBERS | {"schedule_free": 2}
 """For all parameters at once during a step; the others work on one tensor at a time or in place."""
 
 
@@ -81,6 +82,7 @@ def checkpoint_bytes(config: Config, vocab_size: int, max_positions: int) -> int
     return _FP32 * copies * count.total + moments + row_state_bytes(config)
 
 
-def working_bytes(config: Optimizer, parameters: int) -> int:
+def working_bytes(config: Optimizer, parameters: int, *, on_gpu: bool) -> int:
     """For a moment in a step, of so many bytes of parameters in fp32."""
-    return WORKING_NUMBERS.get(config.name, 0) * parameters
+    numbers = WORKING_NUMBERS_ON_GPU if on_gpu else WORKING_NUMBERS
+    return numbers.get(config.name, 0) * parameters

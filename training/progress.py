@@ -141,7 +141,7 @@ class Progress:
         rows: list[Row] = []
         broken: _Pending | None = None
         of_sources: list[SourceRow] = []
-        self._read_pending()
+        read_pending([self])
         for pending in self._pending:
             rows.append(self._row(pending))
             of_sources += self._source_rows(pending)
@@ -176,7 +176,7 @@ class Progress:
 
     def check(self) -> None:
         """Raise NonFinite, as `flush`, when a step noted since the last flush is not finite."""
-        self._read_pending()
+        read_pending([self])
         if any(pending.is_broken for pending in self._pending):
             self.flush()
 
@@ -189,11 +189,6 @@ class Progress:
                 "is halved",
                 shown,
             )
-
-    def _read_pending(self) -> None:
-        unread = [pending for pending in self._pending if pending.scalars is None]
-        for pending, scalars in zip(unread, read_scalars([one.result for one in unread]), strict=True):
-            pending.scalars = scalars
 
     def tell(self, every_s: float) -> None:
         """Log a progress line when the last is older than `every_s`; on a terminal it moves in between."""
@@ -250,6 +245,13 @@ class Progress:
             tokens_per_s=round(speed, 1),
             mfu=round(speed * self._plan.flops_per_token / self._peak_flops, 4) if self._peak_flops else None,
         )
+
+
+def read_pending(progresses: Sequence[Progress]) -> None:
+    """Copy the scalars of all steps noted to the host in one transfer, of several runs together."""
+    unread = [pending for one in progresses for pending in one._pending if pending.scalars is None]
+    for pending, scalars in zip(unread, read_scalars([one.result for one in unread]), strict=True):
+        pending.scalars = scalars
 
 
 def memory_words() -> str:

@@ -151,6 +151,18 @@ class Step:
 
     def apply(self, found: StepResult, lr: float, number: int) -> StepResult:
         """Move the weights by the gradients there are, unless the step is refused."""
+        found = self.prepare(found, lr, number)
+        if found.is_skipped:
+            return found
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        return found
+
+    def prepare(self, found: StepResult, lr: float, number: int) -> StepResult:
+        """Do all of `apply` but the optimizer's own step."""
         from training.optimizers.groups import set_lr
 
         if self.refuses is not None and self.refuses(found.loss, found.grad_norm, number + 1):
@@ -160,11 +172,6 @@ class Step:
         if self.noise is not None:
             self.noise(self.model.parameters(), number)
         set_lr(self.optimizer.param_groups, lr, in_fp32=self.device.kind in FP32_LR_ON)
-        if self.scaler is None:
-            self.optimizer.step()
-        else:
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
         return found
 
 

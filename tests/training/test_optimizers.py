@@ -237,6 +237,31 @@ def test_50_steps_are_those_of_the_paper(name: str, options: dict[str, Any]) -> 
         torch.testing.assert_close(weight.detach().double(), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_schedule_free_moves_all_parameters_of_a_device_at_once_bit_for_bit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = dataclasses.replace(option("schedule_free"), lr=1e-2, weight_decay=0.2)
+    models = [build(), build()]
+    batches = []
+    move = ScheduleFreeAdamW._move
+    monkeypatch.setattr(
+        ScheduleFreeAdamW,
+        "_move",
+        lambda self, ys, group: (batches.append(len(ys)), move(self, ys, group)),
+    )
+    for model, is_cpu in zip(models, (True, False), strict=True):
+        if not is_cpu:  # as parameters of a GPU say
+            monkeypatch.setattr(torch.Tensor, "is_cpu", property(lambda self: False))
+        batches.clear()
+        torch.manual_seed(1)
+        optimizer = build_optimizer(model, config, "cpu")
+        taken(model, optimizer, config.lr)
+        size = len(list(model.parameters())) if is_cpu else len(optimizer.param_groups)
+        assert len(batches) == STEPS * size
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("scale", ["adamw", "keller"])
 def test_muon_moves_the_matrices_of_blocks_and_adamw_the_rest(scale: str) -> None:
     """The direction is torch's own iteration, of the momentum of the post; the rest is AdamW's."""

@@ -7,8 +7,8 @@ each parameter, gradient and moment on each, and gathers a block's parameters wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from conf import UserError
@@ -25,9 +25,19 @@ DDP, FSDP = "ddp", "fsdp"
 class Parallel:
     """Calling it computes a loss as `models.LossModel` does. is_sharded: no rank has whole parameters."""
 
-    def __init__(self, model: LanguageModel, ranks: Ranks | None = None, kind: str = DDP) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        ranks: Ranks | None = None,
+        kind: str = DDP,
+        *,
+        gathers_bf16: bool = False,
+    ) -> None:
         """The model lies on its device. With kind `fsdp` its parameters become sharded in place: build the
         optimizer afterwards.
+
+        Args:
+            gathers_bf16: FSDP2 sends the matrices of blocks in bf16, as autocast computes with them.
 
         Raises:
             UserError: the backend at hand cannot shard.
@@ -39,14 +49,15 @@ class Parallel:
         self._loss: nn.Module = LossModel(model)
         self._is_ddp = not self.ranks.is_alone and not self.is_sharded
         if self.is_sharded:
-            _shard(self._loss, model, self.ranks.size)
+            _shard(self._loss, model, self.ranks.size, gathers_bf16=gathers_bf16)
         elif self._is_ddp:
             from torch.nn.parallel import DistributedDataParallel
 
-            # Buffers are tables of positions, the same everywhere.
-            self._loss = DistributedDataParallel(
-                self._loss, forward_sync_buffers=False, gradient_as_bucket_view=True
-            )
+            # Buffers are tables of positions, the same everywhere. Its name before torch 2.13.
+            name = "forward_sync_buffers"
+            name = name if name in signature(DistributedDataParallel).parameters else "broadcast_buffers"
+            options: dict[str, Any] = {name: False}
+            self._loss = DistributedDataParallel(self._loss, gradient_as_bucket_view=True, **options)
 
     def __call__(self, *arguments: Any, **options: Any) -> Tensor:
         found: Tensor = self._loss(*arguments, **options)
@@ -66,16 +77,30 @@ class Parallel:
         return nullcontext()
 
 
-def _shard(loss: nn.Module, model: LanguageModel, ranks: int) -> None:
+def _shard(loss: nn.Module, model: LanguageModel, ranks: int, *, gathers_bf16: bool) -> None:
+    import warnings
+
     import torch
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    from models.layers import ExpertLinear, Linear
 
     kind = next(model.parameters()).device.type
+    # A product with a bias is a view, which no block writes to in place.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
+    # Gradients come back in bf16, as from autocast, and are summed over the ranks in fp32.
+    bf16 = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
     try:
         mesh = init_device_mesh(kind, (ranks,))
         for block in model.blocks:
-            fully_shard(block, mesh=mesh)
+            # Gains of norms stay in fp32, in the group of the whole model; so do all weights of an LSTM,
+            # whose kernel takes them from its matrices without calling these.
+            matrices = [module for module in block.modules() if type(module) in (Linear, ExpertLinear)]
+            if gathers_bf16 and matrices:
+                fully_shard(matrices, mesh=mesh, mp_policy=bf16)
+            else:
+                fully_shard(block, mesh=mesh)
         # Embedding, last norm and head: gathered from the forward pass on to the end of the backward pass.
         fully_shard(loss, mesh=mesh)
     except (NotImplementedError, RuntimeError) as error:
@@ -105,10 +130,3 @@ def like(full: Tensor, sharded: Tensor) -> Tensor:
     assert isinstance(sharded, DTensor)
     on_device = full.to(sharded.device)
     return distribute_tensor(on_device, sharded.device_mesh, sharded.placements, src_data_rank=None)
-
-
-def clip(parameters: Iterable[nn.Parameter], limit: float) -> Tensor:
-    """Clip the gradients to a global norm; returns what it was, over all ranks."""
-    from torch.nn.utils import clip_grad_norm_
-
-    return whole(clip_grad_norm_(parameters, limit))

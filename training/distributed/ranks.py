@@ -11,8 +11,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from conf import UserError
+from training.distributed.agreement import Schedule
 from training.distributed.place import Place
-from training.distributed.watch import Failure, Watch
+from training.distributed.watch import Failure, Watch, left_key
 from training.interrupt import Interrupt, Interrupted
 
 if TYPE_CHECKING:
@@ -101,15 +102,19 @@ class Ranks:
         return found
 
     def largest(self, number: int) -> int:
-        """Of what the ranks have, over the host."""
+        """Largest of the numbers that the ranks have, over the host."""
+        return self.largest_of_each([number])[0]
+
+    def largest_of_each(self, numbers: list[int]) -> list[int]:
+        """Largest over the ranks of the first number, of the second and so on, over the host."""
         if self.is_alone:
-            return number
+            return numbers
         import torch
         import torch.distributed as dist
 
-        held = torch.tensor([number], dtype=torch.int64)
+        held = torch.tensor(numbers, dtype=torch.int64)
         dist.all_reduce(held, op=dist.ReduceOp.MAX)
-        return int(held.item())
+        return held.tolist()
 
     def total(self, number: int) -> int:
         """Sum of what the ranks have, over the host."""
@@ -121,6 +126,11 @@ class Ranks:
         held = torch.tensor([number], dtype=torch.int64)
         dist.all_reduce(held)
         return int(held.item())
+
+    def check(self) -> None:
+        """Raise RankFailed when another rank is known to have ended; no communication."""
+        if self._watch is not None and self._watch.failure is not None:
+            raise RankFailed(self._watch.failure)
 
     def least(self, number: int) -> int:
         """Of what the ranks have, over the host."""
@@ -148,6 +158,8 @@ class Ranks:
         if watch is None:
             return error
         if isinstance(error, Agreed):
+            with suppress(Exception):  # rank 0, which writes the checkpoint, may be gone first or last
+                self._store.set(left_key(self.rank), "1")  # type: ignore[union-attr]
             return error
         if isinstance(error, RankFailed) or _is_of_the_group(error):
             found = error.failure if isinstance(error, RankFailed) else watch.first_failure()
@@ -172,10 +184,10 @@ class Ranks:
             # What fails from here on takes nothing from a run that has written its end.
             with suppress(Exception):
                 self._store.set("done", "1")
-                self._wait([f"left/{rank}" for rank in range(1, self.size)], lambda: None)
+                self._wait([left_key(rank) for rank in range(1, self.size)], lambda: None)
         else:
             self._wait(["done"], lambda: None)
-            self._store.set(f"left/{self.rank}", "1")
+            self._store.set(left_key(self.rank), "1")
         self._watch.close()
         dist.destroy_process_group()
         self._watch = self._store = None
@@ -195,8 +207,7 @@ class Ranks:
         assert self._watch is not None
         try:
             while not self._store.check(keys):
-                if self._watch.failure is not None:
-                    raise RankFailed(self._watch.failure)
+                self.check()
                 check()
                 time.sleep(_POLL_S)
         except RuntimeError as error:  # the store is gone, with rank 0
@@ -216,14 +227,27 @@ class AgreedInterrupt(Interrupt):
     requested: the signal, once they have agreed on it. own: of this process.
     """
 
-    def __init__(self, own: Interrupt, ranks: Ranks) -> None:
+    def __init__(self, own: Interrupt, ranks: Ranks, schedule: Schedule | None = None) -> None:
         super().__init__()
         self._own, self._ranks = own, ranks
+        self._schedule = schedule or Schedule()
+
+    def is_due(self) -> bool:
+        """Count a step; whether all ranks call `agree` now.
+
+        Raises:
+            RankFailed: another rank ended.
+        """
+        self._ranks.check()
+        return self._schedule.is_due()
 
     def agree(self) -> int | None:
-        """Ask all ranks, each of which asks now too."""
+        """Ask all ranks, each of which asks now too; one collective over the host."""
         if self.requested is None:
-            self.requested = self._ranks.largest(self._own.requested or 0) or None
+            lasted_us = round(1e6 * self._schedule.lasted_s())
+            requested, longest_us = self._ranks.largest_of_each([self._own.requested or 0, lasted_us])
+            self.requested = requested or None
+            self._schedule.agreed(longest_us / 1e6)
         return self.requested
 
     def left_s(self) -> float | None:

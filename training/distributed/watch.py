@@ -1,8 +1,9 @@
 """The first failing rank is known to all others, and none of them hangs in wait for it.
 
 A rank that raises writes who it is and why into the store; the first one to do so is the first failing rank.
-One that is killed writes nothing: its heartbeats stop. Where the backend does not notice by itself that a
-peer is gone (NCCL), a thread ends this process a while after.
+One that is killed writes nothing: its connection to rank 0 closes (`connections`), or its heartbeats stop.
+Where the backend does not notice by itself that a peer is gone (NCCL), a thread ends this process a while
+after.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from training.distributed.connections import Connections
 from training.distributed.place import Place
 from training.distributed.rendezvous import ranks_in_words
 
@@ -35,6 +37,11 @@ LINGERS_S = 20.0
 """From the news of a failure to the end of a process that is still inside a collective."""
 
 _FAILED = "failed"
+
+
+def left_key(rank: int) -> str:
+    """Key of the store that a rank sets before it ends in order."""
+    return f"left/{rank}"
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,7 @@ class Watch:
         self._closing = threading.Event()
         self.failure: Failure | None = None
         self._beats: dict[int, tuple[bytes, float]] = {}
+        self._connections = Connections(store, place)
         self._thread = threading.Thread(target=self._run, name="ranks", daemon=True)
         self._thread.start()
 
@@ -101,6 +109,7 @@ class Watch:
         self._closing.set()
         self._hear()
         self._thread.join(timeout=2 * BEAT_S)
+        self._connections.close()
 
     def linger(self) -> None:
         """Before the store goes with this process: until the others know, or a few seconds."""
@@ -154,15 +163,21 @@ class Watch:
             return None
 
     def _silent(self) -> Failure | None:
-        """A rank that has sent no heartbeat for long. Looked for by rank 0, for all."""
+        """A rank whose connection is closed, or that has sent no heartbeat for long; rank 0 looks for all."""
         if not self._place.is_first:
             return None
         now_s = time.monotonic()
         for rank, beat in (self._read_beats() or {}).items():
             if self._beats.get(rank, (None, 0.0))[0] != beat:
                 self._beats[rank] = beat, now_s
-        silent = [rank for rank, (_, at_s) in self._beats.items() if now_s - at_s > LOST_AFTER_S]
-        return self._lost(silent) if silent else None
+        silent = {rank for rank, (_, at_s) in self._beats.items() if now_s - at_s > LOST_AFTER_S}
+        gone = [
+            rank
+            for rank in sorted(silent.union(self._connections.closed()))
+            if not self._store.check([left_key(rank)])
+        ]
+        # One that failed has written so before its connection closed.
+        return (self._known() or self._lost(gone)) if gone else None
 
     def _lost(self, ranks: list[int], *, tell: bool = True) -> Failure:
         first = ranks[0]

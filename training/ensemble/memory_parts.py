@@ -9,7 +9,7 @@ from memory.estimate import RESTORE, Part
 
 _OF_THE_PROCESS = ("page tables",)
 _ONE_BY_ONE = {"evaluate", "checkpoint", RESTORE}
-"""Phases that the runs go through one after another."""
+"""Phases that the runs go through one after another, or in which all together need less than in a step."""
 
 
 def of_members(parts: Iterable[Part], members: int) -> list[Part]:

@@ -23,6 +23,9 @@ from training.plan import make_plan, max_positions
 from training.spinning import watch_cores
 
 if TYPE_CHECKING:
+    import torch
+
+    from models import LanguageModel
     from training.device import Device
     from training.plan import Plan
 
@@ -67,13 +70,17 @@ def settle_together(folders: Sequence[Path], members: int) -> int:
         kept = (experiment_utils.read_run(folder).get("ensemble") or {}).get("together")
         if isinstance(kept, int):
             return kept
-    choice = probe(config, len(folders))
+    configs = [to_config(experiment_utils.read_config(folder)) for folder in folders]
+    choice = probe(config, len(folders), len({repr(each.optimizer) for each in configs}))
     log.info("%s", choice.words(len(folders)))
     return choice.together
 
 
-def probe(config: Config, members: int) -> Choice:
-    """Take a few steps of one run and of several together, on random tokens, and tell what is fastest.
+def probe(config: Config, members: int, settings: int = 1) -> Choice:
+    """Take a few steps of one run and of several together, on random tokens, and return what is fastest.
+
+    Args:
+        settings: number of different settings of the optimizer that the members have.
 
     Raises:
         UserError: as `make_plan`.
@@ -83,15 +90,15 @@ def probe(config: Config, members: int) -> Choice:
     from training.device import resolve_device
 
     device = resolve_device(config.training, {}, is_ensemble=True)  # before the plan asks for its memory
-    plan = make_plan(config, tokenize=False)
     threads = torch.get_num_threads()
-    torch.set_num_threads(device.threads)
+    device.take()  # before the first product: cuBLAS reads once how deterministic it is to be
+    plan = make_plan(config, tokenize=False)
     watch_cores(device)
     rng = torch.get_rng_state()
     keep_freed_memory()
     try:
         sizes = [size for size in _sizes(members) if _fits(config, size)]
-        steps = dict(_that_fit(plan, device, (1, *sizes)))
+        steps = dict(_that_fit(plan, device, (1, *sizes), settings))
         return choose(_measured(steps, device), members)
     finally:
         torch.set_num_threads(threads)
@@ -128,14 +135,16 @@ def _fits(config: Config, size: int) -> bool:
     return make_plan(config, tokenize=False, together=size).memory.fits
 
 
-def _that_fit(plan: Plan, device: Device, sizes: Sequence[int]) -> Iterator[tuple[int, Callable[[], None]]]:
+def _that_fit(
+    plan: Plan, device: Device, sizes: Sequence[int], settings: int
+) -> Iterator[tuple[int, Callable[[], None]]]:
     """(size, step of so many runs together, which was taken once), up to the size that a GPU has no room for.
 
     sizes: ascending.
     """
     for size in sizes:
         try:
-            step = _step_of(plan, device, size)
+            step = _step_of(plan, device, size, min(size, settings))
             step()
         except RuntimeError as error:
             if size == 1 or not is_device_oom(error):
@@ -146,13 +155,11 @@ def _that_fit(plan: Plan, device: Device, sizes: Sequence[int]) -> Iterator[tupl
         yield size, step
 
 
-def _step_of(plan: Plan, device: Device, size: int) -> Callable[[], None]:
-    """A step of so many runs together; of one as it is by itself."""
+def _step_of(plan: Plan, device: Device, size: int, settings: int) -> Callable[[], None]:
+    """A step of `size` runs together, whose optimizers have `settings` settings; of one as it is alone."""
     import torch
 
-    from models import LossModel, build_model, resolve_loss_chunk
-    from models.stacked import StackedModel
-    from training.gradients import clipped
+    from models import build_model, resolve_loss_chunk
     from training.optimizers import build_optimizer
 
     config, training = plan.config, plan.config.training
@@ -166,19 +173,55 @@ def _step_of(plan: Plan, device: Device, size: int) -> Callable[[], None]:
     rows = size * plan.budget.micro_batch
     ids = torch.randint(plan.vocab_size, (rows, training.seq_len), device=device.torch_device)
     chunk = resolve_loss_chunk(training.loss_chunk, plan.vocab_size)
-    loss_of = LossModel(models[0]) if size == 1 else StackedModel(models)
+    if size == 1:
+        return _step_alone(models[0], optimizers[0], ids, chunk, device)
+    return _step_together(models, optimizers, settings, ids, chunk, device)
+
+
+def _step_alone(
+    model: LanguageModel, optimizer: torch.optim.Optimizer, ids: torch.Tensor, chunk: int, device: Device
+) -> Callable[[], None]:
+    from models import LossModel
+    from training.gradients import clipped
+
+    loss_of = LossModel(model)
 
     def step() -> None:
-        if isinstance(loss_of, StackedModel):
-            loss_of.begin_step([0] * size)
         with device.autocast():
             loss = loss_of(ids, ids, None, chunk)
-        loss.sum().backward()
-        for model, optimizer in zip(models, optimizers, strict=True):
-            clipped(model.parameters(), 1.0)
-            optimizer.step()
-            if size == 1:
-                optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        clipped(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def _step_together(
+    models: Sequence[LanguageModel],
+    optimizers: Sequence[torch.optim.Optimizer],
+    settings: int,
+    ids: torch.Tensor,
+    chunk: int,
+    device: Device,
+) -> Callable[[], None]:
+    import torch
+
+    from models.stacked import StackedModel
+    from training.ensemble.update import StackedOptimizer, clip_each
+
+    stack = StackedModel(models)
+    optimizer = StackedOptimizer(optimizers, stack)
+    limits = torch.ones(len(models), device=device.torch_device)
+    lrs = {number: float(number * settings // len(models)) for number in range(len(models))}
+
+    def step() -> None:
+        stack.begin_step([0] * len(models))
+        with device.autocast():
+            losses = stack(ids, ids, None, chunk)
+        losses.sum().backward()
+        clip_each(stack.gradients, limits)
+        optimizer.step(lrs)
 
     return step
 

@@ -9,6 +9,7 @@ import experiment_utils
 from data_loading.spans import IGNORED_LABEL
 from training.dropout_seed import drops, step_seed
 from training.ensemble.log import about
+from training.ensemble.update import StackedOptimizer, clip_each
 from training.schedules import course_of
 from training.spikes import Diverged
 from training.step import StepResult, sums_by_source
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class Together:
     """Runs at the same step, whose models are one stack until `release`.
 
-    is_finite: whether the last step was, of all: a scalar on the device.
+    is_finite: whether the last step was, of all: a scalar on the device. stack: of their models.
     """
 
     def __init__(self, members: Sequence[Started]) -> None:
@@ -34,7 +35,8 @@ class Together:
         self.members = list(members)
         self.is_finite = torch.ones((), dtype=torch.bool)
         self._lead = self.members[0].run
-        self._stack = StackedModel([member.model for member in members])
+        self.stack = StackedModel([member.model for member in members])
+        self._optimizer = StackedOptimizer([member.optimizer for member in members], self.stack)
         self._courses = [course_of(member.run.config, member.run.plan.budget) for member in members]
         self._seeds = [experiment_utils.seeds(member.run.config)[0] for member in members]
         limits = [member.run.config.optimizer.grad_clip for member in members]
@@ -49,22 +51,32 @@ class Together:
 
     def release(self) -> None:
         """Each has its model for itself again."""
-        self._stack.release()
+        self._optimizer.release()
+        self.stack.release()
 
     def step(self) -> list[StepResult | Diverged]:
         """Take the next step of each; what came of it, or why there is none to go on from."""
         step = self._lead.step
         seeds = [step_seed(seed, step, 0) for seed in self._seeds] if drops(self._lead.config.arch) else None
-        self._stack.begin_step(seeds)
+        self.stack.begin_step(seeds)
         losses, by_source = self._backward()
-        norms, of_each = self._clipped()
+        norms, of_each = clip_each(self.stack.gradients, self._limits)
         self.is_finite = (losses.isfinite() & norms.isfinite()).all()
-        return [
-            self._moved(number, step, StepResult(loss, norm, source, own_norms))
+        lrs = self.lrs()
+        results = [
+            self._prepared(number, step, StepResult(loss, norm, source, own_norms), lrs[number])
             for number, (loss, norm, source, own_norms) in enumerate(
                 zip(losses, norms, by_source, of_each, strict=True)
             )
         ]
+        moving = {
+            number: lrs[number]
+            for number, result in enumerate(results)
+            if isinstance(result, StepResult) and not result.is_skipped
+        }
+        if moving:
+            self._optimizer.step(moving)
+        return results
 
     def _backward(self) -> tuple[torch.Tensor, Sequence[torch.Tensor | None]]:
         """The mean loss of each over its step, fp32 (members,), and the sums by source, of a mixture."""
@@ -80,9 +92,7 @@ class Together:
             of_tokens = torch.empty(labels.shape, device=labels.device) if sources else None
             reduction = "mean" if positions is None else "sum"
             with device.autocast():
-                losses = self._stack(
-                    input_ids, labels, positions, self._lead.loss_chunk, reduction, of_tokens
-                )
+                losses = self.stack(input_ids, labels, positions, self._lead.loss_chunk, reduction, of_tokens)
             losses = losses / divisors
             losses.sum().backward()
             total += losses.detach()
@@ -125,26 +135,10 @@ class Together:
         for batch in step:
             yield batch, device.put(counts.clamp(min=1))
 
-    def _clipped(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Clip the gradients of each to its own norm; the norm before (members,), and of each parameter."""
-        import torch
-
-        gradients = self._stack.gradients
-        with torch.no_grad():
-            of_each = torch.stack(
-                [torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in gradients], dim=1
-            )
-            norms = torch.linalg.vector_norm(of_each, dim=1)
-            factors = (self._limits / (norms + 1e-6)).clamp(max=1.0)
-            torch._foreach_mul_(
-                gradients, [factors.view(-1, *[1] * (gradient.ndim - 1)) for gradient in gradients]
-            )
-        return norms, of_each
-
-    def _moved(self, number: int, step: int, result: StepResult) -> StepResult | Diverged:
+    def _prepared(self, number: int, step: int, result: StepResult, lr: float) -> StepResult | Diverged:
         member = self.members[number]
         try:
             with about(member.run.folder.name):
-                return member.step.apply(result, self._courses[number].lr_at(step), step)
+                return member.step.prepare(result, lr, step)
         except Diverged as error:
             return error

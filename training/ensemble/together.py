@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from conf.quantities import format_count, format_duration
 from memory import Stage, stage
 from training.background import BackgroundCheckpoints
+from training.ensemble.evaluation import can_evaluate_together, evaluate_together
 from training.ensemble.log import ON_TERMINAL, about
 from training.ensemble.step import Together
 from training.finish import finish
@@ -27,12 +28,13 @@ from training.loop import (
     save_checkpoint,
     tell_leak,
 )
-from training.progress import NonFinite
+from training.progress import NonFinite, read_pending
 from training.spikes import Diverged
 from training.step_clock import StepClock, marker_of
 from training.stopping import MAX_TIME, ended_by, is_over, tell_time_is_over
 
 if TYPE_CHECKING:
+    from training.evaluation import Evaluation
     from training.logger import Logger
     from training.started import Started
 
@@ -49,7 +51,8 @@ class EnsembleLoop:
     """
 
     def __init__(self, members: Sequence[Started], ended: Ended, logger: Logger | None = None) -> None:
-        self.going = list(members)
+        # Those with equal settings follow each other: a step moves them as one tensor (StackedOptimizer).
+        self.going = sorted(members, key=lambda member: repr(member.run.config.optimizer))
         self._ended, self._logger = ended, logger
         self._savings: dict[int, BackgroundCheckpoints] = {}
         self._told_at = self._began = time.monotonic()
@@ -110,12 +113,17 @@ class EnsembleLoop:
             run.seconds["step"] = run.seconds.get("step", 0.0) + lasted_s
             run.train_seconds = self._before_s[id(member)] + self._clock.now()
 
-    def _step(self) -> None:
+    def _stacked(self) -> Together:
+        """Those that are left, as one stack."""
         if self._together is None:
             self._together = Together(self.going)
+        return self._together
+
+    def _step(self) -> None:
+        together = self._stacked()
         started = time.monotonic()
-        lrs = self._together.lrs()
-        results = self._together.step()
+        lrs = together.lrs()
+        results = together.step()
         ended = self._clock.step()
         self._note_time(time.monotonic() - started)
         lost: list[tuple[Started, BaseException]] = []
@@ -132,7 +140,7 @@ class EnsembleLoop:
             run.status.beat(step=run.step, stage="train")
         self.going[0].run.leaks.sample(self.going[0].run.step)
         # A GPU would have to be waited for in every step: there it is looked at where something else is due.
-        is_finite = self.going[0].run.device.kind != "cpu" or bool(self._together.is_finite)
+        is_finite = self.going[0].run.device.kind != "cpu" or bool(together.is_finite)
         for member, error in lost:
             self._end(member, error)
         if not is_finite:
@@ -140,6 +148,7 @@ class EnsembleLoop:
 
     def _check(self) -> None:
         """Those whose loss or gradient is no longer finite leave; the others know nothing of it."""
+        read_pending([member.progress for member in self.going])
         for member in list(self.going):
             try:
                 with about(member.run.folder.name):
@@ -154,9 +163,13 @@ class EnsembleLoop:
         losses: dict[int, float] = {}
         if due:
             with self._stage("evaluate"):
-                for member in due:
-                    with about(member.run.folder.name), member.run.timed("evaluate"):
-                        losses[id(member)] = evaluate_run(member.run, member.model, member.val_sets)
+                measured = self._measure(due)
+                for member, found in zip(due, measured, strict=True):
+                    run, started = member.run, time.monotonic()
+                    with about(run.folder.name):
+                        losses[id(member)] = evaluate_run(run, member.model, member.val_sets, measured=found)
+                    share_s = sum(one.seconds for one in found or ())
+                    run.add_time("evaluate", share_s + time.monotonic() - started)
             lead = due[0].run
             tokens = format_count(lead.step * lead.plan.budget.batch_tokens)
             with about(ON_TERMINAL):
@@ -165,6 +178,12 @@ class EnsembleLoop:
             with about(member.run.folder.name):
                 member.progress.flush(losses.get(id(member)))
             member.run.ended_by = ended_by(member.run)
+
+    def _measure(self, due: Sequence[Started]) -> Sequence[list[Evaluation] | None]:
+        """Evaluations of each that is due, of each of its held-out sets; None: it is evaluated by itself."""
+        if len(due) < len(self.going) or not can_evaluate_together(due):
+            return [None] * len(due)
+        return evaluate_together(due, self._stacked().stack)
 
     def _save(self) -> None:
         """All, where it is due for one of them: a step of which all have a checkpoint is there always, since
@@ -236,6 +255,7 @@ class EnsembleLoop:
         if now - self._told_at < every_s:
             return
         self._told_at = now
+        read_pending([member.progress for member in self.going])
         for member in self.going:
             with about(member.run.folder.name):
                 member.progress.tell(0.0)

@@ -117,6 +117,11 @@ def build_optimizer(model: nn.Module, config: Optimizer, device_type: str) -> to
     return OPTIMIZERS[config.name](model, config, device_type)
 
 
+def is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step treats each number by itself, so that parameters can be stepped as one tensor."""
+    return not isinstance(optimizer, Together | torch.optim.Adafactor)
+
+
 def _is_sharded(model: nn.Module) -> bool:
     """Whether FSDP2 has the parameters in parts, for which torch has the fused kernels of Adam alone."""
     return any(hasattr(parameter, "full_tensor") for parameter in model.parameters())

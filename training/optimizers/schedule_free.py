@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_COUNTS = ("steps", "lr_max", "weight_sum")
+
 
 class ScheduleFreeAdamW(torch.optim.Optimizer):
     """The parameters are y. `evaluated` gives x."""
@@ -25,27 +27,45 @@ class ScheduleFreeAdamW(torch.optim.Optimizer):
         """One step of all parameters that have a gradient."""
         assert closure is None
         for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    self._move(weight, weight.grad, group)
+            for weights in self._batches(group):
+                self._move(weights, group)
         return None
 
-    def _move(self, y: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+    def _batches(self, group: dict[str, Any]) -> list[list[Tensor]]:
+        """Parameters that one call of each kernel can move: on a device those with equal counts; on a CPU,
+        where a call is cheap and what is worked on has to be in memory, one by one.
+        """
+        found: dict[object, list[Tensor]] = {}
+        for y in group["params"]:
+            if y.grad is None:
+                continue
+            state = self.state[y]
+            if not state:
+                state.update(z=y.clone(), exp_avg_sq=torch.zeros_like(y), steps=0, lr_max=0.0, weight_sum=0.0)
+            key = id(y) if y.is_cpu else tuple(state[name] for name in _COUNTS)
+            found.setdefault(key, []).append(y)
+        return list(found.values())
+
+    def _move(self, ys: list[Tensor], group: dict[str, Any]) -> None:
         beta1, beta2 = group["betas"]
-        state, lr = self.state[y], group["lr"]
-        if not state:
-            state.update(z=y.clone(), exp_avg_sq=torch.zeros_like(y), steps=0, lr_max=0.0, weight_sum=0.0)
-        z, squares = state["z"], state["exp_avg_sq"]
-        state["steps"] += 1
-        state["lr_max"] = max(lr, state["lr_max"])
-        weight = state["lr_max"] ** 2
-        state["weight_sum"] += weight
-        share = weight / state["weight_sum"]
-        squares.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        size = (squares / (1 - beta2 ** state["steps"])).sqrt_().add_(group["eps"])
-        step = (gradient / size).add_(y, alpha=group["weight_decay"])
-        y.lerp_(z, share).add_(step, alpha=lr * (beta1 * (1 - share) - 1))
-        z.sub_(step, alpha=lr)
+        states, lr = [self.state[y] for y in ys], group["lr"]
+        gradients = [y.grad for y in ys if y.grad is not None]
+        zs, squares = ([state[name] for state in states] for name in ("z", "exp_avg_sq"))
+        steps, lr_max = states[0]["steps"] + 1, max(lr, states[0]["lr_max"])
+        weight_sum = states[0]["weight_sum"] + lr_max**2
+        share = lr_max**2 / weight_sum
+        for state in states:
+            state.update(steps=steps, lr_max=lr_max, weight_sum=weight_sum)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
+        sizes = torch._foreach_div(squares, 1 - beta2**steps)
+        torch._foreach_sqrt_(sizes)
+        torch._foreach_add_(sizes, group["eps"])
+        moves = torch._foreach_div(gradients, sizes)
+        torch._foreach_add_(moves, ys, alpha=group["weight_decay"])
+        torch._foreach_lerp_(ys, zs, share)
+        torch._foreach_add_(ys, moves, alpha=lr * (beta1 * (1 - share) - 1))
+        torch._foreach_sub_(zs, moves, alpha=lr)
 
     @torch.no_grad()
     def evaluated(self) -> Iterator[tuple[Tensor, Tensor]]:

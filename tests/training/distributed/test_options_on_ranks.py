@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from conf.schema import Arch, Model
+from training.device import Device
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +33,7 @@ CASES: list[dict[str, Any]] = [
         "tied_head": False,
     },
 ]
+LSTM: dict[str, Any] = {"family": "lstm", "bias": "all"}
 MODEL = Model(d_model=32, n_layers=2, n_heads=4)
 IDS = torch.randint(50, (4, 16), generator=torch.Generator().manual_seed(0))
 
@@ -69,6 +71,95 @@ def of_rank(rank: int, kind: str, folder: str) -> None:
                 worst = (whole(other.grad) - one.grad).abs().max().item()
                 assert worst < 1e-6, (options, checkpointing, name, worst)
     dist.destroy_process_group()
+
+
+def bf16_of_rank(rank: int, folder: str) -> None:
+    """Losses are those of autocast on one rank, bit for bit; gradients to the rounding of bf16."""
+    import torch.distributed as dist
+
+    from models import LossModel, build_model
+    from training.distributed.parallel import Parallel, whole
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/met", rank=rank, world_size=2)
+    device = Device("cpu", "bf16", 1)
+    for options in (*CASES, LSTM):
+        model = Model(d_model=32, n_layers=2, n_heads=None if options is LSTM else 4)
+        for checkpointing in (False, True):
+            alone, shared = (
+                build_model(model, Arch(**options), 50, 16, torch.Generator().manual_seed(1))
+                for _ in range(2)
+            )
+            alone.activation_checkpointing = shared.activation_checkpointing = checkpointing
+            with device.autocast():
+                halves = [LossModel(alone)(part, part, None, 16) for part in IDS.split(2)]
+            (torch.stack(halves).sum() / 2).backward()
+            parallel = Parallel(shared, Ranks(), "fsdp", gathers_bf16=True)  # type: ignore[arg-type]
+            own = IDS.split(2)[rank]
+            with device.autocast():
+                loss = parallel(own, own, None, 16)
+            loss.backward()
+            assert loss.item() == halves[rank].item(), options
+            for (name, one), other in zip(alone.named_parameters(), shared.parameters(), strict=True):
+                assert one.grad is not None
+                assert other.grad is not None
+                assert other.dtype == other.grad.dtype == torch.float32
+                worst = (whole(other.grad) - one.grad).abs().max() / one.grad.abs().max().clamp(min=1e-6)
+                assert worst < 2**-6, (options, checkpointing, name, worst)
+    dist.destroy_process_group()
+
+
+def clip_on_rank(rank: int, folder: str) -> None:
+    """Norm and clipped gradients are torch's, bit for bit, after one collective and no copy to the host."""
+    import torch.distributed as dist
+    from torch.distributed.tensor import DTensor
+
+    from models import build_model
+    from training.distributed.parallel import Parallel, whole
+    from training.gradients import clipped
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/met", rank=rank, world_size=2)
+    model = build_model(MODEL, Arch(**CASES[1]), 51, 16, torch.Generator().manual_seed(1))
+    parallel = Parallel(model, Ranks(), "fsdp")  # type: ignore[arg-type]
+    parallel(IDS[rank:], IDS[rank:], None, 16).backward()
+    parameters = list(model.parameters())
+    before = [parameter.grad.clone() for parameter in parameters]  # type: ignore[union-attr]
+    norms = [whole(gradient).norm() for gradient in before]
+
+    collectives: list[int] = []
+    reduce = dist.all_reduce
+
+    def counting(tensor: torch.Tensor, **options: Any) -> object:
+        collectives.append(tensor.numel())
+        return reduce(tensor, **options)
+
+    def put_back() -> None:
+        for parameter, gradient in zip(parameters, before, strict=True):
+            parameter.grad = gradient.clone()
+
+    for limit in (1e-2, float("inf")):
+        put_back()
+        total: Any = torch.nn.utils.clip_grad_norm_(parameters, limit)
+        expected = [parameter.grad.to_local() for parameter in parameters]  # type: ignore[union-attr]
+        put_back()
+        collectives.clear()
+        dist.all_reduce = counting  # type: ignore[assignment]
+        found, of_each = clipped(parameters, limit)
+        dist.all_reduce = reduce  # type: ignore[assignment]
+        assert collectives == [len(parameters)]
+        assert not isinstance(found, DTensor)
+        assert torch.equal(found, total.full_tensor())
+        assert of_each is not None
+        torch.testing.assert_close(of_each, torch.stack(norms))
+        for parameter, gradient in zip(parameters, expected, strict=True):
+            assert torch.equal(parameter.grad.to_local(), gradient)  # type: ignore[union-attr]
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("of_rank", [bf16_of_rank, clip_on_rank], ids=lambda function: function.__name__)
+def test_fsdp(of_rank: Any, tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(of_rank, (str(tmp_path),), 2)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,54 @@ def test_steps_are_taken_and_leave_nothing_behind(tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_the_device_is_taken_before_the_first_product(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuBLAS reads CUBLAS_WORKSPACE_CONFIG once: after a product without it none is deterministic."""
+    import torch
+
+    from training import device
+    from training.ensemble import probe as module
+
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    asked = device.Device("cpu", "fp32", 1, "high", is_deterministic=True)
+    monkeypatch.setattr(device, "resolve_device", lambda training, kept, **how: asked)
+    seen, step_of = [], module._step_of
+
+    def watched(*arguments: Any) -> Callable[[], None]:
+        seen.append((torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()))
+        seen.append(os.environ.get("CUBLAS_WORKSPACE_CONFIG"))
+        return step_of(*arguments)
+
+    monkeypatch.setattr(module, "_step_of", watched)
+    base = tiny_config(tmp_path)
+    make_run(base)
+    try:
+        probe(base, 2)
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_float32_matmul_precision("highest")
+    assert seen == [(True, "high"), ":4096:8"] * 2
+
+
+def test_the_probe_steps_as_many_settings_as_the_members_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Ensemble(lr=["1e-3", "2e-3"], seed=["0", "1"])
+    base = tiny_config(tmp_path)
+    make_run(base)
+    folders = [make_run(member) for member in members_of(dataclasses.replace(base, ensemble=asked))]
+    from training.ensemble.update import StackedOptimizer
+
+    lrs, step = [], StackedOptimizer.step
+    monkeypatch.setattr(
+        StackedOptimizer, "step", lambda self, given: (lrs.append(tuple(given.values())), step(self, given))
+    )
+    settle_together(folders, 4)
+    assert set(lrs) == {(0.0, 1.0), (0.0, 0.0, 1.0, 1.0)}
+
+
 def test_what_an_earlier_attempt_settled_stays(tmp_path: Path) -> None:
     members = members_of(dataclasses.replace(tiny_config(tmp_path), ensemble=Ensemble(seed=["0", "1"])))
     folders = [make_run(member) for member in members]
@@ -70,7 +119,7 @@ def test_sizes_that_a_gpu_has_no_room_for_are_left_out(
 ) -> None:
     asked: list[int] = []
 
-    def step_of(plan: Any, device: Any, size: int) -> Callable[[], None]:
+    def step_of(plan: Any, device: Any, size: int, settings: int = 1) -> Callable[[], None]:
         def step() -> None:
             asked.append(size)
             if size >= 4:

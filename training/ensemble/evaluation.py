@@ -1,0 +1,71 @@
+"""Validation losses of the members of a stack, in one pass over the held-out windows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from data_loading.spans import IGNORED_LABEL
+from training.evaluation import Evaluation, HeldOut, evaluation_windows
+from training.step import positions_of
+
+if TYPE_CHECKING:
+    from models.stacked import StackedModel
+    from training.started import Started
+
+
+def can_evaluate_together(members: Sequence[Started]) -> bool:
+    """Whether nothing but losses is measured: the other measurements look into a model by itself."""
+    training = members[0].run.config.training
+    return not (training.eval_by_position or training.dead_units)
+
+
+def evaluate_together(members: Sequence[Started], stack: StackedModel) -> list[list[Evaluation]]:
+    """Evaluate each member with the weights that it evaluates.
+
+    Args:
+        members: of the stack, in its order.
+
+    Returns:
+        Of each member an evaluation of each of its held-out sets.
+    """
+    from training.averages import evaluated
+
+    with ExitStack() as averaged:
+        for member in members:
+            averaged.enter_context(evaluated(member.model, member.run.average))
+        by_set = [_evaluate(members, stack, one) for one in members[0].val_sets]
+    return [list(of_member) for of_member in zip(*by_set, strict=True)]
+
+
+def _evaluate(members: Sequence[Started], stack: StackedModel, held_out: HeldOut) -> list[Evaluation]:
+    """As `training.evaluation.evaluate` of each."""
+    import torch
+
+    started, run = time.monotonic(), members[0].run
+    dataset, device, training = held_out.dataset, run.device, run.config.training
+    windows = evaluation_windows(len(dataset), training.eval_tokens, training.seq_len)
+    table = None if held_out.bytes_per_id is None else torch.from_numpy(held_out.bytes_per_id)
+    totals = torch.zeros(stack.size, dtype=torch.float64, device=device.torch_device)
+    tokens, text_bytes, size = 0, 0, run.plan.budget.micro_batch
+    stack.eval()
+    with torch.no_grad(), device.autocast():
+        for first in range(0, windows, size):
+            batch = dataset.__getitems__(range(first, min(first + size, windows)))
+            counted = batch["labels"] != IGNORED_LABEL
+            tokens += int(counted.sum())
+            if table is not None:
+                text_bytes += int(table[batch["labels"][counted]].sum())
+            positions = positions_of(batch, device)
+            input_ids, labels = (
+                device.put(batch[name]).repeat(stack.size, 1) for name in ("input_ids", "labels")
+            )
+            if positions is not None:
+                positions = positions.repeat(stack.size, 1)
+            totals += stack(input_ids, labels, positions, run.loss_chunk, "sum").double()
+    stack.train()
+    seconds = (time.monotonic() - started) / stack.size
+    bytes_per_token = text_bytes / tokens if text_bytes else None
+    return [Evaluation(total / tokens, tokens, seconds, bytes_per_token) for total in totals.tolist()]
