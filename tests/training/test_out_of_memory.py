@@ -19,11 +19,14 @@ from conf import Config
 from conf.schema import Arch
 from memory.gpu import Gpu
 from tests.forked import killed_at
+from tests.training.recorded_operations import RecordedOperations
 from training import ending, out_of_memory
 from training.device import Device
+from training.graphed_step import GraphedStep
 from training.micro_batch import SplitBatches, died_for_memory
 from training.out_of_memory import is_device_oom
 from training.step import Step
+from training.step_clock import HostMark
 
 OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 SHORT = {
@@ -157,6 +160,10 @@ def with_micro_batch(config: Config, size: int | str) -> Config:
 
 @pytest.fixture(autouse=True)
 def auto_is_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    auto_of_4(monkeypatch)
+
+
+def auto_of_4(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiment_utils.budget.AUTO_MICRO_BATCH_TOKENS", 4 * 16)
 
 
@@ -232,6 +239,39 @@ def test_evaluation_that_does_not_fit_is_done_again(tmp_path: Path, monkeypatch:
     reference = restarted_by_hand(config, tmp_path / "reference", at=first)
     losses = [[row["train_loss"] for row in metrics_without_clock(one)] for one in (folder, reference)]
     assert losses[0] == losses[1], "dropout is on again behind the evaluation"
+
+
+def test_graphs_of_the_step_are_recorded_again_for_the_smaller_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded: list[RecordedOperations] = []
+
+    def graphed(run: Any, step: Step) -> GraphedStep:
+        recorded.append(RecordedOperations())
+        return GraphedStep(step, recorded[-1], HostMark, is_settled=True)
+
+    def evaluates() -> bool:
+        status = experiment_utils.read_status(folder)
+        return (status.get("stage"), status.get("step")) == ("evaluate", 10)
+
+    monkeypatch.setattr("training.step.FP32_LR_ON", ("cpu", "cuda"))
+    config = with_micro_batch(tiny_config(tmp_path, **(SHORT | {"max_steps": 20, "evals": 2})), "auto")
+    folder = copy_of(config, tmp_path / "eager")
+    device = SmallDevice(monkeypatch, 2, lambda *_: evaluates())
+    assert run_here(folder, "--quiet").returncode == 0
+    assert device.refused == 1
+    monkeypatch.undo()
+    auto_of_4(monkeypatch)
+    monkeypatch.setattr("training.step.FP32_LR_ON", ("cpu", "cuda"))
+    monkeypatch.setattr("training.graphed_step.graphed", graphed)
+    eager, folder = folder, make_run(config)
+    device = SmallDevice(monkeypatch, 2, lambda *_: evaluates())
+    assert run_here(folder, "--quiet").returncode == 0
+    assert device.refused == 1
+    assert outcome(folder) == outcome(eager)
+    first, second = recorded
+    assert first.replays
+    assert second.replays.count("_add_gradients") == 3 * second.replays.count("_begin_gradients")
 
 
 def test_killed_run_resumes_with_the_smaller_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
