@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -65,10 +66,10 @@ def test_a_run_keeps_its_checkpoints_and_resumes(tmp_path: Path, monkeypatch: py
     folder = make_run(tiny_config(tmp_path, device="auto"))
     steps = iter(range(40))
 
-    def fails(*arguments: object) -> None:
+    def fails(*arguments: Any, **options: Any) -> None:
         if next(steps) == 20:
             raise torch.AcceleratorError(f"CUDA error: uncorrectable ECC error encountered{GENERAL}")
-        set_lr(*arguments)
+        set_lr(*arguments, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr("training.optimizers.groups.set_lr", fails)
