@@ -1,8 +1,8 @@
 """Measure again what memory/constants.py has of a process by itself, with the build of torch that runs this.
 
 Each run is a process of its own (benchmarks/memory_measured.py). A run of a tiny model gives the base. Runs
-with loader workers and with memory.attribute=true show what those add. What runs of other sizes hold beyond the
-base and their tensors is the allocator's: a fixed part, and a share of what goes through its heap. The
+with loader workers and with memory.attribute=true show what those add. What runs of other sizes hold beyond
+the base and their tensors is the allocator's: a fixed part, and a share of what goes through its heap. The
 constants in the table are chosen so that no run here is estimated more than 2% too low. On a GPU the
 context, cuBLAS's workspaces and what CUDA holds on the host are measured too.
 

@@ -73,8 +73,8 @@ def estimate() -> str:
     with suppress(FileNotFoundError):
         errors = [run["error"] for run in read("memory_estimate_cuda")["runs"]]
         text += (
-            f" With the CUDA build of torch, without a GPU, {len(errors)} of these configurations are estimated "
-            f"with errors from {min(errors):+.1%} to {max(errors):+.1%}."
+            f" With the CUDA build of torch, without a GPU, {len(errors)} of these configurations are "
+            f"estimated with errors from {min(errors):+.1%} to {max(errors):+.1%}."
         )
     header = ("model", "micro-batch", "how", "told, MB", "measured, MB", "error")
     return section("What a run is told to need", "memory_estimate", found, text, table(header, rows))
