@@ -72,6 +72,7 @@ def test_a_plan_tells_what_it_needs_and_the_parts_make_it_up(tmp_path: Path) -> 
     assert max(map(len, page.splitlines())) < 200
 
 
+@pytest.mark.usefixtures("cpu_build")
 def test_where_slurm_polls_rss_all_that_it_adds_up_must_fit(tmp_path: Path) -> None:
     """Runs of 64d were seen to take 528, 773 and 1,304 MB of RSS with 0, 1 and 3 workers, all of the run."""
     polled = Room(GB, "--mem (Slurm polls RSS)", counts_rss=True)
@@ -257,6 +258,7 @@ def test_memory_lowers_what_speed_allows_and_never_raises_it(tmp_path: Path) -> 
     assert long.budget.micro_batch == 8, "no more than 16,384 tokens, however much memory there is"
 
 
+@pytest.mark.usefixtures("cpu_build")
 def test_a_run_that_cannot_fit_is_refused_with_the_nearest_that_can(tmp_path: Path) -> None:
     asked = needs(config_of(tmp_path, micro_batch=32), int(1.6 * GB))
     found = asked.plan(32)
