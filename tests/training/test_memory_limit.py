@@ -32,7 +32,7 @@ ARGUMENTS = (
     "training.evals=1", "training.eval_tokens=512",
 )  # fmt: skip
 CASES = {
-    "small": ("model=32d", "dataset.path=synthetic:uniform:257:10M:0"),
+    "small": ("model=48d", "dataset.path=synthetic:uniform:257:10M:0"),
     "wide": ("model=128d", "training.micro_batch=16"),
     "few tokens": ("model=160d", "training.micro_batch=1", "training.effective_batch=2"),
     "checkpointed": ("model=128d", "training.micro_batch=16", "training.activation_checkpointing=true"),
