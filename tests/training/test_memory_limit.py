@@ -41,7 +41,6 @@ CASES = {
 }
 STEPS = (
     "training.max_steps=4", "training.evals=1", "training.eval_tokens=4K", "training.checkpoint_every=2",
-    "memory.refuse=false",
 )  # fmt: skip
 
 Job = Callable[[int], Path]
