@@ -51,6 +51,9 @@ RUNS: tuple[tuple[int, int, dict[str, Any]], ...] = (
     (96, 16, {"compile": True}),
     (192, 8, {"compile": True}),
 )
+STEPS = {"steps": 4, "checkpoint_every": 2}
+"""A checkpoint after the second step, so that later ones meet its copy."""
+
 FROM_TABLE = ("python and torch", "allocator", "compiler", "batches")
 
 
@@ -61,7 +64,8 @@ def tensors_of(estimate: Estimate) -> int:
 
 
 def measured_beside(folder: Path, width: int, batch: int, training: dict[str, Any]) -> dict[str, Any]:
-    config = run_config(folder / f"{width}-{batch}-{len(list(folder.iterdir()))}", width, batch, **training)
+    name = folder / f"{width}-{batch}-{len(list(folder.iterdir()))}"
+    config = run_config(name, width, batch, **STEPS, **training)
     estimate = estimate_run(config, vocab_size=VOCAB, micro_batch=batch)
     peak = measure(config).peak_bytes
     return {
@@ -128,8 +132,16 @@ def gpu_costs(folder: Path, base_mb: int) -> dict[str, Any]:
     printed = subprocess.run(
         [sys.executable, "-c", ON_GPU], capture_output=True, text=True, check=True
     ).stdout
-    whole = measure(run_config(folder / "gpu", 16, 1, vocab=300, device="cuda")).peak_bytes
-    return {**json.loads(printed), "CUDA_HOST": round(whole / MB) - base_mb}
+    whole = measure(run_config(folder / "gpu", 16, 1, vocab=300, device="cuda"))
+    compiled = measure(
+        run_config(folder / "compiled", 16, 1, vocab=300, device="cuda", compile=True), folder / "compiler"
+    )
+    triton = compiled.with_forks_bytes - compiled.peak_bytes
+    return {
+        **json.loads(printed),
+        "CUDA_HOST": round(whole.peak_bytes / MB) - base_mb,
+        "TRITON_POOL and its workers": round(triton / MB),
+    }
 
 
 def main() -> None:
