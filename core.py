@@ -311,9 +311,11 @@ def _compiled(function: Callable[..., Any], device: Device) -> Callable[..., Any
 
     from training.memory_parts import compilers_at_once
 
+    # one a core would take more memory on a large node than many a run, which its estimate does not know
+    inductor.compile_threads = min(inductor.compile_threads or 1, compilers_at_once())
     if device.kind == "cpu":
-        # one a core would take more memory on a large node than many a run, which its estimate does not know
-        inductor.compile_threads = min(inductor.compile_threads or 1, compilers_at_once())
+        # The CUDA build of torch starts Triton's compilers for a CPU too, which never calls them: 430 MB.
+        os.environ.setdefault("TORCH_WARM_POOL", "0")
     if device.kind == "cpu" and device.threads > 1:
         log.warning(
             "training.compile=true on a CPU with %s threads: losses will not be reproducible bit for bit",

@@ -5,6 +5,7 @@ Each row is a run of `core.py` in a process of its own: four steps on computed t
 Of few tokens at once the allocator makes a run's peak a matter of chance: the most of several runs counts,
 and the least stands beside it. Of an ensemble all runs are in that process.
 Measured is the peak of its own anon and shmem (RssAnon + RssShmem every 3 ms, and VmHWM less mapped files).
+The build of torch is the one that runs this; results of the CUDA build are saved under a name of their own.
 Of a compiled run the C++ compilers that it starts count as well: once with torch.compile's cache empty, as on
 a new node (cold), and once with what that run left in it (warm).
 Goals: eager within 15% and never more than 5% below, compiled within 25%.
@@ -33,10 +34,12 @@ from benchmarks.environment import save
 from benchmarks.memory_measured import VOCAB, measure, run_config, with_arch, with_members
 from conf import Config
 from memory import constants
+from memory.torch_build import CPU, torch_build
 from training.memory_parts import estimate_run
 
 MB = 1 << 20
-KEPT = ROOT / "benchmarks" / ".memory_estimate.json"
+NAME = "memory_estimate" if torch_build() == CPU else f"memory_estimate_{torch_build()}"
+KEPT = ROOT / "benchmarks" / f".{NAME}.json"
 BATCHES = {32: (8, 32), 128: (8, 32), 256: (4, 16)}
 LOSSES: dict[str, dict[str, Any]] = {"chunked": {}, "plain": {"loss_chunk": 1 << 20}, "whole": {}}
 """What a run sets. whole: no more tokens than a chunk, so nothing is set."""
@@ -203,7 +206,7 @@ def main() -> None:
     )
     parser.add_argument("--widths", type=int, nargs="+", default=list(BATCHES))
     parser.add_argument("--compiled", action="store_true", help="also with torch.compile: minutes")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/memory_estimate.json")
+    parser.add_argument("--save", action="store_true", help=f"write benchmarks/results/{NAME}.json")
     parser.add_argument("--go-on", action="store_true", help="measure what a start that was ended has not")
     options = parser.parse_args()
     kept = json.loads(KEPT.read_text()) if options.go_on and KEPT.exists() else {}
@@ -218,7 +221,7 @@ def main() -> None:
     print(f"plan of 100 runs: {plan_s} s")
     if options.save:
         goals = {"eager": EAGER, "below": BELOW, "compiled": COMPILED}
-        save("memory_estimate", {"runs": rows, "goals": goals, "plan_of_100_runs_s": plan_s})
+        save(NAME, {"build": torch_build(), "runs": rows, "goals": goals, "plan_of_100_runs_s": plan_s})
     KEPT.unlink()
 
 

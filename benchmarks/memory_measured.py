@@ -29,13 +29,18 @@ VOCAB = 50_257
 class Measured:
     """In bytes. sampled: the most that was seen of RssAnon + RssShmem; by_hwm: VmHWM less RssFile.
 
-    job: sampled together with its children, but for copies of it that are about to become a program.
+    job: sampled together with its children, but for copies of it that are about to become a program. files:
+    its mapped files. with_forks: the most anon that it and its forks (loader workers) held, each page once.
+    fork_rss: of the largest fork.
     """
 
     sampled_bytes: int
     by_hwm_bytes: int
     exit_code: int
     job_bytes: int
+    files_bytes: int
+    with_forks_bytes: int
+    fork_rss_bytes: int
 
     @property
     def peak_bytes(self) -> int:
@@ -101,19 +106,32 @@ def measure(config: Config, compiler_cache: Path | None = None) -> Measured:
 def watch(command: list[str], environment: Mapping[str, str] | None = None) -> Measured:
     """Run a command and sample its own process, and with it those that it started."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
-    sampled, by_hwm, files, job = 0, 0, 0, 0
+    sampled, by_hwm, files, job, with_forks, fork_rss = 0, 0, 0, 0, 0, 0
     while process.poll() is None:
         found = read_process(process.pid)
         if found is not None and found.anon_bytes is not None:
             files = max(files, found.file_bytes or 0)
             sampled = max(sampled, _held(found))
-            programs = [child for child in read_descendants(found) if child.name != found.name]
+            children = read_descendants(found)
+            programs = [child for child in children if child.name != found.name]
+            if forks := [child for child in children if child.name == found.name]:
+                fork_rss = max(fork_rss, *(child.rss_bytes or 0 for child in forks))
+                with_forks = max(with_forks, sum(_share_of_anon(one.pid) for one in (found, *forks)))
             job = max(job, _held(found) + sum(map(_held, programs)))
             by_hwm = max(by_hwm, (found.peak_rss_bytes or 0) - files)
         time.sleep(EVERY_S)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return Measured(sampled, by_hwm, process.returncode, max(job, sampled))
+    return Measured(sampled, by_hwm, process.returncode, max(job, sampled), files, with_forks, fork_rss)
+
+
+def _share_of_anon(pid: int) -> int:
+    """Anon of a process, a page that several share divided by their number (proc(5), smaps_rollup)."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended
+        return 0
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:"))
 
 
 def _held(process: Process) -> int:

@@ -1,36 +1,49 @@
 """What a process costs by itself, in one table; benchmarks/memory_constants.py measures it again.
 
-With torch 2.13 (CPU build), Python 3.11, glibc 2.36, 2 threads, on Debian 12, November 2026. Other builds
-differ by some tens of MB; of a GPU nothing was measured here, and `source` says where its numbers are from.
+With torch 2.13, Python 3.11, glibc 2.36, 2 threads, on Debian 12, November 2026. What differs between the
+builds of torch has two values; which one counts is read from the files of the installed torch
+(`memory.torch_build`). Nothing of a GPU was measured yet: `source` says where its numbers are from.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from memory.torch_build import CPU, torch_build
+
 _MB = 1 << 20
 
 
 @dataclass(frozen=True)
 class Constant:
-    """value: bytes, or a share of 1. what: is measured. source: how, or by whom."""
+    """A measured amount.
+
+    value: bytes, or a share of 1. what: is measured. source: how, or by whom. cuda: the value with the CUDA
+    build of torch where it differs, on a GPU or not; a build that was not measured (ROCm) counts as that.
+    """
 
     value: float
     what: str
     source: str
+    cuda: float | None = None
 
     @property
     def in_bytes(self) -> int:
-        return int(self.value)
+        """Bytes with the build of torch that is installed."""
+        return int(self.value if self.cuda is None or torch_build() == CPU else self.cuda)
 
 
 _HERE = "benchmarks/memory_constants.py"
 _COLD = "benchmarks/memory_estimate.py --compiled"
 
+_POOL = "two workers of torch's pool that compile a reduction for sm_90, without a GPU"
 _ROWS = "benchmarks/memory_estimate.py"
 _BESIDE = "benchmarks/loggers.py, rounded up by a sixth"
 FRAMEWORK_BASE = Constant(
-    229 * _MB, "anon of a whole run of a model of 1 MB: Python, torch, what the room imports", _HERE
+    229 * _MB,
+    "anon of a whole run of a model of 1 MB: Python, torch, what the room imports",
+    _HERE,
+    cuda=369 * _MB,
 )
 HEAP_FIXED = Constant(40 * _MB, "anon beyond that and the tensors, of any model: buffers of products", _HERE)
 HEAP_SHARE = Constant(
@@ -68,13 +81,20 @@ HEAP_PIECE = Constant(32 * _MB, "a larger one is mapped by itself, and given bac
 COMPILER_BASE = Constant(75 * _MB, "anon that torch.compile adds to the run's own process", _HERE)
 COMPILER_HEADER = Constant(430 * _MB, "anon of a C++ compiler that reads all of torch's headers, once", _COLD)
 COMPILER_KERNEL = Constant(100 * _MB, "anon of one that compiles a kernel, with those headers ready", _COLD)
+TRITON_POOL = Constant(
+    360 * _MB,
+    "anon of the process that torch.compile starts on a GPU, from which Triton's compilers are forked",
+    _POOL,
+)
+TRITON_WORKER = Constant(35 * _MB, "anon of one of those, with the assembler that it calls", _POOL)
 COMPILERS_AT_ONCE = 2
-"""On a CPU core.py lets no more run, unless TORCHINDUCTOR_COMPILE_THREADS says so: each takes memory."""
+"""core.py lets no more run, unless TORCHINDUCTOR_COMPILE_THREADS says so: each takes memory."""
 ENTRY = Constant(70 * _MB, "anon of experiments.py and the supervisor, which wait for the run", _HERE)
 LIBRARIES_MAPPED = Constant(
     100 * _MB,
     "mapped files of Python, torch and NumPy in RSS: they can be given back, but Slurm's poll counts them",
-    "memory.attribute=true: 97 MB",
+    _HERE,
+    cuda=460 * _MB,
 )
 LOGGERS = {
     "csv": Constant(16 * _MB, "anon of the process beside a run that writes its series", _BESIDE),
@@ -84,20 +104,27 @@ LOGGERS = {
 FORKED_WORKER_RSS = Constant(
     265 * _MB,
     "RSS of a forked loader worker: what it shares with the run counts again in it",
-    "runs of 64d with 1 and 3 workers",
+    _HERE,
+    cuda=520 * _MB,
 )
-FORKED_WORKER = Constant(14 * _MB, "anon of a forked loader worker that is its own", "one by one on 2 cores")
+FORKED_WORKER = Constant(14 * _MB, "anon of a forked loader worker that is its own", _HERE)
 LOOKED_AT = Constant(
     140 * _MB,
     "anon that memory.attribute=true adds beside forked workers: to look at an object writes to its count of "
     "references, and copies the page that they shared. Of one worker or of several: the copy is one",
-    "a run of 64d with 2 workers: 136 MB",
+    _HERE,
 )
 PAGE_TABLES = Constant(1 / 512, "of a mapped byte, in each process that reads it: 8 bytes a page", "proc(5)")
 CUDA_CONTEXT = Constant(
     500 * _MB, "GPU memory of a CUDA context with torch's kernels", "torch's forum; not measured"
 )
-CUDA_HOST = Constant(1200 * _MB, "anon on the host that CUDA adds", "torch's forum; not measured")
+CUDA_HOST = Constant(1200 * _MB, "anon on the host that a CUDA context adds", "torch's forum; not measured")
+CUBLAS_WORKSPACES = Constant(
+    2 * 32 * _MB,
+    "GPU memory of the workspaces of cuBLAS, one of the forward and one of the backward thread: 32 MB each "
+    "on Hopper and later, 8 MB before",
+    "torch's default CUBLAS_WORKSPACE_CONFIG (aten/src/ATen/cuda/CublasHandlePool.cpp); not measured",
+)
 CUDA_CACHE_SHARE = Constant(
     0.10, "of tensors: what torch's caching allocator reserves beyond", "not measured"
 )

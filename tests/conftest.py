@@ -82,6 +82,12 @@ def _one_thread() -> None:
 
 
 @pytest.fixture
+def cpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimates in this process are for the CPU build of torch, whichever is installed."""
+    monkeypatch.setattr("memory.constants.torch_build", lambda: "cpu")
+
+
+@pytest.fixture
 def hears_hangup() -> Iterator[None]:
     """SIGHUP is not ignored, also where these tests were started with nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -23,6 +23,7 @@ from memory.estimate import (
     Estimate,
     Part,
 )
+from memory.torch_build import ROCM, torch_build
 from models.counts import count_parameters
 from models.loss_chunk import resolve_loss_chunk
 from models.memory_parts import StepSizes, model_parts
@@ -30,7 +31,13 @@ from models.shape import resolve_shape
 from training.distributed.memory_parts import of_ranks
 from training.ensemble.memory_parts import of_members
 from training.gpu_check import cuda_is_available, may_have_gpu
-from training.optimizer_state import averages, checkpoint_bytes, state_bytes, working_bytes
+from training.optimizer_state import (
+    averages,
+    checkpoint_bytes,
+    staged_bytes,
+    state_bytes,
+    working_bytes,
+)
 from training.row_states import row_state_bytes
 
 BACKGROUND, FOREGROUND = "background", "foreground"
@@ -81,6 +88,7 @@ def estimate_run(
         *_of_optimizer(config, parameters, moments, step),
         *_of_checkpoints(
             checkpoint_bytes(config, vocab_size, positions),
+            staged_bytes(config, vocab_size, positions) if step.on_gpu else 0,
             step,
             writing_of(training, kept or {}),
             rolls_back=training.on_spike == "rollback",
@@ -170,10 +178,16 @@ def writing_of(
     return FOREGROUND if free_bytes is not None and state > COPY_SHARE * free_bytes else BACKGROUND
 
 
-def _of_checkpoints(state: int, step: StepSizes, writing: str, *, rolls_back: bool) -> Iterator[Part]:
-    """What saving a state of so many bytes and reading it back takes besides."""
+def _of_checkpoints(
+    state: int, pinned: int, step: StepSizes, writing: str, *, rolls_back: bool
+) -> Iterator[Part]:
+    """Host memory that saving a checkpoint and reading it back takes.
+
+    state: bytes of its tensors. pinned: bytes of the page-locked copy that a GPU run makes of them.
+    """
     if writing == BACKGROUND:
-        yield Part("checkpoint copy", state, when=(*_AFTER_FIRST_STEP, COMPILE_EVALUATION))
+        copy = pinned if step.on_gpu else state
+        yield Part("checkpoint copy", copy, when=(*_AFTER_FIRST_STEP, COMPILE_EVALUATION))
     elif step.on_gpu:
         yield Part("checkpoint on its way to disk", state, when=("checkpoint",))
     when = (RESTORE, "checkpoint") if rolls_back else (RESTORE,)
@@ -223,27 +237,46 @@ def _while_compiling(part: Part) -> Part:
 
 
 def compilers_at_once() -> int:
-    """How many C++ compilers torch.compile runs side by side on a CPU."""
+    """Return how many compilers torch.compile runs at a time: C++ compilers on a CPU, Triton's on a GPU."""
     wanted = os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", "")
     return int(wanted) if wanted.isdecimal() and int(wanted) else constants.COMPILERS_AT_ONCE
 
 
+def _of_compilers(step: StepSizes) -> Iterator[Part]:
+    """What torch.compile takes: in the run's process, and in those of the compilers that it starts."""
+    yield Part("compiler", constants.COMPILER_BASE.in_bytes, when=(*COMPILES, *_AFTER_FIRST_STEP))
+    if step.on_gpu:
+        workers = compilers_at_once() * constants.TRITON_WORKER.in_bytes
+        held = constants.TRITON_POOL.in_bytes + workers
+        yield Part("Triton compilers", held, when=(*COMPILES, *_AFTER_FIRST_STEP), beside=True)
+        return
+    kernels = compilers_at_once() * constants.COMPILER_KERNEL.in_bytes
+    header = max(kernels, constants.COMPILER_HEADER.in_bytes)
+    yield Part("C++ compilers", header, when=(COMPILE_FORWARD,), beside=True)
+    yield Part("C++ compilers", kernels, when=(COMPILE_BACKWARD, COMPILE_EVALUATION), beside=True)
+
+
+def _of_gpu(of_model: list[Part]) -> Iterator[Part]:
+    """What CUDA and its libraries hold besides tensors, on the host and on the GPU."""
+    yield Part("CUDA", constants.CUDA_HOST.in_bytes)
+    yield Part("CUDA context", 0, constants.CUDA_CONTEXT.in_bytes)
+    yield Part(
+        "cuBLAS workspaces", 0, constants.CUBLAS_WORKSPACES.in_bytes, when=(*COMPILES, *_AFTER_FIRST_STEP)
+    )
+    for phase in PHASES:
+        held = sum(part.gpu_bytes for part in of_model if phase in part.when)
+        yield Part("allocator's cache", 0, int(constants.CUDA_CACHE_SHARE.value * held), when=(phase,))
+
+
 def _of_process(of_model: list[Part], step: StepSizes, family: str, *, are_several: bool) -> Iterator[Part]:
     """What Python, torch and the allocator take besides. are_several: runs that go together."""
-    yield Part("python and torch", constants.FRAMEWORK_BASE.in_bytes)
+    unmeasured = " (ROCm: not measured)" if torch_build() == ROCM else ""
+    yield Part(f"python and torch{unmeasured}", constants.FRAMEWORK_BASE.in_bytes)
     yield Part("experiments.py", constants.ENTRY.in_bytes, beside=True)
     if step.compiled:
-        yield Part("compiler", constants.COMPILER_BASE.in_bytes, when=(*COMPILES, *_AFTER_FIRST_STEP))
-        kernels = compilers_at_once() * constants.COMPILER_KERNEL.in_bytes
-        header = max(kernels, constants.COMPILER_HEADER.in_bytes)
-        yield Part("C++ compilers", header, when=(COMPILE_FORWARD,), beside=True)
-        yield Part("C++ compilers", kernels, when=(COMPILE_BACKWARD, COMPILE_EVALUATION), beside=True)
+        yield from _of_compilers(step)
     if step.on_gpu:
-        yield Part("CUDA", constants.CUDA_HOST.in_bytes, constants.CUDA_CONTEXT.in_bytes)
-        for phase in PHASES:
-            held = sum(part.gpu_bytes for part in of_model if phase in part.when)
-            cached = int(constants.CUDA_CACHE_SHARE.value * held)
-            yield Part("allocator", 0, cached, when=(phase,))
+        yield from _of_gpu(of_model)
         return
     forward = [part for part in of_model if "forward" in part.when]
     holes, share = constants.HEAP_FIXED.in_bytes, constants.HEAP_SHARE.value

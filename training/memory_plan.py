@@ -16,6 +16,7 @@ from memory.advice import Setup, advise
 from memory.estimate import Estimate, recommended_mem, told
 from memory.room import Room
 from memory.smaller import WORTH, smaller_chunk, smaller_micro_batch
+from memory.torch_build import torch_build
 from models.recomputed import recomputed_blocks
 from models.shape import resolve_shape
 from training.memory_parts import estimate_run, expected_device, step_sizes, writing_of
@@ -63,6 +64,7 @@ class MemoryPlan:
             "fits": self.fits,
             "largest_micro_batch": self.largest_micro_batch,
             "recommended_mem_bytes": recommended_mem(self.estimate),
+            "torch_build": torch_build(),
             "advice": list(self.advice),
             "savings": {
                 words: {"host_bytes": estimate.host_bytes, "gpu_bytes": estimate.gpu_bytes}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conf.schema import Arch, Config, Model, Optimizer
 from models.counts import FEED_FORWARD_MATRICES, count_parameters
-from models.shape import resolve_shape
+from models.shape import positions_of, resolve_shape
 from training.row_states import row_state_bytes
 
 _FP32 = 4
@@ -49,24 +49,30 @@ def state_bytes(config: Optimizer, model: Model, arch: Arch, vocab_size: int, ma
 
 
 def _rows_and_columns(model: Model, arch: Arch, vocab_size: int, max_positions: int) -> int:
-    """Of all matrices, and the numbers of all vectors."""
-    shape, count = (
-        resolve_shape(model, arch),
-        count_parameters(model, arch, vocab_size, max_positions),
-    )
-    d, h = shape.d_model, shape.ffn_hidden
-    tables = (
-        vocab_size + d + (0 if arch.tied_head else vocab_size + d) + (vocab_size if arch.head_bias else 0)
-    )
-    tables += max_positions + d if count.positions else 0
-    vectors = count.blocks - count.non_embedding + count.final_norm
-    if arch.family == "lstm":  # two matrices from d to four gates of d
-        return tables + shape.n_layers * 2 * (4 * d + d) + vectors
-    feed_forward = FEED_FORWARD_MATRICES[arch.activation] * h + 2 * d
+    """Rows and columns of all matrices, and the numbers in all vectors."""
+    matrices = _matrices(model, arch, vocab_size, max_positions)
+    in_matrices = sum(tensors * stacked * rows * columns for tensors, stacked, rows, columns in matrices)
+    count = count_parameters(model, arch, vocab_size, max_positions)
+    sides = sum(tensors * stacked * (rows + columns) for tensors, stacked, rows, columns in matrices)
+    return sides + count.total - in_matrices
+
+
+def _matrices(
+    model: Model, arch: Arch, vocab_size: int, max_positions: int
+) -> list[tuple[int, int, int, int]]:
+    """Weight matrices as (tensors of this shape, matrices stacked in each, rows, columns)."""
+    shape = resolve_shape(model, arch)
+    d, h, layers = shape.d_model, shape.ffn_hidden, shape.n_layers
+    found = [(1 if arch.tied_head else 2, 1, vocab_size, d)]
+    if positions_of(arch) == "learned":
+        found.append((1, 1, max_positions, d))
+    if arch.family == "lstm":  # four gates, of the input and of the state
+        return [*found, (2 * layers, 1, 4 * d, d)]
+    mixing = 2 * d if arch.family == "mingru" else d + 2 * shape.kv_dim
+    inner = (FEED_FORWARD_MATRICES[arch.activation] - 1) * h
     experts = arch.n_experts or 1
-    mixing = 5 * d if arch.family == "mingru" else 4 * d + 2 * shape.kv_dim
-    block = mixing + experts * feed_forward + (d + experts if arch.n_experts else 0)
-    return tables + shape.n_layers * block + vectors
+    found += [(layers, 1, mixing, d), (layers, 1, d, d), (layers, experts, inner, d), (layers, experts, d, h)]
+    return [*found, (layers, 1, arch.n_experts, d)] if arch.n_experts else found
 
 
 def averages(config: Config) -> bool:
@@ -80,6 +86,19 @@ def checkpoint_bytes(config: Config, vocab_size: int, max_positions: int) -> int
     copies = 2 if averages(config) else 1
     moments = state_bytes(config.optimizer, config.model, config.arch, vocab_size, max_positions)
     return _FP32 * copies * count.total + moments + row_state_bytes(config)
+
+
+def staged_bytes(config: Config, vocab_size: int, max_positions: int) -> int:
+    """Bytes of page-locked memory that hold the tensors of a checkpoint of a GPU run.
+
+    torch rounds each tensor up to a power of two (ATen/core/CachingHostAllocator.h, PowerOf2Ceil). Moments
+    have the shapes of the weights, so they grow by the same share.
+    """
+    matrices = _matrices(config.model, config.arch, vocab_size, max_positions)
+    sizes = [(tensors, _FP32 * stacked * rows * columns) for tensors, stacked, rows, columns in matrices]
+    exact = sum(tensors * size for tensors, size in sizes)
+    rounded = sum(tensors * (1 << (size - 1).bit_length()) for tensors, size in sizes)
+    return checkpoint_bytes(config, vocab_size, max_positions) * rounded // exact
 
 
 def working_bytes(config: Optimizer, parameters: int, *, on_gpu: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from benchmarks.tokenizing_parts.page import read, section, table
@@ -69,6 +70,12 @@ def estimate() -> str:
         f"{goals['eager']:.0%} and never more than {goals['below']:.0%} below, compiled within "
         f"{goals['compiled']:.0%}. A plan of 100 runs took {found['plan_of_100_runs_s']} s."
     )
+    with suppress(FileNotFoundError):
+        errors = [run["error"] for run in read("memory_estimate_cuda")["runs"]]
+        text += (
+            f" With the CUDA build of torch, without a GPU, {len(errors)} of these configurations are "
+            f"estimated with errors from {min(errors):+.1%} to {max(errors):+.1%}."
+        )
     header = ("model", "micro-batch", "how", "told, MB", "measured, MB", "error")
     return section("What a run is told to need", "memory_estimate", found, text, table(header, rows))
 

@@ -144,6 +144,7 @@ def test_the_text_is_what_is_sent(configs: list[Config], tmp_path: Path) -> None
         assert line in text
 
 
+@pytest.mark.usefixtures("cpu_build")
 def test_an_array_for_each_class_of_resources(configs: list[Config]) -> None:
     planned(configs[0])
     other = with_slurm(configs[1], mem=3 * GB)

@@ -10,6 +10,8 @@ import pytest
 from benchmarks.memory_measured import VOCAB, run_config, with_arch
 from training.memory_parts import estimate_run
 
+pytestmark = pytest.mark.usefixtures("cpu_build")  # its peaks were measured
+
 MB = 1 << 20
 
 

@@ -25,6 +25,7 @@ from memory.estimate import Estimate, Part
 from memory.format import format_bytes
 from memory.room import Room
 from memory.trace import Traced
+from models import build_model
 from models.memory_parts import StepSizes
 from training.memory_parts import compilers_at_once, estimate_run, step_sizes
 from training.memory_plan import MemoryNeeds, divisors
@@ -71,6 +72,7 @@ def test_a_plan_tells_what_it_needs_and_the_parts_make_it_up(tmp_path: Path) -> 
     assert max(map(len, page.splitlines())) < 200
 
 
+@pytest.mark.usefixtures("cpu_build")
 def test_where_slurm_polls_rss_all_that_it_adds_up_must_fit(tmp_path: Path) -> None:
     """Runs of 64d were seen to take 528, 773 and 1,304 MB of RSS with 0, 1 and 3 workers, all of the run."""
     polled = Room(GB, "--mem (Slurm polls RSS)", counts_rss=True)
@@ -124,6 +126,58 @@ def test_without_a_compiler_nothing_is_told_of_it(tmp_path: Path) -> None:
     plan = make_plan(config_of(tmp_path), tokenize=False, room=limited(32 * GB))
     assert plan.to_json()["memory"]["warm_bytes"] == plan.to_json()["memory"]["host_bytes"]
     assert "torch.compile" not in plan.render()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_plan_knows_the_builds_of_torch_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    """A CPU run of the CUDA build was killed in the memory that the plan recommended."""
+    config = config_of(tmp_path, 64, compile=compiled)
+    planned = {}
+    for build in ("cpu", "cuda", "rocm"):
+        for place in ("memory.constants", "training.memory_parts", "training.memory_plan"):
+            monkeypatch.setattr(f"{place}.torch_build", lambda build=build: build)
+        planned[build] = make_plan(config, tokenize=False, room=limited(32 * GB)).to_json()["memory"]
+        assert planned[build]["torch_build"] == build
+    more = int(constants.FRAMEWORK_BASE.cuda or 0) - int(constants.FRAMEWORK_BASE.value)
+    assert more > 100 * MB
+    for amount in ("host_bytes", "own_bytes", "warm_bytes", "resumed_bytes"):
+        assert planned["cuda"][amount] - planned["cpu"][amount] == more
+        assert planned["rocm"][amount] == planned["cuda"][amount], "not measured"
+    assert "python and torch (ROCm: not measured)" in planned["rocm"]["host_parts"]
+
+
+def test_the_memory_of_a_gpu_includes_what_cuda_and_its_libraries_hold(tmp_path: Path) -> None:
+    found = needs(config_of(tmp_path, 64, device="cuda"), 32 * GB).at(8)
+    parts = found.at_gpu_peak()
+    assert parts["CUDA context"] == constants.CUDA_CONTEXT.in_bytes
+    assert parts["cuBLAS workspaces"] == constants.CUBLAS_WORKSPACES.in_bytes
+    assert parts["allocator's cache"] > 0
+    assert found.at_host_peak()["CUDA"] == constants.CUDA_HOST.in_bytes
+
+
+def test_on_a_gpu_triton_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "4")
+    found = needs(config_of(tmp_path, 64, compile=True, device="cuda"), 32 * GB).at(8)
+    names = {part.name for part in found.parts}
+    assert "C++ compilers" not in names
+    held = constants.TRITON_POOL.in_bytes + 4 * constants.TRITON_WORKER.in_bytes
+    assert found.at_host_peak()["Triton compilers"] == held
+
+
+@pytest.mark.parametrize("options", [{}, {"tied_head": False}, {"n_experts": 4}, {"family": "mingru"}])
+def test_page_locked_copy_of_a_checkpoint_is_rounded_up_tensor_by_tensor(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    config = config_of(tmp_path, 96, device="cuda", checkpoint_writing="background")
+    config = resolve(dataclasses.replace(config, arch=dataclasses.replace(config.arch, **options)))
+    model = build_model(config.model, config.arch, VOCAB, config.training.seq_len)
+    tensors = [4 * p.numel() for p in model.parameters()]
+    rounded = 3 * sum(1 << (size - 1).bit_length() for size in tensors)  # weights, and AdamW's two moments
+    held = needs(config, 32 * GB).at(8).at_host_peak()["checkpoint copy"]
+    assert held == pytest.approx(rounded, rel=0.01)
+    assert held > 3.3 * sum(tensors)
 
 
 @pytest.mark.parametrize(("set_to", "run"), [("", 2), ("4", 4), ("0", 2), ("many", 2)])
@@ -204,6 +258,7 @@ def test_memory_lowers_what_speed_allows_and_never_raises_it(tmp_path: Path) -> 
     assert long.budget.micro_batch == 8, "no more than 16,384 tokens, however much memory there is"
 
 
+@pytest.mark.usefixtures("cpu_build")
 def test_a_run_that_cannot_fit_is_refused_with_the_nearest_that_can(tmp_path: Path) -> None:
     asked = needs(config_of(tmp_path, micro_batch=32), int(1.6 * GB))
     found = asked.plan(32)

@@ -10,6 +10,8 @@ import pytest
 from benchmarks.memory_measured import run_config, with_members
 from training.memory_parts import estimate_run
 
+pytestmark = pytest.mark.usefixtures("cpu_build")  # its peaks were measured
+
 MB = 1 << 20
 
 

@@ -6,12 +6,15 @@ import dataclasses
 import itertools
 import math
 import os
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tiny_run import tiny_config
+from torch.overrides import TorchFunctionMode
 
 from conf.schema import Arch, Model, Optimizer
 from data_loading import StreamingDataset, open_held_out, prepare_data
@@ -185,8 +188,72 @@ def test_a_gpu_computes_products_as_asked() -> None:
 def test_a_peak_is_told_of_a_gpu_alone() -> None:
     assert measure_peak_flops(CPU) is None
     if torch.cuda.is_available():
-        first, second = (measure_peak_flops(Device("cuda", "fp32", 1)) for _ in range(2))
+        first, second = (measure_peak_flops(Device("cuda", "fp32", threads)) for threads in (1, 2))
         assert first == pytest.approx(second, rel=0.1)
+
+
+@pytest.fixture
+def simulated_gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A CPU behind the calls that a GPU gets; returns the names of those that were made."""
+    calls: list[str] = []
+    monkeypatch.setattr(Device, "torch_device", property(lambda self: torch.device("cpu")))
+    monkeypatch.setattr("training.device.GPU_MATRIX", 64)
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, partial(calls.append, name))
+    measure_peak_flops.cache_clear()
+    return calls
+
+
+def test_peak_is_of_random_numbers_once_and_leaves_nothing(
+    simulated_gpu: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    products = []
+
+    class Product(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.Tensor.matmul or getattr(func, "__name__", "") in ("__matmul__", "matmul"):
+                products.append(args[0].clone())
+            return func(*args, **(kwargs or {}))
+
+    before = torch.get_rng_state()
+    with Product():
+        first = measure_peak_flops(Device("cuda", "fp32", 1))
+        measured = len(products)
+        assert measure_peak_flops(Device("cuda", "fp32", 1)) == first
+    assert len(products) == measured > 0, "the members of an ensemble share one measurement"
+    assert first is not None
+    assert first > 0
+    assert len(products[0].unique()) > 1000, "equal numbers draw less power"
+    assert torch.equal(torch.get_rng_state(), before)
+    assert simulated_gpu[-1] == "empty_cache"
+
+
+def test_without_room_for_the_product_there_is_no_peak(
+    simulated_gpu: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any, **options: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "randn", full)
+    assert measure_peak_flops(Device("cuda", "fp32", 1)) is None
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_few_compilers_run_at_a_time_on_any_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool of a node of 32 cores held more than many a run."""
+    from torch._inductor import config as inductor
+
+    import core
+
+    monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS", raising=False)
+    monkeypatch.setenv("TORCH_WARM_POOL", "unset")
+    monkeypatch.delenv("TORCH_WARM_POOL")
+    with inductor.patch(compile_threads=32):
+        core._compiled(lambda: None, Device(kind, "fp32", 1))
+        assert inductor.compile_threads == 2
+    assert os.environ.get("TORCH_WARM_POOL") == ("0" if kind == "cpu" else None), (
+        "a CPU has no use for Triton"
+    )
 
 
 def test_a_micro_batch_without_labels_that_count_is_no_loss() -> None:

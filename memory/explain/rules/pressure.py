@@ -111,7 +111,7 @@ def thrash(facts: Facts) -> Iterator[Finding]:
         evidence=tuple(f"over {seconds:.0f} s at the limit {sign} (memory.ring)" for sign in signs),
         advice=read_by_pread(facts)
         if held is None
-        else cheapest_first(facts, need_bytes=held + LIBRARIES_MAPPED.in_bytes),
+        else cheapest_first(facts, need_bytes=held + int(LIBRARIES_MAPPED.value)),
     )
 
 
@@ -122,7 +122,7 @@ def _held_beside_code(facts: Facts, at_limit: list[Sample]) -> int | None:
     """
     held = median_high([sample.unreclaimable_bytes or 0 for sample in at_limit])
     limit = facts.limit_bytes
-    is_full = facts.is_ours and held and limit and limit - held < LIBRARIES_MAPPED.in_bytes
+    is_full = facts.is_ours and held and limit and limit - held < LIBRARIES_MAPPED.value
     return held if is_full else None
 
 
