@@ -175,16 +175,15 @@ def _kernel() -> Callable[..., Tensor] | None:
 
 
 def _by_operations(logits: Tensor, labels: Tensor, how: Chunks, *, gradient: bool) -> Tensor:
-    counts = labels != how.ignored
-    targets = labels.where(counts, 0).unsqueeze(1)
+    ignored = labels == how.ignored
+    targets = labels.masked_fill(ignored, 0).unsqueeze(1)
     capped = logits if how.softcap is None else (logits.float() / how.softcap).tanh_().mul_(how.softcap)
     log_p = torch.log_softmax(capped, 1, dtype=torch.float32)
     log_p_of_target = log_p.gather(1, targets).squeeze(1)
-    losses = torch.where(counts, -log_p_of_target, 0.0)
+    losses = log_p_of_target.neg().masked_fill_(ignored, 0.0)
     if not gradient:
         return losses
-    one_hot = counts.float()
-    factor = one_hot
+    one_hot = factor = 1 - ignored.float()
     if how.z_loss:  # the gradient of log(Z)^2 is 2 log(Z) softmax
         log_z = capped.gather(1, targets).squeeze(1) - log_p_of_target
         factor = factor * (1 + 2 * how.z_loss * log_z)

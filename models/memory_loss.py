@@ -22,7 +22,10 @@ def loss_peak(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int
     d, size = shape.d_model, step.product_bytes
     is_fp32 = step.precision == "fp32"
     if step.on_gpu:
-        return loss_kept(shape, arch, vocab_size, step) + _logits_on_gpu(arch, vocab_size, step)
+        logits, others = _logits_on_gpu(shape, arch, vocab_size, step)
+        # The weight's gradient as it comes out of a product, of all members.
+        product = step.members * step.product_bytes * padded_vocab(vocab_size) * d
+        return loss_kept(shape, arch, vocab_size, step) + logits + max(others, product)
     # A soft-cap keeps the slopes of its logits; a z-loss makes exponents, and a gradient of its own.
     if is_whole(step):
         casts = 0 if is_fp32 else size * (vocab_size * d + step.tokens * d)
@@ -46,10 +49,7 @@ def loss_kept(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> int
     gradients = FP32 * (shape.d_model * (vocab_size + step.tokens) + (vocab_size if arch.head_bias else 0))
     if not step.on_gpu:
         return gradients
-    product = (
-        step.product_bytes * padded_vocab(vocab_size) * shape.d_model
-    )  # the weight's gradient, unpadded next
-    return gradients + product + _weight_on_gpu(shape, vocab_size, step)
+    return gradients + _weight_on_gpu(shape, vocab_size, step)
 
 
 def _weight_on_gpu(shape: Shape, vocab_size: int, step: StepSizes) -> int:
@@ -58,11 +58,12 @@ def _weight_on_gpu(shape: Shape, vocab_size: int, step: StepSizes) -> int:
     return 0 if is_used_as_it_is else step.product_bytes * padded_vocab(vocab_size) * shape.d_model
 
 
-def _logits_on_gpu(arch: Arch, vocab_size: int, step: StepSizes) -> int:
-    """Logits of a chunk, and what torch's operations hold besides where Triton's kernel is not to be had."""
-    rows = min(step.loss_chunk, step.tokens * step.members)
-    copies = 0 if has_triton() else 1 + (2 if arch.logit_softcap else 0)
-    return rows * padded_vocab(vocab_size) * (step.product_bytes + FP32 * copies)
+def _logits_on_gpu(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> tuple[int, int]:
+    """Logits and 16-bit states of a chunk; and what torch's operations hold besides without Triton's kernel."""
+    rows, is_fp32 = min(step.loss_chunk, step.tokens * step.members), step.precision == "fp32"
+    logits, states = rows * padded_vocab(vocab_size), 0 if is_fp32 else rows * shape.d_model
+    copies = 0 if has_triton() else 1 if is_fp32 and arch.logit_softcap is None else 2
+    return step.product_bytes * (logits + states), FP32 * copies * logits
 
 
 @functools.cache
@@ -92,7 +93,7 @@ def loss_of_evaluation(shape: Shape, arch: Arch, vocab_size: int, step: StepSize
     size = 0 if step.precision == "fp32" else step.product_bytes
     weight = size * vocab_size * shape.d_model
     if step.on_gpu:
-        return _logits_on_gpu(arch, vocab_size, step) + _weight_on_gpu(shape, vocab_size, step)
+        return sum(_logits_on_gpu(shape, arch, vocab_size, step)) + _weight_on_gpu(shape, vocab_size, step)
     if is_whole(step):
         return 2 * FP32 * step.tokens * vocab_size + weight
     tile = width_at_once(vocab_size, step.loss_chunk)

@@ -211,7 +211,8 @@ class MemoryNeeds:
         training = self.config.training
         if training.micro_batch != AUTO:
             return int(training.micro_batch)
-        largest = experiment_utils.micro_batch(training, self._ranks)
+        device, _ = expected_device(training, self._kept)
+        largest = experiment_utils.micro_batch(training, self._ranks, device)
         sizes = [size for size in self._sizes() if size <= largest]
         if pinned is not None:
             if not after_oom and pinned in self._sizes() and self.fits_limit(self.at(pinned)):
