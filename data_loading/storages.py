@@ -74,7 +74,7 @@ def check_pinnable() -> None:
 
 
 def pinned(batch: Batch) -> Batch:
-    """A copy in page-locked memory, from which a GPU fetches while the CPU continues. Its tensors are contiguous:
-    a copy to the GPU from others is not asynchronous.
+    """A copy in page-locked memory, from which a GPU fetches while the CPU continues. Its tensors are
+    contiguous: a copy to the GPU from others is not asynchronous.
     """
     return {name: tensor.contiguous().pin_memory() for name, tensor in batch.items()}

@@ -227,8 +227,8 @@ class Shares(NamedTuple):
     """What the logits of each tile have to do with those of the chunk.
 
     exponents: (tiles, tokens, width) of each group, of which the softmax of the whole chunk is
-    `exponents * exp(log_z - log Z)`; times the slopes of the soft-cap. log_z: (tiles, tokens), that of each tile
-    alone. of_target: (tokens,), the logit of the target.
+    `exponents * exp(log_z - log Z)`; times the slopes of the soft-cap. log_z: (tiles, tokens), that of each
+    tile alone. of_target: (tokens,), the logit of the target.
     """
 
     exponents: list[Tensor]
@@ -291,8 +291,8 @@ def _softmax(logits: Tensor, place: Tensor, sums: Tensor) -> None:
     """Softmax in place; of each row the sum of the exponents of what its logits are above the one at `place`:
     infinite where that has no probability in fp32.
 
-    torch's kernel takes row by row, which stays in the cache of a CPU, where one operation after the other reads
-    and writes the whole tile (benchmarks/loss.py). It does not return the sum; any probability gives it.
+    torch's kernel takes row by row, which stays in the cache, where one operation after the other reads and
+    writes the whole tile (benchmarks/loss.py). It does not return the sum; any probability gives it.
     """
     torch.softmax(logits, -1, out=logits)
     torch.gather(logits, -1, place, out=sums).reciprocal_()

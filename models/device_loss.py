@@ -1,8 +1,8 @@
-"""Cross-entropy of linear heads on a GPU, in chunks of tokens, with the gradients computed in the forward pass.
+"""Cross-entropy of linear heads on a GPU, in chunks of tokens; the forward pass computes the gradients too.
 
-A chunk costs one product for its logits, one operation that turns the logits into their gradients in place, and
+A chunk costs one product for its logits, one kernel that turns the logits into their gradients in place, and
 one product for each gradient that is wanted (as in Liger's fused linear cross-entropy, Hsu et al.,
-arXiv:2410.10989). That operation is a Triton kernel where Triton runs (`models.loss_kernel`), else torch's own.
+arXiv:2410.10989). The kernel is Triton's (`models.loss_kernel`), or torch's operations replace it.
 Nothing waits for the device, and shapes are static, so that a step can be captured as a CUDA graph.
 
 The columns of the logits are padded with those of a zero weight (`padded_vocab`): their gradients are 0.
@@ -10,9 +10,7 @@ The columns of the logits are padded with those of a zero weight (`padded_vocab`
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import once_differentiable
 
 from models.chunked_loss import Chunks
-from models.loss_chunk import padded_vocab
+from models.loss_chunk import has_triton, padded_vocab
 
 log = logging.getLogger("models")
 
@@ -60,13 +58,9 @@ class DeviceCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor | None, ...]:
         # In place: a second copy of a (vocab, d) matrix does not exist. Autograd refuses a second backward
         # pass, because a saved tensor was changed.
-        factors = [
-            grad_total.view(-1, *[1] * (saved.ndim - 1)) if saved is not None else None
-            for saved in ctx.saved_tensors
-        ]
         grads = [
-            None if saved is None else saved.mul_(factor)
-            for saved, factor in zip(ctx.saved_tensors, factors, strict=True)
+            None if saved is None else saved.mul_(grad_total.view(-1, *[1] * (saved.ndim - 1)))
+            for saved in ctx.saved_tensors
         ]
         return (*grads, None, None, None)
 
@@ -87,11 +81,7 @@ def _losses(
     biases = None if bias is None else _padded(bias.unsqueeze(2), how.dtype).mT
     size = min(tokens, max(1, how.chunk // heads))
     memory = weights.new_empty(heads * size * weights.shape[1])
-    losses = (
-        torch.empty(labels.shape, dtype=torch.float32, device=labels.device)
-        if of_tokens is None
-        else of_tokens
-    )
+    losses = hidden.new_empty(labels.shape, dtype=torch.float32) if of_tokens is None else of_tokens
     grad_hidden = torch.empty_like(hidden) if wants[0] else None
     grad_weight: Tensor | None = None
     grad_bias: Tensor | None = None
@@ -105,9 +95,8 @@ def _losses(
         else:
             torch.baddbmm(biases, states, weights.mT, out=logits)
         rows = logits.view(-1, weights.shape[1])[:, :vocab_size]
-        losses[:, part] = cross_entropy_(rows, labels[:, part].reshape(-1), how, gradient=any(wants)).view(
-            shape[:2]
-        )
+        of_rows = cross_entropy_(rows, labels[:, part].reshape(-1), how, gradient=any(wants))
+        losses[:, part] = of_rows.view(shape[:2])
         if grad_hidden is not None:
             grad_hidden[:, part] = torch.bmm(logits, weights)
         if wants[1]:
@@ -138,40 +127,27 @@ def cross_entropy_(logits: Tensor, labels: Tensor, how: Chunks, *, gradient: boo
     """Loss of each row of logits, fp32 (rows,), 0 for an ignored label.
 
     Args:
-        logits: (rows, vocab), rows can be further apart than vocab; overwritten by their gradients, those of a
-            sum of the losses. Without `gradient` their content is undefined afterwards.
+        logits: (rows, vocab), rows can be further apart than vocab. Overwritten by the gradients of the sum
+            of the losses; without `gradient` their content is undefined afterwards.
         labels: int64 (rows,).
         how: the type, the soft-cap and the z-loss.
         gradient: whether gradients are wanted.
     """
-    kernel = _kernel() if logits.is_cuda and not isinstance(logits, FakeTensor) else None
-    if kernel is not None:
+    if logits.is_cuda and has_triton() and not _without_triton and not isinstance(logits, FakeTensor):
         try:
-            return kernel(logits, labels, how.ignored, how.softcap, how.z_loss, gradient)
-        except (
-            Exception
-        ) as error:  # Triton compiles with a C compiler and Python's headers, which can be missing
-            log.warning(
-                "Triton cannot compile the kernel of the loss, torch's operations replace it: %s", error
-            )
-            _kernel.cache_clear()
-            _unusable.append(str(error))
+            from models import loss_kernel
+
+            return loss_kernel.cross_entropy_(logits, labels, how.ignored, how.softcap, how.z_loss, gradient)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # the C compiler or Python's headers that Triton needs are missing
+            _without_triton.append(str(error))
+            log.warning("Triton cannot build the kernel of the loss, torch computes it, slower: %s", error)
     return _by_operations(logits, labels, how, gradient=gradient)
 
 
-_unusable: list[str] = []
-"""Why Triton's kernel is not used in this process."""
-
-
-@functools.cache
-def _kernel() -> Callable[..., Tensor] | None:
-    if _unusable:
-        return None
-    try:
-        from models.loss_kernel import cross_entropy_
-    except ImportError:
-        return None
-    return cross_entropy_
+_without_triton: list[str] = []
+"""Why Triton's kernel is not used in this process; empty if it is."""
 
 
 def _by_operations(logits: Tensor, labels: Tensor, how: Chunks, *, gradient: bool) -> Tensor:

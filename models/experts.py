@@ -49,7 +49,7 @@ class Experts(nn.Module):
         return weighted[order.argsort()].view(len(tokens), self.per_token, -1).sum(1).view_as(x), loss
 
     def _of_sorted(self, tokens: Tensor, ends: Tensor) -> Tensor:
-        """Results of tokens (pairs, d_model) that are sorted by expert. ends: int32 (experts,), on the device."""
+        """Results of tokens (pairs, d_model) that are sorted by expert. ends: int32 (experts,)."""
         if has_grouped_products(tokens, (tokens.shape[1], self.output.weight.shape[2])):
             return self.output.grouped(self.activation(self.input.grouped(tokens, ends)), ends)
         # The sizes are read by the host: on a GPU that waits for the device.

@@ -31,7 +31,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def loss_implementation(device: str) -> str:
-    """Name of what computes the loss if tokens are more than a chunk, for the record of a run. device: its kind."""
+    """Name of what computes the loss if tokens are more than a chunk, for run.json. device: its kind."""
     return "models.chunked_loss, in tiles" if device == "cpu" else "models.device_loss"
 
 

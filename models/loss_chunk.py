@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+
 from conf import AUTO
 
 AUTO_CHUNK = 256
@@ -24,7 +27,7 @@ WHOLE_COPIES = 3
 
 
 GPU_CHUNK_BYTES = 2 << 30
-"""Bytes of the logits of a chunk on a GPU, if they were fp32: 8,192 tokens of 50k ids, whose products fill the device."""
+"""Bytes of the logits of a chunk on a GPU, if they were fp32: 8,192 tokens of 50k ids."""
 
 GPU_CHUNK_SHARE = 1 / 16
 """Largest share of a GPU's memory that a chunk can have."""
@@ -36,9 +39,9 @@ GPU_CHUNK_TOKENS = 65_536
 def resolve_loss_chunk(chunk: int | str, vocab_size: int, device: str, gpu_bytes: int | None = None) -> int:
     """Tokens whose logits exist at once.
 
-    `auto` on a CPU: 256, and more if the vocabulary is small: a power of two that ordinary cross-entropy takes
-    whole, in no more memory than 256 tokens of a 50k vocabulary (16,384 tokens for bytes). `auto` on a GPU: a
-    power of two by the bytes of the logits, 8,192 tokens for a 50k vocabulary.
+    `auto` on a CPU: 256, and more if the vocabulary is small: a power of two that ordinary cross-entropy
+    takes whole, in no more memory than 256 tokens of a 50k vocabulary (16,384 tokens for bytes). `auto` on a
+    GPU: a power of two by the bytes of the logits, 8,192 tokens for a 50k vocabulary.
 
     Args:
         chunk: tokens, or `auto`.
@@ -59,6 +62,12 @@ def resolve_loss_chunk(chunk: int | str, vocab_size: int, device: str, gpu_bytes
 def padded_vocab(vocab_size: int) -> int:
     """Columns of the logits on a GPU: products of widths that are a multiple of 64 are the fast ones."""
     return -(-vocab_size // 64) * 64
+
+
+@functools.cache
+def has_triton() -> bool:
+    """Whether Triton is installed; it is not imported."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def tile_width(vocab_size: int, chunk: int) -> int:

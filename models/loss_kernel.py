@@ -1,7 +1,7 @@
 """Cross-entropy of rows of logits as one Triton kernel, which writes the gradients over the logits.
 
-A row is read twice, by one program: for the maximum and the sum of the exponents (the online softmax of Milakov
-and Gimelshein, arXiv:1805.02867), then for the gradients. Import it only where Triton is installed.
+A row is read twice, by one program: for the maximum and the sum of the exponents (the online softmax of
+Milakov and Gimelshein, arXiv:1805.02867), then for the gradients. Import it only where Triton is installed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 MOST_COLUMNS = 16_384
-"""Columns that a program reads at a time: with these few programs share a multiprocessor, and their rows stay in
-the L2 cache for the second pass."""
+"""Columns that a program reads at a time: with these few programs share a multiprocessor, and their rows stay
+in the L2 cache for the second pass."""
 
 
 @triton.jit
@@ -79,6 +79,7 @@ def cross_entropy_(
     columns = min(MOST_COLUMNS, triton.next_power_of_2(vocab_size))
     _cross_entropy[(rows,)](
         logits, labels, losses, logits.stride(0), vocab_size, ignored, softcap or 0.0, z_loss,
-        CAPS=softcap is not None, GRADIENT=gradient, COLUMNS=columns, num_warps=max(4, min(32, columns // 512)),
+        CAPS=softcap is not None, GRADIENT=gradient, COLUMNS=columns,
+        num_warps=max(4, min(32, columns // 512)),
     )  # fmt: skip
     return losses

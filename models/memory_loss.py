@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
-
 from conf.schema import Arch
 from memory.constants import HEAP_PIECE
-from models.loss_chunk import WHOLE_COPIES, padded_vocab, width_at_once
+from models.loss_chunk import WHOLE_COPIES, has_triton, padded_vocab, width_at_once
 from models.memory_sizes import FP32, StepSizes
 from models.shape import Shape
 
@@ -59,17 +56,11 @@ def _weight_on_gpu(shape: Shape, vocab_size: int, step: StepSizes) -> int:
 
 
 def _logits_on_gpu(shape: Shape, arch: Arch, vocab_size: int, step: StepSizes) -> tuple[int, int]:
-    """Logits and 16-bit states of a chunk; and what torch's operations hold besides without Triton's kernel."""
+    """Logits and 16-bit states of a chunk; and what torch's operations hold besides, without Triton."""
     rows, is_fp32 = min(step.loss_chunk, step.tokens * step.members), step.precision == "fp32"
     logits, states = rows * padded_vocab(vocab_size), 0 if is_fp32 else rows * shape.d_model
     copies = 0 if has_triton() else 1 if is_fp32 and arch.logit_softcap is None else 2
     return step.product_bytes * (logits + states), FP32 * copies * logits
-
-
-@functools.cache
-def has_triton() -> bool:
-    """Whether Triton is installed; it is not imported."""
-    return importlib.util.find_spec("triton") is not None
 
 
 def displaced_by_loss(shape: Shape, vocab_size: int, step: StepSizes) -> int:

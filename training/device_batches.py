@@ -16,11 +16,11 @@ ON_DEVICE = ("input_ids", "labels", "position_ids", "source")
 
 
 def on_device(batch: Batch, device: Device) -> Batch:
-    """Put the tensors of a micro-batch on the device; ids and labels become (micro_batch, seq_len), contiguous.
+    """Put the tensors of a micro-batch on the device; ids and labels become (micro_batch, seq_len).
 
-    A GPU gets each storage once, as int32 from page-locked memory, and widens it: ids and labels of plain windows
-    are views of one storage. Nothing waits for the device; torch's allocator of page-locked memory keeps a
-    block until its copy is over.
+    A GPU gets each storage once, as int32 from page-locked memory, and widens it: ids and labels of plain
+    windows are views of one storage. Nothing waits for the device; torch's allocator of page-locked memory
+    keeps a block until its copy is over.
     """
     import torch
 
@@ -42,7 +42,7 @@ def on_device(batch: Batch, device: Device) -> Batch:
 
 
 def _storage(tensor: torch.Tensor, batch: Batch) -> torch.Tensor | None:
-    """All numbers of its storage, if they are no more than those of the tensors of the batch that share it."""
+    """All numbers of its storage, if they are no more than those of the tensors that share it."""
     storage = tensor.untyped_storage()
     sharing = [one for one in batch.values() if one.untyped_storage()._cdata == storage._cdata]
     size = storage.nbytes() // tensor.element_size()

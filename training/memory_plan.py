@@ -41,8 +41,8 @@ class MemoryPlan:
     largest_micro_batch: of the divisors of the step that fit with the margin, None where none does.
     margin: that one, in words, without which a smaller one may still start. problem: why it cannot fit, with
     the nearest that can. advice: set-ups known to hurt, a line each.
-    checkpoint_writing: in the background, or in the foreground. loss_chunk: tokens whose logits exist at once.
-    savings: by override, what it would need with it.
+    checkpoint_writing: in the background, or in the foreground. loss_chunk: tokens whose logits exist
+    at once. savings: by override, what it would need with it.
     """
 
     estimate: Estimate

@@ -10,8 +10,8 @@ from models import loss_chunk
 
 @pytest.fixture(scope="module", params=[1024, 64, None], ids=["one tile", "many tiles", "device"])
 def tiles_of_the_loss(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The vocabularies of tests are smaller than a tile: narrower ones make many of them. `device`: the loss of a
-    GPU, with torch's operations on the CPU.
+    """The vocabularies of tests are smaller than a tile: narrower ones make many of them. `device`: the loss
+    of a GPU, with torch's operations on the CPU.
     """
     with pytest.MonkeyPatch.context() as patch:
         if request.param is None:
