@@ -133,7 +133,6 @@ def begin(
             batch_size=plan.budget.micro_batch,
             num_workers=config.dataset.num_workers,
             repeat=repeats(config),
-            pin_memory=device.kind == "cuda",
         )
         # Runs that are killed between two writes go on from the one before, which all of them have.
         keep = max(config.training.keep_checkpoints, 2 if company.members else 1)

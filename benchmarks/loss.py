@@ -72,7 +72,7 @@ def loss_of(kind: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     from models import lm_loss, resolve_loss_chunk
 
     how, _, asked = kind.partition("_")
-    chunk = int(asked) if asked.isdigit() else resolve_loss_chunk("auto", VOCAB)
+    chunk = int(asked) if asked.isdigit() else resolve_loss_chunk("auto", VOCAB, "cpu")
 
     def whole(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(F.linear(hidden, weight).flatten(0, 1), labels.flatten())

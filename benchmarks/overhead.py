@@ -65,7 +65,7 @@ torch.manual_seed(0)
 tokens = torch.from_numpy(np.load(path).astype(np.int64))
 model = build_model(Model(name=f"{width}d", d_model=width), Arch(), vocabulary, seq_len)
 optimizer = build_optimizer(model, Optimizer(), "cpu")
-chunk = resolve_loss_chunk("auto", vocabulary)
+chunk = resolve_loss_chunk("auto", vocabulary, "cpu")
 seconds = []
 for step in range(steps):
     started = time.monotonic()

@@ -1,6 +1,6 @@
-"""The memory of a batch: passed between processes, or put where a GPU can fetch it, with its views kept.
+"""The memory of a batch: passed between processes with its views kept, or put where a GPU can fetch it.
 
-input_ids and labels are views of one tensor, which is copied once.
+input_ids and labels are views of one tensor, which is passed once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,13 @@ def unpacked(found: Packed) -> Batch:
     """The batch; its tensors use the storages as they are."""
     import torch
 
-    return _batch(found, [torch.from_numpy(storage) for storage in found.storages])
+    storages = [torch.from_numpy(storage) for storage in found.storages]
+    return {
+        name: torch.empty(0, dtype=view.dtype).set_(
+            storages[view.storage].untyped_storage(), view.offset, view.shape, view.stride
+        )
+        for name, view in found.views.items()
+    }
 
 
 def check_pinnable() -> None:
@@ -68,19 +74,7 @@ def check_pinnable() -> None:
 
 
 def pinned(batch: Batch) -> Batch:
-    """A copy in page-locked memory, from which a GPU fetches while the CPU goes on."""
-    import torch
-
-    found = packed(batch)
-    return _batch(found, [torch.from_numpy(storage).pin_memory() for storage in found.storages])
-
-
-def _batch(found: Packed, storages: list[torch.Tensor]) -> Batch:
-    import torch
-
-    return {
-        name: torch.empty(0, dtype=view.dtype).set_(
-            storages[view.storage].untyped_storage(), view.offset, view.shape, view.stride
-        )
-        for name, view in found.views.items()
-    }
+    """A copy in page-locked memory, from which a GPU fetches while the CPU continues. Its tensors are
+    contiguous: a copy to the GPU from others is not asynchronous.
+    """
+    return {name: tensor.contiguous().pin_memory() for name, tensor in batch.items()}

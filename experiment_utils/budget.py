@@ -8,7 +8,10 @@ from conf import AUTO, Problem, UserError
 from conf.quantities import counted, format_count
 from conf.schema import DEFAULT_EFFECTIVE_BATCH, Training
 
-AUTO_MICRO_BATCH_TOKENS = 16_384
+AUTO_MICRO_BATCH_TOKENS = {"cpu": 16_384, "cuda": 65_536}
+"""Most tokens of an automatic micro-batch, by device. A GPU launches as many operations for few tokens as for
+many, so that it computes more of them in nearly the same time.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,15 +60,16 @@ def batch_of_rank(training: Training, ranks: int) -> int:
     )
 
 
-def micro_batch(training: Training, ranks: int = 1) -> int:
-    """Windows at once on the device; `auto`: most that divide the step of a rank, up to 16,384 tokens.
+def micro_batch(training: Training, ranks: int = 1, device: str = "cpu") -> int:
+    """Windows that are computed together. `auto`: most that divide the step of a rank, up to
+    `AUTO_MICRO_BATCH_TOKENS` of the device (cpu or cuda).
 
     Raises:
         UserError: the step of each rank is no whole number of them.
     """
     batch = batch_of_rank(training, ranks)
     if training.micro_batch == AUTO:
-        at_most = max(1, AUTO_MICRO_BATCH_TOKENS // training.seq_len)
+        at_most = max(1, AUTO_MICRO_BATCH_TOKENS[device] // training.seq_len)
         return max(size for size in range(1, batch + 1) if batch % size == 0 and size <= at_most)
     size = int(training.micro_batch)
     if ranks > 1 and batch % size:

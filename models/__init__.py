@@ -8,26 +8,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from models.loss import LOSS_IMPLEMENTATION, lm_loss
+    from models.loss import lm_loss, loss_implementation
     from models.loss_chunk import resolve_loss_chunk
     from models.loss_model import LossModel
     from models.transformer import LanguageModel, build_model
 
 __all__ = [
-    "LOSS_IMPLEMENTATION",
     "LanguageModel",
     "LossModel",
     "build_model",
     "lm_loss",
+    "loss_implementation",
     "resolve_loss_chunk",
 ]
 
 _HOME = {
-    "LOSS_IMPLEMENTATION": "models.loss",
     "LanguageModel": "models.transformer",
     "LossModel": "models.loss_model",
     "build_model": "models.transformer",
     "lm_loss": "models.loss",
+    "loss_implementation": "models.loss",
     "resolve_loss_chunk": "models.loss_chunk",
 }
 

@@ -36,9 +36,14 @@ class Attention(nn.Module):
         """(batch, seq, d_model) -> the same; a position sees what the mask says, by default 0 to itself."""
         batch, seq, d_model = x.shape
         heads = self.qkv(x).view(batch, seq, sum(self.heads), -1).transpose(1, 2)
-        query, key, value = heads.split(self.heads, dim=1)
-        query = going.positions.rotate(self.query_norm(query), going.position_ids)
-        key = going.positions.rotate(self.key_norm(key), going.position_ids)
+        if isinstance(self.query_norm, nn.Identity):  # one rotation of both: half of the operations
+            both, value = heads.split((self.heads[0] + self.heads[1], self.heads[2]), dim=1)
+            both = going.positions.rotate(both, going.position_ids)
+            query, key = both.split(self.heads[:2], dim=1)
+        else:
+            query, key, value = heads.split(self.heads, dim=1)
+            query = going.positions.rotate(self.query_norm(query), going.position_ids)
+            key = going.positions.rotate(self.key_norm(key), going.position_ids)
         dropout = self.dropout if self.training else 0.0
         if self.softcap is not None:  # torch's kernels know of none
             mixed = capped_attention(query, key, value, going.mask, self.softcap, self.scale, dropout)

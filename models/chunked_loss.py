@@ -1,11 +1,11 @@
-"""Cross-entropy of a linear head in chunks of tokens, with the gradients computed on the way.
+"""Cross-entropy of a linear head on a CPU, in chunks of tokens, with the gradients computed on the way.
 
 The idea is that of Cut Your Losses (Wijmans et al., arXiv:2411.09009) and of Liger's fused linear
 cross-entropy (Hsu et al., arXiv:2410.10989), in plain torch: once the logits of a chunk are there,
 so is their gradient, and only its products with the weight and with the hidden states are kept.
 
-On a CPU a chunk goes through the vocabulary in tiles, so that the softmax finds in the cache what the product
-has written; some tiles are one batched product, of which each thread has its own. Each tile has a softmax of
+A chunk goes through the vocabulary in tiles, so that the softmax finds in the cache what the product has
+written; some tiles are one batched product, of which each thread has its own. Each tile has a softmax of
 its own; what that lacks of the whole one is a factor for each token (the online softmax of Milakov and
 Gimelshein, arXiv:1805.02867), and the small operands of the products take it: states (tokens, d), not logits
 (tokens, vocab).
@@ -69,8 +69,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         of_tokens: Tensor | None = None,
     ) -> Tensor:
         for_hidden, for_weight, for_bias = (how.with_gradients and need for need in ctx.needs_input_grad[:3])
-        width = tile_width(len(weight), how.chunk) if hidden.is_cpu else len(weight)
-        tiles = Tiles.of(weight.to(how.dtype), bias, width)
+        tiles = Tiles.of(weight.to(how.dtype), bias, tile_width(len(weight), how.chunk))
         grad_hidden = torch.empty_like(hidden) if for_hidden else None
         of_weight = WeightGradient(weight, tiles, how.dtype) if for_weight else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if for_bias and bias is not None else None
@@ -102,7 +101,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 of_weight.add_rows(targets, -of_one_hot, states)
             if grad_bias is not None:
                 grad_bias.index_add_(0, targets, -of_one_hot)
-            factors = (shares.shift - log_z).exp_().mul_(of_softmax).unsqueeze(2)
+            factors = (shares.log_z - log_z).exp_().mul_(of_softmax).unsqueeze(2)
             for n, (group, exponents) in enumerate(zip(tiles.groups, shares.exponents, strict=True)):
                 of_group = factors[group.tiles]
                 if grad_bias is not None:
@@ -172,14 +171,14 @@ class Tiles(NamedTuple):
             )
             starts += range(columns.start, columns.stop, wide)
             column = columns.stop
-        borders = torch.tensor([*starts, vocab_size], device=weight.device).unsqueeze(1)
+        borders = torch.tensor([*starts, vocab_size]).unsqueeze(1)
         return cls(weight, bias, groups, borders[:-1], borders[1:])
 
 
 class WeightGradient:
     """Of (vocab, d), fp32, to which chunks are added.
 
-    Of narrow states a CPU adds up each tile transposed, (d, columns), in the memory that it has in the end:
+    Of narrow states it adds up each tile transposed, (d, columns), in the memory that it has in the end:
     BLAS takes a third less for that product at 32 wide, a fifth less at 64.
     """
 
@@ -188,7 +187,7 @@ class WeightGradient:
         self._total = torch.zeros(weight.shape, dtype=torch.float32, device=weight.device)
         self._dtype = dtype
         self._parts = [self._total[group.columns].view(group.weights.shape) for group in tiles.groups]
-        self._is_turned = weight.is_cpu and dtype == torch.float32 and weight.shape[1] <= TURNED_WIDTH
+        self._is_turned = dtype == torch.float32 and weight.shape[1] <= TURNED_WIDTH
         self._sums = [part.view(part.mT.shape) if self._is_turned else part for part in self._parts]
         self._rows: list[tuple[Tensor, Tensor, Tensor]] = []
 
@@ -228,12 +227,11 @@ class Shares(NamedTuple):
     """What the logits of each tile have to do with those of the chunk.
 
     exponents: (tiles, tokens, width) of each group, of which the softmax of the whole chunk is
-    `exponents * exp(shift - log Z)`; times the slopes of the soft-cap. shift, log_z: (tiles, tokens), of all
-    tiles, log_z that of a tile alone. of_target: (tokens,), the logit of the target.
+    `exponents * exp(log_z - log Z)`; times the slopes of the soft-cap. log_z: (tiles, tokens), that of each
+    tile alone. of_target: (tokens,), the logit of the target.
     """
 
     exponents: list[Tensor]
-    shift: Tensor
     log_z: Tensor
     of_target: Tensor
 
@@ -245,8 +243,6 @@ def _shares(states: Tensor, tiles: Tiles, targets: Tensor, softcap: float | None
     places = (targets.maximum(tiles.starts).minimum(tiles.ends - 1) - tiles.starts).unsqueeze(2)
     size = places.shape
     of_target, sums = out.new_empty(size), out.new_empty(size)
-    base = of_target if out.is_cpu else out.new_empty(size)
-    kernel = _softmax if out.is_cpu else _exponents
     exponents = []
     for group in tiles.groups:
         here, columns = group.tiles, group.columns
@@ -254,13 +250,12 @@ def _shares(states: Tensor, tiles: Tiles, targets: Tensor, softcap: float | None
         _products(states, group.weights, group.biases, logits)
         slopes = None if softcap is None else _cap(logits, softcap)
         torch.gather(logits, 2, places[here], out=of_target[here])
-        kernel(logits, places[here], base[here], sums[here])
+        _softmax(logits, places[here], sums[here])
         exponents.append(logits if slopes is None else logits.mul_(slopes))
-    log_z = (base + sums.log()).squeeze_(2)
-    for n in _lost(sums) if out.is_cpu else ():
+    log_z = (of_target + sums.log()).squeeze_(2)
+    for n in _lost(sums):
         torch.logsumexp(_logits_of(n, states, tiles, softcap), 1, out=log_z[n])
-    shift = log_z if out.is_cpu else base.squeeze(2)
-    return Shares(exponents, shift, log_z, of_target.squeeze(2).where(is_here, 0.0).sum(0))
+    return Shares(exponents, log_z, of_target.squeeze(2).where(is_here, 0.0).sum(0))
 
 
 def _lost(sums: Tensor) -> list[int]:
@@ -292,23 +287,15 @@ def _products(states: Tensor, weights: Tensor, biases: Tensor | None, out: Tenso
     return out if biases is None else out.add_(biases)
 
 
-def _softmax(logits: Tensor, place: Tensor, base: Tensor, sums: Tensor) -> None:
-    """Softmax in place; of each row the sum of the exponents of what its logits are above `base`, the one at
-    `place`: infinite where that has no probability in fp32.
+def _softmax(logits: Tensor, place: Tensor, sums: Tensor) -> None:
+    """Softmax in place; of each row the sum of the exponents of what its logits are above the one at `place`:
+    infinite where that has no probability in fp32.
 
-    On a CPU torch's kernel takes row by row, which stays in its cache, where one operation after the other
-    reads and writes the whole tile (benchmarks/loss.py). It does not tell the sum; any probability does.
+    torch's kernel takes row by row, which stays in the cache, where one operation after the other reads and
+    writes the whole tile (benchmarks/loss.py). It does not return the sum; any probability gives it.
     """
     torch.softmax(logits, -1, out=logits)
     torch.gather(logits, -1, place, out=sums).reciprocal_()
-
-
-def _exponents(logits: Tensor, place: Tensor, base: Tensor, sums: Tensor) -> None:
-    """Exponents of logits less the largest of their row, in place; of each row that, in `base`, and their
-    sum.
-    """
-    torch.amax(logits, -1, keepdim=True, out=base)
-    torch.sum(logits.sub_(base).exp_(), -1, keepdim=True, out=sums)
 
 
 def _cap(logits: Tensor, softcap: float) -> Tensor:

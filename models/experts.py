@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -39,15 +39,39 @@ class Experts(nn.Module):
         loss = None
         if self.balance_loss and self.training and torch.is_grad_enabled():
             loss = self.balance_loss * balance(scores, chosen)
-        # Pairs of token and place among its k, those of one expert side by side.
-        order = chosen.flatten().argsort(stable=True)
-        of_tokens = order // self.per_token
-        n_experts = scores.shape[-1]
-        sizes = torch.bincount(chosen.flatten(), minlength=n_experts).tolist()
-        inner = [self.activation(x) for x in self.input(tokens[of_tokens].split(sizes))]
-        weighted = torch.cat(self.output(inner)) * weights.flatten()[order].unsqueeze(1)
+        # Pairs of token and place among its k, those of one expert next to each other.
+        sorted_experts, order = chosen.flatten().sort(stable=True)
+        experts = torch.arange(scores.shape[-1], device=x.device)
+        ends = torch.searchsorted(sorted_experts, experts, right=True, out_int32=True)
+        found = self._of_sorted(tokens[order // self.per_token], ends)
+        weighted = found * weights.flatten()[order].unsqueeze(1)
         # Back in the order of tokens, so that the k results of each are summed in the order of the router.
         return weighted[order.argsort()].view(len(tokens), self.per_token, -1).sum(1).view_as(x), loss
+
+    def _of_sorted(self, tokens: Tensor, ends: Tensor) -> Tensor:
+        """Results of tokens (pairs, d_model) that are sorted by expert. ends: int32 (experts,)."""
+        if has_grouped_products(tokens, (tokens.shape[1], self.output.weight.shape[2])):
+            return self.output.grouped(self.activation(self.input.grouped(tokens, ends)), ends)
+        # The sizes are read by the host: on a GPU that waits for the device.
+        sizes = torch.diff(ends, prepend=ends.new_zeros(1)).tolist()
+        return torch.cat(self.output([self.activation(x) for x in self.input(tokens.split(sizes))]))
+
+
+def has_grouped_products(x: Tensor, widths: Sequence[int]) -> bool:
+    """Whether torch has a kernel for products of groups of rows whose sizes only the device knows.
+
+    It is for bf16 on compute capability 9 and 10, and for widths that are a multiple of 16 bytes. Elsewhere
+    torch's own fallback asks the device for the sizes in every product.
+    """
+    is_bf16 = torch.bfloat16 == (
+        torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+    )
+    return (
+        x.is_cuda
+        and is_bf16
+        and torch.cuda.get_device_capability(x.device)[0] in (9, 10)
+        and all(width % 8 == 0 for width in widths)
+    )
 
 
 def balance(scores: Tensor, chosen: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
 """The loss of a language model, without the logits of all tokens ever being in memory.
 
-One face, two ways below it, chosen by rule:
+One face, three ways below it, chosen by rule:
 
-- as many tokens as a chunk or fewer: ordinary cross-entropy; its logits are one chunk;
-- more: `models.chunked_loss`. torch's own `linear_cross_entropy` takes longer on a CPU
+- on a GPU: `models.device_loss`;
+- on a CPU, as many tokens as a chunk or fewer: ordinary cross-entropy; its logits are one chunk;
+- on a CPU, more: `models.chunked_loss`. torch's own `linear_cross_entropy` takes longer on a CPU
   (benchmarks/loss.py), gives a loss in the dtype of its inputs, in bf16 with steps of 0.06, and knows no
   autocast, soft-cap or z-loss.
 
@@ -20,14 +21,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.chunked_loss import ChunkedCrossEntropy, Chunks
+from models.device_loss import DeviceCrossEntropy
 
 IGNORED = -100
 """The label of a position that has no target."""
 
 REDUCTIONS = ("mean", "sum")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-LOSS_IMPLEMENTATION = "models.chunked_loss, in tiles"
-"""What computes the loss where tokens are more than a chunk, for the record of a run."""
+
+
+def loss_implementation(device: str) -> str:
+    """Name of what computes the loss if tokens are more than a chunk, for run.json. device: its kind."""
+    return "models.chunked_loss, in tiles" if device == "cpu" else "models.device_loss"
 
 
 def capped(logits: Tensor, softcap: float | None) -> Tensor:
@@ -78,12 +83,18 @@ def lm_loss(
             f"labels are {labels.dtype} {tuple(labels.shape)}, expected int64 {tuple(hidden.shape[:-1])}"
         )
     hidden, labels = hidden.reshape(-1, hidden.shape[-1]), labels.flatten()
-    dtype = _product_dtype(hidden, weight)
+    dtype = product_dtype(hidden, weight)
     head = Head(weight, bias, softcap, z_loss if torch.is_grad_enabled() else 0.0)
     each = None if of_tokens is None else of_tokens.view(-1)
-    if len(labels) <= chunk:
+    how = Chunks(chunk, IGNORED, dtype, torch.is_grad_enabled(), softcap, head.z_loss)
+    if not hidden.is_cpu:
+        stacked = [None if one is None else one.unsqueeze(0) for one in (hidden, weight, bias, labels)]
+        total = DeviceCrossEntropy.apply(*stacked, how, None if each is None else each.unsqueeze(0)).view(())
+    elif len(labels) <= chunk:
         return _whole(hidden, head, labels, reduction, each)
-    return _ours(hidden, head, labels, chunk, reduction, dtype, each)
+    else:
+        total = ChunkedCrossEntropy.apply(hidden, weight, bias, labels, how, each)
+    return total / (labels != IGNORED).sum() if reduction == "mean" else total
 
 
 @dataclass(frozen=True)
@@ -96,7 +107,12 @@ class Head:
     z_loss: float
 
 
-def _product_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
+def product_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
+    """Type in which hidden states and weights are multiplied.
+
+    Raises:
+        TypeError: a type that the loss does not know, or two types outside of autocast.
+    """
     device = hidden.device.type
     autocast = torch.is_autocast_enabled(device)
     if not autocast and hidden.dtype != weight.dtype:
@@ -119,20 +135,6 @@ def _whole(hidden: Tensor, head: Head, labels: Tensor, reduction: str, of_tokens
         return loss
     squares = logits.logsumexp(1).square().where(labels != IGNORED, 0.0).sum()
     return with_gradient_of(loss, head.z_loss * _reduced(squares, labels, reduction))
-
-
-def _ours(
-    hidden: Tensor,
-    head: Head,
-    labels: Tensor,
-    chunk: int,
-    reduction: str,
-    dtype: torch.dtype,
-    of_tokens: Tensor | None,
-) -> Tensor:
-    how = Chunks(chunk, IGNORED, dtype, torch.is_grad_enabled(), head.softcap, head.z_loss)
-    total: Tensor = ChunkedCrossEntropy.apply(hidden, head.weight, head.bias, labels, how, of_tokens)
-    return _reduced(total, labels, reduction)
 
 
 def _reduced(total: Tensor, labels: Tensor, reduction: str) -> Tensor:

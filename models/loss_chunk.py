@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+
 from conf import AUTO
 
 AUTO_CHUNK = 256
@@ -23,16 +26,48 @@ WHOLE_COPIES = 3
 """Ordinary cross-entropy holds logits, their log-softmax and their gradient."""
 
 
-def resolve_loss_chunk(chunk: int | str, vocab_size: int) -> int:
-    """Tokens whose logits exist at once; `auto`: 256, and more where the vocabulary is small.
+GPU_CHUNK_BYTES = 2 << 30
+"""Bytes of the logits of a chunk on a GPU, if they were fp32: 8,192 tokens of 50k ids."""
 
-    For a small vocabulary a power of two that ordinary cross-entropy takes whole, at no more memory
-    than 256 tokens of a 50k vocabulary: 16,384 tokens for bytes.
+GPU_CHUNK_SHARE = 1 / 16
+"""Largest share of a GPU's memory that a chunk can have."""
+
+GPU_CHUNK_TOKENS = 65_536
+"""Largest chunk on a GPU: `micro_batch=auto` takes no more tokens."""
+
+
+def resolve_loss_chunk(chunk: int | str, vocab_size: int, device: str, gpu_bytes: int | None = None) -> int:
+    """Tokens whose logits exist at once.
+
+    `auto` on a CPU: 256, and more if the vocabulary is small: a power of two that ordinary cross-entropy
+    takes whole, in no more memory than 256 tokens of a 50k vocabulary (16,384 tokens for bytes). `auto` on a
+    GPU: a power of two by the bytes of the logits, 8,192 tokens for a 50k vocabulary.
+
+    Args:
+        chunk: tokens, or `auto`.
+        vocab_size: number of ids.
+        device: `cpu` or `cuda`.
+        gpu_bytes: memory of the GPU, if it is known.
     """
     if chunk != AUTO:
         return int(chunk)
-    affordable = AUTO_CHUNK_BYTES // (4 * WHOLE_COPIES * vocab_size)
-    return max(AUTO_CHUNK, 1 << (affordable.bit_length() - 1) if affordable else 0)
+    if device == "cpu":
+        affordable = AUTO_CHUNK_BYTES // (4 * WHOLE_COPIES * vocab_size)
+        return max(AUTO_CHUNK, 1 << (affordable.bit_length() - 1) if affordable else 0)
+    most = GPU_CHUNK_BYTES if gpu_bytes is None else min(GPU_CHUNK_BYTES, int(GPU_CHUNK_SHARE * gpu_bytes))
+    affordable = max(1, most // (4 * vocab_size))
+    return min(GPU_CHUNK_TOKENS, max(AUTO_CHUNK, 1 << (affordable.bit_length() - 1)))
+
+
+def padded_vocab(vocab_size: int) -> int:
+    """Columns of the logits on a GPU: products of widths that are a multiple of 64 are the fast ones."""
+    return -(-vocab_size // 64) * 64
+
+
+@functools.cache
+def has_triton() -> bool:
+    """Whether Triton is installed; it is not imported."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def tile_width(vocab_size: int, chunk: int) -> int:

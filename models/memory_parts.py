@@ -190,10 +190,11 @@ def _worst_in_block(shape: Shape, arch: Arch, step: StepSizes) -> int:
     if arch.family == "lstm":
         return back_through_layer(shape, step)
     d, size = shape.d_model, step.product_bytes
-    # Experts come one after the other, each with its share of the tokens.
-    tokens = step.tokens * parts_of_token(arch) // (arch.n_experts or 1)
+    # Experts come one after the other, each with its share of the tokens; on a GPU they come together.
+    together = arch.n_experts or 1 if step.on_gpu else 1
+    tokens = step.tokens * parts_of_token(arch) * together // (arch.n_experts or 1)
     inner = size * tokens * GRADIENTS_IN_FEED_FORWARD[arch.activation] * shape.ffn_hidden
-    matrix = (FP32 + (0 if step.precision == "fp32" else size)) * d * shape.ffn_hidden
+    matrix = (FP32 + (0 if step.precision == "fp32" else size)) * d * shape.ffn_hidden * together
     weights = 0
     scores = FP32 * step.tokens * shape.n_heads * step.seq_len
     if arch.attention_softcap is not None:

@@ -15,7 +15,7 @@ class StepSizes:
     whose logits exist at once. activation_checkpointing: of all blocks, or of the first so many. accumulates:
     a step has several micro-batches. keeps_gradients: they are there from step to step. masks_documents:
     windows come with positions that begin anew. by_source: losses of a mixture are wanted token by token.
-    on_gpu: parameters and activations are there, not on the host.
+    on_gpu: parameters and activations are there, not on the host. members: runs that are one program.
     """
 
     micro_batch: int
@@ -29,6 +29,7 @@ class StepSizes:
     masks_documents: bool = False
     by_source: bool = False
     on_gpu: bool = False
+    members: int = 1
 
     @property
     def tokens(self) -> int:

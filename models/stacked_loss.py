@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.loss import IGNORED, capped, lm_loss, with_gradient_of
+from models.chunked_loss import Chunks
+from models.device_loss import DeviceCrossEntropy
+from models.loss import IGNORED, capped, lm_loss, product_dtype, with_gradient_of
 
 
 def stacked_loss(
@@ -31,7 +33,11 @@ def stacked_loss(
     fp32 (members, tokens), gets the loss of each. bias: (members, vocab). The rest is as of `models.lm_loss`.
     """
     z_loss = z_loss if torch.is_grad_enabled() else 0.0
-    if labels.numel() <= chunk:
+    if not hidden.is_cpu:
+        dtype = product_dtype(hidden, weight)
+        how = Chunks(chunk, IGNORED, dtype, torch.is_grad_enabled(), softcap, z_loss)
+        totals = DeviceCrossEntropy.apply(hidden, weight, bias, labels, how, of_tokens)
+    elif labels.numel() <= chunk:
         totals = _whole(hidden, weight, labels, of_tokens, bias, softcap, z_loss)
     else:
         # Products of a chunk are large: nothing is won by a batch of them. The way back through `unbind`

@@ -80,7 +80,9 @@ class Device:
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor on this device."""
+        """The tensor on this device. A GPU fetches it from page-locked memory while the CPU continues."""
+        if self.kind == "cuda":
+            tensor = tensor.contiguous().pin_memory()
         return tensor.to(self.torch_device, non_blocking=True)
 
     def synchronize(self) -> None:

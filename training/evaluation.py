@@ -114,8 +114,8 @@ def evaluate(
 
     from data_loading.spans import IGNORED_LABEL
     from training.by_position import PositionLosses
+    from training.device_batches import on_device
     from training.distributed.parallel import Parallel
-    from training.step import positions_of
 
     started = time.monotonic()
     parallel = parallel or Parallel(model)
@@ -134,8 +134,8 @@ def evaluate(
                     break
                 start = 0  # the others need this rank's part of the parameters
             batch = dataset.__getitems__(range(start, min(start + batch_size, windows)))
-            input_ids, labels = device.put(batch["input_ids"]), device.put(batch["labels"])
-            positions = positions_of(batch, device)
+            moved = on_device(batch, device)
+            input_ids, labels, positions = moved["input_ids"], moved["labels"], moved.get("position_ids")
             of_tokens = None if of_positions is None else torch.empty(labels.shape, device=labels.device)
             loss = loss_of(input_ids, labels, positions, loss_chunk, "sum", of_tokens)
             if counts:
@@ -145,7 +145,7 @@ def evaluate(
                 if table is not None:
                     text_bytes += int(table[batch["labels"][counted]].sum())
                 if of_positions is not None and of_tokens is not None:
-                    of_positions.add(of_tokens, counted, positions)
+                    of_positions.add(of_tokens, labels != IGNORED_LABEL, positions)
     model.train(was_training)
     ranks.sum_(total)
     if of_positions is not None:

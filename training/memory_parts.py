@@ -75,7 +75,7 @@ def estimate_run(
     training = config.training
     batch = experiment_utils.batch_of_rank(training, ranks)
     step = step_sizes(config, vocab_size, micro_batch, kept or {}, ranks)
-    step = replace(step, keeps_gradients=together > 1)
+    step = replace(step, keeps_gradients=together > 1, members=together)
     positions = config.arch.max_positions or training.seq_len
     of_model = list(model_parts(config.model, config.arch, vocab_size, positions, step))
     if step.compiled:
@@ -123,7 +123,7 @@ def step_sizes(
         micro_batch=micro_batch,
         seq_len=training.seq_len,
         precision=precision,
-        loss_chunk=resolve_loss_chunk(chunk, vocab_size),
+        loss_chunk=resolve_loss_chunk(chunk, vocab_size, device),
         activation_checkpointing=training.activation_checkpointing,
         compiled=training.compile,
         accumulates=experiment_utils.effective_batch(training) > micro_batch * ranks,

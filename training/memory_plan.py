@@ -17,6 +17,9 @@ from memory.estimate import Estimate, recommended_mem, told
 from memory.room import Room
 from memory.smaller import WORTH, smaller_chunk, smaller_micro_batch
 from memory.torch_build import torch_build
+from models.loss_chunk import resolve_loss_chunk
+from models.memory_loss import is_whole
+from models.memory_sizes import StepSizes
 from models.recomputed import recomputed_blocks
 from models.shape import resolve_shape
 from training.memory_parts import estimate_run, expected_device, step_sizes, writing_of
@@ -39,8 +42,8 @@ class MemoryPlan:
     largest_micro_batch: of the divisors of the step that fit with the margin, None where none does.
     margin: that one, in words, without which a smaller one may still start. problem: why it cannot fit, with
     the nearest that can. advice: set-ups known to hurt, a line each.
-    checkpoint_writing: in the background, or in the foreground. savings: by override, what it would need
-    with it.
+    checkpoint_writing: in the background, or in the foreground. loss_chunk: tokens whose logits exist
+    at once. savings: by override, what it would need with it.
     """
 
     estimate: Estimate
@@ -51,6 +54,7 @@ class MemoryPlan:
     problem: Problem | None
     advice: tuple[str, ...]
     checkpoint_writing: str
+    loss_chunk: int
     savings: Mapping[str, Estimate]
 
     @property
@@ -153,6 +157,9 @@ class MemoryNeeds:
         state = checkpoint_bytes(config, vocab_size, positions)
         self.checkpoint_writing = writing_of(config.training, kept or {}, room.free_bytes, state)
         self._kept = {**(kept or {}), "checkpoint_writing": self.checkpoint_writing}
+        if "loss_chunk" not in self._kept:
+            device, _ = expected_device(config.training, self._kept)
+            self._kept["loss_chunk"] = resolve_loss_chunk(AUTO, vocab_size, device, room.gpu_total_bytes)
         self._asked: dict[tuple[Any, ...], Estimate] = {}
 
     def at(self, micro_batch: int, config: Config | None = None) -> Estimate:
@@ -175,6 +182,9 @@ class MemoryNeeds:
                 counts_rss=self.room.counts_rss,
             )
         return self._asked[key]
+
+    def _step(self, micro_batch: int) -> StepSizes:
+        return step_sizes(self.config, self._vocab_size, micro_batch, self._kept, self._ranks)
 
     def _sizes(self) -> list[int]:
         return divisors(self.config.training, self._ranks)
@@ -203,7 +213,8 @@ class MemoryNeeds:
         training = self.config.training
         if training.micro_batch != AUTO:
             return int(training.micro_batch)
-        largest = experiment_utils.micro_batch(training, self._ranks)
+        device, _ = expected_device(training, self._kept)
+        largest = experiment_utils.micro_batch(training, self._ranks, device)
         sizes = [size for size in self._sizes() if size <= largest]
         if pinned is not None:
             if not after_oom and pinned in self._sizes() and self.fits_limit(self.at(pinned)):
@@ -239,6 +250,7 @@ class MemoryNeeds:
             problem=None if self.fits(estimate) else self._problem(estimate, micro_batch),
             advice=tuple(self._advice(estimate, micro_batch, savings)),
             checkpoint_writing=self.checkpoint_writing,
+            loss_chunk=self._step(micro_batch).loss_chunk,
             savings=savings,
         )
 
@@ -253,7 +265,7 @@ class MemoryNeeds:
         if micro_batch > 1:
             size = smaller_micro_batch(micro_batch)
             yield f"training.micro_batch={size}", self.at(size)
-        step = step_sizes(config, self._vocab_size, micro_batch, self._kept, self._ranks)
+        step = self._step(micro_batch)
         chunk = smaller_chunk(min(step.loss_chunk, step.tokens))
         changes: dict[str, Config] = {}
         if self._has_plain_blocks():
@@ -274,9 +286,9 @@ class MemoryNeeds:
     def _traced(self, micro_batch: int) -> Estimate:
         from training.memory_trace import trace_run, with_trace
 
-        step = step_sizes(self.config, self._vocab_size, micro_batch, self._kept, self._ranks)
+        step = self._step(micro_batch)
         found = trace_run(self.config, step, self._vocab_size)
-        return with_trace(self.at(micro_batch), found, sees_loss=step.tokens <= step.loss_chunk)
+        return with_trace(self.at(micro_batch), found, sees_loss=is_whole(step))
 
     def _problem(self, estimate: Estimate, micro_batch: int) -> Problem:
         room, raised = self.room, None

@@ -10,6 +10,7 @@ from typing import Any
 from conf import Config
 from memory.estimate import STEP, Estimate, Part
 from memory.trace import Traced, traced
+from models.loss_chunk import AUTO_CHUNK
 from models.memory_parts import StepSizes
 
 _REPLACED = (
@@ -21,8 +22,12 @@ _LR = 1e-3
 
 
 def trace_run(config: Config, sizes: StepSizes, vocab_size: int) -> Traced:
-    """Bytes of tensors at the worst moment of a step of this configuration, on a CPU."""
-    micro_batch, loss_chunk, precision = sizes.micro_batch, sizes.loss_chunk, sizes.precision
+    """Bytes of tensors at the worst moment of a step of this configuration, on a CPU.
+
+    The loss of a GPU is not traced: it is replaced by that of small chunks, and the formula is kept for it.
+    """
+    micro_batch, precision = sizes.micro_batch, sizes.precision
+    loss_chunk = AUTO_CHUNK if sizes.on_gpu else sizes.loss_chunk
     shape = {
         "model": asdict(config.model),
         "arch": asdict(config.arch),

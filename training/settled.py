@@ -37,7 +37,7 @@ def settle(
         UserError: it cannot run here, or is not what its earlier attempts were.
     """
     from data_loading import prepare_run
-    from models import LOSS_IMPLEMENTATION, resolve_loss_chunk
+    from models import loss_implementation
     from training.device import resolve_device
     from training.device_facts import device_facts
     from training.gpu_check import gpus_of_job
@@ -77,12 +77,9 @@ def settle(
     tell_micro_batch(plan, kept, after_oom=after_oom)
     for warning in plan.memory.check(refuse=config.memory.refuse):
         log.warning("memory: %s", warning)
-    loss_chunk = config.training.loss_chunk
-    if loss_chunk == AUTO:
-        loss_chunk = kept.get("loss_chunk", AUTO)
     auto = {
         "micro_batch": plan.budget.micro_batch,
-        "loss_chunk": resolve_loss_chunk(loss_chunk, plan.vocab_size),
+        "loss_chunk": plan.memory.loss_chunk,
         "threads": device.threads,
         "device": device.kind,
         "precision": device.precision,
@@ -90,7 +87,7 @@ def settle(
         "checkpoint_writing": plan.memory.checkpoint_writing,
         **{name: kept[name] for name in ("cuda_graph",) if name in kept},  # found out by the first steps
     }
-    implementation = {"loss": LOSS_IMPLEMENTATION}
+    implementation = {"loss": loss_implementation(device.kind)}
     if company.together > 1:
         implementation["loss"] = "models.stacked_loss"
     experiment_utils.record_attempt(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from data_loading.spans import IGNORED_LABEL
+from training.device_batches import on_device
 from training.distributed.parallel import Parallel
 from training.gradients import clipped
 
@@ -173,19 +174,6 @@ class Step:
             self.noise(self.model.parameters(), number)
         set_lr(self.optimizer.param_groups, lr, in_fp32=self.device.kind in FP32_LR_ON)
         return found
-
-
-def on_device(batch: Batch, device: Device) -> Batch:
-    """Put the tensors of a micro-batch on the device; ids and labels become (micro_batch, seq_len)."""
-    # Shifted windows come as (micro_batch, seq_len // shift, shift); these models read them flat.
-    flat = {name: device.put(batch[name].flatten(1)) for name in ("input_ids", "labels")}
-    return flat | {name: device.put(batch[name]) for name in ("position_ids", "source") if name in batch}
-
-
-def positions_of(batch: Batch, device: Device) -> torch.Tensor | None:
-    """Those that begin anew with each document, where documents are masked."""
-    found = batch.get("position_ids")
-    return None if found is None else device.put(found)
 
 
 def sums_by_source(

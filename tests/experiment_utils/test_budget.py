@@ -81,11 +81,11 @@ def test_a_step_larger_than_the_data_is_refused() -> None:
         budget(Training(max_steps=1, seq_len=128, effective_batch=32), windows=5)
 
 
-@given(batch=st.integers(1, 4096), seq_len=st.integers(1, 65536))
-def test_auto_micro_batch_divides_the_effective_batch(batch: int, seq_len: int) -> None:
-    size = micro_batch(Training(effective_batch=batch, seq_len=seq_len))
+@given(st.integers(1, 4096), st.integers(1, 65536), st.sampled_from(["cpu", "cuda"]))
+def test_auto_micro_batch_divides_the_effective_batch(batch: int, seq_len: int, device: str) -> None:
+    size = micro_batch(Training(effective_batch=batch, seq_len=seq_len), device=device)
     assert batch % size == 0
-    assert size == 1 or size * seq_len <= AUTO_MICRO_BATCH_TOKENS
+    assert size == 1 or size * seq_len <= AUTO_MICRO_BATCH_TOKENS[device]
 
 
 @given(steps=st.integers(1, 10**6), count=st.integers(1, 200), spacing=st.sampled_from(["linear", "log"]))

@@ -6,9 +6,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conf.schema import Arch, Model
-from models import LossModel, build_model
+from models import LossModel, build_model, experts
 from models.experts import Experts, balance
 from models.feedforward import ACTIVATIONS
+from models.layers import ExpertLinear
 from models.shape import resolve_shape
 
 MODEL = Model(d_model=32, n_layers=2, n_heads=2)
@@ -113,3 +114,37 @@ def test_no_token_means_no_work() -> None:
     assert experts.input.weight.grad is not None
     assert experts.input.weight.grad[0].abs().max() == 0
     assert experts.input.weight.grad[1].abs().max() > 0
+
+
+@pytest.mark.parametrize("activation", ["swiglu", "relu2"])
+def test_grouped_products_give_same_results(monkeypatch: pytest.MonkeyPatch, activation: str) -> None:
+    """On a CPU torch has the same function in a slower form. One expert gets no token."""
+    monkeypatch.setattr(
+        ExpertLinear, "grouped", lambda self, x, ends: torch._grouped_mm(x, self.weight.mT, offs=ends)
+    )
+    made, x = make(experts_per_token=2, activation=activation)
+    with torch.no_grad():
+        made.router.weight[3] = -10 * made.router.weight[:3].sum(0).sign()
+        x.abs_()
+    wanted = (x, *made.parameters())
+    found = {}
+    for is_grouped in (False, True):
+        monkeypatch.setattr(experts, "has_grouped_products", lambda *_, found=is_grouped: found)
+        value = made(x)[0]
+        found[is_grouped] = [value, *torch.autograd.grad((value * torch.arange(32)).sum(), wanted)]
+    for one, other in zip(found[True], found[False], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
+
+
+def test_grouped_products_are_for_bf16_on_gpus_that_have_them() -> None:
+    assert not experts.has_grouped_products(torch.zeros(2, 16, dtype=torch.bfloat16), (16, 32))
+
+
+def test_grouped_products_are_in_bf16() -> None:
+    linear = ExpertLinear(3, 16, 8)
+    torch.nn.init.normal_(linear.weight)
+    tokens, ends = torch.randn(10, 16), torch.tensor([3, 3, 10], dtype=torch.int32)
+    found = linear.grouped(tokens, ends)
+    expected = torch.cat([tokens[:3] @ linear.weight[0].T, tokens[3:] @ linear.weight[2].T])
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.2)

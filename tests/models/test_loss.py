@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from models import chunked_loss, lm_loss, resolve_loss_chunk
+from models.loss_chunk import padded_vocab
 from tests.searched import examples
 
 TOKENS, VOCAB, WIDTH = 50, 300, 24
@@ -142,7 +143,7 @@ def test_only_the_gradients_asked_for_are_computed(frozen: int) -> None:
     inputs[frozen].requires_grad_(False)
     with FlopCounterMode(display=False) as counter:
         lm_loss(*inputs, chunk=16).backward()
-    product = 2 * TOKENS * VOCAB * WIDTH
+    product = 2 * TOKENS * (VOCAB if inputs[0].is_cpu else padded_vocab(VOCAB)) * WIDTH
     assert counter.get_total_flops() == 2 * product
     assert inputs[frozen].grad is None
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -207,14 +208,24 @@ def test_a_target_of_no_probability_has_the_loss_of_its_logits(options: dict[str
 
 
 def test_auto_chunk_holds_no_more_than_a_chunk_of_a_50k_vocabulary() -> None:
-    assert resolve_loss_chunk("auto", 50_257) == 256
-    assert resolve_loss_chunk("auto", 257) == 16_384
-    assert resolve_loss_chunk("auto", 10**9) == 256
-    assert resolve_loss_chunk(100, 257) == 100
+    assert resolve_loss_chunk("auto", 50_257, "cpu") == 256
+    assert resolve_loss_chunk("auto", 257, "cpu") == 16_384
+    assert resolve_loss_chunk("auto", 10**9, "cpu") == 256
+    assert resolve_loss_chunk(100, 257, "cpu") == 100
     for vocab_size in (2, 100, 1_000, 8_192, 16_000, 32_000):
-        chunk = resolve_loss_chunk("auto", vocab_size)
+        chunk = resolve_loss_chunk("auto", vocab_size, "cpu")
         assert chunk >= 256
         assert chunk == 256 or chunk * vocab_size * 4 * 3 <= 256 * 50_257 * 4
+
+
+def test_auto_chunk_of_a_gpu_is_chosen_by_bytes() -> None:
+    assert resolve_loss_chunk("auto", 50_257, "cuda") == 8192
+    assert resolve_loss_chunk("auto", 50_257, "cuda", 80 << 30) == 8192
+    assert resolve_loss_chunk("auto", 50_257, "cuda", 16 << 30) == 4096
+    assert resolve_loss_chunk("auto", 257, "cuda", 16 << 30) == 65_536
+    assert resolve_loss_chunk(100, 50_257, "cuda", 16 << 30) == 100
+    for vocab_size in (2, 1_000, 32_000, 128_256, 262_144):
+        assert resolve_loss_chunk("auto", vocab_size, "cuda") * vocab_size * 4 <= 2 << 30
 
 
 LIMITED = """
@@ -292,16 +303,10 @@ def test_the_losses_of_tokens_beside_the_same_loss_and_gradients(chunk: int, red
     torch.testing.assert_close(of_tokens.flatten(), each.detach())
 
 
-def test_exponents_and_what_they_lack_are_the_softmax_on_every_device() -> None:
-    """The two ways to them: a row at a time on a CPU, whole matrices on a GPU."""
+def test_softmax_and_sum_give_the_log_of_the_sum_of_exponents() -> None:
     logits, place = 10 * torch.randn(9, 40), torch.randint(40, (9, 1))
-    expected, found = logits.double().softmax(1), logits.gather(1, place)
-    for way, is_whole in ((chunked_loss._softmax, True), (chunked_loss._exponents, False)):
-        exponents, base, sums = logits.clone(), found.clone(), torch.empty(9, 1)
-        way(exponents, place, base, sums)
-        log_z = base + sums.log()
-        torch.testing.assert_close(
-            log_z.squeeze(1).double(), logits.double().logsumexp(1), rtol=1e-6, atol=1e-5
-        )
-        softmax = exponents * (1 if is_whole else (base - log_z).exp())
-        torch.testing.assert_close(softmax.double(), expected, rtol=1e-4, atol=1e-9)
+    probabilities, sums = logits.clone(), torch.empty(9, 1)
+    chunked_loss._softmax(probabilities, place, sums)
+    log_z = logits.gather(1, place) + sums.log()
+    torch.testing.assert_close(log_z.squeeze(1).double(), logits.double().logsumexp(1), rtol=1e-6, atol=1e-5)
+    torch.testing.assert_close(probabilities.double(), logits.double().softmax(1), rtol=1e-4, atol=1e-9)

@@ -15,7 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 from conf.schema import Arch, Model
 from memory.estimate import STEP, Estimate
-from models import LossModel, build_model
+from models import LossModel, build_model, device_loss, lm_loss, memory_loss
+from models.memory_loss import loss_of_evaluation, loss_peak
 from models.memory_parts import StepSizes, model_parts, saved_bytes
 from models.memory_saved import masks_alive
 from models.shape import resolve_shape, shape_problems
@@ -234,3 +235,35 @@ def test_parameters_are_exact() -> None:
 def test_on_a_gpu_nothing_of_it_lies_on_the_host() -> None:
     on_gpu = dataclasses.replace(STEPS["bf16"], on_gpu=True)
     assert all(part.host_bytes == 0 for part in model_parts(SIZE, Arch(), VOCAB, 64, on_gpu))
+
+
+@pytest.mark.parametrize("chunk", [64, 10_000])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("has_triton", [False, True])
+@pytest.mark.parametrize("head", ["", "softcap", "bias"])
+def test_peak_of_the_loss_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, head: str, has_triton: bool, precision: str, chunk: int
+) -> None:
+    monkeypatch.setattr(memory_loss, "has_triton", lambda: has_triton)
+    monkeypatch.setattr(torch.Tensor, "is_cpu", property(lambda _: False))
+    if has_triton:  # a kernel without memory of its own
+        monkeypatch.setattr(device_loss, "cross_entropy_", lambda rows, *_, **__: torch.zeros(len(rows)))
+    step = StepSizes(4, 64, precision, chunk, on_gpu=True)
+    arch = Arch(logit_softcap=10.0 if head == "softcap" else None, head_bias=head == "bias")
+    shape = resolve_shape(SIZE, arch)
+    peaks = {}
+    for with_gradients in (True, False):
+        hidden, weight = torch.randn(step.tokens, SIZE.d_model), torch.randn(VOCAB, SIZE.d_model)
+        bias = torch.randn(VOCAB).requires_grad_(with_gradients) if head == "bias" else None
+        hidden.requires_grad_(with_gradients)
+        weight.requires_grad_(with_gradients)
+        labels = torch.zeros(step.tokens, dtype=torch.int64)
+        with Live() as live, torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            for tensor in (hidden, weight, labels):
+                live.add(tensor)
+            before = live.now
+            loss = lm_loss(hidden, weight, labels, chunk, bias=bias, softcap=arch.logit_softcap)
+        peaks[with_gradients] = live.peak - before
+        del loss
+    assert 0.94 * peaks[True] < loss_peak(shape, arch, VOCAB, step) < 1.15 * peaks[True]
+    assert 0.94 * peaks[False] < loss_of_evaluation(shape, arch, VOCAB, step) < 1.15 * peaks[False]

@@ -383,6 +383,23 @@ def test_share_of_a_gpu_is_read_from_the_environment(monkeypatch: pytest.MonkeyP
     assert memory.room.room().gpu_share_bytes is None
 
 
+def test_micro_batch_and_loss_chunk_of_a_gpu_fill_it(tmp_path: Path) -> None:
+    options = {"seq_len": 1024, "effective_batch": 512, "max_steps": 2}
+    config = resolve(config_of(tmp_path, width=32, device="cuda", **options))
+
+    def of_gpu(gigabytes: int | None, **kept: int) -> MemoryNeeds:
+        room = Room() if gigabytes is None else dataclasses.replace(Room(), gpu_total_bytes=gigabytes * GB)
+        return MemoryNeeds(config, room, vocab_size=50_257, kept=kept)
+
+    assert of_gpu(80).micro_batch() == of_gpu(None).micro_batch() == 64
+    assert of_gpu(1).micro_batch() < 64
+    assert of_gpu(80).micro_batch(pinned=16) == 16
+    assert [of_gpu(size).plan(64).loss_chunk for size in (None, 80, 16)] == [8192, 8192, 4096]
+    assert of_gpu(80, loss_chunk=256).plan(64).loss_chunk == 256
+    on_cpu = resolve(config_of(tmp_path, width=32, device="cpu", **options))
+    assert MemoryNeeds(on_cpu, Room(), vocab_size=50_257).micro_batch() == 16
+
+
 def test_auto_gets_smaller_in_memory_where_fewer_windows_take_more(tmp_path: Path) -> None:
     """Of 128 or 256 tokens the logits are whole and there three times; of 512 they are in chunks."""
     config = config_of(tmp_path, width=128, seq_len=128)

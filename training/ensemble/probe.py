@@ -159,7 +159,7 @@ def _step_of(plan: Plan, device: Device, size: int, settings: int) -> Callable[[
     """A step of `size` runs together, whose optimizers have `settings` settings; of one as it is alone."""
     import torch
 
-    from models import build_model, resolve_loss_chunk
+    from models import build_model
     from training.optimizers import build_optimizer
 
     config, training = plan.config, plan.config.training
@@ -172,7 +172,7 @@ def _step_of(plan: Plan, device: Device, size: int, settings: int) -> Callable[[
     optimizers = [build_optimizer(model, config.optimizer, device.kind) for model in models]
     rows = size * plan.budget.micro_batch
     ids = torch.randint(plan.vocab_size, (rows, training.seq_len), device=device.torch_device)
-    chunk = resolve_loss_chunk(training.loss_chunk, plan.vocab_size)
+    chunk = plan.memory.loss_chunk
     if size == 1:
         return _step_alone(models[0], optimizers[0], ids, chunk, device)
     return _step_together(models, optimizers, settings, ids, chunk, device)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import experiment_utils
 from data_loading.spans import IGNORED_LABEL
+from training.device_batches import on_device
 from training.dropout_seed import drops, step_seed
 from training.ensemble.log import about
 from training.ensemble.update import StackedOptimizer, clip_each
@@ -87,8 +88,8 @@ class Together:
         total = torch.zeros(size, device=device.torch_device)
         by_source = torch.zeros((size, 2, sources), dtype=torch.float64, device=device.torch_device)
         for batch, divisors in self._batches():
-            input_ids, labels = device.put(batch["input_ids"]), device.put(batch["labels"])
-            positions = device.put(batch["position_ids"]) if "position_ids" in batch else None
+            batch = on_device(batch, device)
+            input_ids, labels, positions = batch["input_ids"], batch["labels"], batch.get("position_ids")
             of_tokens = torch.empty(labels.shape, device=labels.device) if sources else None
             reduction = "mean" if positions is None else "sum"
             with device.autocast():
@@ -97,9 +98,12 @@ class Together:
             losses.sum().backward()
             total += losses.detach()
             if of_tokens is not None:
-                source = device.put(batch["source"])
                 for own, losses_of, labels_of, source_of in zip(
-                    by_source, of_tokens.chunk(size), labels.chunk(size), source.chunk(size), strict=True
+                    by_source,
+                    of_tokens.chunk(size),
+                    labels.chunk(size),
+                    batch["source"].chunk(size),
+                    strict=True,
                 ):
                     own += sums_by_source(losses_of, labels_of, source_of, sources)
         return total, list(by_source) if sources else [None] * size

@@ -83,7 +83,7 @@ def test_micro_batches_of_a_rank_make_up_the_step(batch: int, ranks: int) -> Non
         return
     micro = experiment_utils.micro_batch(training, ranks)
     assert batch % (micro * ranks) == 0
-    assert micro * 512 <= experiment_utils.AUTO_MICRO_BATCH_TOKENS
+    assert micro * 512 <= experiment_utils.AUTO_MICRO_BATCH_TOKENS["cpu"]
 
 
 def test_a_micro_batch_that_does_not_divide_names_those_that_do() -> None:
