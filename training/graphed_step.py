@@ -244,6 +244,13 @@ class GraphedStep:
             self._keep(is_faster)
         return result
 
+    def give_up(self) -> bool:
+        """Free the graphs, now and in later attempts; returns whether there were any."""
+        are_there = self._recorded is not None
+        if are_there:
+            self._keep(False)
+        return are_there
+
     def release(self) -> None:
         """Free the graphs; steps are eager from here on."""
         if self._recorded is not None:

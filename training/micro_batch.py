@@ -159,6 +159,12 @@ def fitted(started: Started, work: Callable[[], Result], *, steps: bool = False)
         except Exception as error:
             if not is_device_oom(error):
                 raise
+            if not steps and isinstance(started.steps, GraphedStep) and started.steps.give_up():
+                release(error)
+                log.warning(
+                    "CUDA out of memory in an evaluation: CUDA graphs are left out, which hold memory"
+                )
+                continue
             run = started.run
             now, size = run.plan.budget.micro_batch, _smaller_after(started, error, steps)
             where = f"in step {run.step + 1:,}" if steps else f"in an evaluation after step {run.step:,}"

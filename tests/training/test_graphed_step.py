@@ -13,6 +13,7 @@ import pytest
 import torch
 from tiny_run import make_run, metrics_without_clock, mixed_config, outcome, run_here, tiny_config
 
+import core
 import experiment_utils
 from conf import UserError
 from conf.check import check
@@ -248,6 +249,31 @@ def test_a_graphed_run_has_the_numbers_of_an_eager_one(
     assert metrics_without_clock(graphed) == metrics_without_clock(eager)
     assert outcome(graphed) == outcome(eager)
     assert experiment_utils.read_run(graphed)["auto"]["cuda_graph"] in (True, False)
+
+
+def test_an_evaluation_without_memory_frees_the_graphs_and_the_run_continues(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph holds the memory of a step also while an evaluation needs some."""
+    config = tiny_config(tmp_path)
+    eager = make_run(config)
+    assert run_here(eager, "--quiet").returncode == 0
+    made = request.getfixturevalue("graphed_runs")
+    monkeypatch.setattr(graphed_step, "settled_graph", lambda run, kept: True)
+    evaluate, calls = core.evaluate_run, []
+
+    def once_without_memory(*arguments: Any, **options: Any) -> float:
+        calls.append(len(made[-1].replays))
+        if len(calls) == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return evaluate(*arguments, **options)
+
+    monkeypatch.setattr(core, "evaluate_run", once_without_memory)
+    graphed = make_run(dataclasses.replace(config, runs_dir=str(tmp_path / "graphed")))
+    assert run_here(graphed, "--quiet").returncode == 0
+    assert 0 < calls[1] == len(made[0].replays)
+    assert experiment_utils.read_run(graphed)["auto"]["cuda_graph"] is False
+    assert outcome(graphed) == outcome(eager)
 
 
 def test_a_killed_graphed_run_resumes_with_the_same_numbers(
