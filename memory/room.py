@@ -36,8 +36,8 @@ class Room:
     what several processes share counts in each. used_bytes: what others hold of it now, that the kernel
     cannot take back.
     gpu_total_bytes, gpu_used_bytes: of the GPU that a run would take. gpu_share_bytes: this run's share of
-    it, if runs in parallel use it. raised: what one types for a limit with room for what is estimated; None:
-    it cannot be had.
+    it, if runs in parallel use it. gpu_at: what has that memory, as text. raised: what one types for a limit
+    with room for what is estimated; None: it cannot be had.
     """
 
     limit_bytes: int | None = None
@@ -47,6 +47,7 @@ class Room:
     gpu_used_bytes: int = 0
     counts_rss: bool = False
     gpu_share_bytes: int | None = None
+    gpu_at: str = "the GPU"
     raised: Callable[[Estimate], str | None] | None = field(default=None, compare=False)
 
     @property

@@ -43,13 +43,13 @@ def gpu_slots(slots: int, environ: Mapping[str, str] = os.environ) -> list[GpuSl
     """The GPU of each slot, in order. Empty: there is no GPU, or one slot, which sees all of them."""
     if slots < 2 or hides_all(environ):
         return []
-    found = _visible(environ)
-    each, more = divmod(slots, max(1, len(found)))
-    return [
-        GpuSlot(name, each + (place < more), gpu and gpu.total_bytes - gpu.used_bytes)
-        for slot in range(slots if found else 0)
-        for place, (name, gpu) in [(slot % len(found), found[slot % len(found)])]
-    ]
+    found, places = _visible(environ), []
+    for slot in range(slots if found else 0):
+        place = slot % len(found)
+        name, gpu = found[place]
+        runs = -(-(slots - place) // len(found))
+        places.append(GpuSlot(name, runs, gpu.total_bytes - gpu.used_bytes if gpu else None))
+    return places
 
 
 def idle_gpus(slots: int, environ: Mapping[str, str] = os.environ) -> str | None:

@@ -23,6 +23,7 @@ from memory import format_bytes
 from slurm.cluster import Ask, Cluster, Speeds, ask, planned_for, read_cluster
 from slurm.cluster.reach import of_this_machine_alone, unreachable
 from slurm.cluster.refuse import problems
+from slurm.cluster.resources import runs_beside, shares_a_job
 from slurm.ensembles import Programs
 from slurm.plans import plan_all
 from slurm.records import SLURM, Submission, this_user
@@ -156,6 +157,7 @@ def plan_for_cluster(
             *(of_this_machine_alone(of_missing, cluster, ROOT) if cluster.is_here else ()),
             *_of_the_queue(missing, cluster, programs.names(keys)),
             *_of_gpu_memory(of_missing),
+            *_of_idle_gpus(of_missing),
         ],
         scripts=list(_scripts(missing, cluster, programs.names(keys))),
     )
@@ -211,6 +213,16 @@ def _of_gpu_memory(plans: Sequence[Plan]) -> Iterator[str]:
             "the memory of the GPUs is not known, so whether runs fit is not checked. They need up to "
             f"{format_bytes(max(unknown))}: say what a GPU has (slurm.gpu_mem=80GB)"
         )
+
+
+def _of_idle_gpus(plans: Sequence[Plan]) -> Iterator[str]:
+    """That a job asks for more GPUs than it has runs at a time, each of which uses one."""
+    every = [settle(plan.config).slurm for plan in plans]
+    sizes = {(one.gpus_per_node, runs_beside(one)) for one in every if shares_a_job(one)}
+    for gpus, runs in sorted(sizes):
+        if gpus > runs:
+            idle, at_a_time = counted(gpus - runs, "GPU"), counted(runs, "run")
+            yield f"slurm.gpus_per_node={gpus}: {at_a_time} at a time, with one GPU each: {idle} stay idle"
 
 
 def _of_the_queue(

@@ -298,7 +298,7 @@ class MemoryNeeds:
             raised = room.raised and room.raised(estimate)
         else:
             needed, limit, used = estimate.gpu_bytes, room.gpu_total_bytes or 0, room.gpu_used_bytes
-            where = "of the GPU"
+            where = f"of {room.gpu_at}"
         held = f", of which others hold {format_bytes(used)}" if used > 0.01 * limit else ""
         nearest = self.nearest(micro_batch)
         if nearest:

@@ -69,6 +69,14 @@ def machine(report: Report, quick: bool) -> None:
         attention(report)
 
 
+def constants(report: Report, quick: bool) -> None:
+    """The product's own measurement of the constants of its memory estimate."""
+    with report.part("run") as found:
+        script = Path(__file__).resolve().parents[1] / "memory_constants.py"
+        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+        found |= {"exit": done.returncode, "output of the script": (done.stdout + done.stderr)[-8000:]}
+
+
 def driver_mib() -> int | None:
     """MiB of the GPU that the driver counts for this process."""
     used = output("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits")
@@ -96,6 +104,8 @@ def cuda_memory(report: Report) -> None:
         sync()
         found["libraries"] = host_mib()
     with report.part("device_mib") as found:
+        del a, q
+        found["workspaces"] = torch.cuda.memory_allocated() >> 20
         free, total = torch.cuda.mem_get_info()
         reserved = torch.cuda.memory_reserved()
         found |= {"total": total >> 20, "reserved by torch": reserved >> 20}

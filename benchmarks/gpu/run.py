@@ -66,6 +66,7 @@ CHECKS = (
     Check("speed_512d_long", "steps.speed", 90, (512, 50_257, 16, 1024), gpu_only=True),
     Check("run_compiled", "runs.compiled", 110, least_s=45),
     Check("run_profiled", "runs.profiled", 60, least_s=30),
+    Check("memory_constants", "machine.constants", 400, least_s=200, gpu_only=True),
 )
 """In the order of what they are worth."""
 

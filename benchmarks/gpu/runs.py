@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +153,12 @@ def speed(report: Report, quick: bool) -> None:
             if found["exit"] != 0:
                 continue
             facts, wall_s = run.json("run.json"), run.wall_s("first_step", "train")
+            device = facts["attempts"][-1].get("device")
             seconds, tokens = facts["results"]["train_seconds"], run.tokens_per_s()
             sizes = facts["memory"].items()
             mfu = [float(row["mfu"]) for row in run.rows() if row.get("mfu")]
             found |= {
-                "auto": facts.get("auto"), "device": facts.get("device"), "train_seconds": seconds,
+                "auto": facts.get("auto"), "device": device, "train_seconds": seconds,
                 "wall_s": wall_s, "train_seconds / wall": round(seconds / wall_s, 4) if wall_s else None,
                 "tokens_per_s": round(median(tokens[len(tokens) // 2 :])),
                 "tokens_per_s of rows": [round(min(tokens)), round(max(tokens))],
@@ -246,39 +248,43 @@ def out_of_memory(report: Report, quick: bool) -> None:
 
 
 def recovery(report: Report, quick: bool) -> None:
-    """micro_batch=auto next to a process that holds all but 6 GiB; with NVML hidden the run starts too large,
-    and continues in the same process with a smaller micro-batch.
+    """micro_batch=auto next to a process that holds all but 6 GiB, with NVML and without; and in a process
+    that torch gives no more than that, though the GPU is free: it runs out of memory and continues.
     """
+    import torch
+
     hidden = WORK / "no_nvml"
     hidden.mkdir(parents=True, exist_ok=True)
     (hidden / "pynvml.py").write_text(NO_NVML)
     without_nvml = {"PYTHONPATH": f"{hidden}:{os.environ.get('PYTHONPATH', '')}"}
-    other = subprocess.Popen([sys.executable, "-c", OCCUPY, "6"], stdout=subprocess.PIPE, text=True)
+    share = 6 * 2**30 / torch.cuda.get_device_properties(0).total_memory
+    limited = {"PYTORCH_CUDA_ALLOC_CONF": f"per_process_memory_fraction:{share:.3f}"}
+    cases = {"neighbour": {}, "neighbour, without NVML": without_nvml, "limited": limited}
+    for name, environ in cases.items():
+        with report.part(name) as found, neighbour(report, is_on=name != "limited"):
+            how = ("model=512d", steps(quick, 3), *long(quick), "training.evals=1", "training.eval_tokens=8K")
+            run = Run(f"auto-{name.replace(', ', '-').replace(' ', '-')}", *how, quick=quick)
+            found |= run.finish(80, **environ)
+            attempts = run.json("run.json").get("attempts") or []
+            found |= {"auto": run.json("run.json").get("auto"), "attempts": len(attempts)}
+            found["smaller"] = attempts[-1].get("smaller_micro_batch") if attempts else None
+            found["gpu_mib"] = run.gpu_peaks()
+            found["explain"] = run.explain() if found["exit"] != 0 else None
+
+
+@contextmanager
+def neighbour(report: Report, is_on: bool) -> Iterator[None]:
+    """Within the block another process holds all but 6 GiB of the GPU."""
+    if not is_on:
+        yield
+        return
+    process = subprocess.Popen([sys.executable, "-c", OCCUPY, "6"], stdout=subprocess.PIPE, text=True)
     try:
-        report["neighbour"] = other.stdout.readline().strip() if other.stdout else None
-        cases = {
-            "as installed": ((), {}),
-            "without NVML": ((), without_nvml),
-            "without a probe": (("memory.refuse=false", "memory.probe=false"), without_nvml),
-        }
-        for name, (more, environ) in cases.items():
-            with report.part(name) as found:
-                how = (
-                    "model=512d",
-                    steps(quick, 3),
-                    *long(quick),
-                    "training.evals=1",
-                    "training.eval_tokens=8K",
-                )
-                run = Run(f"auto-{name.replace(' ', '-')}", *how, *more, quick=quick)
-                found |= run.finish(80, **environ)
-                facts = run.json("run.json")
-                found |= {"auto": facts.get("auto"), "attempts": len(facts.get("attempts") or [])}
-                found |= {"gpu_mib": run.gpu_peaks(), "lines": run.lines("micro-batch")[:5]}
-                found["explain"] = run.explain() if found["exit"] != 0 else None
+        report["neighbour"] = process.stdout.readline().strip() if process.stdout else None
+        yield
     finally:
-        other.kill()
-        other.wait()
+        process.kill()
+        process.wait()
 
 
 def ensembles(report: Report, quick: bool) -> None:

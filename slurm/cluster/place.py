@@ -19,6 +19,7 @@ from slurm.cluster.resources import (
     ranks_per_node,
     room_bytes,
     runs_beside,
+    runs_per_gpu,
     share_bytes,
     task_bytes,
 )
@@ -37,11 +38,13 @@ def planned_for(cluster: Cluster) -> Callable[[Config], dict[str, Any]]:
         most, whose = room_bytes(wanted, partitions)
         on_a_node, beside = ranks_per_node(wanted), runs_beside(wanted)
         shared = f", shared by {beside} runs (slurm.pack)," if beside > 1 else ""
+        on_a_gpu, of_gpu = runs_per_gpu(wanted), gpu_bytes(wanted, partitions)
         return {
             "room": Room(
                 limit_bytes=None if most is None else share_bytes(most, beside),
                 limit_at=None if whose is None else f"{whose}{shared}",
-                gpu_total_bytes=gpu_bytes(wanted, partitions),
+                gpu_total_bytes=None if of_gpu is None else of_gpu // on_a_gpu,
+                gpu_at=f"a GPU that {on_a_gpu} runs share (slurm.pack)" if on_a_gpu > 1 else "the GPU",
                 counts_rss=cluster.counts_rss,
                 raised=partial(_more_mem, config, beside, partitions) if whose == "slurm.mem" else None,
             ),

@@ -140,6 +140,11 @@ def runs_beside(wanted: Slurm) -> int:
     return 1 if wanted.workers is not None else wanted.pack
 
 
+def runs_per_gpu(wanted: Slurm) -> int:
+    """Runs that share a GPU: those of a task are spread over the task's GPUs (`slurm.gpus`)."""
+    return -(-runs_beside(wanted) // max(1, wanted.gpus_per_node))
+
+
 def ranks_per_node(wanted: Slurm) -> int:
     """Tasks on each node: one a GPU, else one, unless it says. Runs that share a job have one rank each."""
     if wanted.tasks_per_node != AUTO:

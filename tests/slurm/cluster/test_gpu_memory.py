@@ -75,6 +75,34 @@ def test_a_plan_refuses_what_the_gpu_cannot_hold(tmp_path: Path) -> None:
         assert run.plan.memory.fits == fits
 
 
+def test_runs_of_a_task_share_its_gpus(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, device="auto")
+    planned(config)  # tokenizes
+
+    def room(**slurm: int) -> int | None:
+        asked = with_slurm(config, gpu_mem=24 * GB, **slurm)
+        return plan_for_cluster([asked], cluster=recorded("20.11")).runs[0].plan.memory.room.gpu_total_bytes
+
+    assert room(gpus_per_node=2, pack=2) == 24 * GB
+    assert room(gpus_per_node=2, pack=3) == 12 * GB
+    assert room(gpus_per_node=1, pack=8) == 3 * GB
+    assert room(gpus_per_node=2, workers=8) == 24 * GB
+
+
+def test_a_plan_names_gpus_that_stay_idle(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, device="auto")
+    planned(config)  # tokenizes
+
+    def warnings(**slurm: int) -> list[str]:
+        found = plan_for_cluster([with_slurm(config, gpu_mem=GB, **slurm)], cluster=recorded("20.11"))
+        return [line for line in found.warnings if "slurm.gpus_per_node" in line]
+
+    assert len(warnings(gpus_per_node=4, pack=2)) == 1
+    assert len(warnings(gpus_per_node=2, workers=3)) == 1
+    assert warnings(gpus_per_node=2, pack=2) == []
+    assert warnings(gpus_per_node=2) == []
+
+
 def test_a_plan_says_that_the_memory_is_not_known(tmp_path: Path) -> None:
     config = tiny_config(tmp_path, device="auto")
     planned(config)  # tokenizes
