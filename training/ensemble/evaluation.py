@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from data_loading.spans import IGNORED_LABEL
+from training.device_batches import on_device
 from training.evaluation import Evaluation, HeldOut, evaluation_windows
-from training.step import positions_of
 
 if TYPE_CHECKING:
     from models.stacked import StackedModel
@@ -58,12 +58,10 @@ def _evaluate(members: Sequence[Started], stack: StackedModel, held_out: HeldOut
             tokens += int(counted.sum())
             if table is not None:
                 text_bytes += int(table[batch["labels"][counted]].sum())
-            positions = positions_of(batch, device)
-            input_ids, labels = (
-                device.put(batch[name]).repeat(stack.size, 1) for name in ("input_ids", "labels")
-            )
-            if positions is not None:
-                positions = positions.repeat(stack.size, 1)
+            moved = on_device(batch, device)
+            repeated = {name: of.repeat(stack.size, 1) for name, of in moved.items()}
+            input_ids, labels = repeated["input_ids"], repeated["labels"]
+            positions = repeated.get("position_ids")
             totals += stack(input_ids, labels, positions, run.loss_chunk, "sum").double()
     stack.train()
     seconds = (time.monotonic() - started) / stack.size
