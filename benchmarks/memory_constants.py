@@ -3,7 +3,7 @@
 Each run is a process of its own (benchmarks/memory_measured.py). A run of a tiny model gives the base. Runs
 with loader workers and with memory.attribute=true show what those add. What runs of other sizes hold beyond
 the base and their tensors is the allocator's: a fixed part, and a share of what goes through its heap. The
-constants in the table are chosen so that no run here is estimated more than 2% too low. On a GPU the
+constants in the table are chosen so that no run here is estimated more than 5% too low. On a GPU the
 context, cuBLAS's workspaces and what CUDA holds on the host are measured too.
 
     python benchmarks/memory_constants.py [--save]    # benchmarks/results/memory_constants_BUILD.json
