@@ -137,7 +137,8 @@ class Step:
             loss = self.parallel(
                 batch["input_ids"], labels, batch.get("position_ids"), self.loss_chunk, reduction, of_tokens
             )
-            loss = loss / (divisor or 1.0)
+            if divisor not in (0, 1):
+                loss = loss / divisor
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
         total += loss.detach()
         if by_source is not None and of_tokens is not None:

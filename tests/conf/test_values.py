@@ -87,7 +87,7 @@ def test_taken(path: str, given: Any, value: Any) -> None:
         ("training.max_tokens", "1GB", "500M, 2e9 or 1000"),
         ("training.micro_batch", "Auto", "or auto"),
         ("training.micro_batch", 0, "must be at least 1"),
-        ("training.precision", "fp16", "auto, fp32 or bf16"),
+        ("training.precision", "fp8", "auto, fp32, bf16 or fp16"),
         ("schedule.name", "cosin", "nearest: cosine"),
         ("arch.tied_head", 1, "true or false"),
         ("arch.tied_head", "yes", "true or false"),
