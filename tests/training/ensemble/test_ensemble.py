@@ -28,6 +28,7 @@ from conf import Config
 from conf.ensembles import members_of
 from conf.schema import Arch, Ensemble, Logging, Optimizer, Restore, Schedule
 from training.checkpoints import checkpoint_steps
+from training.ensemble import together
 from training.ensemble.company import Group, groups
 
 ARCHES: dict[str, dict[str, Any]] = {
@@ -112,6 +113,18 @@ def test_each_is_the_run_it_is_by_itself(tmp_path: Path) -> None:
 def test_so_it_is_with_other_windows(dataset: dict[str, Any], tmp_path: Path) -> None:
     base = short_config(tmp_path)
     base = dataclasses.replace(base, dataset=dataclasses.replace(base.dataset, **dataset))
+    configs = ensemble(base, seed=["0", "1"])
+    folders = [make_run(config) for config in configs]
+    assert run_together(folders) == 0
+    for folder, config in zip(folders, configs, strict=True):
+        assert_same_run(folder, alone(config, tmp_path / "alone"))
+
+
+def test_so_it_is_where_all_are_evaluated_in_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "can_evaluate_together", lambda members: True)
+    base = short_config(tmp_path)
     configs = ensemble(base, seed=["0", "1"])
     folders = [make_run(config) for config in configs]
     assert run_together(folders) == 0
