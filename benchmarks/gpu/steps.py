@@ -5,6 +5,7 @@ Each takes a report and whether to use tiny sizes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,46 +59,69 @@ def by_block(model: Any) -> None:
         block.compile()
 
 
-def speed(report: Report, quick: bool, d_model: int, vocab: int, batch: int, seq: int) -> None:
-    """The product's step next to a plain loop of the same shape: eager, compiled, as one CUDA graph."""
-    report["tokens"] = batch * seq
-    calls: dict[str, Call] = {}
-    ours = Step(d_model, vocab, batch, seq)
-    report["flops"], (report["layers"], heads) = ours.flops, ours.shape
-    report["loss_chunk"] = ours.chunk
-
-    def plain(kind: str) -> Call:
-        return Loop(vocab, d_model, report["layers"], heads, batch, seq, DEVICE, kind).step
-
-    ways: dict[str, Callable[[], Call]] = {
-        "product": lambda: Step(d_model, vocab, batch, seq, is_graphed=ON_GPU).step,  # as a run takes it
-        "product, eager": lambda: ours.step,
-        "plain loop": lambda: plain("eager"),
-        "product, compiled": lambda: Step(d_model, vocab, batch, seq, compiled=whole).step,
-        "product, compiled by block": lambda: Step(d_model, vocab, batch, seq, compiled=by_block).step,
-        "plain loop, compiled": lambda: plain("compile"),
-        "plain loop, one CUDA graph": lambda: plain("graph"),
-    }
+def speed(report: Report, quick: bool, *shape: int) -> None:
+    """The product's step next to a plain loop of the same shape, eager and as one CUDA graph."""
+    d_model, vocab, batch, seq = shape
+    eager = Step(*shape)
+    layers, heads = eager.shape
+    report |= {"tokens": batch * seq, "flops": eager.flops, "layers": layers, "loss_chunk": eager.chunk}
     with report.part("memory_mib") as found:
-        found["estimate"] = ours.estimate_mib()
-        found["peak"] = peak_mib(lambda: [ours.step() for _ in range(3)])
-    for name, make in ways.items():
-        if ("CUDA graph" in name or "compiled" in name) and not ON_GPU:
-            continue
-        with report.part(f"first step of {name}") as found:
-            call = make()
-            call()
-            sync()
-            found["is_ready"] = True
-            calls[name] = call
+        found["estimate"] = eager.estimate_mib()
+        found["peak"] = peak_mib(lambda: [eager.step() for _ in range(3)])
+    calls = _ready(
+        report,
+        {
+            "product": lambda: Step(*shape, is_graphed=ON_GPU).step,  # as a run takes it
+            "product, eager": lambda: eager.step,
+            "plain loop": lambda: Loop(vocab, d_model, layers, heads, batch, seq, DEVICE, "eager").step,
+            "plain loop, one CUDA graph": lambda: (
+                Loop(vocab, d_model, layers, heads, batch, seq, DEVICE, "graph").step
+            ),
+        },
+    )
     with report.part("ms") as found:
         found |= timed(calls, quick)
     with report.part("syncs") as found:
         found["product"] = syncs(calls["product"])
-    for name in ("product", "plain loop"):
+    for name in ("product", "product, eager", "plain loop"):
         with report.part(f"kernels of {name}") as found:
             trace = str(Path(report.path).with_suffix(".trace.json.gz")) if name == "product" else None
             found |= kernels(calls[name], trace=trace)
+
+
+def compiled(report: Report, quick: bool, *shape: int) -> None:
+    """The product's step next to compiled ones: a plain loop, the product's model whole and by block."""
+    d_model, vocab, batch, seq = shape
+    ours = Step(*shape, is_graphed=ON_GPU)
+    layers, heads = ours.shape
+    ways: dict[str, Callable[[], Call]] = {
+        "plain loop, compiled": lambda: (
+            Loop(vocab, d_model, layers, heads, batch, seq, DEVICE, "compile").step
+        ),
+        "product, compiled by block": lambda: Step(*shape, compiled=by_block).step,
+        "product, compiled": lambda: Step(*shape, compiled=whole).step,
+    }
+    calls: dict[str, Call] = {"product": ours.step}
+    for name, make in ways.items():  # each can take minutes
+        calls |= _ready(report, {name: make})
+        with report.part("ms") as found:
+            found |= timed(calls, quick)
+
+
+def _ready(report: Report, ways: dict[str, Callable[[], Call]]) -> dict[str, Call]:
+    """The calls that can take a step here, after their first one; why others cannot is in the report."""
+    calls = {}
+    for name, make in ways.items():
+        if "CUDA graph" in name and not ON_GPU:
+            continue
+        with report.part(f"first step of {name}") as found:
+            started = time.perf_counter()
+            call = make()
+            call()
+            sync()
+            found["seconds"] = round(time.perf_counter() - started, 1)
+            calls[name] = call
+    return calls
 
 
 def loss(report: Report, quick: bool) -> None:
