@@ -155,8 +155,8 @@ def loss(report: Report, quick: bool) -> None:
         }
         ways["plain"] = plain
         if ON_GPU:
-            ways["product, without Triton"] = lambda chunked=chunked, auto=auto: (
-                without_triton(lambda: chunked(auto))
+            ways["product, without Triton"] = lambda chunked=chunked, auto=auto: without_triton(
+                lambda: chunked(auto)
             )
             ways["plain, compiled"] = torch.compile(plain)
         if hasattr(F, "linear_cross_entropy"):
