@@ -81,7 +81,7 @@ class Device:
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor on this device. A GPU fetches it from page-locked memory while the CPU continues."""
-        if self.kind == "cuda":
+        if self.kind == "cuda" and not tensor.is_cuda:
             tensor = tensor.contiguous().pin_memory()
         return tensor.to(self.torch_device, non_blocking=True)
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Protocol
 import experiment_utils
 from conf import AUTO, UserError
 from conf.graph_rules import graph_obstacle, refused_graph
-from training.step import StepResult, on_device
+from training.device_batches import on_device
+from training.step import StepResult
 from training.step_clock import marker_of
 
 if TYPE_CHECKING:
@@ -128,9 +129,7 @@ class RecordedStep:
 
     def take(self, batches: Iterator[Batch], lr: float, number: int = 0) -> StepResult:
         for count in range(self._step.accumulation):
-            given = on_device(next(batches), self._step.device)
-            for name, tensor in self._batch.items():
-                tensor.copy_(given[name])
+            on_device(next(batches), self._step.device, self._batch)
             replay = self._next if count and self._next is not None else self._first
             replay()
         for group, on_its_place in zip(self._step.optimizer.param_groups, self._lrs, strict=True):

@@ -159,7 +159,9 @@ class MemoryNeeds:
         self._kept = {**(kept or {}), "checkpoint_writing": self.checkpoint_writing}
         if "loss_chunk" not in self._kept:
             device, _ = expected_device(config.training, self._kept)
-            self._kept["loss_chunk"] = resolve_loss_chunk(AUTO, vocab_size, device, room.gpu_total_bytes)
+            self._kept["loss_chunk"] = resolve_loss_chunk(
+                AUTO, vocab_size, device, room.gpu_share_bytes or room.gpu_total_bytes
+            )
         self._asked: dict[tuple[Any, ...], Estimate] = {}
 
     def at(self, micro_batch: int, config: Config | None = None) -> Estimate:

@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.measure import DEVICE, ON_GPU
+from benchmarks.gpu.measure import DEVICE
 from conf.schema import Arch, Config, Model, Optimizer
-from data_loading.storages import pinned
 from models import build_model, lm_loss, resolve_loss_chunk
 from models.counts import flops_per_token
 from training import step as training_step
@@ -25,10 +24,7 @@ __all__ = ["Step", "ensemble_probe", "lm_loss", "loss_chunk", "lstm_dtype", "mea
 
 def loss_chunk(vocab: int) -> int:
     """The chunk that a run takes by itself on this device."""
-    try:
-        return resolve_loss_chunk("auto", vocab, DEVICE)  # type: ignore[call-arg]
-    except TypeError:
-        return resolve_loss_chunk("auto", vocab)
+    return resolve_loss_chunk("auto", vocab, DEVICE)
 
 
 class Step:
@@ -83,7 +79,7 @@ class Step:
             if has_documents:
                 places = torch.arange(self.seq) % max(2, self.seq // 3)
                 one["position_ids"] = places.expand(self.batch, self.seq).contiguous()
-            batches.append(pinned(one) if ON_GPU else one)
+            batches.append(one)
         while True:
             yield from batches
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ from benchmarks.gpu import product
 from benchmarks.gpu.measure import DEVICE, ON_GPU, Call, Report, clean, kernels, peak_mib, sync, syncs, timed
 from benchmarks.gpu.plain_loop import Loop
 from benchmarks.gpu.product import Step
+from models import device_loss
 
 VOCAB = 50_257
 
@@ -124,6 +126,12 @@ def _ready(report: Report, ways: dict[str, Callable[[], Call]]) -> dict[str, Cal
     return calls
 
 
+def without_triton(function: Callable[[], Any]) -> Any:
+    """The result of a function that computes the loss with torch's operations."""
+    with mock.patch.object(device_loss, "has_triton", return_value=False):
+        return function()
+
+
 def loss(report: Report, quick: bool) -> None:
     """The loss, forward and backward: the product's by chunk, torch's own, plain and compiled."""
     vocab = 2000 if quick else VOCAB
@@ -147,6 +155,9 @@ def loss(report: Report, quick: bool) -> None:
         }
         ways["plain"] = plain
         if ON_GPU:
+            ways["product, without Triton"] = lambda chunked=chunked, auto=auto: without_triton(
+                lambda: chunked(auto)
+            )
             ways["plain, compiled"] = torch.compile(plain)
         if hasattr(F, "linear_cross_entropy"):
             ways["torch's linear_cross_entropy"] = lambda h=hidden, w=weight, labels=labels: (
@@ -164,6 +175,7 @@ def loss(report: Report, quick: bool) -> None:
         for name, way in ways.items():
             with report.part(f"{d_model}d, {tokens} tokens: {name}") as found:
                 found["loss"] = step(way).item()
+                found["gradient_norms"] = [float(one.grad.norm()) for one in (hidden, weight)]
                 found["peak_mib"] = peak_mib(lambda way=way: step(way))
                 if name.endswith("(auto)"):
                     found["kernels"] = kernels(lambda way=way: step(way)).get("kernels")

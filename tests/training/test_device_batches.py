@@ -67,6 +67,16 @@ def test_shifted_windows_are_flat(copies: list[Tensor], kind: str) -> None:
     assert torch.equal(moved["labels"], batch["labels"].flatten(1))
 
 
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_tensors_of_a_graph_get_the_values(copies: list[Tensor], kind: str) -> None:
+    batch = plain()
+    into = {name: torch.zeros((ROWS, SEQ), dtype=torch.int64) for name in batch}
+    before = {name: tensor.data_ptr() for name, tensor in into.items()}
+    moved = on_device(batch, Device(kind, "fp32", 1), into)
+    assert {name: tensor.data_ptr() for name, tensor in moved.items()} == before
+    check(batch, into)
+
+
 def test_cpu_computes_with_the_tensors_of_the_loader(copies: list[Tensor]) -> None:
     batch = plain()
     moved = on_device(batch, Device("cpu", "fp32", 1))

@@ -362,7 +362,7 @@ def test_auto_takes_its_share_of_a_gpu(tmp_path: Path) -> None:
     config = config_of(tmp_path, device="cuda", precision="bf16", effective_batch=64, seq_len=256)
 
     def asked(**gpu: int) -> MemoryNeeds:
-        kept = {"device": "cuda", "precision": "bf16"}
+        kept = {"device": "cuda", "precision": "bf16", "loss_chunk": 256}
         room = Room(32 * GB, "/job", 0, gpu_total_bytes=80 * GB, **gpu)
         return MemoryNeeds(resolve(config), room, vocab_size=VOCAB, kept=kept)
 

@@ -62,11 +62,10 @@ def _evaluate(members: Sequence[Started], stack: StackedModel, held_out: HeldOut
             tokens += int(counted.sum())
             if table is not None:
                 text_bytes += int(table[batch["labels"][counted]].sum())
-            moved = on_device(batch, device)
-            repeated = {name: of.repeat(stack.size, 1) for name, of in moved.items()}
-            input_ids, labels = repeated["input_ids"], repeated["labels"]
-            positions = repeated.get("position_ids")
-            totals += stack(input_ids, labels, positions, run.loss_chunk, "sum").double()
+            of_all = {name: one.repeat(stack.size, 1) for name, one in on_device(batch, device).items()}
+            positions = of_all.get("position_ids")
+            losses = stack(of_all["input_ids"], of_all["labels"], positions, run.loss_chunk, "sum")
+            totals += losses.double()
     stack.train()
     seconds = (time.monotonic() - started) / stack.size
     bytes_per_token = text_bytes / tokens if text_bytes else None
