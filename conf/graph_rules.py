@@ -40,7 +40,12 @@ def graph_obstacle(config: Config) -> str | None:
             "each step has its own seed",
         ),
         ("arch.dropout_*", dropout, dropout > 0, "each step has its own seed"),
-        ("arch.n_experts", arch.n_experts, arch.n_experts is not None, "the host counts tokens by expert"),
+        (
+            "arch.n_experts",
+            arch.n_experts,
+            arch.n_experts is not None,
+            "on most GPUs the host counts tokens by expert",
+        ),
         ("arch.state_reset", arch.state_reset, arch.state_reset is not None, "rows have states"),
         (
             "dataset.documents",

@@ -25,18 +25,20 @@ _LIBRARY = torch.library.Library("aten", "IMPL")
 _LIBRARY.impl("_fused_adamw_.tensor_lr", lambda *_, **__: None, "Meta")
 
 
-def build(precision: str = "bf16", sources: int = 0, accumulation: int = 2) -> Step:
+def build(precision: str = "bf16", sources: int = 0, chunks: int = 1) -> Step:
     model = build_model(Model(d_model=32, n_layers=2), Arch(), VOCAB, SEQ).to("cuda")
     scaler = torch.amp.GradScaler("cuda") if precision == "fp16" else None
     return Step(
         model, build_optimizer(model, Optimizer(), "cuda"), Device("cuda", precision, 1),
-        accumulation=accumulation, loss_chunk=ROWS * SEQ, grad_clip=1.0, sources=sources, scaler=scaler,
+        accumulation=2, loss_chunk=ROWS * SEQ // chunks, grad_clip=1.0, sources=sources, scaler=scaler,
     )  # fmt: skip
 
 
-def batch() -> dict[str, torch.Tensor]:
-    ids, labels = (pinned(torch.zeros((ROWS, SEQ), dtype=torch.int64)) for _ in range(2))
-    return {"input_ids": ids, "labels": labels, "source": pinned(torch.zeros(ROWS, dtype=torch.int64))}
+def batch(sources: int = 0) -> dict[str, torch.Tensor]:
+    """As the loader gives it."""
+    ids = pinned(torch.zeros((ROWS, SEQ + 1), dtype=torch.int64))
+    source = {"source": pinned(torch.zeros(ROWS, dtype=torch.int64))} if sources else {}
+    return {"input_ids": ids.narrow(1, 0, SEQ), "labels": ids.narrow(1, 1, SEQ)} | source
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp32", "fp16"])
@@ -44,8 +46,8 @@ def batch() -> dict[str, torch.Tensor]:
 def test_an_eager_step_waits_for_nothing(precision: str, sources: int) -> None:
     with fake_cuda():
         step = build(precision, sources)
-        step.take(iter([batch(), batch()]), 1e-3)
-        counts = count(lambda: step.take(iter([batch(), batch()]), 1e-3))
+        step.take(iter([batch(sources)] * 2), 1e-3)
+        counts = count(lambda: step.take(iter([batch(sources)] * 2), 1e-3))
     assert counts.syncs_by_name == {}
     assert counts.operations > 100
 
@@ -62,14 +64,15 @@ class CountedGraphs:
 
 
 @pytest.mark.parametrize("sources", [0, 2])
-def test_what_is_recorded_waits_for_nothing_and_a_replay_launches_little(sources: int) -> None:
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_what_is_recorded_waits_for_nothing_and_a_replay_launches_little(sources: int, chunks: int) -> None:
     with fake_cuda():
-        step = build(sources=sources)
-        step.take(iter([batch(), batch()]), 1e-3)
+        step = build(sources=sources, chunks=chunks)
+        step.take(iter([batch(sources)] * 2), 1e-3)
         graphs: Any = CountedGraphs()
-        on_device = {name: tensor.to("cuda") for name, tensor in batch().items()}
+        on_device = {name: tensor.to("cuda") for name, tensor in batch(sources).items()}
         recorded = RecordedStep(step, graphs, on_device)
-        replayed = count(lambda: recorded.take(iter([batch(), batch()]), 1e-3))
+        replayed = count(lambda: recorded.take(iter([batch(sources)] * 2), 1e-3))
     assert len(graphs.of_each) == 3
     assert [counts.syncs_by_name for counts in graphs.of_each] == [{}] * 3
     assert [counts.copies for counts in graphs.of_each] == [0] * 3
