@@ -45,7 +45,7 @@ def evaluate_together(members: Sequence[Started], stack: StackedModel) -> list[l
 
 
 def _evaluate(members: Sequence[Started], stack: StackedModel, held_out: HeldOut) -> list[Evaluation]:
-    """As `training.evaluation.evaluate` of each."""
+    """Evaluate each member on one held-out set, with the numbers of `training.evaluation.evaluate`."""
     import torch
 
     started, run = time.monotonic(), members[0].run

@@ -186,7 +186,7 @@ def _is_moment(value: object, parameter: Tensor) -> bool:
 
 
 def _plain(state: Mapping[str, Any], moments: Mapping[str, object]) -> dict[str, Any]:
-    """What a state holds besides moments: counts of steps and the like."""
+    """Values of a state that are no moments: counts of steps and the like."""
     return {name: value for name, value in state.items() if name not in moments and value is not None}
 
 
