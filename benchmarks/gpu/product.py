@@ -13,7 +13,6 @@ import torch
 
 from benchmarks.gpu.measure import DEVICE, ON_GPU
 from conf.schema import Arch, Config, Model, Optimizer
-from data_loading.storages import pinned
 from models import build_model, lm_loss, resolve_loss_chunk
 from models.counts import flops_per_token
 from training import step as training_step
@@ -25,14 +24,15 @@ __all__ = ["Step", "ensemble_probe", "lm_loss", "loss_chunk", "lstm_dtype", "mea
 
 def loss_chunk(vocab: int) -> int:
     """The chunk that a run takes by itself on this device."""
-    try:
-        return resolve_loss_chunk("auto", vocab, DEVICE)  # type: ignore[call-arg]
-    except TypeError:
-        return resolve_loss_chunk("auto", vocab)
+    return resolve_loss_chunk("auto", vocab, DEVICE, _gpu_bytes())
+
+
+def _gpu_bytes() -> int | None:
+    return torch.cuda.get_device_properties(0).total_memory if ON_GPU else None
 
 
 class Step:
-    """`step()` takes one of the product's steps. The batches are as its loader gives them to a GPU."""
+    """`step()` takes one of the product's steps. The batches are as its loader gives them."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Step:
             if has_documents:
                 places = torch.arange(self.seq) % max(2, self.seq // 3)
                 one["position_ids"] = places.expand(self.batch, self.seq).contiguous()
-            batches.append(pinned(one) if ON_GPU else one)
+            batches.append(one)
         while True:
             yield from batches
 
