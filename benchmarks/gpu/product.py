@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.measure import DEVICE
+from benchmarks.gpu.measure import DEVICE, ON_GPU
 from conf.schema import Arch, Config, Model, Optimizer
 from models import build_model, lm_loss, resolve_loss_chunk
 from models.counts import flops_per_token
@@ -24,11 +24,15 @@ __all__ = ["Step", "ensemble_probe", "lm_loss", "loss_chunk", "lstm_dtype", "mea
 
 def loss_chunk(vocab: int) -> int:
     """The chunk that a run takes by itself on this device."""
-    return resolve_loss_chunk("auto", vocab, DEVICE)
+    return resolve_loss_chunk("auto", vocab, DEVICE, _gpu_bytes())
+
+
+def _gpu_bytes() -> int | None:
+    return torch.cuda.get_device_properties(0).total_memory if ON_GPU else None
 
 
 class Step:
-    """`step()` takes one of the product's steps. The batches are as its loader gives them to a GPU."""
+    """`step()` takes one of the product's steps. The batches are as its loader gives them."""
 
     def __init__(
         self,
