@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.measure import DEVICE
+from benchmarks.gpu.measure import DEVICE, ON_GPU
 from conf.schema import Arch, Config, Model, Optimizer
 from models import build_model, lm_loss, resolve_loss_chunk
 from models.counts import flops_per_token
