@@ -123,7 +123,7 @@ def too_many(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot] = ()) -> 
 
     The runs that need most are taken to be in parallel, and on one GPU, as slots are taken in any order.
     """
-    waiting = {plan.identity: plan for plan in plans if plan.state != "done"}.values()
+    waiting = {plan.identity or id(plan): plan for plan in plans if plan.state != "done"}.values()
     refused = [plan.memory for plan in waiting if plan.config.memory.refuse]
     if jobs < 2 or not refused:
         return None
