@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from conf import AUTO, Problem, UserError
 from memory.gpus import driver_version, has_driver, hides_all, is_ordered, read_gpus, select_visible
+from memory.torch_build import CPU, torch_build, torch_facts
 from training.cuda_errors import elsewhere, fault_in
 
 Answer = TypeVar("Answer")
@@ -76,7 +77,7 @@ def may_have_gpu(environ: Mapping[str, str] = os.environ) -> bool:
         return True
     if hides_all(environ):
         return False
-    return gpus_of_job(environ) is not None or bool(_device_files())
+    return _expected(environ) is not None or (torch_build() != CPU and bool(_device_files()))
 
 
 def gpus_of_job(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -107,19 +108,33 @@ def device_kind(asked: str, environ: Mapping[str, str] = os.environ) -> tuple[st
         return "cpu", None
     if cuda_is_available():
         return "cuda", None
-    in_job, of_job = "SLURM_JOB_ID" in environ, gpus_of_job(environ)
-    files = [] if in_job or hides_all(environ) else _device_files()
-    if of_job is not None:
-        expected = f"this job asked for GPUs ({of_job})"
-    elif files:
-        expected = f"this machine has one ({files[0]})"
-    elif asked == AUTO:
-        if hides_all(environ):
-            return "cpu", f"CUDA_VISIBLE_DEVICES={environ['CUDA_VISIBLE_DEVICES']} hides all GPUs"
-        return "cpu", "this job asked for no GPU" if in_job else None
-    else:
+    expected = _expected(environ)
+    if expected is None:
+        if asked == AUTO:
+            if hides_all(environ):
+                return "cpu", f"CUDA_VISIBLE_DEVICES={environ['CUDA_VISIBLE_DEVICES']} hides all GPUs"
+            return "cpu", "this job asked for no GPU" if "SLURM_JOB_ID" in environ else None
         expected = "cuda is asked for"
     raise UserError(_problem(f"{expected}, and torch sees none", *_why_none(environ)))
+
+
+def foreseen_problem(asked: str, environ: Mapping[str, str] = os.environ) -> Problem | None:
+    """The problem that `device_kind` will find here, as far as it is known without torch; None: none is."""
+    expected = _expected(environ)
+    if asked == "cpu" or expected is None or hides_all(environ):
+        return None
+    facts = torch_facts()
+    misfit = _misfit(facts.get("__version__", ""), facts.get("cuda"), torch_build() == CPU)
+    return None if misfit is None else _problem(f"{expected}, and torch cannot use it", *misfit)
+
+
+def _expected(environ: Mapping[str, str]) -> str | None:
+    """Why a run here should get a GPU; None: nothing says that it should."""
+    of_job = gpus_of_job(environ)
+    if of_job is not None:
+        return f"this job asked for GPUs ({of_job})"
+    files = [] if "SLURM_JOB_ID" in environ or hides_all(environ) else _device_files()
+    return f"this machine has one ({files[0]})" if files else None
 
 
 def check_gpu() -> None:
@@ -136,7 +151,11 @@ def check_gpu() -> None:
             f"{torch.cuda.get_device_name()} has compute capability {_dotted(capability)}, for which torch "
             f"{torch.__version__} has no code ({', '.join(torch.cuda.get_arch_list())})"
         )
-        raise UserError(_problem("this GPU is not supported", reason, _install(driver_version(), capability)))
+        raise UserError(
+            _problem(
+                "this GPU is not supported", reason, _install(torch.__version__, driver_version(), capability)
+            )
+        )
     try:
         within_limit(torch.cuda.mem_get_info)
     except RuntimeError as error:
@@ -210,23 +229,13 @@ def _why_none(environ: Mapping[str, str]) -> tuple[str, str]:
     import torch
 
     visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if torch.version.cuda is None and torch.version.hip is None:
-        gpus = read_gpus()[0]
-        driver = driver_version() or (gpus[0].driver if gpus else None)
-        capability = gpus[0].capability if gpus else None
-        return f"torch {torch.__version__} is built for the CPU alone", _install(driver, capability)
-    if hides_all(environ):
+    is_cpu = torch.version.cuda is None and torch.version.hip is None
+    if hides_all(environ) and not is_cpu:
         return f"CUDA_VISIBLE_DEVICES={visible} hides all GPUs", "Type: unset CUDA_VISIBLE_DEVICES"
+    misfit = _misfit(torch.__version__, torch.version.cuda, is_cpu)
+    if misfit is not None:
+        return misfit
     gpus, silent = read_gpus()
-    driver = driver_version() or (gpus[0].driver if gpus else None)
-    needed = MINIMUM_DRIVERS.get(int((torch.version.cuda or "0").split(".")[0]))
-    branch = _branch(driver)
-    if needed is not None and branch is not None and branch < needed:
-        reason = (
-            f"the driver is {driver}, and torch {torch.__version__} (CUDA {torch.version.cuda}) needs "
-            f"{needed} or later"
-        )
-        return reason, _install(driver, gpus[0].capability if gpus else None)
     if gpus and is_ordered(gpus, environ) and not select_visible(gpus, visible):
         there = f"the {len(gpus)} GPUs" if len(gpus) > 1 else "the one GPU"
         return f"CUDA_VISIBLE_DEVICES={visible} selects none of {there} here", "See: nvidia-smi -L"
@@ -239,6 +248,27 @@ def _why_none(environ: Mapping[str, str]) -> tuple[str, str]:
     return "the driver shows it none", elsewhere()
 
 
+def _misfit(version: str, cuda: str | None, is_cpu: bool) -> tuple[str, str] | None:
+    """Why a build of torch cannot use the driver of this machine, and what helps; None: it can.
+
+    Args:
+        version: of torch.
+        cuda: version of CUDA that it is built for.
+        is_cpu: it is built for the CPU alone.
+    """
+    gpus = read_gpus()[0]
+    driver = driver_version() or (gpus[0].driver if gpus else None)
+    capability = gpus[0].capability if gpus else None
+    if is_cpu:
+        return f"torch {version} is built for the CPU alone", _install(version, driver, capability)
+    needed = MINIMUM_DRIVERS.get(int((cuda or "0").split(".")[0]))
+    branch = _branch(driver)
+    if needed is None or branch is None or branch >= needed:
+        return None
+    reason = f"the driver is {driver}, and torch {version} (CUDA {cuda}) needs {needed} or later"
+    return reason, _install(version, driver, capability)
+
+
 def _in_one_line(error: BaseException) -> str:
     """What torch says, without its general advice, and what that means."""
     text = str(error)
@@ -248,18 +278,16 @@ def _in_one_line(error: BaseException) -> str:
     return short if fault is None else f"{short}: {fault.reason}"
 
 
-def _install(driver: str | None, capability: tuple[int, int] | None) -> str:
-    import torch
-
+def _install(version: str, driver: str | None, capability: tuple[int, int] | None) -> str:
     build = build_for(driver, capability)
     if build is None:
         of = "" if capability is None else f" and compute capability {_dotted(capability)}"
         return (
             f"There is no build of it for driver {driver}{of}: use another node, or have the driver updated"
         )
-    version = torch.__version__.partition("+")[0]
     return (
-        f"Install the build that fits: {sys.executable} -m pip install torch=={version}+{build.name} "
+        "Install the build that fits: "
+        f"{sys.executable} -m pip install torch=={version.partition('+')[0]}+{build.name} "
         f"--index-url https://download.pytorch.org/whl/{build.name}"
     )
 
@@ -272,10 +300,25 @@ def _device_files() -> list[Path]:
     return [
         path
         for path in files
-        if os.access(path, os.R_OK | os.W_OK)
+        if _can_open(path)
         and (path.name != "kfd" or is_rocm)  # also of a processor's own graphics
         and (path.name != "dxg" or has_driver())
     ]
+
+
+def _can_open(path: Path) -> bool:
+    """Whether this process is allowed to open a device: the cgroup of a job can forbid what the file's mode
+    allows. A device whose driver does not answer counts as well.
+    """
+    if not os.access(path, os.R_OK | os.W_OK):
+        return False
+    try:
+        os.close(within_limit(lambda: os.open(path, os.O_RDWR | os.O_NONBLOCK)))
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _branch(driver: str | None) -> int | None:

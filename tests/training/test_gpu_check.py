@@ -16,7 +16,15 @@ from conf.schema import Training
 from memory.gpus import GpuDevice
 from training import gpu_check
 from training.device import resolve_device, take_gpu
-from training.gpu_check import build_for, check_gpu, device_kind, gpus_of_job, has_code_for, may_have_gpu
+from training.gpu_check import (
+    build_for,
+    check_gpu,
+    device_kind,
+    foreseen_problem,
+    gpus_of_job,
+    has_code_for,
+    may_have_gpu,
+)
 
 CUDA_13 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
 JOB = {"SLURM_JOB_ID": "7"}
@@ -274,3 +282,48 @@ def test_a_graphics_unit_of_another_make_is_no_gpu(
     assert device_kind("auto", {}) == ("cpu", None)
     monkeypatch.setattr(torch.version, "hip", "6.4")
     assert "/dev/kfd" in refusal()
+
+
+def test_a_device_that_the_cgroup_of_a_job_forbids_is_no_gpu(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(error: type[OSError]) -> Callable[..., int]:
+        def open_device(*arguments: object) -> int:
+            raise error
+
+        return open_device
+
+    machine(files=("null",))
+    monkeypatch.setattr("os.open", refuse(PermissionError))
+    assert not may_have_gpu({})
+    assert device_kind("auto", {}) == ("cpu", None)
+    monkeypatch.setattr("os.open", refuse(OSError))
+    assert may_have_gpu({}), "no driver answers"
+
+
+def test_a_job_without_gpus_has_one_only_if_torch_can_use_it(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(files=("null",))
+    for build, may in (("cpu", False), ("cuda", True)):
+        monkeypatch.setattr(gpu_check, "torch_build", lambda build=build: build)
+        assert may_have_gpu(JOB) == may
+
+
+def test_a_plan_foresees_a_torch_that_does_not_fit(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def foreseen(environ: dict[str, str], asked: str = "auto", cuda: str | None = None) -> str:
+        facts = {"__version__": "2.13.0"} | ({"cuda": cuda} if cuda else {})
+        monkeypatch.setattr(gpu_check, "torch_facts", lambda: facts)
+        monkeypatch.setattr(gpu_check, "torch_build", lambda: "cuda" if cuda else "cpu")
+        return str(foreseen_problem(asked, environ) or "")
+
+    machine(files=("null",), gpus=1, driver="535.183.01")
+    assert "torch==2.13.0+cu126" in foreseen({})
+    assert "torch==2.13.0+cu126" in foreseen(JOB | {"SLURM_JOB_GPUS": "0"})
+    assert "580" in foreseen({}, cuda="13.0")
+    assert foreseen({}, cuda="12.6") == ""
+    assert foreseen(JOB) == "", "it trains on the CPU"
+    assert foreseen({}, asked="cpu") == ""
+    assert foreseen({"CUDA_VISIBLE_DEVICES": ""}) == ""
