@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,7 +70,15 @@ def cuda_is_available() -> bool:
             warnings.simplefilter("ignore")  # the reason is part of our own message
             return torch.cuda.is_available()
 
+    if torch.version.cuda is not None:
+        within_limit(_start_driver)
     return within_limit(ask)
+
+
+def _start_driver() -> None:
+    """Start the driver, as torch does. Torch holds Python's lock meanwhile, so that no time limit counts."""
+    with suppress(OSError, AttributeError):  # no driver, or no library of it: torch finds that out
+        ctypes.CDLL("libcuda.so.1").cuInit(0)
 
 
 def may_have_gpu(environ: Mapping[str, str] = os.environ) -> bool:
@@ -273,7 +283,7 @@ def _in_one_line(error: BaseException) -> str:
     """What torch says, without its general advice, and what that means."""
     text = str(error)
     said = re.search(r"Error \d+: [^\n]*", text)
-    short = said[0] if said else re.split(r"\.? Please |\n", text)[0]
+    short = said[0] if said else re.split(r"\.? Please | - this may be |\n", text)[0]
     fault = fault_in(short)
     return short if fault is None else f"{short}: {fault.reason}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -236,6 +237,21 @@ def test_a_driver_that_hangs_is_not_waited_for(
             with pytest.raises(UserError, match="did not answer"):
                 resolve_device(Training(), {})
     hangs.set()
+
+
+def test_a_driver_that_hangs_is_started_before_torch_asks(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch holds Python's lock while the driver starts: no thread would see that the time is up."""
+    machine(sees=True)
+    hangs, asked = threading.Event(), []
+    monkeypatch.setattr(gpu_check, "LIMIT_S", 0.05)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(asked.append(1)))
+    monkeypatch.setattr("ctypes.CDLL", lambda name: SimpleNamespace(cuInit=lambda flags: hangs.wait()))
+    with pytest.raises(UserError, match="did not answer"):
+        device_kind("auto", {})
+    hangs.set()
+    assert not asked
 
 
 def test_a_gpu_that_another_process_has_to_itself(
