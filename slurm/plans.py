@@ -138,7 +138,7 @@ def too_many(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot] = ()) -> 
         if free is not None and sum(on_host[:runs]) > free:
             return sum(on_host[:runs]), free, ""
         if gpu_free is not None and sum(on_gpu[:sharing]) > gpu_free:
-            on = f" of a GPU, which {sharing} of them share," if sharing > 1 else " of a GPU"
+            on = f" of a GPU that {sharing} of them share" if sharing > 1 else " of a GPU"
             return sum(on_gpu[:sharing]), gpu_free, on
         return None
 

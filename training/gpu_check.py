@@ -32,6 +32,8 @@ MINIMUM_DRIVERS = {11: 450, 12: 525, 13: 580}
 "Minor Version Compatibility", table 1 (docs.nvidia.com/deploy/cuda-compatibility).
 """
 
+_ON_CPU = "Or train on the CPU: training.device=cpu"
+
 _GPU_LISTS = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 _GPU_COUNTS = (
     "SLURM_GPUS_ON_NODE",
@@ -70,15 +72,29 @@ def cuda_is_available() -> bool:
             warnings.simplefilter("ignore")  # the reason is part of our own message
             return torch.cuda.is_available()
 
-    if torch.version.cuda is not None:
-        within_limit(_start_driver)
+    check_driver_starts()
     return within_limit(ask)
 
 
-def _start_driver() -> None:
-    """Start the driver, as torch does. Torch holds Python's lock meanwhile, so that no time limit counts."""
-    with suppress(OSError, AttributeError):  # no driver, or no library of it: torch finds that out
-        ctypes.CDLL("libcuda.so.1").cuInit(0)
+def check_driver_starts() -> None:
+    """Start the driver as torch will. Torch holds Python's lock meanwhile, so that no time limit counts; it
+    does so also for a run on the CPU, whose first backward pass counts the devices of each kind.
+
+    Raises:
+        UserError: the driver hangs.
+    """
+    import torch
+
+    def start() -> None:
+        with suppress(OSError, AttributeError):  # no driver, or no library of it: torch finds that out
+            ctypes.CDLL("libcuda.so.1").cuInit(0)
+
+    if torch.version.cuda is not None:
+        on_cpu = (
+            "A run on the CPU waits for the driver too, in its first backward pass, unless torch is built for"
+            f" CPUs. {_pip_install(torch.__version__, 'cpu')}"
+        )
+        within_limit(start, on_cpu)
 
 
 def may_have_gpu(environ: Mapping[str, str] = os.environ) -> bool:
@@ -112,9 +128,10 @@ def device_kind(asked: str, environ: Mapping[str, str] = os.environ) -> tuple[st
 
     Raises:
         UserError: `cuda` is asked for, the job asked for GPUs, or outside of Slurm this machine has one that
-            CUDA_VISIBLE_DEVICES does not hide, and torch sees none; or the driver hangs.
+            CUDA_VISIBLE_DEVICES does not hide, and torch sees none; or the driver hangs, also for `cpu`.
     """
     if asked == "cpu":
+        check_driver_starts()
         return "cpu", None
     if cuda_is_available():
         return "cuda", None
@@ -204,8 +221,11 @@ def build_for(driver: str | None, capability: tuple[int, int] | None = None) -> 
     return None
 
 
-def within_limit(ask: Callable[[], Answer]) -> Answer:
+def within_limit(ask: Callable[[], Answer], on_cpu: str = _ON_CPU) -> Answer:
     """The answer of a function that waits for the driver. One that hangs is left to its thread.
+
+    Args:
+        on_cpu: what is said of training on the CPU.
 
     Raises:
         UserError: it did not return within the time limit.
@@ -224,14 +244,14 @@ def within_limit(ask: Callable[[], Answer]) -> Answer:
     thread.join(LIMIT_S)
     if thread.is_alive():
         reason = f"its driver did not answer within {LIMIT_S:g} seconds"
-        raise UserError(_problem("the GPU cannot be used", reason, elsewhere()))
+        raise UserError(_problem("the GPU cannot be used", reason, elsewhere(), on_cpu))
     if errors:
         raise errors[0]
     return answers[0]
 
 
-def _problem(what: str, reason: str, remedy: str) -> Problem:
-    return Problem("training.device", f"{what}: {reason}. {remedy}. Or train on the CPU: training.device=cpu")
+def _problem(what: str, reason: str, remedy: str, on_cpu: str = _ON_CPU) -> Problem:
+    return Problem("training.device", f"{what}: {reason}. {remedy}. {on_cpu}")
 
 
 def _why_none(environ: Mapping[str, str]) -> tuple[str, str]:
@@ -295,10 +315,14 @@ def _install(version: str, driver: str | None, capability: tuple[int, int] | Non
         return (
             f"There is no build of it for driver {driver}{of}: use another node, or have the driver updated"
         )
+    return _pip_install(version, build.name)
+
+
+def _pip_install(version: str, build: str) -> str:
     return (
         "Install the build that fits: "
-        f"{sys.executable} -m pip install torch=={version.partition('+')[0]}+{build.name} "
-        f"--index-url https://download.pytorch.org/whl/{build.name}"
+        f"{sys.executable} -m pip install torch=={version.partition('+')[0]}+{build} "
+        f"--index-url https://download.pytorch.org/whl/{build}"
     )
 
 

@@ -248,8 +248,10 @@ def test_a_driver_that_hangs_is_started_before_torch_asks(
     monkeypatch.setattr(gpu_check, "LIMIT_S", 0.05)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(asked.append(1)))
     monkeypatch.setattr("ctypes.CDLL", lambda name: SimpleNamespace(cuInit=lambda flags: hangs.wait()))
-    with pytest.raises(UserError, match="did not answer"):
-        device_kind("auto", {})
+    for device in ("auto", "cpu"):
+        with pytest.raises(UserError, match="did not answer") as caught:
+            device_kind(device, {})
+        assert "whl/cpu" in str(caught.value), "a backward pass on the CPU waits for the driver as well"
     hangs.set()
     assert not asked
 
