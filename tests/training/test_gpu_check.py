@@ -302,23 +302,6 @@ def test_a_graphics_unit_of_another_make_is_no_gpu(
     assert "/dev/kfd" in refusal()
 
 
-def test_a_device_that_the_cgroup_of_a_job_forbids_is_no_gpu(
-    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(error: type[OSError]) -> Callable[..., int]:
-        def open_device(*arguments: object) -> int:
-            raise error
-
-        return open_device
-
-    machine(files=("null",))
-    monkeypatch.setattr("os.open", refuse(PermissionError))
-    assert not may_have_gpu({})
-    assert device_kind("auto", {}) == ("cpu", None)
-    monkeypatch.setattr("os.open", refuse(OSError))
-    assert may_have_gpu({}), "no driver answers"
-
-
 def test_a_job_without_gpus_has_one_only_if_torch_can_use_it(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
