@@ -113,6 +113,7 @@ def _plan(
     """goes_on: more runs are chosen by the results of these."""
     from conf.ensembles import is_ensemble
     from conf.request import SLURM_LAUNCHER
+    from slurm.gpus import gpu_slots, planned_with
     from slurm.plans import plan_all, render_plans, too_many
     from training.plan import REFUSED_HERE
 
@@ -131,11 +132,14 @@ def _plan(
         found = plan_for_cluster(configs, is_open=goes_on)
         submit = "When that is mended, submit it" if found.refused else "Submit it"
         return _print(found.to_json() if arguments.json else f"{render(found)}\n\n{submit}: {command}")
-    plans = plan_all(configs, tokenize=False)
+    jobs = request.launcher.jobs
+    slots = gpu_slots(min(jobs, len(configs)))
+    with planned_with(slots):
+        plans = plan_all(configs, tokenize=False)
     if arguments.json:
         return _print([plan.to_json() for plan in plans])
     needs = dict.fromkeys(need for plan in plans for need in plan.needs)
-    if (problem := too_many(plans, request.launcher.jobs)) is not None:
+    if (problem := too_many(plans, jobs, slots)) is not None:
         needs[f"{REFUSED_HERE}: {problem}"] = None
     return _print("\n".join([render_plans(plans), "", *needs, _start(needs, command)]))
 

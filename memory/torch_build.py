@@ -16,21 +16,35 @@ def torch_build() -> str:
 
     Where torch is not found it is `cuda`, which is what its package index installs.
     """
+    return _build(torch_facts())
+
+
+@cache
+def torch_facts() -> dict[str, str]:
+    """Return what version.py of the installed torch names, such as `__version__` and `cuda`; {}: no torch."""
     try:
         spec = find_spec("torch")
     except ValueError:  # a stand-in for torch that has no spec
-        return CUDA
+        return {}
     places = spec.submodule_search_locations if spec is not None else None
-    return build_in(Path(next(iter(places)))) if places else CUDA
+    return facts_in(Path(next(iter(places)))) if places else {}
 
 
-def build_in(folder: Path) -> str:
-    """Return the build of torch in this folder, from its version.py: `cuda = '13.0'`, `hip = None`."""
+def facts_in(folder: Path) -> dict[str, str]:
+    """Return what version.py of the torch in this folder names: `cuda = '13.0'`, not `hip = None`."""
     try:
         text = (folder / "version.py").read_text()
     except OSError:
-        return CUDA
-    named = dict(re.findall(r"^(\w+)\b[^=\n]*= *(?:'|\")(.+?)(?:'|\")", text, re.MULTILINE))
-    if named.get("hip") or named.get("rocm"):
+        return {}
+    return dict(re.findall(r"^(\w+)\b[^=\n]*= *(?:'|\")(.+?)(?:'|\")", text, re.MULTILINE))
+
+
+def build_in(folder: Path) -> str:
+    """Return the build of torch in this folder."""
+    return _build(facts_in(folder))
+
+
+def _build(facts: dict[str, str]) -> str:
+    if facts.get("hip") or facts.get("rocm"):
         return ROCM
-    return CUDA if named.get("cuda") else CPU
+    return CUDA if facts.get("cuda") or not facts else CPU

@@ -123,7 +123,7 @@ def too_many(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot] = ()) -> 
 
     The runs that need most are taken to be in parallel, and on one GPU, as slots are taken in any order.
     """
-    waiting = {plan.identity: plan for plan in plans if plan.state != "done"}.values()
+    waiting = {plan.identity or id(plan): plan for plan in plans if plan.state != "done"}.values()
     refused = [plan.memory for plan in waiting if plan.config.memory.refuse]
     if jobs < 2 or not refused:
         return None
@@ -138,7 +138,7 @@ def too_many(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot] = ()) -> 
         if free is not None and sum(on_host[:runs]) > free:
             return sum(on_host[:runs]), free, ""
         if gpu_free is not None and sum(on_gpu[:sharing]) > gpu_free:
-            on = f" of a GPU, which {sharing} of them share," if sharing > 1 else " of a GPU"
+            on = f" of a GPU that {sharing} of them share" if sharing > 1 else " of a GPU"
             return sum(on_gpu[:sharing]), gpu_free, on
         return None
 

@@ -21,6 +21,7 @@ from tiny_run import write_text
 import experiment_utils
 from conf.check import to_config
 from experiments import main
+from memory.gpus import GpuDevice
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = (
@@ -264,6 +265,17 @@ def test_the_plan_of_runs_that_do_not_fit_side_by_side_says_how_many_do(place: P
     assert "It would be refused here: hydra.launcher.jobs: 2 side by side need " in done.stdout, done.stderr
     assert "What fits: hydra.launcher.jobs=1." in done.stdout
     assert done.stdout.rstrip().splitlines()[-1].startswith("When that is mended, start it: python ")
+
+
+def test_the_plan_of_runs_that_do_not_fit_a_gpu_together_says_how_many_do(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = GpuDevice(0, "GPU-0", "A", 1 << 31, 1 << 30)
+    monkeypatch.setattr("slurm.gpus.read_gpus", lambda: ((gpu,), None))
+    monkeypatch.setattr("training.plan.may_have_gpu", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    asked = ("seed=0,1,2", "training.device=cuda", "hydra.launcher.jobs=3", "plan=true")
+    assert "What fits: hydra.launcher.jobs=1." in here(place, "-m", *TINY, *asked).stdout
 
 
 def test_the_plan_of_a_run_that_this_cpu_refuses_does_not_say_to_start_it(place: Path) -> None:

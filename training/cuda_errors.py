@@ -60,5 +60,7 @@ def cuda_fault(error: BaseException) -> str | None:
 
 def elsewhere() -> str:
     """What helps where a node's GPU or driver is at fault."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return "See: nvidia-smi"
     node = os.environ.get("SLURMD_NODENAME", "NODE")
     return f"Use another node (slurm.options='[--exclude={node}]') and report this one: nvidia-smi"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from conf import AUTO, Problem, UserError
 from memory.gpus import driver_version, has_driver, hides_all, is_ordered, read_gpus, select_visible
+from memory.torch_build import CPU, torch_build, torch_facts
 from training.cuda_errors import elsewhere, fault_in
 
 Answer = TypeVar("Answer")
@@ -28,6 +31,8 @@ MINIMUM_DRIVERS = {11: 450, 12: 525, 13: 580}
 """Major version of CUDA to the oldest branch of drivers that runs it. Source: NVIDIA, CUDA Compatibility,
 "Minor Version Compatibility", table 1 (docs.nvidia.com/deploy/cuda-compatibility).
 """
+
+_ON_CPU = "Or train on the CPU: training.device=cpu"
 
 _GPU_LISTS = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 _GPU_COUNTS = (
@@ -67,7 +72,29 @@ def cuda_is_available() -> bool:
             warnings.simplefilter("ignore")  # the reason is part of our own message
             return torch.cuda.is_available()
 
+    check_driver_starts()
     return within_limit(ask)
+
+
+def check_driver_starts() -> None:
+    """Start the driver as torch will. Torch holds Python's lock meanwhile, so that no time limit counts; it
+    does so also for a run on the CPU, whose first backward pass counts the devices of each kind.
+
+    Raises:
+        UserError: the driver hangs.
+    """
+    import torch
+
+    def start() -> None:
+        with suppress(OSError, AttributeError):  # no driver, or no library of it: torch finds that out
+            ctypes.CDLL("libcuda.so.1").cuInit(0)
+
+    if torch.version.cuda is not None:
+        on_cpu = (
+            "A run on the CPU waits for the driver too, in its first backward pass, unless torch is built for"
+            f" CPUs. {_pip_install(torch.__version__, 'cpu')}"
+        )
+        within_limit(start, on_cpu)
 
 
 def may_have_gpu(environ: Mapping[str, str] = os.environ) -> bool:
@@ -76,7 +103,7 @@ def may_have_gpu(environ: Mapping[str, str] = os.environ) -> bool:
         return True
     if hides_all(environ):
         return False
-    return gpus_of_job(environ) is not None or bool(_device_files())
+    return _expected(environ) is not None or (torch_build() != CPU and bool(_device_files()))
 
 
 def gpus_of_job(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -101,25 +128,40 @@ def device_kind(asked: str, environ: Mapping[str, str] = os.environ) -> tuple[st
 
     Raises:
         UserError: `cuda` is asked for, the job asked for GPUs, or outside of Slurm this machine has one that
-            CUDA_VISIBLE_DEVICES does not hide, and torch sees none; or the driver hangs.
+            CUDA_VISIBLE_DEVICES does not hide, and torch sees none; or the driver hangs, also for `cpu`.
     """
     if asked == "cpu":
+        check_driver_starts()
         return "cpu", None
     if cuda_is_available():
         return "cuda", None
-    in_job, of_job = "SLURM_JOB_ID" in environ, gpus_of_job(environ)
-    files = [] if in_job or hides_all(environ) else _device_files()
-    if of_job is not None:
-        expected = f"this job asked for GPUs ({of_job})"
-    elif files:
-        expected = f"this machine has one ({files[0]})"
-    elif asked == AUTO:
-        if hides_all(environ):
-            return "cpu", f"CUDA_VISIBLE_DEVICES={environ['CUDA_VISIBLE_DEVICES']} hides all GPUs"
-        return "cpu", "this job asked for no GPU" if in_job else None
-    else:
+    expected = _expected(environ)
+    if expected is None:
+        if asked == AUTO:
+            if hides_all(environ):
+                return "cpu", f"CUDA_VISIBLE_DEVICES={environ['CUDA_VISIBLE_DEVICES']} hides all GPUs"
+            return "cpu", "this job asked for no GPU" if "SLURM_JOB_ID" in environ else None
         expected = "cuda is asked for"
     raise UserError(_problem(f"{expected}, and torch sees none", *_why_none(environ)))
+
+
+def foreseen_problem(asked: str, environ: Mapping[str, str] = os.environ) -> Problem | None:
+    """The problem that `device_kind` will find here, as far as it is known without torch; None: none is."""
+    expected = _expected(environ)
+    if asked == "cpu" or expected is None or hides_all(environ):
+        return None
+    facts = torch_facts()
+    misfit = _misfit(facts.get("__version__", ""), facts.get("cuda"), torch_build() == CPU)
+    return None if misfit is None else _problem(f"{expected}, and torch cannot use it", *misfit)
+
+
+def _expected(environ: Mapping[str, str]) -> str | None:
+    """Why a run here should get a GPU; None: nothing says that it should."""
+    of_job = gpus_of_job(environ)
+    if of_job is not None:
+        return f"this job asked for GPUs ({of_job})"
+    files = [] if "SLURM_JOB_ID" in environ or hides_all(environ) else _device_files()
+    return f"this machine has one ({files[0]})" if files else None
 
 
 def check_gpu() -> None:
@@ -136,7 +178,11 @@ def check_gpu() -> None:
             f"{torch.cuda.get_device_name()} has compute capability {_dotted(capability)}, for which torch "
             f"{torch.__version__} has no code ({', '.join(torch.cuda.get_arch_list())})"
         )
-        raise UserError(_problem("this GPU is not supported", reason, _install(driver_version(), capability)))
+        raise UserError(
+            _problem(
+                "this GPU is not supported", reason, _install(torch.__version__, driver_version(), capability)
+            )
+        )
     try:
         within_limit(torch.cuda.mem_get_info)
     except RuntimeError as error:
@@ -175,8 +221,11 @@ def build_for(driver: str | None, capability: tuple[int, int] | None = None) -> 
     return None
 
 
-def within_limit(ask: Callable[[], Answer]) -> Answer:
+def within_limit(ask: Callable[[], Answer], on_cpu: str = _ON_CPU) -> Answer:
     """The answer of a function that waits for the driver. One that hangs is left to its thread.
+
+    Args:
+        on_cpu: what is said of training on the CPU.
 
     Raises:
         UserError: it did not return within the time limit.
@@ -195,14 +244,14 @@ def within_limit(ask: Callable[[], Answer]) -> Answer:
     thread.join(LIMIT_S)
     if thread.is_alive():
         reason = f"its driver did not answer within {LIMIT_S:g} seconds"
-        raise UserError(_problem("the GPU cannot be used", reason, elsewhere()))
+        raise UserError(_problem("the GPU cannot be used", reason, elsewhere(), on_cpu))
     if errors:
         raise errors[0]
     return answers[0]
 
 
-def _problem(what: str, reason: str, remedy: str) -> Problem:
-    return Problem("training.device", f"{what}: {reason}. {remedy}. Or train on the CPU: training.device=cpu")
+def _problem(what: str, reason: str, remedy: str, on_cpu: str = _ON_CPU) -> Problem:
+    return Problem("training.device", f"{what}: {reason}. {remedy}. {on_cpu}")
 
 
 def _why_none(environ: Mapping[str, str]) -> tuple[str, str]:
@@ -210,23 +259,13 @@ def _why_none(environ: Mapping[str, str]) -> tuple[str, str]:
     import torch
 
     visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if torch.version.cuda is None and torch.version.hip is None:
-        gpus = read_gpus()[0]
-        driver = driver_version() or (gpus[0].driver if gpus else None)
-        capability = gpus[0].capability if gpus else None
-        return f"torch {torch.__version__} is built for the CPU alone", _install(driver, capability)
-    if hides_all(environ):
+    is_cpu = torch.version.cuda is None and torch.version.hip is None
+    if hides_all(environ) and not is_cpu:
         return f"CUDA_VISIBLE_DEVICES={visible} hides all GPUs", "Type: unset CUDA_VISIBLE_DEVICES"
+    misfit = _misfit(torch.__version__, torch.version.cuda, is_cpu)
+    if misfit is not None:
+        return misfit
     gpus, silent = read_gpus()
-    driver = driver_version() or (gpus[0].driver if gpus else None)
-    needed = MINIMUM_DRIVERS.get(int((torch.version.cuda or "0").split(".")[0]))
-    branch = _branch(driver)
-    if needed is not None and branch is not None and branch < needed:
-        reason = (
-            f"the driver is {driver}, and torch {torch.__version__} (CUDA {torch.version.cuda}) needs "
-            f"{needed} or later"
-        )
-        return reason, _install(driver, gpus[0].capability if gpus else None)
     if gpus and is_ordered(gpus, environ) and not select_visible(gpus, visible):
         there = f"the {len(gpus)} GPUs" if len(gpus) > 1 else "the one GPU"
         return f"CUDA_VISIBLE_DEVICES={visible} selects none of {there} here", "See: nvidia-smi -L"
@@ -239,28 +278,51 @@ def _why_none(environ: Mapping[str, str]) -> tuple[str, str]:
     return "the driver shows it none", elsewhere()
 
 
+def _misfit(version: str, cuda: str | None, is_cpu: bool) -> tuple[str, str] | None:
+    """Why a build of torch cannot use the driver of this machine, and what helps; None: it can.
+
+    Args:
+        version: of torch.
+        cuda: version of CUDA that it is built for.
+        is_cpu: it is built for the CPU alone.
+    """
+    gpus = read_gpus()[0]
+    driver = driver_version() or (gpus[0].driver if gpus else None)
+    capability = gpus[0].capability if gpus else None
+    if is_cpu:
+        return f"torch {version} is built for the CPU alone", _install(version, driver, capability)
+    needed = MINIMUM_DRIVERS.get(int((cuda or "0").split(".")[0]))
+    branch = _branch(driver)
+    if needed is None or branch is None or branch >= needed:
+        return None
+    reason = f"the driver is {driver}, and torch {version} (CUDA {cuda}) needs {needed} or later"
+    return reason, _install(version, driver, capability)
+
+
 def _in_one_line(error: BaseException) -> str:
     """What torch says, without its general advice, and what that means."""
     text = str(error)
     said = re.search(r"Error \d+: [^\n]*", text)
-    short = said[0] if said else re.split(r"\.? Please |\n", text)[0]
+    short = said[0] if said else re.split(r"\.? Please | - this may be |\n", text)[0]
     fault = fault_in(short)
     return short if fault is None else f"{short}: {fault.reason}"
 
 
-def _install(driver: str | None, capability: tuple[int, int] | None) -> str:
-    import torch
-
+def _install(version: str, driver: str | None, capability: tuple[int, int] | None) -> str:
     build = build_for(driver, capability)
     if build is None:
         of = "" if capability is None else f" and compute capability {_dotted(capability)}"
         return (
             f"There is no build of it for driver {driver}{of}: use another node, or have the driver updated"
         )
-    version = torch.__version__.partition("+")[0]
+    return _pip_install(version, build.name)
+
+
+def _pip_install(version: str, build: str) -> str:
     return (
-        f"Install the build that fits: {sys.executable} -m pip install torch=={version}+{build.name} "
-        f"--index-url https://download.pytorch.org/whl/{build.name}"
+        "Install the build that fits: "
+        f"{sys.executable} -m pip install torch=={version.partition('+')[0]}+{build} "
+        f"--index-url https://download.pytorch.org/whl/{build}"
     )
 
 
@@ -272,7 +334,7 @@ def _device_files() -> list[Path]:
     return [
         path
         for path in files
-        if os.access(path, os.R_OK | os.W_OK)
+        if os.access(path, os.R_OK | os.W_OK)  # a cgroup that forbids a device counts there
         and (path.name != "kfd" or is_rocm)  # also of a processor's own graphics
         and (path.name != "dxg" or has_driver())
     ]

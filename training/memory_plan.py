@@ -293,18 +293,20 @@ class MemoryNeeds:
         return with_trace(self.at(micro_batch), found, sees_loss=is_whole(step))
 
     def _problem(self, estimate: Estimate, micro_batch: int) -> Problem:
-        room, raised = self.room, None
+        room, raised, of_gpu = self.room, None, False
         if room.free_bytes is not None and estimate.host_bytes > room.free_bytes:
             needed, limit, used = estimate.host_bytes, room.limit_bytes or 0, room.used_bytes
             where = "of this machine" if room.limit_at == "host" else f"that {room.limit_at} allows"
             raised = room.raised and room.raised(estimate)
         else:
+            of_gpu = True
             needed, limit, used = estimate.gpu_bytes, room.gpu_total_bytes or 0, room.gpu_used_bytes
             where = f"of {room.gpu_at}"
         held = f", of which others hold {format_bytes(used)}" if used > 0.01 * limit else ""
-        nearest = self.nearest(micro_batch)
+        nearest = self._nearest(micro_batch)
         if nearest:
-            mended = f"The nearest that fits: {nearest[0]} ({format_bytes(nearest[1])})"
+            less = nearest[1].gpu_bytes if of_gpu else nearest[1].host_bytes
+            mended = f"The nearest that fits: {nearest[0]} ({format_bytes(less)})"
             mended += f"; as it is it fits in {raised}" if raised else ""
         else:
             mended = (

@@ -26,7 +26,7 @@ from memory.room import Room
 from memory.room import room as room_here
 from training.device import available_threads, other_bits
 from training.evaluation import evaluation_windows
-from training.gpu_check import may_have_gpu
+from training.gpu_check import foreseen_problem, may_have_gpu
 from training.head import SmallerVocabulary, smaller_vocabulary
 from training.memory_parts import expected_device
 from training.memory_plan import ALL_THE_SAME, DOES_NOT_FIT, MemoryNeeds, MemoryPlan
@@ -402,6 +402,9 @@ def _needs(config: Config, missing: Any, memory: MemoryPlan, *, is_here: bool) -
         yield f"Tokenize the text first: {missing.command}"
     if memory.problem is not None and config.memory.refuse:
         yield f"{DOES_NOT_FIT}: {memory.problem.what}. {ALL_THE_SAME}"
+    foreseen = foreseen_problem(config.training.device) if is_here else None
+    if foreseen is not None:
+        yield f"{REFUSED_HERE}: {foreseen}"
     if is_here and config.training.device == "cuda" and not may_have_gpu():
         yield "Start it where a GPU is: training.device=cuda, and this machine has none"
     elif is_here and (config.training.device == "cpu" or not may_have_gpu()):

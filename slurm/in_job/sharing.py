@@ -51,6 +51,7 @@ def run_side_by_side(runs: Sequence[Path], word: str, job: Job) -> int:
             for run in waiting:
                 place = runs.index(run)
                 os.environ[PACKED] = f"{place}/{len(runs)}"
+                os.environ.pop(GPU_SHARE, None)  # of the run before
                 os.environ.update(gpus[place].share if gpus else {})
                 children.start(step_command(run.name, word, len(runs), os.environ), quiet=False)
             for _ in waiting:

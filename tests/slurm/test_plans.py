@@ -55,7 +55,7 @@ def test_runs_that_share_a_gpu_have_to_fit_in_it_together(tmp_path: Path) -> Non
     check_side_by_side(plans, 2, slots(2, 1))
     check_side_by_side(plans, 4, slots(4, 2))
     check_side_by_side(plans, 8, slots(8, 2))
-    with pytest.raises(UserError, match=r"4 side by side need .* of a GPU, .*hydra\.launcher\.jobs=2\."):
+    with pytest.raises(UserError, match=r"4 side by side need .* of a GPU .*hydra\.launcher\.jobs=2\."):
         check_side_by_side(plans, 4, slots(4, 1))
 
 

@@ -24,12 +24,15 @@ Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.words)
-def test_each_fault_is_one_line(fault) -> None:
+def test_each_fault_is_one_line(fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
     said = cuda_fault(torch.AcceleratorError(f"CUDA error: {fault.words}{GENERAL}"))
     assert said is not None
     assert "\n" not in said
     assert fault.reason in said
     assert ("--exclude" in said) == fault.is_of_node
+    monkeypatch.delenv("SLURM_JOB_ID")
+    assert "--exclude" not in str(cuda_fault(torch.AcceleratorError(f"CUDA error: {fault.words}{GENERAL}")))
 
 
 @pytest.mark.parametrize(
@@ -49,6 +52,7 @@ def test_other_errors_are_no_fault(error: Exception) -> None:
 def test_a_gpu_that_falls_off_the_bus_ends_the_run_in_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURMD_NODENAME", "n12")
     (tmp_path / "checkpoints/step-00000040").mkdir(parents=True)
     error = torch.AcceleratorError(f"CUDA error: unspecified launch failure{GENERAL}")

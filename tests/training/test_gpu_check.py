@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,15 @@ from conf.schema import Training
 from memory.gpus import GpuDevice
 from training import gpu_check
 from training.device import resolve_device, take_gpu
-from training.gpu_check import build_for, check_gpu, device_kind, gpus_of_job, has_code_for, may_have_gpu
+from training.gpu_check import (
+    build_for,
+    check_gpu,
+    device_kind,
+    foreseen_problem,
+    gpus_of_job,
+    has_code_for,
+    may_have_gpu,
+)
 
 CUDA_13 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
 JOB = {"SLURM_JOB_ID": "7"}
@@ -230,6 +239,23 @@ def test_a_driver_that_hangs_is_not_waited_for(
     hangs.set()
 
 
+def test_a_driver_that_hangs_is_started_before_torch_asks(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch holds Python's lock while the driver starts: no thread would see that the time is up."""
+    machine(sees=True)
+    hangs, asked = threading.Event(), []
+    monkeypatch.setattr(gpu_check, "LIMIT_S", 0.05)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(asked.append(1)))
+    monkeypatch.setattr("ctypes.CDLL", lambda name: SimpleNamespace(cuInit=lambda flags: hangs.wait()))
+    for device in ("auto", "cpu"):
+        with pytest.raises(UserError, match="did not answer") as caught:
+            device_kind(device, {})
+        assert "whl/cpu" in str(caught.value), "a backward pass on the CPU waits for the driver as well"
+    hangs.set()
+    assert not asked
+
+
 def test_a_gpu_that_another_process_has_to_itself(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,3 +300,31 @@ def test_a_graphics_unit_of_another_make_is_no_gpu(
     assert device_kind("auto", {}) == ("cpu", None)
     monkeypatch.setattr(torch.version, "hip", "6.4")
     assert "/dev/kfd" in refusal()
+
+
+def test_a_job_without_gpus_has_one_only_if_torch_can_use_it(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(files=("null",))
+    for build, may in (("cpu", False), ("cuda", True)):
+        monkeypatch.setattr(gpu_check, "torch_build", lambda build=build: build)
+        assert may_have_gpu(JOB) == may
+
+
+def test_a_plan_foresees_a_torch_that_does_not_fit(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def foreseen(environ: dict[str, str], asked: str = "auto", cuda: str | None = None) -> str:
+        facts = {"__version__": "2.13.0"} | ({"cuda": cuda} if cuda else {})
+        monkeypatch.setattr(gpu_check, "torch_facts", lambda: facts)
+        monkeypatch.setattr(gpu_check, "torch_build", lambda: "cuda" if cuda else "cpu")
+        return str(foreseen_problem(asked, environ) or "")
+
+    machine(files=("null",), gpus=1, driver="535.183.01")
+    assert "torch==2.13.0+cu126" in foreseen({})
+    assert "torch==2.13.0+cu126" in foreseen(JOB | {"SLURM_JOB_GPUS": "0"})
+    assert "580" in foreseen({}, cuda="13.0")
+    assert foreseen({}, cuda="12.6") == ""
+    assert foreseen(JOB) == "", "it trains on the CPU"
+    assert foreseen({}, asked="cpu") == ""
+    assert foreseen({"CUDA_VISIBLE_DEVICES": ""}) == ""

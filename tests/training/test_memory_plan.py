@@ -374,6 +374,18 @@ def test_auto_takes_its_share_of_a_gpu(tmp_path: Path) -> None:
     assert asked(gpu_share_bytes=share).fits(whole.at(64)), "as typed, it has what is free"
 
 
+def test_nearest_that_fits_a_gpu_is_in_bytes_of_the_gpu(tmp_path: Path) -> None:
+    config = resolve(config_of(tmp_path, device="cuda", precision="bf16", effective_batch=64, seq_len=256))
+
+    room = Room(32 * GB, "/job", 0, gpu_total_bytes=4 * GB)
+    kept = {"device": "cuda", "precision": "bf16", "loss_chunk": 4096}
+    found = MemoryNeeds(config, room, vocab_size=VOCAB, kept=kept)
+    problem, size = found.plan(64).problem, found.largest(divisors(config.training))
+    assert problem is not None
+    assert size is not None
+    assert f"training.micro_batch={size} ({format_bytes(found.at(size).gpu_bytes)})" in problem.what
+
+
 def test_share_of_a_gpu_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory.room, "_gpu_by_driver", lambda moment: (80 * GB, 10 * GB))
     assert memory.room.room(gpu=True).gpu_choice_bytes == 70 * GB

@@ -15,6 +15,8 @@ import pytest
 from made_studies import MadeStudy
 
 import durable
+from memory.room import GPU_SHARE
+from slurm.gpus import GpuSlot
 from slurm.in_job import running, sharing
 from slurm.in_job.job import PACKED, Job
 from slurm.in_job.judge import Verdict
@@ -130,6 +132,22 @@ def test_packed_runs_see_one_gpu_each() -> None:
         sharing.take_share(environment)
         seen.append(environment["CUDA_VISIBLE_DEVICES"])
     assert seen == ["GPU-a", "GPU-b", "GPU-a"]
+
+
+def test_a_packed_run_alone_on_its_gpu_has_no_share_of_another(
+    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variable of the run that was started before stayed for it."""
+    monkeypatch.delenv(GPU_SHARE, raising=False)
+    slots = [GpuSlot("0", 2, 60), GpuSlot("1", 1, 80), GpuSlot("0", 2, 60)]
+    monkeypatch.setattr(sharing, "gpu_slots", lambda count: slots[:count])
+    script = "import os, sys; open(sys.argv[1], 'w').write(os.environ.get(sys.argv[2], '-'))"
+    seen = {name: tmp_path / f"share of {name}" for name in NAMES}
+    monkeypatch.setattr(
+        sharing, "step_command", lambda run, *_: [sys.executable, "-c", script, str(seen[run]), GPU_SHARE]
+    )
+    sharing.run_side_by_side(worker.runs[:3], "word", Job("7_2", "9", 0))
+    assert [path.read_text() for path in list(seen.values())[:3]] == ["30", "-", "30"]
 
 
 def test_a_packed_run_is_told_the_memory_of_its_step() -> None:
