@@ -23,6 +23,10 @@ from models.loss_chunk import has_triton, padded_vocab
 
 log = logging.getLogger("models")
 
+_FP16_SHARE = 2.0**-8
+"""By which states are multiplied before a product in fp16 that sums over tokens: the sums of 65,536 tokens
+are above the largest number of fp16 otherwise, whatever the loss scale."""
+
 
 class DeviceCrossEntropy(torch.autograd.Function):
     """Sum of the losses of each of several heads, fp32 (heads,)."""
@@ -100,9 +104,12 @@ def _losses(
         if grad_hidden is not None:
             grad_hidden[:, part] = torch.bmm(logits, weights)
         if wants[1]:
-            grad_weight = _added(grad_weight, torch.bmm(logits.mT, states)[:, :vocab_size])
+            summed = states * _FP16_SHARE if how.dtype == torch.float16 else states
+            grad_weight = _added(grad_weight, torch.bmm(logits.mT, summed)[:, :vocab_size])
         if wants[2]:
             grad_bias = _added(grad_bias, logits[:, :, :vocab_size].sum(1, dtype=torch.float32))
+    if grad_weight is not None and how.dtype == torch.float16:
+        grad_weight.div_(_FP16_SHARE)
     return losses.sum(1), grad_hidden, grad_weight, grad_bias
 
 

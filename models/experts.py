@@ -51,7 +51,9 @@ class Experts(nn.Module):
     def _of_sorted(self, tokens: Tensor, ends: Tensor) -> Tensor:
         """Results of tokens (pairs, d_model) that are sorted by expert. ends: int32 (experts,)."""
         if has_grouped_products(tokens, (tokens.shape[1], self.output.weight.shape[2])):
-            return self.output.grouped(self.activation(self.input.grouped(tokens, ends)), ends)
+            # Called as modules, whose hooks gather the parameters of FSDP.
+            found: Tensor = self.output(self.activation(self.input(tokens, ends)), ends)
+            return found
         # The sizes are read by the host: on a GPU that waits for the device.
         sizes = torch.diff(ends, prepend=ends.new_zeros(1)).tolist()
         return torch.cat(self.output([self.activation(x) for x in self.input(tokens.split(sizes))]))

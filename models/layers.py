@@ -39,21 +39,25 @@ class ExpertLinear(nn.Module):
         self.weight = nn.Parameter(torch.empty(experts, outputs, inputs))
         self.parts = parts or (outputs,)
 
-    def forward(self, parts_of_tokens: Sequence[Tensor]) -> list[Tensor]:
-        """(tokens, inputs) -> (tokens, outputs), of each expert those that are its own."""
-        # unbind and not [expert], whose gradient is a tensor of all experts for each of them.
-        return [
-            nn.functional.linear(x, matrix)
-            for x, matrix in zip(parts_of_tokens, self.weight.unbind(), strict=True)
-        ]
-
-    def grouped(self, tokens: Tensor, ends: Tensor) -> Tensor:
-        """The same in bf16 for tokens in one tensor, without asking the device how many each expert has.
+    def forward(
+        self, tokens: Sequence[Tensor] | Tensor, ends: Tensor | None = None
+    ) -> Sequence[Tensor] | Tensor:
+        """(tokens, inputs) -> (tokens, outputs), each token by the matrix of its expert.
 
         Args:
-            tokens: (tokens, inputs), sorted by expert.
-            ends: int32 (experts,), the tokens up to the last one of each expert.
+            tokens: those of each expert; with `ends` one tensor, sorted by expert.
+            ends: int32 (experts,), the tokens up to the last one of each expert. Products are in bf16 then,
+                and the device is not asked how many tokens each expert has.
         """
+        if ends is not None:
+            assert isinstance(tokens, Tensor)
+            return self._grouped(tokens, ends)
+        # unbind and not [expert], whose gradient is a tensor of all experts for each of them.
+        return [
+            nn.functional.linear(x, matrix) for x, matrix in zip(tokens, self.weight.unbind(), strict=True)
+        ]
+
+    def _grouped(self, tokens: Tensor, ends: Tensor) -> Tensor:
         return torch._grouped_mm(tokens.bfloat16(), self.weight.bfloat16().mT, offs=ends)
 
 

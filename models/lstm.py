@@ -18,6 +18,11 @@ GATES = 4
 """Input gate, forget gate, candidate and output gate, in this order, as torch.nn.LSTM has them."""
 
 
+BF16_CUDNN = 91_300
+"""First version of cuDNN whose LSTM computes in bf16: 9.13 (ATen/native/RNN.cpp, use_cudnn). With older ones
+(in builds of torch for CUDA 12.6) torch launches several kernels a position."""
+
+
 class Gates(Linear):
     """Into the four gates, (..., d_model) -> (..., 4 d_model).
 
@@ -77,14 +82,16 @@ class Lstm(nn.Module):
 
 
 def kernel_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype that a layer computes in: autocast's; fp32 on a CPU, whose kernels have no 16 bits.
+    """Return the dtype that a layer computes in: autocast's, or fp32 where the kernel does not know it.
 
     Autocast of CUDA runs an LSTM in fp16 whatever its dtype (ATen/cudnn/AutocastRNN.cpp), so it is left out.
     """
     device = x.device.type
     if device == "cpu":
         return torch.float32
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    has_kernel = dtype != torch.bfloat16 or (torch.backends.cudnn.version() or 0) >= BF16_CUDNN
+    return dtype if has_kernel else torch.float32
 
 
 class Alone(nn.Module):

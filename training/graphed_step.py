@@ -36,6 +36,8 @@ WARM_UP = 3
 """Eager steps before anything is timed or recorded: torch's own number."""
 TIMED = 5
 """Steps of each kind that are compared."""
+SETTLED = WARM_UP + 2 * TIMED + 1
+"""Steps after which `auto` has chosen."""
 PAYS = 1.03
 """Times as fast as eager steps, below which graphs are left out: they keep their memory for good."""
 

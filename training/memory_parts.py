@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import experiment_utils
 from conf import AUTO, Config
+from conf.graph_rules import graph_obstacle
 from conf.schema import Training
 from memory import constants
 from memory.estimate import (
+    ALWAYS,
     COMPILE_BACKWARD,
     COMPILE_EVALUATION,
     COMPILE_FORWARD,
@@ -80,6 +82,8 @@ def estimate_run(
     of_model = list(model_parts(config.model, config.arch, vocab_size, positions, step))
     if step.compiled:
         of_model = [_while_compiling(part) for part in of_model]
+    if step.on_gpu and ranks == together == 1 and _may_be_graphed(config, kept or {}):
+        of_model.append(_of_graphs(of_model))
     count = count_parameters(config.model, config.arch, vocab_size, positions)
     parameters = 4 * count.total
     moments = state_bytes(config.optimizer, config.model, config.arch, vocab_size, positions)
@@ -147,6 +151,17 @@ def expected_device(training: Training, kept: Mapping[str, Any]) -> tuple[str, s
     if precision == AUTO:
         precision = "bf16" if device == "cuda" else "fp32"
     return device, precision
+
+
+def _may_be_graphed(config: Config, kept: Mapping[str, Any]) -> bool:
+    is_wanted = config.training.cuda_graph is not False and kept.get("cuda_graph") is not False
+    return is_wanted and graph_obstacle(config) is None
+
+
+def _of_graphs(of_model: Iterable[Part]) -> Part:
+    """What CUDA graphs of a step keep while something else is computed: all that a step makes."""
+    made = Estimate.of(part for part in of_model if part.when != ALWAYS)
+    return Part("CUDA graphs", 0, max(map(made.gpu_at, STEP)), when=("checkpoint", "evaluate"))
 
 
 def _of_optimizer(config: Config, parameters: int, moments: int, step: StepSizes) -> Iterator[Part]:

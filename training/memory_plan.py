@@ -172,18 +172,26 @@ class MemoryNeeds:
         looks = config.memory.attribute
         key = (micro_batch, again, training.loss_chunk, dataset.num_workers, dataset.reader, looks)
         if key not in self._asked:
-            self._asked[key] = estimate_run(
-                config,
-                vocab_size=self._vocab_size,
-                micro_batch=micro_batch,
-                data=self._data,
-                kept=self._kept,
-                ranks=self._ranks,
-                ranks_here=self._ranks_here,
-                together=self._together,
-                counts_rss=self.room.counts_rss,
-            )
+            self._asked[key] = self._estimate(config, micro_batch, self._kept)
+            gpu = self.room.gpu_choice_bytes
+            too_much = gpu is not None and self._asked[key].gpu_bytes * (1 + self.config.memory.margin) > gpu
+            if too_much and training.cuda_graph == AUTO:  # the run leaves graphs out that have no room
+                kept = {**self._kept, "cuda_graph": False}
+                self._asked[key] = self._estimate(config, micro_batch, kept)
         return self._asked[key]
+
+    def _estimate(self, config: Config, micro_batch: int, kept: Mapping[str, Any]) -> Estimate:
+        return estimate_run(
+            config,
+            vocab_size=self._vocab_size,
+            micro_batch=micro_batch,
+            data=self._data,
+            kept=kept,
+            ranks=self._ranks,
+            ranks_here=self._ranks_here,
+            together=self._together,
+            counts_rss=self.room.counts_rss,
+        )
 
     def _step(self, micro_batch: int) -> StepSizes:
         return step_sizes(self.config, self._vocab_size, micro_batch, self._kept, self._ranks)

@@ -85,6 +85,23 @@ def test_bf16_gradients_are_as_exact_as_those_of_plain_autocast() -> None:
     assert all(one <= 1.1 * other + 1e-6 for one, other in zip(ours, plain, strict=True)), (ours, plain)
 
 
+def test_fp16_gradients_of_many_equal_labels_are_finite_and_exact() -> None:
+    """The gradient of a frequent id is a sum over thousands of tokens; no loss scale makes it smaller."""
+    tokens = 16_384
+    hidden = torch.randn(tokens, WIDTH, generator=torch.Generator().manual_seed(0))
+    hidden[:, 0] = 16.0
+    labels = torch.arange(tokens) % VOCAB
+    labels[: tokens // 2] = 32
+    weight = (0.02 * made()["weight"][0].detach()).requires_grad_()
+    with torch.autocast("cpu", torch.float16):
+        loss = lm_loss(hidden.half(), weight, labels, tokens)
+    [found] = torch.autograd.grad(loss, weight)
+    exact = weight.detach().double().requires_grad_()
+    [expected] = torch.autograd.grad(F.cross_entropy(hidden.double() @ exact.T, labels), exact)
+    assert found.isfinite().all()
+    assert (found - expected).norm() < 2e-3 * expected.norm()
+
+
 def test_without_triton_torchs_operations_compute_the_loss(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -120,7 +120,7 @@ def test_no_token_means_no_work() -> None:
 def test_grouped_products_give_same_results(monkeypatch: pytest.MonkeyPatch, activation: str) -> None:
     """On a CPU torch has the same function in a slower form. One expert gets no token."""
     monkeypatch.setattr(
-        ExpertLinear, "grouped", lambda self, x, ends: torch._grouped_mm(x, self.weight.mT, offs=ends)
+        ExpertLinear, "_grouped", lambda self, x, ends: torch._grouped_mm(x, self.weight.mT, offs=ends)
     )
     made, x = make(experts_per_token=2, activation=activation)
     with torch.no_grad():
@@ -136,6 +136,18 @@ def test_grouped_products_give_same_results(monkeypatch: pytest.MonkeyPatch, act
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_products_run_hooks_of_their_modules(monkeypatch: pytest.MonkeyPatch, is_grouped: bool) -> None:
+    """FSDP gathers the parameters in hooks."""
+    monkeypatch.setattr(experts, "has_grouped_products", lambda *_: is_grouped)
+    made, x = make()
+    called = []
+    for name, module in made.named_children():
+        module.register_forward_hook(lambda *_, name=name: called.append(name))
+    made(x)
+    assert called == ["router", "input", "output"]
+
+
 def test_grouped_products_are_for_bf16_on_gpus_that_have_them() -> None:
     assert not experts.has_grouped_products(torch.zeros(2, 16, dtype=torch.bfloat16), (16, 32))
 
@@ -144,7 +156,7 @@ def test_grouped_products_are_in_bf16() -> None:
     linear = ExpertLinear(3, 16, 8)
     torch.nn.init.normal_(linear.weight)
     tokens, ends = torch.randn(10, 16), torch.tensor([3, 3, 10], dtype=torch.int32)
-    found = linear.grouped(tokens, ends)
+    found = linear(tokens, ends)
     expected = torch.cat([tokens[:3] @ linear.weight[0].T, tokens[3:] @ linear.weight[2].T])
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.2)

@@ -77,16 +77,25 @@ def test_on_a_cpu_the_recurrence_is_in_fp32_whatever_the_precision() -> None:
     assert torch.equal(hidden, model.hidden(IDS))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_on_a_gpu_the_recurrence_has_the_dtype_of_autocast(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("dtype", "cudnn", "computed_in"),
+    [
+        (torch.bfloat16, 91_300, torch.bfloat16),
+        (torch.bfloat16, 91_002, torch.float32),
+        (torch.bfloat16, None, torch.float32),
+        (torch.float16, 91_002, torch.float16),
+    ],
+)
+def test_on_a_gpu_the_recurrence_has_the_dtype_of_autocast_if_its_kernel_has(
+    dtype: torch.dtype, cudnn: int | None, computed_in: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Autocast of CUDA would compute it in fp16 whatever is asked for."""
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: cudnn)
     x = SimpleNamespace(device=SimpleNamespace(type="cuda"), dtype=torch.float32)
     assert kernel_dtype(cast(Any, x)) is torch.float32
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind == "cuda")
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda kind: dtype)
-    assert kernel_dtype(cast(Any, x)) is dtype
+    assert kernel_dtype(cast(Any, x)) is computed_in
 
 
 def test_the_kernel_gets_one_dtype_and_no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:

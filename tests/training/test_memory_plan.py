@@ -21,7 +21,7 @@ import memory.room
 from conf import UserError
 from conf.schema import Config, Dataset, Model, Optimizer, Tokenizer, Training
 from memory import constants
-from memory.estimate import Estimate, Part
+from memory.estimate import STEP, Estimate, Part
 from memory.format import format_bytes
 from memory.room import Room
 from memory.trace import Traced
@@ -155,6 +155,34 @@ def test_the_memory_of_a_gpu_includes_what_cuda_and_its_libraries_hold(tmp_path:
     assert parts["cuBLAS workspaces"] == constants.CUBLAS_WORKSPACES.in_bytes
     assert parts["allocator's cache"] > 0
     assert found.at_host_peak()["CUDA"] == constants.CUDA_HOST.in_bytes
+
+
+def test_graphs_keep_the_memory_of_a_step_during_evaluations(tmp_path: Path) -> None:
+    def estimated(kept: dict[str, Any], **changes: Any) -> Estimate:
+        config = resolve(config_of(tmp_path, 64, device="cuda", **changes))
+        return estimate_run(config, vocab_size=VOCAB, micro_batch=8, kept=kept)
+
+    eager, graphed = estimated({}, cuda_graph=False), estimated({})
+    made = max(eager.gpu_at(phase) for phase in STEP) - eager.gpu_at("checkpoint")
+    for phase in ("checkpoint", "evaluate"):
+        assert graphed.gpu_at(phase) - eager.gpu_at(phase) == pytest.approx(made, rel=0.05)
+    assert all(graphed.gpu_at(phase) == eager.gpu_at(phase) for phase in STEP)
+    assert estimated({"cuda_graph": False}).gpu_bytes == eager.gpu_bytes
+    assert "CUDA graphs" not in estimated({}, on_spike="skip").at_gpu_peak()
+
+
+def test_graphs_take_no_memory_that_a_larger_micro_batch_needs(tmp_path: Path) -> None:
+    def asked(gpu_bytes: int, **changes: Any) -> MemoryNeeds:
+        room = dataclasses.replace(limited(32 * GB), gpu_total_bytes=gpu_bytes)
+        config = config_of(tmp_path, 64, device="cuda", loss_chunk=1024, **changes)
+        return MemoryNeeds(resolve(config), room, vocab_size=VOCAB)
+
+    graphed, eager = (asked(80 * GB, cuda_graph=is_on).at(8).gpu_bytes for is_on in ("auto", False))
+    assert eager < graphed
+    small = (eager + graphed) // 2
+    assert asked(small).at(8).gpu_bytes == eager
+    assert asked(small).fits(asked(small).at(8))
+    assert not asked(small).fits(asked(small, cuda_graph=True).at(8))
 
 
 def test_on_a_gpu_triton_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,23 @@ def settings(model: LanguageModel, optimizer: torch.optim.Optimizer, key: str) -
     return {name: by_id[id(parameter)] for name, parameter in model.named_parameters()}
 
 
+@pytest.mark.parametrize("name", ["adamw", "adam", "sgd"])
+def test_a_first_step_that_overflows_in_fp16_leaves_nothing_behind(name: str) -> None:
+    """`found_inf` is how a gradient scaler has fused optimizers leave a step out."""
+    model = build()
+    optimizer: Any = build_optimizer(model, option(name), "cuda")
+    before = copy.deepcopy(model.state_dict())
+    junk = [torch.full_like(parameter, 7e7) for _ in range(9) for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, math.inf)
+    del junk  # memory that is taken again holds its numbers
+    optimizer.grad_scale, optimizer.found_inf = None, torch.ones(())
+    optimizer.step()
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+    for state in optimizer.state.values():
+        assert not any(moment.any() for moment in state.values())
+
+
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 @pytest.mark.parametrize("tied", [True, False])
 def test_matrices_decay_and_gains_do_not(tied: bool, name: str) -> None:

@@ -11,16 +11,19 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import experiment_utils
 from conf import AUTO, Config
 from conf.check import to_config
+from conf.graph_rules import graph_obstacle
 from training.ensemble.allocator import keep_freed_memory
 from training.out_of_memory import is_device_oom, release
 from training.plan import make_plan, max_positions
 from training.spinning import watch_cores
+from training.step_clock import marker_of
 
 if TYPE_CHECKING:
     import torch
@@ -174,27 +177,39 @@ def _step_of(plan: Plan, device: Device, size: int, settings: int) -> Callable[[
     ids = torch.randint(plan.vocab_size, (rows, training.seq_len), device=device.torch_device)
     chunk = plan.memory.loss_chunk
     if size == 1:
-        return _step_alone(models[0], optimizers[0], ids, chunk, device)
+        return _step_alone(config, models[0], optimizers[0], ids, chunk, device)
     return _step_together(models, optimizers, settings, ids, chunk, device)
 
 
 def _step_alone(
-    model: LanguageModel, optimizer: torch.optim.Optimizer, ids: torch.Tensor, chunk: int, device: Device
+    config: Config,
+    model: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    ids: torch.Tensor,
+    chunk: int,
+    device: Device,
 ) -> Callable[[], None]:
-    from models import LossModel
-    from training.gradients import clipped
+    """As a run by itself takes it, in graphs if these are faster."""
+    from training import graphed_step
+    from training.step import Step
 
-    loss_of = LossModel(model)
+    step_of_run = Step(model, optimizer, device, accumulation=1, loss_chunk=chunk, grad_clip=1.0)
+    steps: graphed_step.TakesSteps = step_of_run
+    batches, lr = repeat({"input_ids": ids, "labels": ids}), config.optimizer.lr
+    if _may_be_graphed(config, device):
+        graphs, is_settled = graphed_step.CudaGraphs(), config.training.cuda_graph is True
+        steps = graphed_step.GraphedStep(step_of_run, graphs, marker_of(device), is_settled=is_settled)
+        for _ in range(graphed_step.SETTLED):
+            steps.take(batches, lr)
 
     def step() -> None:
-        with device.autocast():
-            loss = loss_of(ids, ids, None, chunk)
-        loss.backward()
-        clipped(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        steps.take(batches, lr)
 
     return step
+
+
+def _may_be_graphed(config: Config, device: Device) -> bool:
+    return device.kind == "cuda" and config.training.cuda_graph is not False and not graph_obstacle(config)
 
 
 def _step_together(

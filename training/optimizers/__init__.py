@@ -35,13 +35,20 @@ def adam(model: nn.Module, config: Optimizer, device_type: str) -> torch.optim.O
 
 def sgd(model: nn.Module, config: Optimizer, device_type: str) -> torch.optim.Optimizer:
     """SGD with momentum, Nesterov's where asked for (Sutskever et al., ICML 2013); decay in the gradient."""
-    return torch.optim.SGD(
+    is_fused = device_type in FUSED_ON and not _is_sharded(model)
+    optimizer = torch.optim.SGD(
         parameter_groups(model, config),
         lr=config.lr,
         momentum=config.momentum,
         nesterov=config.nesterov,
-        fused=device_type in FUSED_ON and not _is_sharded(model),
+        fused=is_fused,
     )
+    if is_fused and device_type == "cuda" and config.momentum:
+        # The fused step makes them of memory as it is, and a step that overflows in fp16 does not write them.
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
 
 
 def rmsprop(model: nn.Module, config: Optimizer, device_type: str) -> torch.optim.Optimizer:
