@@ -12,11 +12,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import experiment_utils
 from conf import AUTO, UserError
@@ -54,6 +54,7 @@ from training.started import Started
 from training.stopping import MAX_TIME, ended_by, tell_time_is_over
 
 if TYPE_CHECKING:
+    from models import LanguageModel
     from training.device import Device
     from training.step import Batch
 
@@ -104,7 +105,7 @@ def begin(
         model.activation_checkpointing = config.training.activation_checkpointing
         model.to(device.torch_device)
         if config.training.compile:
-            model.states = _compiled(model.states, device)  # type: ignore[method-assign]
+            _compile(model, device)
 
     with run.stage("build_optimizer"):
         from training.averages import average_of
@@ -304,7 +305,14 @@ def _start(
     return run
 
 
-def _compiled(function: Callable[..., Any], device: Device) -> Callable[..., Any]:
+COMPILED_BY_BLOCK = ("cuda",)
+"""Devices on which one compiled block serves all blocks of a model: a deep one compiles no longer than
+a shallow one. On a CPU the whole model in one graph is 17% faster at 64d.
+"""
+
+
+def _compile(model: LanguageModel, device: Device) -> None:
+    """Compile the model in place."""
     import torch
     from torch._inductor import config as inductor
 
@@ -320,7 +328,11 @@ def _compiled(function: Callable[..., Any], device: Device) -> Callable[..., Any
             "training.compile=true on a CPU with %s threads: losses will not be reproducible bit for bit",
             device.threads,
         )
-    return torch.compile(function)
+    if device.kind in COMPILED_BY_BLOCK:
+        for block in model.blocks:
+            block.compile()
+    else:
+        model.states = torch.compile(model.states)  # type: ignore[method-assign]
 
 
 def _with_first_ready(batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -17,6 +17,7 @@ import pytest
 import torch
 from tiny_run import column, make_run, run_here, tiny_config
 
+import core
 import experiment_utils
 from conf.check import check, to_plain
 from conf.schema import Arch, Config, Model
@@ -108,9 +109,11 @@ def test_the_cases_have_every_option() -> None:
 @pytest.mark.parametrize(
     ("name", "backend"), [*((name, "aot_eager") for name in CASES), ("rotary", "inductor")]
 )
+@pytest.mark.parametrize("by_block", [False, True], ids=["whole", "by block"])
 def test_compiled_steps_are_the_eager_ones(
-    name: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, backend: str, by_block: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(core, "COMPILED_BY_BLOCK", ("cpu",) if by_block else ())
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     case = CASES[name]
     losses = []
