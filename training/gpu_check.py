@@ -322,7 +322,7 @@ def _library_cuda() -> int:
 
 
 def _in_one_line(error: BaseException) -> str:
-    """What torch says, without its general advice, and what that means."""
+    """The message of torch without its general advice, and its meaning."""
     text = str(error)
     said = re.search(r"Error \d+: [^\n]*", text)
     short = said[0] if said else re.split(r"\.? Please | - this may be |\n", text)[0]
