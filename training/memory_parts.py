@@ -159,7 +159,7 @@ def _may_be_graphed(config: Config, kept: Mapping[str, Any]) -> bool:
 
 
 def _of_graphs(of_model: Iterable[Part]) -> Part:
-    """What CUDA graphs of a step keep while something else is computed: all that a step makes."""
+    """Memory that CUDA graphs of a step keep while something else is computed: all that a step makes."""
     made = Estimate.of(part for part in of_model if part.when != ALWAYS)
     return Part("CUDA graphs", 0, max(map(made.gpu_at, STEP)), when=("checkpoint", "evaluate"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +32,7 @@ JOB = {"SLURM_JOB_ID": "7"}
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """A torch and a machine that a test describes."""
 
     def describe(
@@ -65,7 +65,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
-    return describe
+    yield describe
+    gpu_check._first_gpu.cache_clear()
 
 
 def refusal(asked: str = "auto", **environ: str) -> str:
