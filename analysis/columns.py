@@ -54,10 +54,10 @@ def shown_columns(study: Study) -> list[str]:
     if not study.is_ours:
         names = list(dict.fromkeys(name for run in study.runs for name in run.values if name != "file"))
         return ["run", *names]
-    told = [name for name in OF_A_RUN[2:] if any(run.value(name) is not None for run in study.runs)]
+    shown = [name for name in OF_A_RUN[2:] if any(run.value(name) is not None for run in study.runs)]
     if all(run.value("device") in ("cpu", None) for run in study.runs):
-        told = [name for name in told if name != "device"]
-    return ["run", *varying_columns(study.runs)[:_MOST_VARYING], "state", *told]
+        shown = [name for name in shown if name != "device"]
+    return ["run", *varying_columns(study.runs)[:_MOST_VARYING], "state", *shown]
 
 
 def export_columns(study: Study) -> list[str]:

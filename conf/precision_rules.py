@@ -1,4 +1,4 @@
-"""What training.precision=fp16, whose gradients are scaled, does not go with."""
+"""Options that training.precision=fp16, whose gradients are scaled, cannot be combined with."""
 
 from __future__ import annotations
 

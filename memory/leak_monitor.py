@@ -139,7 +139,7 @@ class LeakMonitor:
             self._sample_gpu(step, now_s)
 
     def _sample_gpu(self, step: float, now_s: float) -> None:
-        """What the host knows of the device, which is not waited for; the driver is asked once a second."""
+        """Sample the device without waiting for it; the driver is asked once a second."""
         allocated = read_gpu_allocated()
         if allocated is None:
             return

@@ -24,7 +24,7 @@ POLLED = "--mem (Slurm polls RSS)"
 GPU_SHARE = "HIGHWATER_GPU_SHARE"
 """Variable: bytes of a GPU that a run can choose to use, if runs in parallel share it (slurm.gpus)."""
 _MOMENT_S = 10.0
-"""How long the driver's answer is used: the plan of a sweep asks for each run."""
+"""Time the driver's answer is used for: the plan of a sweep asks for each run."""
 
 
 @dataclass(frozen=True)

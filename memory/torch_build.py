@@ -16,7 +16,7 @@ def torch_build() -> str:
 
     Where torch is not found it is `cuda`, which is what its package index installs.
     """
-    return _build(torch_facts())
+    return build_of(torch_facts())
 
 
 @cache
@@ -39,12 +39,8 @@ def facts_in(folder: Path) -> dict[str, str]:
     return dict(re.findall(r"^(\w+)\b[^=\n]*= *(?:'|\")(.+?)(?:'|\")", text, re.MULTILINE))
 
 
-def build_in(folder: Path) -> str:
-    """Return the build of torch in this folder."""
-    return _build(facts_in(folder))
-
-
-def _build(facts: dict[str, str]) -> str:
+def build_of(facts: dict[str, str]) -> str:
+    """Return the build of the torch that names these facts."""
     if facts.get("hip") or facts.get("rocm"):
         return ROCM
     return CUDA if facts.get("cuda") or not facts else CPU

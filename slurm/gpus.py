@@ -33,7 +33,7 @@ class GpuSlot:
 
     @property
     def share(self) -> dict[str, str]:
-        """What `memory.room` reads: bytes of the GPU that an automatic choice may use."""
+        """Environment that `memory.room` reads: bytes of the GPU that an automatic choice may use."""
         if self.runs < 2 or self.free_bytes is None:
             return {}
         return {GPU_SHARE: str(self.free_bytes // self.runs)}

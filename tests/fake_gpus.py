@@ -64,7 +64,7 @@ def fake_nvml(
 
 
 def no_nvml(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if nvidia-ml-py were not installed."""
+    """Make nvidia-ml-py look as if it were not installed."""
     fake_nvml(folder, monkeypatch)
     (folder / "fake-nvml/pynvml.py").write_text("raise ImportError\n")
 

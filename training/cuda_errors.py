@@ -59,7 +59,7 @@ def cuda_fault(error: BaseException) -> str | None:
 
 
 def elsewhere() -> str:
-    """What helps where a node's GPU or driver is at fault."""
+    """Advice where a node's GPU or driver is at fault."""
     if "SLURM_JOB_ID" not in os.environ:
         return "See: nvidia-smi"
     node = os.environ.get("SLURMD_NODENAME", "NODE")

@@ -53,7 +53,7 @@ class Device:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of matrix products."""
+        """Precision of matrix products."""
         import torch
 
         found: torch.dtype = getattr(torch, DTYPES[self.precision])

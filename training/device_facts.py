@@ -1,4 +1,4 @@
-"""What a device is, as run.json records it for each attempt."""
+"""Facts of a device, as run.json records them for each attempt."""
 
 from __future__ import annotations
 

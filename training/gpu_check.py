@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -286,21 +287,42 @@ def _misfit(version: str, cuda: str | None, is_cpu: bool) -> tuple[str, str] | N
         cuda: version of CUDA that it is built for.
         is_cpu: it is built for the CPU alone.
     """
-    gpus = read_gpus()[0]
-    driver = driver_version() or (gpus[0].driver if gpus else None)
-    capability = gpus[0].capability if gpus else None
+    major = int((cuda or "0").split(".")[0])
+    if not is_cpu and (major not in MINIMUM_DRIVERS or _library_cuda() >= major):
+        return None
+    driver, capability = driver_version(), None
+    needed, branch = MINIMUM_DRIVERS.get(major, 0), _branch(driver)
+    if is_cpu or branch is None or branch < needed:
+        driver, capability = driver or _first_gpu()[0], _first_gpu()[1]
+        branch = _branch(driver)
     if is_cpu:
         return f"torch {version} is built for the CPU alone", _install(version, driver, capability)
-    needed = MINIMUM_DRIVERS.get(int((cuda or "0").split(".")[0]))
-    branch = _branch(driver)
-    if needed is None or branch is None or branch >= needed:
+    if branch is None or branch >= needed:
         return None
     reason = f"the driver is {driver}, and torch {version} (CUDA {cuda}) needs {needed} or later"
     return reason, _install(version, driver, capability)
 
 
+@cache
+def _first_gpu() -> tuple[str | None, tuple[int, int] | None]:
+    """Driver and compute capability of the first GPU; asked once for all runs of a sweep."""
+    gpus = read_gpus()[0]
+    return (gpus[0].driver, gpus[0].capability) if gpus else (None, None)
+
+
+def _library_cuda() -> int:
+    """Major version of CUDA that libcuda runs; 0: not known.
+
+    The library of cuda-compat, as in NVIDIA's containers, runs a later CUDA than the driver's own.
+    """
+    version = ctypes.c_int(0)
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    return version.value // 1000
+
+
 def _in_one_line(error: BaseException) -> str:
-    """What torch says, without its general advice, and what that means."""
+    """The message of torch without its general advice, and its meaning."""
     text = str(error)
     said = re.search(r"Error \d+: [^\n]*", text)
     short = said[0] if said else re.split(r"\.? Please | - this may be |\n", text)[0]

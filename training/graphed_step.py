@@ -45,7 +45,7 @@ Work = Callable[[], None]
 
 
 class TakesSteps(Protocol):
-    """As `Step.take`."""
+    """An object that takes steps as `Step.take` does."""
 
     def take(self, batches: Iterator[Batch], lr: float, number: int = 0) -> StepResult: ...
 

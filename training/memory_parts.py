@@ -159,7 +159,7 @@ def _may_be_graphed(config: Config, kept: Mapping[str, Any]) -> bool:
 
 
 def _of_graphs(of_model: Iterable[Part]) -> Part:
-    """What CUDA graphs of a step keep while something else is computed: all that a step makes."""
+    """Memory that CUDA graphs of a step keep while something else is computed: all that a step makes."""
     made = Estimate.of(part for part in of_model if part.when != ALWAYS)
     return Part("CUDA graphs", 0, max(map(made.gpu_at, STEP)), when=("checkpoint", "evaluate"))
 
@@ -258,7 +258,7 @@ def compilers_at_once() -> int:
 
 
 def _of_compilers(step: StepSizes) -> Iterator[Part]:
-    """What torch.compile takes: in the run's process, and in those of the compilers that it starts."""
+    """Memory of torch.compile: in the run's process, and in those of the compilers that it starts."""
     yield Part("compiler", constants.COMPILER_BASE.in_bytes, when=(*COMPILES, *_AFTER_FIRST_STEP))
     if step.on_gpu:
         workers = compilers_at_once() * constants.TRITON_WORKER.in_bytes
@@ -272,7 +272,7 @@ def _of_compilers(step: StepSizes) -> Iterator[Part]:
 
 
 def _of_gpu(of_model: list[Part]) -> Iterator[Part]:
-    """What CUDA and its libraries hold besides tensors, on the host and on the GPU."""
+    """Memory that CUDA and its libraries hold besides tensors, on the host and on the GPU."""
     yield Part("CUDA", constants.CUDA_HOST.in_bytes)
     yield Part("CUDA context", 0, constants.CUDA_CONTEXT.in_bytes)
     yield Part(

@@ -314,10 +314,10 @@ class MemoryNeeds:
         nearest = self._nearest(micro_batch)
         if nearest:
             less = nearest[1].gpu_bytes if of_gpu else nearest[1].host_bytes
-            mended = f"The nearest that fits: {nearest[0]} ({format_bytes(less)})"
-            mended += f"; as it is it fits in {raised}" if raised else ""
+            remedy = f"The nearest that fits: {nearest[0]} ({format_bytes(less)})"
+            remedy += f"; as it is it fits in {raised}" if raised else ""
         else:
-            mended = (
+            remedy = (
                 f"Not even one window at a time with every saving fits with {_margin_words(self.config)}: "
                 "take a smaller model=, a shorter training.seq_len, or more memory"
                 f"{f': {raised}' if raised else ''}"
@@ -325,7 +325,7 @@ class MemoryNeeds:
         return Problem(
             "training.micro_batch",
             f"{size_name(self.config.model)} with {micro_batch} at once needs {format_bytes(needed)} of the "
-            f"{format_bytes(limit)} {where}{held}. {mended}",
+            f"{format_bytes(limit)} {where}{held}. {remedy}",
         )
 
     def nearest(self, micro_batch: int) -> tuple[str, int] | None:

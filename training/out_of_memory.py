@@ -110,7 +110,7 @@ def _advice(error: BaseException, folder: Path, gpu: Gpu | None) -> str:
 
 
 def _overrides(run: Mapping[str, Any]) -> Iterator[str]:
-    """What makes a step need less, the cheapest first. run: run.json."""
+    """Settings that make a step need less, the cheapest first. run: run.json."""
     memory, micro = run.get("memory") or {}, run.get("micro_batch")
     training = (run.get("config") or {}).get("training") or {}
     if isinstance(micro, int) and micro > 1:

@@ -1,4 +1,4 @@
-"""What the machine is, its two ceilings, what a launch costs, and what CUDA takes of host and device.
+"""Facts of the machine: its two ceilings, the cost of a launch, and the memory that CUDA takes.
 
 The last is what memory/constants.py has to know and can only be measured on a GPU.
 """

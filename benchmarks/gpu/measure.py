@@ -21,7 +21,7 @@ Call = Callable[[], Any]
 
 
 class Report(dict[str, Any]):
-    """What a check found, written to its file after each part, so that a check cut short keeps the others."""
+    """Results of a check, written to its file after each part, so that a check cut short keeps the others."""
 
     def __init__(self, path: str) -> None:
         super().__init__()

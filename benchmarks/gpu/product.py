@@ -97,12 +97,12 @@ class Step:
 
     @property
     def flops(self) -> float:
-        """Of one step."""
+        """Tokens of one step."""
         per_token = flops_per_token(self.model_config, self.arch, self.vocab, self.seq).total
         return per_token * self.batch * self.seq * self.accumulation
 
     def estimate_mib(self) -> dict[str, Any]:
-        """What the product estimates for a run of this shape: GPU, host, and the GPU's parts."""
+        """Estimate of a run of this shape: GPU, host, and the GPU's parts."""
         from training.memory_parts import estimate_run
 
         precision = self.device.precision
@@ -135,7 +135,7 @@ def measured_peak_tflops(precision: str) -> float:
 
 
 def ensemble_probe(members: int, d_model: int, vocab: int, batch: int, seq: int) -> dict[str, Any]:
-    """How many members the product would train together here, and the speedups that it measured."""
+    """Number of members that would train together here, and the measured speedups."""
     from training.ensemble.probe import probe
 
     config = Config()

@@ -170,7 +170,7 @@ def speed(report: Report, quick: bool) -> None:
 
 
 def harness(report: Report, quick: bool) -> None:
-    """What a run adds to its steps at 64d: a run and a bare loop of the product's step, in turns."""
+    """Time that a run adds to its steps at 64d: a run and a bare loop of the product's step, in turns."""
     from benchmarks.gpu.product import Step
 
     run_ms, step_ms = [], []

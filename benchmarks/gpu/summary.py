@@ -30,7 +30,7 @@ class Goal:
 
 
 def at(report: dict[str, Any], check: str, *keys: str) -> Any:
-    """What a check found under these keys; None where it has none."""
+    """Result of a check under these keys; None where it has none."""
     found: Any = (report["checks"].get(check) or {}).get("found")
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None

@@ -172,7 +172,7 @@ _OTHERS = re.compile(r"[Pp]rocess \d+ has " + _AMOUNT.format("n") + " memory in 
 _CONTEXT_BYTES = 3 << 30
 """The CUDA context and what libraries keep are less."""
 _LEAST_CONTEXT_BYTES = 512 << 20
-"""What they take at least of what no message lists."""
+"""Least share of the unlisted memory that they hold."""
 _UNITS = {"B": 1, "BYTES": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 
 
@@ -193,7 +193,7 @@ def gpu_message(text: str) -> GpuMessage | None:
 
 
 def _of_others(line: str, found: dict[str, int | None]) -> int:
-    """What other processes hold: those that are listed, else what this one does not account for.
+    """Bytes that other processes hold: those that are listed, else what this one does not account for.
 
     In a container this very process may be listed as if it were another.
     """

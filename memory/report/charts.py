@@ -78,7 +78,7 @@ def over_time(
 
 
 def gpu_over_time(track: Track, *, group: str = "") -> Chart | None:
-    """What tensors hold, torch's allocator, and all processes on the device; None where no GPU was seen."""
+    """Bytes of tensors, of torch's allocator and of all processes on the device; None: no GPU was seen."""
     held = [moment for moment in track.moments if moment.gpu is not None]
     if not held:
         return None

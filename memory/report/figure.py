@@ -187,7 +187,7 @@ class _Drawing:
         return np.asarray([_NOT_A_NUMBER if n is None else n / self.size for n in values], dtype=np.float64)
 
     def _draw_gpu(self, axes: Axes, panel: _Panel) -> None:
-        """What tensors hold, what torch's allocator holds for them, and the use of the device by all."""
+        """Bytes of tensors, of torch's allocator, and of all processes on the device."""
         import numpy as np
 
         scale, _ = size_unit(self._most_of_gpu)

@@ -228,7 +228,7 @@ def test_room_of_a_run_is_what_torch_says(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("known", [True, False])
 def test_room_before_a_run_is_what_the_driver_says(monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
-    """Of the GPU that CUDA numbers 0, if that is known."""
+    """Memory of the GPU that CUDA numbers 0, if that is known."""
     names = ("A100", "A100") if known else ("T400", "A100")
     gpus = tuple(GpuDevice(n, f"GPU-{n}", name, (80 - n) * GB, GB) for n, name in enumerate(names))
     monkeypatch.setattr("memory.room.visible_gpus", lambda: gpus)

@@ -10,7 +10,7 @@ import pytest
 from tiny_run import ROOT
 
 from memory import constants
-from memory.torch_build import CPU, CUDA, ROCM, build_in, torch_build
+from memory.torch_build import CPU, CUDA, ROCM, build_of, facts_in, torch_build
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,11 @@ def test_build_is_read_from_version_py(
     kind = ": Optional[str]" if annotated else ""
     lines = ("__version__ = '2.13.0'", "debug = False", f"cuda{kind} = {cuda}", f"hip{kind} = {hip}")
     (tmp_path / "version.py").write_text("\n".join(lines) + "\n")
-    assert build_in(tmp_path) == build
+    assert build_of(facts_in(tmp_path)) == build
 
 
 def test_build_that_is_not_found_is_the_one_of_the_package_index(tmp_path: Path) -> None:
-    assert build_in(tmp_path) == CUDA
+    assert build_of(facts_in(tmp_path)) == CUDA
 
 
 def test_installed_build_is_known_without_importing_torch() -> None:

@@ -50,7 +50,7 @@ _LIBRARY = torch.library.Library("aten", "IMPL")
 
 @dataclass
 class Counts:
-    """What one call gave the device to do."""
+    """Operations that one call gave to the device."""
 
     operations: int = 0  # kernels and copies launched
     syncs: int = 0  # times the host waited for the device

@@ -12,14 +12,14 @@ ROWS, SEQ = 3, 8
 
 @pytest.fixture
 def copies(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """What a GPU would be given. Its place is taken by the CPU."""
+    """Tensors that a GPU would be given. Its place is taken by the CPU."""
     found: list[Tensor] = []
     monkeypatch.setattr(Device, "put", lambda self, tensor: found.append(tensor) or tensor.clone())
     return found
 
 
 def plain() -> dict[str, Tensor]:
-    """As the loader makes them: views of one storage."""
+    """Batch as the loader makes it: views of one storage."""
     ids = torch.arange(ROWS * (SEQ + 1)).view(ROWS, SEQ + 1)
     return {"input_ids": ids.narrow(1, 0, SEQ), "labels": ids.narrow(1, 1, SEQ)}
 

@@ -1,4 +1,4 @@
-"""What run.json records of a device."""
+"""Facts of a device that run.json records."""
 
 from __future__ import annotations
 

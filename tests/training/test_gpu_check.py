@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +32,7 @@ JOB = {"SLURM_JOB_ID": "7"}
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """A torch and a machine that a test describes."""
 
     def describe(
@@ -60,10 +60,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(gpu_check, "driver_version", lambda: driver)
         monkeypatch.setattr(gpu_check, "read_gpus", lambda: (there, silent))
         monkeypatch.setattr(gpu_check, "GPU_DEVICE_FILES", files)
+        monkeypatch.setattr(gpu_check, "_library_cuda", lambda: 0)
+        gpu_check._first_gpu.cache_clear()
 
     for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
-    return describe
+    yield describe
+    gpu_check._first_gpu.cache_clear()
 
 
 def refusal(asked: str = "auto", **environ: str) -> str:
@@ -328,3 +331,26 @@ def test_a_plan_foresees_a_torch_that_does_not_fit(
     assert foreseen(JOB) == "", "it trains on the CPU"
     assert foreseen({}, asked="cpu") == ""
     assert foreseen({"CUDA_VISIBLE_DEVICES": ""}) == ""
+
+
+def test_a_plan_of_many_runs_asks_the_driver_once(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(files=("null",), gpus=1, driver=None)
+    asked: list[None] = []
+    monkeypatch.setattr(gpu_check, "read_gpus", lambda: (asked.append(None) or (), None))
+    monkeypatch.setattr(gpu_check, "torch_facts", lambda: {"__version__": "2.13.0", "cuda": "13.0"})
+    monkeypatch.setattr(gpu_check, "torch_build", lambda: "cuda")
+    assert [foreseen_problem("auto", {}) for _ in range(3)] == [None] * 3
+    assert len(asked) == 1
+
+
+def test_a_later_library_runs_on_an_older_driver(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_check, "torch_facts", lambda: {"__version__": "2.13.0", "cuda": "13.0"})
+    monkeypatch.setattr(gpu_check, "torch_build", lambda: "cuda")
+    machine(files=("null",), gpus=1, driver="535.183.01")
+    assert foreseen_problem("auto", {}) is not None
+    monkeypatch.setattr(gpu_check, "_library_cuda", lambda: 13)
+    assert foreseen_problem("auto", {}) is None

@@ -56,7 +56,7 @@ def batches(seed: int = 1) -> Iterator[dict[str, torch.Tensor]]:
 
 
 def numbers(taker: Any, step: Step, count: int = STEPS) -> list[Any]:
-    """Of each step all that it reports, then all that a checkpoint holds."""
+    """All that each step reports, then all that a checkpoint holds."""
     given, found = batches(), []
     for number in range(count):
         result = taker.take(given, 0.01 / (number + 1), number)

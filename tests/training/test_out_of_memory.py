@@ -335,7 +335,7 @@ def test_error_of_the_optimizer_ends_the_attempt(tmp_path: Path, monkeypatch: py
 
 
 def test_frames_of_the_error_hold_nothing_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the failed step had computed is freed before it is computed again."""
+    """Tensors of the failed step are freed before it is computed again."""
     import weakref
 
     held: list[weakref.ref[Any]] = []

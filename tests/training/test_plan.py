@@ -232,8 +232,8 @@ def test_what_must_be_done_before_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     assert make_plan(with_training(compiled, threads=1), tokenize=False).needs == ()
     monkeypatch.setattr("training.gpu_check.GPU_DEVICE_FILES", ("null",))
     monkeypatch.setattr("training.gpu_check.torch_build", lambda: "cpu")
-    (told,) = make_plan(config, tokenize=False).needs
-    assert told.startswith("It would be refused here: training.device: ")
+    (need,) = make_plan(config, tokenize=False).needs
+    assert need.startswith("It would be refused here: training.device: ")
     monkeypatch.setattr("training.gpu_check.torch_build", lambda: "cuda")
     monkeypatch.setattr("training.gpu_check.torch_facts", lambda: {"cuda": "13.0"})
     assert make_plan(config, tokenize=True).needs == ()

@@ -1,4 +1,4 @@
-"""What `auto` is on a device, and fp16: a scaled loss, steps left out on the device, a scale that resumes."""
+"""Value of `auto` on a device, and fp16: a scaled loss, steps left out on it, a scale that resumes."""
 
 from __future__ import annotations
 

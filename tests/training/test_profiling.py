@@ -75,7 +75,7 @@ def test_what_is_no_range_is_refused(text: str) -> None:
 def test_cuda_memory_history_ends_with_the_window(
     keeps_history: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A history that goes on takes Python's stack at each allocation of all steps that follow."""
+    """A history that is not ended takes Python's stack at each allocation of all steps that follow."""
     calls: list[str] = []
 
     def noted(name: str) -> Callable[..., bool]:

@@ -35,7 +35,7 @@ def build(precision: str = "bf16", sources: int = 0, chunks: int = 1) -> Step:
 
 
 def batch(sources: int = 0) -> dict[str, torch.Tensor]:
-    """As the loader gives it."""
+    """Batch as the loader gives it."""
     ids = pinned(torch.zeros((ROWS, SEQ + 1), dtype=torch.int64))
     source = {"source": pinned(torch.zeros(ROWS, dtype=torch.int64))} if sources else {}
     return {"input_ids": ids.narrow(1, 0, SEQ), "labels": ids.narrow(1, 1, SEQ)} | source
@@ -53,7 +53,7 @@ def test_an_eager_step_waits_for_nothing(precision: str, sources: int) -> None:
 
 
 class CountedGraphs:
-    """What each graph would hold."""
+    """Operations that each graph would hold."""
 
     def __init__(self) -> None:
         self.of_each: list[Counts] = []

@@ -141,7 +141,7 @@ def _fits(config: Config, size: int) -> bool:
 def _that_fit(
     plan: Plan, device: Device, sizes: Sequence[int], settings: int
 ) -> Iterator[tuple[int, Callable[[], None]]]:
-    """(size, step of so many runs together, which was taken once), up to the size that a GPU has no room for.
+    """(size, step of that many runs together, taken once already), up to the size that a GPU has no room for.
 
     sizes: ascending.
     """

@@ -114,7 +114,7 @@ class EnsembleLoop:
             run.train_seconds = self._before_s[id(member)] + self._clock.now()
 
     def _stacked(self) -> Together:
-        """Those that are left, as one stack."""
+        """The members that are left, as one stack."""
         if self._together is None:
             self._together = Together(self.going)
         return self._together

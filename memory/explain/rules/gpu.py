@@ -24,16 +24,16 @@ _CONTEXT_BYTES = 512 << 20
 def gpu_out_of_memory(facts: Facts) -> Iterator[Finding]:
     """torch's message, of any version; one that was caught, and trained on after, is no death."""
     said = by_the_run(facts, GPU_OOM)
-    told = None if said is None else gpu_message(said.words)
-    if said is None or told is None:
+    oom = None if said is None else gpu_message(said.words)
+    if said is None or oom is None:
         return
-    if _is_of_host(said.words, told):
-        yield _host_pinned(facts, said, told)
+    if _is_of_host(said.words, oom):
+        yield _host_pinned(facts, said, oom)
         return
     recorded = _recorded(facts)
-    told = told if recorded is None or told.allocated_bytes is not None else _with(told, recorded)
+    oom = oom if recorded is None or oom.allocated_bytes is not None else _with(oom, recorded)
     leak = _leak(facts)
-    cause, why = ("leak", leak) if leak else _why(told)
+    cause, why = ("leak", leak) if leak else _why(oom)
     advice = list(smaller_steps(facts, gpu=True))
     if not advice and not facts.is_ours:
         advice.append(Advice("a smaller batch, and as many more steps of gradients added up: the same step"))
@@ -51,7 +51,7 @@ def gpu_out_of_memory(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         rule="gpu_out_of_memory",
         says="The GPU had no "
-        f"room{f' for {format_bytes(told.asked_bytes)} more' if told.asked_bytes else ''}: {why}",
+        f"room{f' for {format_bytes(oom.asked_bytes)} more' if oom.asked_bytes else ''}: {why}",
         confidence="possible"
         if facts.signal in ("SIGKILL", "SIGTERM")
         else said.at_most(surely),
@@ -59,21 +59,21 @@ def gpu_out_of_memory(facts: Facts) -> Iterator[Finding]:
         cause=cause,
         victim=Victim(True, number(facts.outcome.get("pid"))) if facts.outcome else None,
         evidence=all_of(
-            f"{told.line} ({facts.log_name})", _balance(told, recorded), ended_line(facts), stage_line(facts),
+            f"{oom.line} ({facts.log_name})", _balance(oom, recorded), ended_line(facts), stage_line(facts),
         ),
         advice=tuple(advice),
     )  # fmt: skip
 
 
-def _is_of_host(words: str, told: GpuMessage) -> bool:
+def _is_of_host(words: str, oom: GpuMessage) -> bool:
     """Whether the bare words came out of the frame that locks pages of the host (cudaHostAlloc)."""
-    if told.total_bytes is not None or "CUDA error: out of memory" not in told.line:
+    if oom.total_bytes is not None or "CUDA error: out of memory" not in oom.line:
         return False
-    last_frame = words[: words.rfind(told.line)].rpartition('File "')[2]
+    last_frame = words[: words.rfind(oom.line)].rpartition('File "')[2]
     return HOST_PINNED.search(last_frame) is not None
 
 
-def _host_pinned(facts: Facts, said: Said, told: GpuMessage) -> Finding:
+def _host_pinned(facts: Facts, said: Said, oom: GpuMessage) -> Finding:
     return Finding(
         rule="gpu_out_of_memory",
         says="The host refused page-locked memory (cudaHostAlloc, in pin_memory). The GPU's ran out only if "
@@ -81,7 +81,7 @@ def _host_pinned(facts: Facts, said: Said, told: GpuMessage) -> Finding:
         confidence=said.at_most("likely"),
         verdict="memory_error",
         victim=Victim(True, number(facts.outcome.get("pid"))) if facts.outcome else None,
-        evidence=all_of(f"{told.line} ({facts.log_name})", ended_line(facts), stage_line(facts)),
+        evidence=all_of(f"{oom.line} ({facts.log_name})", ended_line(facts), stage_line(facts)),
         advice=(
             Advice("see what limits locked memory and memory of the job", "ulimit -l; python -m memory"),
             Advice("read batches into memory that is not locked", "DataLoader(pin_memory=False)"),
@@ -103,13 +103,13 @@ def _recorded(facts: Facts) -> GpuMessage | None:
     return None
 
 
-def _with(told: GpuMessage, recorded: GpuMessage) -> GpuMessage:
+def _with(oom: GpuMessage, recorded: GpuMessage) -> GpuMessage:
     """A message without numbers, with those that were recorded."""
-    return replace(recorded, asked_bytes=told.asked_bytes, line=told.line)
+    return replace(recorded, asked_bytes=oom.asked_bytes, line=oom.line)
 
 
 def _leak(facts: Facts) -> str | None:
-    """What the run itself found out about growth on the device by step, at its last look."""
+    """Growth on the device by step, as the run itself found it at its last look."""
     looks = (mapping(record.get("leak")) for record in reversed(facts.records))
     leak = mapping(next((look for look in looks if look), {}).get("gpu"))
     slope = number(leak.get("slope_bytes_per_step"))
@@ -118,30 +118,30 @@ def _leak(facts: Facts) -> str | None:
     return f"tensors on it grew by {format_bytes(slope)} a step (memory.jsonl)"
 
 
-def _why(told: GpuMessage) -> tuple[str | None, str]:
+def _why(oom: GpuMessage) -> tuple[str | None, str]:
     """The cause, and what says so."""
-    asked, idle, total = told.asked_bytes, told.unallocated_bytes, told.total_bytes
-    if total and told.others_bytes > 0.25 * total:
-        return "neighbours", f"other processes hold {format_bytes(told.others_bytes)} of it"
-    worth = 0.1 * (told.allocated_bytes or 0)
+    asked, idle, total = oom.asked_bytes, oom.unallocated_bytes, oom.total_bytes
+    if total and oom.others_bytes > 0.25 * total:
+        return "neighbours", f"other processes hold {format_bytes(oom.others_bytes)} of it"
+    worth = 0.1 * (oom.allocated_bytes or 0)
     if asked and idle is not None and idle >= max(asked, worth):
         return "fragmentation", f"torch holds {format_bytes(idle)} that no tensor uses, but not in one piece"
-    if asked and idle and told.allocated_bytes and idle > 0.25 * told.allocated_bytes:
+    if asked and idle and oom.allocated_bytes and idle > 0.25 * oom.allocated_bytes:
         return "fragmentation", f"{format_bytes(idle)} lie idle in torch's pool, in pieces too small"
     if asked and total and asked > total:
         return "size", "this one tensor is larger than the device"
-    if told.allocated_bytes:
-        return "growth", f"tensors held {format_bytes(told.allocated_bytes)} already"
+    if oom.allocated_bytes:
+        return "growth", f"tensors held {format_bytes(oom.allocated_bytes)} already"
     return None, "no number says what held it"
 
 
-def _balance(told: GpuMessage, recorded: GpuMessage | None) -> str | None:
-    is_recorded = recorded is not None and told.total_bytes == recorded.total_bytes and not told.asked_bytes
+def _balance(oom: GpuMessage, recorded: GpuMessage | None) -> str | None:
+    is_recorded = recorded is not None and oom.total_bytes == recorded.total_bytes and not oom.asked_bytes
     where = "at the last stage (memory.jsonl)" if is_recorded else "in that message"
     parts = {
-        "asked for": told.asked_bytes, "free": told.free_bytes, "tensors": told.allocated_bytes,
-        "idle in torch's pool": told.unallocated_bytes, "other processes": told.others_bytes or None,
-        "device": told.total_bytes,
+        "asked for": oom.asked_bytes, "free": oom.free_bytes, "tensors": oom.allocated_bytes,
+        "idle in torch's pool": oom.unallocated_bytes, "other processes": oom.others_bytes or None,
+        "device": oom.total_bytes,
     }  # fmt: skip
     known = [f"{name} {format_bytes(amount)}" for name, amount in parts.items() if amount is not None]
     return f"{where}: " + ", ".join(known) if len(known) > 1 else None
