@@ -311,6 +311,7 @@ def graphed(run: Run, step: Step) -> TakesSteps:
         return step
 
     def settle(is_graphed: bool) -> None:
+        run.cuda_graph = is_graphed  # holds for a smaller micro-batch of this attempt too
         auto = experiment_utils.read_run(run.folder).get("auto", {})
         experiment_utils.update_run(run.folder, auto={**auto, "cuda_graph": is_graphed})
 
