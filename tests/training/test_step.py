@@ -249,7 +249,9 @@ def test_few_compilers_run_at_a_time_on_any_device(kind: str, monkeypatch: pytes
     monkeypatch.setenv("TORCH_WARM_POOL", "unset")
     monkeypatch.delenv("TORCH_WARM_POOL")
     with inductor.patch(compile_threads=32):
-        core._compiled(lambda: None, Device(kind, "fp32", 1))
+        core._compile(
+            build_model(Model(d_model=16, n_layers=1, n_heads=1), Arch(), 50, 8), Device(kind, "fp32", 1)
+        )
         assert inductor.compile_threads == 2
     assert os.environ.get("TORCH_WARM_POOL") == ("0" if kind == "cpu" else None), (
         "a CPU has no use for Triton"
