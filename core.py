@@ -307,7 +307,7 @@ def _start(
 
 COMPILED_BY_BLOCK = ("cuda",)
 """Devices on which one compiled block serves all blocks of a model: a deep one compiles no longer than
-a shallow one. On a CPU the whole model in one graph is 17% faster at 64d.
+a shallow one. On a CPU the model as one graph is faster.
 """
 
 
