@@ -65,7 +65,8 @@ def estimate() -> str:
         for run in found["runs"]
     ]
     text = (
-        "The estimate of a run's own memory by `plan=true`, and the peak that it then held. Vocabulary of 50,257; "
+        "The estimate of a run's own memory by `plan=true`, and the peak that it then held. "
+        "Vocabulary of 50,257; "
         "configurations that the constants were not measured on. Goals: eager within "
         f"{goals['eager']:.0%} and never more than {goals['below']:.0%} below, compiled within "
         f"{goals['compiled']:.0%}. A plan of 100 runs took {found['plan_of_100_runs_s']} s."
