@@ -21,7 +21,6 @@ import re
 import shutil
 import socket
 import stat
-import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -30,16 +29,17 @@ from pathlib import Path
 
 import durable
 from conf import Problem, UserError
+from experiment_utils.code_record import SNAPSHOT_DIFF as DIFF
+from experiment_utils.code_record import SNAPSHOT_MANIFEST as MANIFEST
+from experiment_utils.code_record import SNAPSHOTS, read_manifest
+from experiment_utils.code_record import git as _git
 from memory import format_bytes
-from training.provenance import SNAPSHOT_MANIFEST as MANIFEST
-from training.provenance import read_manifest
 
 log = logging.getLogger("slurm")
 
 __all__ = ["Snapshot", "read_manifest", "take"]
 
 ROOT = Path(__file__).resolve().parent.parent
-SNAPSHOTS, DIFF = ".snapshots", ".snapshot.diff"
 VERSION = 1
 LIMIT_BYTES = 100 << 20
 PACKAGE = (
@@ -314,12 +314,3 @@ def _check_size(root: Path, names: Iterable[str], limit_bytes: int, *, by_git: b
         f"the code of {root} is {format_bytes(total)}, and a copy for jobs is at most "
         f"{format_bytes(limit_bytes)}. Its largest files: {told}. {mend}; data belong in Datasets/"
     )
-
-
-def _git(root: Path, *arguments: str) -> bytes | None:
-    """None: no git here, or it refuses."""
-    try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout if done.returncode == 0 else None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
-import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,50 +12,17 @@ from conf import Problem, UserError
 from conf.differences import changes
 from conf.overrides import typed_at
 from experiment_utils import is_in_identity
+from experiment_utils.code_record import record_code
 
 if TYPE_CHECKING:
     from training.plan import Plan
 
-SNAPSHOT_MANIFEST = ".snapshot.json"
-"""In a copy of the code that was made for a job (`slurm.snapshot`)."""
 
-
-def provenance() -> dict[str, Any]:
-    """Of this process: git commit of the code, versions of packages, Slurm's names for the job."""
-    root = Path(__file__).resolve().parent.parent
-    return {"job_ids": job_ids(), "code": code_version(root), "versions": versions()}
-
-
-def code_version(root: Path) -> dict[str, Any]:
-    """Git commit of the code and whether the working tree differs from it; None where there is no git.
-
-    Of a job's copy of the code what it was copied from, and the name of the copy: a checkout around it is
-    another matter.
+def provenance(folder: Path) -> dict[str, Any]:
+    """Of this process, for an attempt of the run of this folder: code, versions of packages, Slurm's names for
+    the job.
     """
-    manifest = read_manifest(root)
-    if manifest is not None:
-        return {key: manifest.get(key) for key in ("commit", "dirty")} | {"snapshot": root.name}
-
-    def git(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run(
-                ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=True
-            )
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return done.stdout.strip()
-
-    status = git("status", "--porcelain", "--untracked-files=no")
-    return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
-
-
-def read_manifest(root: Path) -> dict[str, Any] | None:
-    """What is known of a job's copy of the code; None where `root` is none."""
-    try:
-        found = json.loads((root / SNAPSHOT_MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+    return {"job_ids": job_ids(), "code": record_code(folder), "versions": versions()}
 
 
 def versions() -> dict[str, str]:

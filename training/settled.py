@@ -95,7 +95,7 @@ def settle(
         plan.to_json(),
         auto,
         implementation,
-        {**provenance(), "device": device_facts(device)},
+        {**provenance(folder), "device": device_facts(device)},
         ranks=ranks,
         ensemble=company.to_json(),
     )

@@ -16,8 +16,8 @@ import pytest
 
 from conf import UserError
 from slurm import snapshot
+from experiment_utils.code_record import commit_of
 from slurm.snapshot import DIFF, MANIFEST, PACKAGE, SNAPSHOTS, take, while_submitting
-from training.provenance import code_version
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -97,7 +97,7 @@ def test_another_commit_of_the_same_files_is_another_copy(checkout: Path, tmp_pa
 def test_the_attempt_tells_the_commit_of_the_copy(checkout: Path) -> None:
     found = take(checkout / "results", root=checkout)  # below a checkout, whose commit is another matter
     git(checkout, "commit", "-q", "--allow-empty", "-m", "later")
-    told = code_version(found.path)
+    told = commit_of(found.path)
     assert told == {"commit": found.commit, "dirty": False, "snapshot": found.hash}
     assert told["commit"] != git(checkout, "rev-parse", "HEAD")
 

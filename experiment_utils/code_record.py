@@ -1,0 +1,205 @@
+"""RUN/code/: which code an attempt computed with, and how it differs from its commit; once for each content.
+
+    RUN/code/HASH.json   commit, dirty, snapshot (the name of a job's copy of the code), hash of each file
+    RUN/code/HASH.diff   Python files as `git diff` against that commit; only where they differ from it
+
+HASH is that of `code_version`; `attempts[].code.hash` of run.json names it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+import durable
+from experiment_utils.code_version import COUNTED, ROOT, Change, CodeVersion, changed, code_version
+
+FOLDER = "code"
+SNAPSHOT_MANIFEST, SNAPSHOT_DIFF, SNAPSHOTS = ".snapshot.json", ".snapshot.diff", ".snapshots"
+"""In a copy of the code that was made for a job, and below runs_dir where such copies are (`slurm.snapshot`)."""
+_GIT_TIMEOUT_S = 60
+_DIFF = (
+    "-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "diff", "--no-ext-diff", "--no-color",
+    "--binary",
+)  # fmt: skip
+"""As `git apply` reads it, whatever the user has configured."""
+
+
+@dataclass(frozen=True)
+class RecordedCode:
+    """Code of an attempt as its run folder has it. commit, dirty: None without git. diff: None: no difference
+    is kept. snapshot: name of the job's copy.
+    """
+
+    version: CodeVersion
+    commit: str | None = None
+    dirty: bool | None = None
+    snapshot: str | None = None
+    diff: Path | None = None
+
+
+def record_code(folder: Path, root: Path = ROOT) -> dict[str, Any]:
+    """Keep the code of this process in the run folder, if it is not there yet.
+
+    Returns:
+        What run.json has of it: commit, dirty, hash; of a job's copy of the code also its name.
+    """
+    version, facts = code_version(root), commit_of(root)
+    place = folder / FOLDER / f"{version.hash}.json"
+    if not place.exists():
+        place.parent.mkdir(exist_ok=True)
+        if diff := _difference(root, facts):
+            with durable.atomic_file(place.with_suffix(".diff")) as file:
+                file.write(diff)
+        durable.write_json(place, {"version": 1, **facts, "files": version.files})
+    return {**facts, "hash": version.hash}
+
+
+def commit_of(root: Path) -> dict[str, Any]:
+    """Git commit of the code and whether the working tree differs from it; None where there is no git.
+
+    For a job's copy of the code: those of the checkout that it was copied from, and the name of the copy.
+    """
+    manifest = read_manifest(root)
+    if manifest is not None:
+        return {key: manifest.get(key) for key in ("commit", "dirty")} | {"snapshot": root.name}
+    status = git(root, "status", "--porcelain", "--untracked-files=no")
+    commit = git(root, "rev-parse", "HEAD")
+    return {
+        "commit": commit.decode().strip() if commit else None,
+        "dirty": None if status is None else bool(status.strip()),
+    }
+
+
+def read_manifest(root: Path) -> dict[str, Any] | None:
+    """What is known of a job's copy of the code; None where `root` is none."""
+    try:
+        found = json.loads((root / SNAPSHOT_MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def code_of_attempt(folder: Path, attempt: Mapping[str, Any]) -> RecordedCode | None:
+    """The code that an attempt of run.json computed with; None for one made before code was recorded."""
+    code = attempt.get("code")
+    found = code.get("hash") if isinstance(code, dict) else None
+    if not isinstance(code, dict) or not isinstance(found, str):
+        return None
+    place = folder / FOLDER / f"{found}.json"
+    try:
+        kept = json.loads(place.read_text(encoding="utf-8"))
+        files = {str(path): str(digest) for path, digest in kept["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        kept, files = code, {}
+    diff = place.with_suffix(".diff")
+    snapshot = kept.get("snapshot")
+    return RecordedCode(
+        CodeVersion(found, files),
+        kept.get("commit"),
+        kept.get("dirty"),
+        snapshot if isinstance(snapshot, str) else None,
+        diff if diff.exists() else None,
+    )
+
+
+def changes_since(folder: Path, before: RecordedCode, root: Path = ROOT) -> list[Change]:
+    """Files of `root` that are not as that code had them, with lines added and removed where the earlier
+    sources can be found: in the job's copy, or in git with the difference that was kept.
+    """
+    now = code_version(root)
+    if before.version.hash == now.hash:
+        return []
+    found = changed(before.version.files, now.files) if before.version.files else []
+    with tempfile.TemporaryDirectory() as temporary:
+        sources = _sources(folder, before, root, [one.path for one in found], Path(temporary))
+        return [_with_lines(one, sources, root) for one in found]
+
+
+def _with_lines(change: Change, sources: Path | None, root: Path) -> Change:
+    if sources is None:
+        return change
+    before = _lines(sources / change.path) if change.status != "added" else []
+    now = _lines(root / change.path) if change.status != "removed" else []
+    if before is None or now is None:
+        return change
+    added = removed = 0
+    for kind, i, j, k, n in SequenceMatcher(None, before, now, autojunk=False).get_opcodes():
+        if kind != "equal":
+            removed, added = removed + j - i, added + n - k
+    return Change(change.path, change.status, added, removed)
+
+
+def _lines(path: Path) -> list[str] | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+
+
+def _sources(
+    folder: Path, before: RecordedCode, root: Path, paths: list[str], temporary: Path
+) -> Path | None:
+    """A folder with these files as they were; None where they cannot be found."""
+    if before.snapshot is not None:
+        copy = folder.absolute().parent.parent / SNAPSHOTS / before.snapshot
+        if copy.is_dir():
+            return copy
+    manifest = read_manifest(root)
+    repository = Path(str(manifest.get("root"))) if manifest else root
+    if before.commit is None or git(repository, "cat-file", "-e", before.commit) is None:
+        return None
+    for path in paths:
+        content = git(repository, "show", f"{before.commit}:./{path}")
+        if content is not None:
+            (temporary / path).parent.mkdir(parents=True, exist_ok=True)
+            (temporary / path).write_bytes(content)
+    if before.diff is None:
+        return temporary if not before.dirty else None
+    only = [f"--include={path}" for path in paths]
+    environment = {"GIT_CEILING_DIRECTORIES": str(temporary.parent)}  # TMPDIR may be inside a repository
+    applied = git(temporary, "apply", *only, str(before.diff.absolute()), environment=environment)
+    return None if applied is None else temporary
+
+
+def _difference(root: Path, facts: Mapping[str, Any]) -> bytes:
+    """Python files of a checkout against its commit, new files that decide numbers among them."""
+    if "snapshot" in facts:
+        try:
+            return (root / SNAPSHOT_DIFF).read_bytes()
+        except OSError:
+            return b""
+    if facts["commit"] is None:
+        return b""
+    diff = (git(root, *_DIFF, "--relative", "HEAD", "--", "*.py") or b"") if facts["dirty"] else b""
+    new = git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *COUNTED) or b""
+    for name in filter(None, new.decode(errors="surrogateescape").split("\0")):
+        if name.endswith(".py"):
+            diff += git(root, *_DIFF, "--no-index", "--", "/dev/null", name, allowed=(0, 1)) or b""
+    return diff
+
+
+def git(
+    root: Path, *arguments: str, allowed: tuple[int, ...] = (0,), environment: Mapping[str, str] | None = None
+) -> bytes | None:
+    """What git prints; None: there is no git, or it refuses.
+
+    Args:
+        allowed: exit codes that are no refusal.
+        environment: variables added to those of this process.
+    """
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=_GIT_TIMEOUT_S, env={**os.environ, **(environment or {})}
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout if done.returncode in allowed else None
