@@ -124,8 +124,8 @@ CUDA_CONTEXT = Constant(
 )
 CUDA_HOST = Constant(
     550 * _MB,
-    "anon on the host that a GPU adds in a whole run: 16 MB of the context, 275 of cuBLAS and cuDNN, the rest of "
-    "Triton, the loader and page-locked batches. 842 to 889 MB at the peak of 32d runs",
+    "anon on the host that a GPU adds in a whole run: 16 MB of the context, 275 of cuBLAS and cuDNN, "
+    "the rest of Triton, the loader and page-locked batches. Runs of 32d have peaks of 834 to 889 MB",
     _H100,
 )
 CUBLAS_WORKSPACES = Constant(

@@ -109,6 +109,8 @@ def estimate_run(
         parts = list(
             of_ranks(parts, training.parallel, ranks, ranks_here, parameters, layers, block, moments, step)
         )
+    elif step.on_gpu:  # a matrix and its product, before the first step: the peak of a small model of bytes
+        parts.append(Part("peak FLOP/s measured", 0, 2 * GPU_MATRIX**2 * step.product_bytes, when=("build",)))
     if config.logging.to is not None:  # of all ranks and members the one
         held = constants.LOGGERS[config.logging.to].in_bytes
         parts.append(Part("logger", held, when=_AFTER_FIRST_STEP, beside=True))
@@ -272,13 +274,11 @@ def _of_compilers(step: StepSizes) -> Iterator[Part]:
     yield Part("C++ compilers", kernels, when=(COMPILE_BACKWARD, COMPILE_EVALUATION), beside=True)
 
 
-def _of_gpu(of_model: list[Part], step: StepSizes) -> Iterator[Part]:
+def _of_gpu(of_model: list[Part]) -> Iterator[Part]:
     """Memory that CUDA and its libraries hold besides tensors, on the host and on the GPU."""
     yield Part("CUDA", constants.CUDA_HOST.in_bytes)
     yield Part("CUDA context", 0, constants.CUDA_CONTEXT.in_bytes)
     yield Part("cuBLAS workspaces", 0, constants.CUBLAS_WORKSPACES.in_bytes)
-    # A matrix and its product, before the first step: the peak of a run of a small model of bytes.
-    yield Part("peak FLOP/s measured", 0, 2 * GPU_MATRIX**2 * step.product_bytes, when=("build",))
     for phase in PHASES:
         held = sum(part.gpu_bytes for part in of_model if phase in part.when)
         yield Part("allocator's cache", 0, int(constants.CUDA_CACHE_SHARE.value * held), when=(phase,))
@@ -292,7 +292,7 @@ def _of_process(of_model: list[Part], step: StepSizes, family: str, *, are_sever
     if step.compiled:
         yield from _of_compilers(step)
     if step.on_gpu:
-        yield from _of_gpu(of_model, step)
+        yield from _of_gpu(of_model)
         return
     forward = [part for part in of_model if "forward" in part.when]
     holes, share = constants.HEAP_FIXED.in_bytes, constants.HEAP_SHARE.value
