@@ -16,7 +16,7 @@ from analysis.run_folder import RunFolder, read_run_folder
 from analysis.sweep import render_sweep
 from analysis.terminal import STATE_STYLES, Terminal, commands, facts, heading, indented, table
 from conf.check import check
-from conf.quantities import counted, format_count, format_duration
+from conf.quantities import counted, format_count, format_duration, format_share
 from conf.sizes import size_name
 from memory import format_bytes
 from memory.report.stages import StageRow, amount, stage_rows
@@ -91,7 +91,7 @@ def _what_it_was(run: RunFolder) -> Iterator[tuple[str, str]]:
     again = f", in {run.attempts} attempts" if run.attempts > 1 else ""
     yield "training", f"{format_duration(seconds[-1])} on {where}{again}"
     speed, mfu = _median_of_last_half(speeds), _median_of_last_half(peaks)
-    of_peak = "" if mfu is None else f", {mfu:.0%} of the device's peak"
+    of_peak = "" if mfu is None else f", {format_share(mfu)} of the device's peak"
     if speed is not None:
         yield "speed", f"{format_count(round(speed))} tokens/s{of_peak} (median of the last half)"
 

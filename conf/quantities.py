@@ -72,6 +72,12 @@ def counted(count: float, noun: str) -> str:
     return f"{shown} {noun}" if shown == "1" else f"{shown} {noun}s"
 
 
+def format_share(share: float) -> str:
+    """Share of 1 in percent, with two significant digits below 10%: `18%`, `0.33%`."""
+    percent = 100 * share
+    return f"{percent:.2g}%" if percent < 10 else f"{percent:.0f}%"
+
+
 def format_duration(seconds: float) -> str:
     """75 -> '1 min 15 s', 7300 -> '2 h 2 min'. Two units at most; days above two of them."""
     if seconds < 0.9995:

@@ -59,6 +59,9 @@ class Graphs(Protocol):
     def record(self, work: Work) -> Work:
         """Record the work; returns what replays it."""
 
+    def free(self) -> None:
+        """Give the memory of recordings that are gone back to the device."""
+
 
 class CudaGraphs:
     """CUDA's graphs, which share one pool of memory and are to be replayed in the order of recording."""
@@ -92,6 +95,14 @@ class CudaGraphs:
         ):
             work()
         return graph.replay
+
+    def free(self) -> None:
+        """The pool of graphs that are gone is no longer used: without this, torch keeps it next to the memory
+        of eager steps, which run on another stream.
+        """
+        import torch
+
+        torch.cuda.empty_cache()
 
 
 class RecordedStep:
@@ -218,12 +229,13 @@ class GraphedStep:
                 "training.cuda_graph: the step cannot be recorded (%s). It is taken one operation at a time",
                 str(error).strip().partition("\n")[0],
             )
+        # Not in the block above: the error's frames hold what was recorded before it.
+        self._how = self._replay
+        if self._recorded is None:
             self._keep(False)
-        else:
-            self._how = self._replay
-            if self._is_settled:
-                log.info("CUDA graph: steps are replayed")
-                self._keep(True)
+        elif self._is_settled:
+            log.info("CUDA graph: steps are replayed")
+            self._keep(True)
         return self._how(chain([first], batches), lr, number)
 
     def _replay(self, batches: Iterator[Batch], lr: float, number: int) -> StepResult:
@@ -253,11 +265,12 @@ class GraphedStep:
         return are_there
 
     def release(self) -> None:
-        """Free the graphs; steps are eager from here on."""
+        """Free the graphs and their memory; steps are eager from here on."""
+        self._how = self._step.take  # no bound replay is left
         if self._recorded is not None:
             self._recorded.release()
             self._recorded = None
-        self._how = self._step.take
+        self._graphs.free()
 
     def _keep(self, is_graphed: bool) -> None:
         if not is_graphed:

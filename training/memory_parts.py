@@ -30,6 +30,7 @@ from models.counts import count_parameters
 from models.loss_chunk import resolve_loss_chunk
 from models.memory_parts import StepSizes, model_parts
 from models.shape import resolve_shape
+from training.device import GPU_MATRIX
 from training.distributed.memory_parts import of_ranks
 from training.ensemble.memory_parts import of_members
 from training.gpu_check import cuda_is_available, may_have_gpu
@@ -108,6 +109,8 @@ def estimate_run(
         parts = list(
             of_ranks(parts, training.parallel, ranks, ranks_here, parameters, layers, block, moments, step)
         )
+    elif step.on_gpu:  # a matrix and its product, before the first step: the peak of a small model of bytes
+        parts.append(Part("peak FLOP/s measured", 0, 2 * GPU_MATRIX**2 * step.product_bytes, when=("build",)))
     if config.logging.to is not None:  # of all ranks and members the one
         held = constants.LOGGERS[config.logging.to].in_bytes
         parts.append(Part("logger", held, when=_AFTER_FIRST_STEP, beside=True))
@@ -275,9 +278,7 @@ def _of_gpu(of_model: list[Part]) -> Iterator[Part]:
     """Memory that CUDA and its libraries hold besides tensors, on the host and on the GPU."""
     yield Part("CUDA", constants.CUDA_HOST.in_bytes)
     yield Part("CUDA context", 0, constants.CUDA_CONTEXT.in_bytes)
-    yield Part(
-        "cuBLAS workspaces", 0, constants.CUBLAS_WORKSPACES.in_bytes, when=(*COMPILES, *_AFTER_FIRST_STEP)
-    )
+    yield Part("cuBLAS workspaces", 0, constants.CUBLAS_WORKSPACES.in_bytes)
     for phase in PHASES:
         held = sum(part.gpu_bytes for part in of_model if phase in part.when)
         yield Part("allocator's cache", 0, int(constants.CUDA_CACHE_SHARE.value * held), when=(phase,))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from conf.quantities import format_count, format_duration
+from conf.quantities import format_count, format_duration, format_share
 from memory import format_bytes
 from memory.gpu import read_gpu
 from memory.process import read_process
@@ -213,12 +213,18 @@ class Progress:
         per_step = (row.seconds - seconds) / max(1, row.step - step)
         speed = budget.batch_tokens / per_step if per_step > 0 else 0.0
         flops = speed * self._plan.flops_per_token
-        share = f"MFU {flops / self._peak_flops:.1%} | " if self._peak_flops else ""
-        return (
-            f"step {row.step:>6,}/{budget.steps:,} | loss {row.train_loss:.4f} | lr {row.lr:.2e} | "
-            f"grad {row.grad_norm:.2f} | {format_count(round(speed))} tok/s | {share}{memory_words()}"
-            f"{format_duration(per_step * (budget.steps - row.step))} to go"
-        )
+        parts = [
+            f"step {row.step:>6,}/{budget.steps:,}",
+            f"loss {row.train_loss:.4f}",
+            f"lr {row.lr:.2e}",
+            f"grad {row.grad_norm:.2f}",
+            f"{format_count(round(speed))} tok/s",
+            *([f"MFU {format_share(flops / self._peak_flops)}"] if self._peak_flops else []),
+            *memory_words(),
+        ]
+        if row.step > self._warm.step or row.step == budget.steps:
+            parts.append(f"{format_duration(per_step * (budget.steps - row.step))} to go")
+        return " | ".join(parts)
 
     def _source_rows(self, pending: _Pending) -> Iterator[SourceRow]:
         if pending.known.by_source is None or self._read is None:
@@ -233,6 +239,7 @@ class Progress:
         seconds = pending.ended.seconds()
         speed = batch_tokens / max(seconds - self._last_seconds, 1e-9)
         self._last_seconds = seconds
+        peak = self._peak_flops
         return Row(
             step=pending.step,
             tokens=tokens,
@@ -243,7 +250,7 @@ class Progress:
             flops=self._plan.flops_per_token * tokens,
             seconds=round(seconds, 4),
             tokens_per_s=round(speed, 1),
-            mfu=round(speed * self._plan.flops_per_token / self._peak_flops, 4) if self._peak_flops else None,
+            mfu=float(f"{speed * self._plan.flops_per_token / peak:.4g}") if peak else None,
         )
 
 
@@ -254,9 +261,9 @@ def read_pending(progresses: Sequence[Progress]) -> None:
         pending.scalars = scalars
 
 
-def memory_words() -> str:
-    """`mem 345 MB | `: what this process holds and cannot give back, and of a GPU what torch has of it."""
-    process, gpu, words = read_process(os.getpid()), read_gpu(), ""
+def memory_words() -> list[str]:
+    """`mem 345 MB`: what this process holds and cannot give back; `GPU 1.2 GB`: what torch reserved."""
+    process, gpu, words = read_process(os.getpid()), read_gpu(), []
     if process is not None and process.anon_bytes is not None:
-        words = f"mem {format_bytes(process.anon_bytes + (process.shmem_bytes or 0))} | "
-    return words + ("" if gpu is None else f"GPU {format_bytes(gpu.reserved_bytes)} | ")
+        words.append(f"mem {format_bytes(process.anon_bytes + (process.shmem_bytes or 0))}")
+    return [*words, *([] if gpu is None else [f"GPU {format_bytes(gpu.reserved_bytes)}"])]

@@ -77,12 +77,16 @@ def constants(report: Report, quick: bool) -> None:
         found |= {"exit": done.returncode, "output of the script": (done.stdout + done.stderr)[-8000:]}
 
 
-def driver_mib() -> int | None:
-    """MiB of the GPU that the driver counts for this process."""
-    used = output("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits")
-    rows = [line.split(",") for line in used.splitlines() if line.count(",") == 1]
-    mine = [int(size) for pid, size in rows if pid.strip() == str(os.getpid()) and size.strip().isdigit()]
-    return sum(mine) if mine else None
+def driver_mib() -> dict[int, int]:
+    """MiB of the first GPU that the driver counts for each process, by its id; empty without NVML."""
+    with suppress(Exception):
+        import pynvml
+
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        return {one.pid: (one.usedGpuMemory or 0) >> 20 for one in running}
+    return {}
 
 
 def cuda_memory(report: Report) -> None:
@@ -110,7 +114,7 @@ def cuda_memory(report: Report) -> None:
         reserved = torch.cuda.memory_reserved()
         found |= {"total": total >> 20, "reserved by torch": reserved >> 20}
         found["used but not reserved"] = (total - free - reserved) >> 20
-        found["this process by the driver"] = driver_mib()
+        found["this process by the driver"] = driver_mib().get(os.getpid())
     with report.part("page-locked") as found:
         for name, size in (("1 GiB", 1 << 30), ("256 MiB and a page", (1 << 28) + 4096)):
             before = host_mib()

@@ -34,12 +34,14 @@ class Report(dict[str, Any]):
     def part(self, name: str) -> Iterator[dict[str, Any]]:
         """A part of the report. An exception becomes its `error` and does not end the check."""
         found = self.setdefault(name, {})
+        started = time.time()
         try:
             yield found
         except Exception as error:
             found["error"] = f"{type(error).__name__}: {str(error)[:500]}"
             found["at"] = traceback.format_exc()[-600:]
             clean()
+        found["took_s"] = round(found.get("took_s", 0) + time.time() - started, 1)
         self.save()
 
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.machine import driver_mib
 from benchmarks.gpu.measure import ON_GPU, Report, median, timed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +29,7 @@ class Run:
 
     def __init__(self, name: str, *overrides: str, quick: bool, vocab: int = 50_257) -> None:
         self.name = name
+        self.driver_mib: dict[int, int] = {}  # at most, by process, as the driver counts
         data = f"dataset.path=synthetic:zipf:{500 if quick else vocab}:20M:0"
         self.command = [
             sys.executable, "experiments.py", "dataset=synthetic", data, "dataset.repeat=true",
@@ -51,12 +53,16 @@ class Run:
         """Run to the end; returns exit code, seconds, and the end of the output if it failed."""
         started = time.time()
         process = self.start(**environ)
-        try:
-            code: int | str = process.wait(timeout_s * (1 if ON_GPU else 4))
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            code = "timeout"
+        code: int | str | None = None
+        while code is None:
+            code = process.poll()
+            if time.time() - started > timeout_s * (1 if ON_GPU else 4):
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                code = "timeout"
+            for pid, mib in driver_mib().items() if ON_GPU else ():
+                self.driver_mib[pid] = max(mib, self.driver_mib.get(pid, 0))
+            time.sleep(0.1)
         found: dict[str, Any] = {"exit": code, "seconds": round(time.time() - started, 1)}
         if code != 0:
             found["output"] = (WORK / f"{self.name}.log").read_text(errors="replace")[-1500:]
@@ -113,6 +119,10 @@ class Run:
                 peaks[record["stage"]] = [max(a, b >> 20) for a, b in zip(before, now, strict=True)]
         return peaks
 
+    def driver_peak_mib(self) -> int | None:
+        """MiB of the GPU that the driver counted for the run's process at most; None where it does not."""
+        return self.driver_mib.get(int(self.json("status.json").get("pid") or 0))
+
     def explain(self) -> dict[str, Any]:
         command = [sys.executable, "-m", "memory", "explain", str(self.folder), "--json"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
@@ -164,7 +174,7 @@ def speed(report: Report, quick: bool) -> None:
                 "tokens_per_s of rows": [round(min(tokens)), round(max(tokens))],
                 "mfu": median(mfu) if mfu else None, "val_loss": facts["results"].get("val_loss"),
                 "estimate_mib": {name: n >> 20 for name, n in sizes if name.endswith("_bytes") and n},
-                "gpu_mib": run.gpu_peaks(),
+                "gpu_mib": run.gpu_peaks(), "driver_mib": run.driver_peak_mib(),
                 "host_mib": (run.json("outcome.json").get("peak_own_bytes") or 0) >> 20,
             }  # fmt: skip
 
@@ -268,7 +278,7 @@ def recovery(report: Report, quick: bool) -> None:
             attempts = run.json("run.json").get("attempts") or []
             found |= {"auto": run.json("run.json").get("auto"), "attempts": len(attempts)}
             found["smaller"] = attempts[-1].get("smaller_micro_batch") if attempts else None
-            found["gpu_mib"] = run.gpu_peaks()
+            found["gpu_mib"], found["driver_mib"] = run.gpu_peaks(), run.driver_peak_mib()
             found["explain"] = run.explain() if found["exit"] != 0 else None
 
 

@@ -11,6 +11,7 @@ from conf.quantities import (
     exact_size,
     format_count,
     format_duration,
+    format_share,
     parse_count,
     parse_size,
 )
@@ -159,3 +160,11 @@ def test_an_exact_size_is_read_back(size_bytes: int) -> None:
 
 def test_exact_sizes_are_short() -> None:
     assert [exact_size(n << 20) for n in (700, 1024, 1536)] == ["700MB", "1GB", "1536MB"]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.184, "18%"), (0.0033, "0.33%"), (0.00004, "0.004%"), (0.1, "10%"), (0.0, "0%"), (1.0, "100%")],
+)
+def test_format_share_keeps_two_digits_of_a_small_share(share: float, text: str) -> None:
+    assert format_share(share) == text

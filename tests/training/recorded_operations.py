@@ -7,6 +7,8 @@ reads of a tensor is an error.
 from __future__ import annotations
 
 import contextlib
+import copy
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +26,9 @@ class RecordedOperations:
         self.fails = fails
         self.warm_ups = 0
         self.replays: list[str] = []
+        self._recordings: weakref.WeakSet[_Recorder] = weakref.WeakSet()
+        self.kept_when_freed: list[int] = []
+        """Recordings that were still referenced at each call of `free`."""
 
     def warming_up(self) -> contextlib.AbstractContextManager[None]:
         self.warm_ups += 1
@@ -31,19 +36,25 @@ class RecordedOperations:
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         recorder = _Recorder()
+        self._recordings.add(recorder)
         try:
             with recorder:
                 work()
                 if self.fails is not None:
-                    raise self.fails
+                    raise copy.copy(self.fails)  # whose frames end with it
         finally:
             recorder.undo()
 
+        name = work.__name__  # like a CUDA graph, a recording does not hold what it recorded
+
         def replay() -> None:
-            self.replays.append(work.__name__)
+            self.replays.append(name)
             recorder.replay()
 
         return replay
+
+    def free(self) -> None:
+        self.kept_when_freed.append(len(self._recordings))
 
 
 class _Recorder(TorchDispatchMode):

@@ -110,6 +110,7 @@ def test_auto_keeps_what_is_faster(replayed_s: float, pays: bool) -> None:
     found = GraphedStep(step, graphs, Marks(graphs, replayed_s), settle=settled.append)  # type: ignore[arg-type]
     assert_equal(numbers(found, step), expected)
     assert settled == [pays]
+    assert graphs.kept_when_freed == ([] if pays else [0])
     taken = len(graphs.replays) // 2
     assert taken == (STEPS - WARM_UP - TIMED if pays else TIMED + 1)
     [group, *_] = step.optimizer.param_groups
@@ -128,12 +129,12 @@ def test_a_step_that_cannot_be_recorded_is_eager_with_one_warning(
     eager = build(2)
     expected = numbers(eager, eager)
     step, settled = build(2), []
-    found = GraphedStep(
-        step, RecordedOperations(fails=error), HostMark, is_settled=is_settled, settle=settled.append
-    )
+    graphs = RecordedOperations(fails=error)
+    found = GraphedStep(step, graphs, HostMark, is_settled=is_settled, settle=settled.append)
     with caplog.at_level(logging.WARNING):
         assert_equal(numbers(found, step), expected)
     assert settled == [False]
+    assert graphs.kept_when_freed == [0]
     assert len(caplog.records) == 1
     assert str(error).partition("\n")[0] in caplog.text
     assert not step.optimizer.param_groups[0]["capturable"]

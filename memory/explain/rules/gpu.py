@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from memory.constants import CUDA_CONTEXT
 from memory.explain.advice import run_with_us, smaller_steps
 from memory.explain.facts import Facts
 from memory.explain.finding import Advice, Finding, Victim
@@ -17,8 +18,6 @@ from memory.format import format_bytes
 
 _OTHER_REASONS = re.compile("CUBLAS_STATUS_NOT_INITIALIZED")
 """Said where there is no room for a handle of cuBLAS, and also where the driver or the library is broken."""
-_CONTEXT_BYTES = 512 << 20
-"""CUDA context and libraries of one process, which the driver counts and torch does not."""
 
 
 def gpu_out_of_memory(facts: Facts) -> Iterator[Finding]:
@@ -98,7 +97,7 @@ def _recorded(facts: Facts) -> GpuMessage | None:
         allocated, reserved = number(gpu.get("allocated_bytes")), number(gpu.get("reserved_bytes"))
         if total is None or allocated is None or reserved is None:
             continue
-        others = 0 if free is None else max(0, total - free - reserved - _CONTEXT_BYTES)
+        others = 0 if free is None else max(0, total - free - reserved - CUDA_CONTEXT.in_bytes)
         return GpuMessage(None, total, free, allocated, max(0, reserved - allocated), None, others, "")
     return None
 
