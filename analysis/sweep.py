@@ -15,7 +15,7 @@ from analysis.run_folder import RunFolder, read_run_folder
 from analysis.terminal import STATE_STYLES, Terminal, commands, heading, indented, table
 from conf.check import check
 from conf.quantities import counted, format_count, format_duration
-from experiment_utils import varying_settings
+from experiment_utils import Versions, codes_of, varying_settings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -94,6 +94,7 @@ def sweep_page(rows: Sequence[SweepRow], terminal: Terminal) -> str:
         Text(terminal.rule(_study(rows), counts), style=style),
         indented(_rows(rows, best, terminal)),
         *(indented(sentence) for sentence in [_about_best(rows, best)] if sentence),
+        *(indented(f"Note: {note}") for note in _versions(rows).notes()),
         "",
     ]
     if failed:
@@ -111,7 +112,7 @@ def _rows(rows: Sequence[SweepRow], best: SweepRow | None, terminal: Terminal) -
     from rich.text import Text
 
     star = "★" if terminal.unicode else "*"
-    settings = _settings(rows)
+    settings = _settings(rows) | _codes(rows)
     shown = table(
         ("  run", "left"), *((title, "left") for title in settings), ("state", "left"),
         ("final val loss", "right"), ("best", "right"), ("tokens", "right"), ("training", "right"),
@@ -136,6 +137,18 @@ def _settings(rows: Sequence[SweepRow]) -> dict[str, list[str]]:
     varying = varying_settings([check(rows[number].run.config, rules=())[0] for number in known])
     by_row = {title: dict(zip(known, cells, strict=True)) for title, cells in varying.items()}
     return {title: [cells.get(number, "-") for number in range(len(rows))] for title, cells in by_row.items()}
+
+
+def _codes(rows: Sequence[SweepRow]) -> dict[str, list[str]]:
+    """Column of the versions of the code that made the runs; none if one version made all."""
+    versions = _versions(rows)
+    if not versions.are_several:
+        return {}
+    return {"code": [versions.name_of(codes_of(row.run.run)) or "unknown" for row in rows]}
+
+
+def _versions(rows: Sequence[SweepRow]) -> Versions:
+    return Versions((row.run.name, codes_of(row.run.run)) for row in rows)
 
 
 def _about_best(rows: Sequence[SweepRow], best: SweepRow | None) -> str | None:
