@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from analysis.next_steps import after_sweep
 from analysis.outcome import Outcome, diverged, how_to_go_on, outcome_of
 from analysis.plots import are_drawn, draw_or_tell
+from analysis.reading.fair import budgets_note
 from analysis.run_folder import RunFolder, read_run_folder
 from analysis.terminal import STATE_STYLES, Terminal, commands, heading, indented, table
 from conf.check import check
@@ -153,7 +154,8 @@ def _versions(rows: Sequence[SweepRow]) -> Versions:
 
 def _about_best(rows: Sequence[SweepRow], best: SweepRow | None) -> str | None:
     if best is not None:
-        return f"Best: {best.run.name}, val loss {best.final_val_loss:.4f}"
+        note = budgets_note(row.tokens for row in rows if row.outcome.is_done)
+        return f"Best: {best.run.name}, val loss {best.final_val_loss:.4f}" + (f"; {note}" if note else "")
     if sum(row.outcome.is_done and row.final_val_loss is not None for row in rows) > 1:
         return "No best run: they were evaluated on different tokens, so that their losses do not compare"
     return None

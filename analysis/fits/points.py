@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.reading.fair import check_losses_compare
+from analysis.reading.fair import budgets_note, check_losses_compare
 from analysis.reading.study import ALIASES, Run, Study, versions_of
 from analysis.setups import of_best_setup, settings_of
 from conf import UserError
@@ -132,6 +132,8 @@ def best_settings(
     settings: dict[str, None] = {}
     for group in groups:
         names = settings_of(study, group)
+        if budgets_note(run.number("budget_tokens") for run in group):
+            names.append("budget_tokens")
         good, rest = of_best_setup(group, lambda _: None, names, y)
         kept.append(good)
         others += rest
