@@ -8,7 +8,7 @@ from itertools import compress
 from operator import ne
 from typing import Any
 
-from analysis.reading.study import Run, Study
+from analysis.reading.study import Run, Study, versions_of
 from conf import UserError
 from conf.quantities import format_count, format_duration
 
@@ -21,7 +21,7 @@ OF_EXPORTS = (
     "non_embedding", "tokens", "budget_tokens", "step", "steps", "flops", "train_loss", "val_loss",
     "best_val_loss", "val_at_tokens", "bits_per_byte", "eval_tokens", "diverged", "seconds", "tokens_per_s",
     "mfu", "peak_bytes", "limit_bytes", "estimate_bytes", "attempts", "device", "batch_tokens", "seq_len",
-    "tokenizer", "data", "tags", "notes",
+    "tokenizer", "data", "tags", "notes", "code",
 )  # fmt: skip
 """Of `--json`, `--csv` and `--parquet`: keys are added, never renamed."""
 
@@ -57,7 +57,8 @@ def shown_columns(study: Study) -> list[str]:
     shown = [name for name in OF_A_RUN[2:] if any(run.value(name) is not None for run in study.runs)]
     if all(run.value("device") in ("cpu", None) for run in study.runs):
         shown = [name for name in shown if name != "device"]
-    return ["run", *varying_columns(study.runs)[:_MOST_VARYING], "state", *shown]
+    code = ["code"] if versions_of(study.runs).are_several else []
+    return ["run", *varying_columns(study.runs)[:_MOST_VARYING], *code, "state", *shown]
 
 
 def export_columns(study: Study) -> list[str]:

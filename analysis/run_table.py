@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.columns import cell, is_right, plain
-from analysis.reading.study import Run, Study
+from analysis.reading.study import Run, Study, versions_of
 from conf import UserError
 from conf.quantities import counted
 
@@ -75,6 +75,7 @@ def as_json(study: Study, runs: Sequence[Run], columns: Sequence[str]) -> dict[s
             for identity, same in study.duplicates.items()
         ],
         "damaged": [{"run": run.name, "lines": list(run.damage)} for run in runs if run.damage],
+        "code": versions_of(runs).to_json(),
     }
 
 

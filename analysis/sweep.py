@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from analysis.next_steps import after_sweep
 from analysis.outcome import Outcome, diverged, how_to_go_on, outcome_of
 from analysis.plots import are_drawn, draw_or_tell
+from analysis.reading.fair import budgets_note
 from analysis.run_folder import RunFolder, read_run_folder
 from analysis.terminal import STATE_STYLES, Terminal, commands, heading, indented, table
 from conf.check import check
 from conf.quantities import counted, format_count, format_duration
-from experiment_utils import varying_settings
+from experiment_utils import Versions, codes_of, varying_settings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -94,6 +95,7 @@ def sweep_page(rows: Sequence[SweepRow], terminal: Terminal) -> str:
         Text(terminal.rule(_study(rows), counts), style=style),
         indented(_rows(rows, best, terminal)),
         *(indented(sentence) for sentence in [_about_best(rows, best)] if sentence),
+        *(indented(f"Note: {note}") for note in _versions(rows).notes()),
         "",
     ]
     if failed:
@@ -111,7 +113,7 @@ def _rows(rows: Sequence[SweepRow], best: SweepRow | None, terminal: Terminal) -
     from rich.text import Text
 
     star = "★" if terminal.unicode else "*"
-    settings = _settings(rows)
+    settings = _settings(rows) | _codes(rows)
     shown = table(
         ("  run", "left"), *((title, "left") for title in settings), ("state", "left"),
         ("final val loss", "right"), ("best", "right"), ("tokens", "right"), ("training", "right"),
@@ -138,9 +140,22 @@ def _settings(rows: Sequence[SweepRow]) -> dict[str, list[str]]:
     return {title: [cells.get(number, "-") for number in range(len(rows))] for title, cells in by_row.items()}
 
 
+def _codes(rows: Sequence[SweepRow]) -> dict[str, list[str]]:
+    """Column of the versions of the code that made the runs; none if one version made all."""
+    versions = _versions(rows)
+    if not versions.are_several:
+        return {}
+    return {"code": [versions.name_of(codes_of(row.run.run)) or "unknown" for row in rows]}
+
+
+def _versions(rows: Sequence[SweepRow]) -> Versions:
+    return Versions((row.run.name, codes_of(row.run.run)) for row in rows)
+
+
 def _about_best(rows: Sequence[SweepRow], best: SweepRow | None) -> str | None:
     if best is not None:
-        return f"Best: {best.run.name}, val loss {best.final_val_loss:.4f}"
+        note = budgets_note(row.tokens for row in rows if row.outcome.is_done)
+        return f"Best: {best.run.name}, val loss {best.final_val_loss:.4f}" + (f"; {note}" if note else "")
     if sum(row.outcome.is_done and row.final_val_loss is not None for row in rows) > 1:
         return "No best run: they were evaluated on different tokens, so that their losses do not compare"
     return None

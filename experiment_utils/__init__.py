@@ -28,6 +28,7 @@ from experiment_utils.folder import (
     update_attempt,
     update_run,
 )
+from experiment_utils.made_by import Code, Versions, codes_of
 from experiment_utils.run_identity import (
     HOW_IT_IS_COMPUTED,
     WHERE_IT_RUNS,
@@ -45,8 +46,11 @@ __all__ = [
     "STALLED_AFTER_S",
     "WHERE_IT_RUNS",
     "Budget",
+    "Code",
     "Status",
+    "Versions",
     "batch_of_rank",
+    "codes_of",
     "create_run",
     "effective_batch",
     "holder_of",

@@ -142,5 +142,16 @@ def say(folder: Path, **keys: Any) -> None:
     (folder / "config.yaml").write_text(yaml.safe_dump(keys))
 
 
+def made_by(folder: Path, *codes: dict[str, Any] | None) -> None:
+    """Give the run one attempt for each of these, which the code is recorded of; None: not recorded."""
+    told = json.loads((folder / "run.json").read_text())
+    (attempt,) = told["attempts"]
+    told["attempts"] = [
+        attempt | {"attempt": number, "started_s": attempt["started_s"] + number, "code": code or {}}
+        for number, code in enumerate(codes, start=1)
+    ]
+    write(folder, "run.json", told)
+
+
 def write(folder: Path, name: str, value: Any) -> None:
     (folder / name).write_text(json.dumps(value))

@@ -160,6 +160,8 @@ def _json(
         },
         "left_out": left_out, "notes": [*study.notes(), *([note] if note else [])],
     }  # fmt: skip
+    from analysis.reading.study import versions_of
+
     return [
         {
             "version": 1, "model": best.size.model, "setup": best.size.setup or None,
@@ -177,7 +179,8 @@ def _json(
                 for one in todo
                 if one.size in (best.size.name, None)
             ],
-            "pending": [*best.size.pending], "law": told.get(best.size.setup), **of_all,
+            "pending": [*best.size.pending], "law": told.get(best.size.setup),
+            "code": versions_of(best.size.runs).to_json(), **of_all,
         }
         for best in found
     ]  # fmt: skip
@@ -194,11 +197,12 @@ def _page(
     y: str,
 ) -> list[str]:
     width = max(len(best.size.name) for best in found)
+    codes = _codes(study, found)
     lines = [
         f"{study.path}: best learning rate by {y}, of {counted(len(found), _noun(found))}",
         "",
-        f"{'size':<{width}}  {'best lr':>9}  {'95% interval':<20}  {'least loss':>10}  rates",
-        *(_row(best, width) for best in found),
+        f"{'size':<{width}}  {'best lr':>9}  {'95% interval':<20}  {'least loss':>10}  {codes[0]}rates",
+        *(_row(best, width, code) for best, code in zip(found, codes[1:], strict=True)),
         "",
         _about_noise(noise),
     ]
@@ -218,13 +222,29 @@ def _page(
     return lines
 
 
+def _codes(study: Study, found: list[Best]) -> list[str]:
+    """Column of the versions of the code that made the runs: its title, a cell a size. Empty texts if one
+    version made all of them.
+    """
+    from analysis.reading.study import versions_of
+
+    if not versions_of(study.runs).are_several:
+        return [""] * (1 + len(found))
+    cells = [
+        ", ".join(dict.fromkeys(str(run.value("code") or "unknown") for run in best.size.runs))
+        for best in found
+    ]
+    width = max(map(len, ["code", *cells]))
+    return [f"{cell:<{width}}  " for cell in ["code", *cells]]
+
+
 def _noun(found: list[Best]) -> str:
     return "setup" if any(best.size.setup for best in found) else "size"
 
 
-def _row(best: Best, width: int) -> str:
+def _row(best: Best, width: int, code: str) -> str:
     rates = best.size.rates
-    told = f"{len(rates)}, {rates[0].lr:.3g} to {rates[-1].lr:.3g}"
+    told = f"{code}{len(rates)}, {rates[0].lr:.3g} to {rates[-1].lr:.3g}"
     lost = best.size.diverged_at
     told += f"; diverged: {', '.join(lost)}" if lost else ""
     if best.lr is None:

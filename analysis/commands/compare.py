@@ -13,6 +13,7 @@ from conf.quantities import counted
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, Group
     from analysis.reading.study import Run, Study
+    from experiment_utils import Versions
 
 EXAMPLES = """\
 examples:
@@ -47,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     from analysis.comparison import check_budgets, compare, differing
     from analysis.fits.points import usable
     from analysis.reading.fair import at_tokens, check_losses_compare, texts_note
+    from analysis.reading.study import versions_of
 
     studies = _studies(options)
     y = y_column(studies[0], options.y)
@@ -74,10 +76,14 @@ def run(options: argparse.Namespace) -> int:
         check_losses_compare([one for group in groups for one in group.runs], y)
         check_budgets(groups, is_common=options.at_tokens == "common")
     comparisons, apart = compare(groups, y), differing(groups)
-    note = texts_note([one for group in groups for one in group.runs], y)
-    notes = [line for study in studies for line in study.notes()] + ([note] if note else [])
+    compared = [one for group in groups for one in group.runs]
+    note, versions = texts_note(compared, y), versions_of(compared)
+    apart |= _codes(groups, versions)
+    notes = [line for study in studies for line in study.notes(with_code=False)]
+    notes += [*versions.notes(), *([note] if note else [])]
     if options.json:
-        say_json(_json(groups, comparisons, apart, left_out, notes, y, limit))
+        plain = _json(groups, comparisons, apart, left_out, notes, y, limit)
+        say_json({**plain, "code": versions.to_json()})
     else:
         write("\n".join(_page(groups, comparisons, apart, left_out, notes, y, limit)) + "\n", None)
     return DONE
@@ -94,6 +100,14 @@ def _studies(options: argparse.Namespace) -> list[Study]:
         )
     given = [options.study] if options.by is not None else [[one] for one in options.study]
     return [only(read_study(one, pattern=options.pattern), options.where) for one in given]
+
+
+def _codes(groups: list[Group], versions: Versions) -> dict[str, list[str]]:
+    """The versions of the code that made the runs of each group; empty if one version made all."""
+    if not versions.are_several:
+        return {}
+    named = [{versions.name_of(run.codes) or "unknown": None for run in group.runs} for group in groups]
+    return {"code": [", ".join(names) for names in named]}
 
 
 def _groups(studies: list[Study], kept: list[list[Run]], by: str | None) -> list[Group]:

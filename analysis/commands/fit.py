@@ -162,7 +162,7 @@ def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answ
 
     from analysis.fit_plot import chinchilla_figure
     from analysis.fits.chinchilla import MOST_CORRELATION, Chinchilla, correlation
-    from analysis.fits.points import Points, best_settings, check_enough, unit_of, usable
+    from analysis.fits.points import Points, best_settings, check_enough, codes_of_points, unit_of, usable
     from analysis.fits.result import check_fixed, fit_law
 
     y = y_column(study, options.y)
@@ -176,6 +176,7 @@ def _chinchilla(study: Study, options: argparse.Namespace, asked: Asked) -> Answ
         [run.name for run in runs], np.arange(len(runs), dtype=np.float64), losses, [1] * len(runs),
         f"{names[0]}, {names[1]}", y, left_out, None, tuple(run.name for run in others), tuple(settings),
         x, "; ".join(dict.fromkeys(unit_of(study, name) for name in names)),
+        codes_of_points([[run] for run in runs]),
     )  # fmt: skip
     check_enough(points, 6, study)
     together = correlation(x)
@@ -206,6 +207,7 @@ def _isoflop(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     from analysis.fit_plot import isoflop_figure
     from analysis.fits.isoflop import isoflop
     from analysis.fits.points import best_settings, others_note, usable, x_column
+    from analysis.reading.study import versions_of
 
     x, y = x_column(study, options.x, "flops"), y_column(study, options.y)
     size = study.column(options.size or "non_embedding")
@@ -225,6 +227,7 @@ def _isoflop(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
         "version": 1, "study": study.path, "law": "isoflop", "x": x, "y": y, "size": size, "budgets": budgets,
         "exponent": found.exponent.to_json() if found.exponent else None, "factor": found.factor,
         "left_out": left_out, "other_settings": [run.name for run in others], "notes": notes,
+        "code": versions_of(study.runs).to_json(),
     }  # fmt: skip
     lines = [f"{study.path}: best {size} at equal {x}, by parabolas of {y} over log {size}", ""]
     for budget in found.budgets:
@@ -250,7 +253,7 @@ def _split_of_compute(found: IsoFlop, size: str, x: str) -> str:
 def _envelope(study: Study, options: argparse.Namespace, asked: Asked) -> Answer:
     from analysis.fit_plot import power_figure
     from analysis.fits.envelope import Curve, bootstrap_runs, envelope
-    from analysis.fits.points import Points, unit_of, usable, x_column
+    from analysis.fits.points import Points, codes_of_points, unit_of, usable, x_column
     from analysis.fits.result import fit_law, power_law
     from analysis.reading import curve
 
@@ -266,7 +269,10 @@ def _envelope(study: Study, options: argparse.Namespace, asked: Asked) -> Answer
     if not len(drawn):
         raise UserError(f"{study.path}: too few runs are on the envelope to say how sure its law is")
     fit = fit_law(law, found.x, found.y, (), drawn=drawn)  # to leave one point of a curve out tells nothing
-    points = Points(names, found.x, found.y, [1] * len(names), x, y, left_out, None, x_unit=unit_of(study, x))
+    points = Points(
+        names, found.x, found.y, [1] * len(names), x, y, left_out, None, x_unit=unit_of(study, x),
+        codes=codes_of_points([[runs[place]] for place in found.who]),
+    )  # fmt: skip
     formula = "L = E + A x^-alpha of the lowest loss at each x"
     on_it = list(dict.fromkeys(names))
     told = as_json(study, points, fit, [], {"law": "envelope", "method": method, "formula": formula})

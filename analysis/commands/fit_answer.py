@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.commands.shared import as_typed, told_below
+from analysis.reading.study import versions_of
 from conf.quantities import counted
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ def as_json(
         **values, "r2": fit.r2.to_json(), "identified": fit.identified, "fixed_E": fit.law.fixed_e,
         "huber": _robust(fit) or None, "draws": len(fit.drawn), "points": [
             {"run": name, **where, "y": float(y), "fitted": float(fitted),
-             "residual": float(y - fitted), "seeds": seeds}
-            for name, where, y, fitted, seeds in zip(
-                points.names, _where(points), points.y, fit.fitted, points.seeds, strict=True
+             "residual": float(y - fitted), "seeds": seeds, **({"code": code} if code else {})}
+            for name, where, y, fitted, seeds, code in zip(
+                points.names, _where(points), points.y, fit.fitted, points.seeds, _codes(points), strict=True
             )
         ],
         "without": [{"run": left.name, **left.values, "error": left.error} for left in fit.left],
@@ -46,7 +47,12 @@ def as_json(
         ],
         "seed_deviation": points.seed_deviation, "left_out": points.left_out,
         "other_settings": [*points.others], "notes": [*study.notes(), *points.notes],
+        "code": versions_of(study.runs).to_json(),
     }  # fmt: skip
+
+
+def _codes(points: Points) -> Sequence[str]:
+    return points.codes or [""] * len(points.names)
 
 
 def _where(points: Points) -> list[dict[str, float]]:
@@ -147,8 +153,12 @@ def _table(points: Points, fit: Fit) -> list[str]:
     titles = "  ".join(f"{title:>10}" for title in places[0])
     of = "size" if points.sizes_and_tokens is None else "run"
     lines = [f"{of:<{width}}  {titles}  {'L':>8}  {'fitted':>8}  {'residual':>8}  error if left out"]
-    for name, place, y, fitted in zip(points.names, places, points.y, fit.fitted, strict=True):
+    lines[0] += "  code" if points.codes else ""
+    for name, place, y, fitted, code in zip(
+        points.names, places, points.y, fit.fitted, _codes(points), strict=True
+    ):
         at = "  ".join(f"{value:>10.4g}" for value in place.values())
         error = f"{errors[name]:+.4f}" if name in errors else "-"
-        lines.append(f"{name:<{width}}  {at}  {y:>8.4f}  {fitted:>8.4f}  {y - fitted:>+8.4f}  {error:>17}")
+        row = f"{name:<{width}}  {at}  {y:>8.4f}  {fitted:>8.4f}  {y - fitted:>+8.4f}  {error:>17}  {code}"
+        lines.append(row.rstrip())
     return lines

@@ -7,6 +7,7 @@ import argparse
 from analysis.commands.shared import say_json
 from conf import UserError
 from conf.exit_status import DONE
+from experiment_utils import Versions, codes_of
 
 EXAMPLES = """\
 examples:
@@ -50,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
         print(render_sweep(folders, told=told))
         return DONE
     rows = [sweep_row(read_run_folder(folder), told) for folder in folders]
+    versions = Versions((row.run.name, codes_of(row.run.run)) for row in rows)
     shown = [
         {
             "run": row.run.name,
@@ -59,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
             "best_val_loss": row.best_val_loss,
             "tokens": row.tokens,
             "seconds": row.seconds,
+            "code": versions.name_of(codes_of(row.run.run)),
         }
         for row in rows
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from analysis.columns import y_column
 from analysis.commands.shared import as_typed, new_parser, say_json, study_of, write
-from analysis.reading.study import Study
+from analysis.reading.study import Study, versions_of
 from conf.exit_status import DONE
 from conf.quantities import counted
 
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
                 "best": None if report.best is None else report.best.name,
                 "summary": [{"about": about, "lines": lines} for about, lines in report.words],
                 "next": [{"command": typed, "why": why} for typed, why in report.next],
-                "notes": report.notes,
+                "notes": report.notes, "code": versions_of(study.runs).to_json(),
             }
         )  # fmt: skip
         return DONE

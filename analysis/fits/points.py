@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.reading.fair import check_losses_compare
-from analysis.reading.study import ALIASES, Run, Study
+from analysis.reading.fair import budgets_note, check_losses_compare
+from analysis.reading.study import ALIASES, Run, Study, versions_of
 from analysis.setups import of_best_setup, settings_of
 from conf import UserError
 from conf.quantities import counted
@@ -40,7 +40,8 @@ class Points:
     left_out: a line for each run that is not in it. seed_deviation: of one run, over seeds of one x.
     others: names of runs whose setting is not the best of their x, which are not in it either; settings: what
     they differ in. sizes_and_tokens: (points, 2), N and D where the law is over both: x only numbers them.
-    x_unit: what the numbers of x are.
+    x_unit: what the numbers of x are. codes: of each point the versions of the code that made its runs; empty
+    if one version made all.
     """
 
     names: list[str]
@@ -55,6 +56,7 @@ class Points:
     settings: tuple[str, ...] = ()
     sizes_and_tokens: Array | None = None
     x_unit: str = AS_IT_IS
+    codes: tuple[str, ...] = ()
 
     @property
     def notes(self) -> list[str]:
@@ -130,6 +132,8 @@ def best_settings(
     settings: dict[str, None] = {}
     for group in groups:
         names = settings_of(study, group)
+        if budgets_note(run.number("budget_tokens") for run in group):
+            names.append("budget_tokens")
         good, rest = of_best_setup(group, lambda _: None, names, y)
         kept.append(good)
         others += rest
@@ -168,7 +172,17 @@ def points_of(study: Study, x: str, y: str, *, any_data: bool = False) -> Points
         x_name=x, y_name=y, left_out=left_out,
         seed_deviation=math.sqrt(squares / freedom) if freedom else None,
         others=tuple(run.name for run in others), settings=tuple(settings), x_unit=unit_of(study, x),
+        codes=codes_of_points(groups),
     )  # fmt: skip
+
+
+def codes_of_points(groups: Sequence[Sequence[Run]]) -> tuple[str, ...]:
+    """Names of the versions of the code that made the runs of each point; empty if one version made all."""
+    if not versions_of(run for group in groups for run in group).are_several:
+        return ()
+    return tuple(
+        ", ".join(dict.fromkeys(str(run.value("code") or "unknown") for run in group)) for group in groups
+    )
 
 
 def check_enough(points: Points, least: int, study: Study) -> None:

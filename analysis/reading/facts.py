@@ -14,8 +14,9 @@ from analysis.reading.tail import last_of, number, read_tail
 from analysis.run_folder import RunFolder
 from conf.schema import Model
 from conf.sizes import size_name
+from experiment_utils import codes_of
 
-VERSION = 4
+VERSION = 5
 """Of what `facts_of` returns: an index of another version is not read."""
 
 FILES = ("config.yaml", "run.json", "status.json", "metrics.csv", "evals.jsonl", "outcome.json")
@@ -83,6 +84,7 @@ def _of_plan(run: RunFolder) -> dict[str, Any]:
         "data": run.fact("data.fingerprint"),
         "tokenizer": run.fact("data.tokenizer"),
         "attempts": run.attempts,
+        "codes": [code and [code.hash, code.commit, code.started_s] for code in codes_of(run.run)],
         "device": run.device,
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,17 @@ def check_losses_compare(runs: Sequence[Run], y: str) -> None:
                 f"--where {column}=..., take --y bits_per_byte where tokenizers of one text differ, or say "
                 "--any-data to go on all the same"
             )
+
+
+def budgets_note(tokens: Iterable[float | None]) -> str | None:
+    """What a reader of the lowest loss must know if runs read different numbers of tokens; None if equal."""
+    known = [count for count in tokens if count]
+    if not known or max(known) <= min(known) * (1 + SAME_TOKENS):
+        return None
+    return (
+        f"budgets differ ({format_count(round(min(known)))} to {format_count(round(max(known)))} tokens): "
+        "a longer run is lower for that alone"
+    )
 
 
 def texts_note(runs: Sequence[Run], y: str) -> str | None:

@@ -6,9 +6,9 @@ import difflib
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from analysis.reading.index import read_facts
 from analysis.run_folder import RunFolder
 from conf import UserError
 from conf.quantities import counted
+from experiment_utils import Code, Versions
 from memory.usage import UsageError, is_folder, path_of, root_of
 
 ALIASES = {"time": "seconds", "N": "non_embedding", "D": "tokens", "n": "non_embedding", "d": "tokens"}
@@ -35,6 +36,7 @@ _DEPTH = 2
 class Run:
     """One row. folder: of the run, or the CSV itself. state: None where nobody tells, as of a foreign CSV.
     values: column to value. config: path to value. damage: a line for each file that is not whole.
+    codes: of each attempt the code that made it, None where that was not recorded.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Run:
     config: Mapping[str, Any] = field(default_factory=dict)
     damage: tuple[str, ...] = ()
     is_ours: bool = True
+    codes: tuple[Code | None, ...] = ()
 
     def value(self, column: str) -> Any:
         """Of a column, or of a path of its configuration; None where the run lacks it."""
@@ -108,8 +111,8 @@ class Study:
                 found[run.values["identity"]].append(run)
         return {identity: runs for identity, runs in found.items() if len(runs) > 1}
 
-    def notes(self) -> list[str]:
-        """What a reader of any answer must know of what it stands on."""
+    def notes(self, *, with_code: bool = True) -> list[str]:
+        """Lines that belong below any answer: duplicates, folders that were skipped, versions of the code."""
         told = [
             f"the same run (identity {identity[:8]}) is there {len(runs)} times: "
             + ", ".join(str(run.folder) for run in runs)
@@ -120,7 +123,7 @@ class Study:
             more = f" and {len(self.skipped) - 5} more" if len(self.skipped) > 5 else ""
             noun = "file" if all(_is_csv(path) for path, _ in self.skipped) else "folder"
             told.append(f"skipped {counted(len(self.skipped), noun)}: {'; '.join(shown)}{more}")
-        return told
+        return told + (versions_of(self.runs).notes() if with_code else [])
 
     def once(self) -> list[Run]:
         """Each identity once: the run that counts, else the one that came farthest."""
@@ -153,6 +156,20 @@ class Study:
         raise UserError(f"{name}: no such column. {told}There are: {', '.join(there)}{keys}")
 
 
+def versions_of(runs: Iterable[Run]) -> Versions:
+    """The versions of the code that made these runs; runs of other programs have none."""
+    return Versions((run.name, run.codes) for run in runs if run.is_ours)
+
+
+def named_by_code(runs: Sequence[Run]) -> list[Run]:
+    """The runs with the column `code`: the name of the version that made each of them."""
+    versions = versions_of(runs)
+    return [
+        replace(run, values={**run.values, "code": versions.name_of(run.codes)}) if run.is_ours else run
+        for run in runs
+    ]
+
+
 def read_study(given: Sequence[str], *, pattern: str | None = None, runs_dir: str | None = None) -> Study:
     """Runs below each folder: a run, a study, several studies; or foreign CSVs, where there are no runs.
 
@@ -177,7 +194,7 @@ def read_study(given: Sequence[str], *, pattern: str | None = None, runs_dir: st
                 f"{one}: no runs there: expected a study (folders with a config.yaml in them), or CSV files "
                 "with a header; `python experiments.py -m study=lr_sweep` makes a study"
             )
-    return Study(" ".join(given), runs, skipped, names.names if names else frozenset())
+    return Study(" ".join(given), named_by_code(runs), skipped, names.names if names else frozenset())
 
 
 def run_folders_of(given: str, *, runs_dir: str | None = None) -> list[Path]:
@@ -257,7 +274,8 @@ def _run(folder: Path, facts: Mapping[str, Any], told: Any) -> Run:
                 "limit_at": _limit_at(folder),
             }  # fmt: skip
     name = folder.name or folder.resolve().name
-    return Run(name, folder, state, reason, values, facts["config"], tuple(facts["damage"]))
+    codes = tuple(code and Code(*code) for code in values.pop("codes"))
+    return Run(name, folder, state, reason, values, facts["config"], tuple(facts["damage"]), codes=codes)
 
 
 def _limit_at(folder: Path) -> Any:

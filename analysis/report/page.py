@@ -20,7 +20,7 @@ from analysis.report.memory_use import add_memory, highest
 from analysis.report.origins import add_origins
 from analysis.report.runs import add_runs
 from analysis.report.setups import families
-from analysis.report.words import Found, best_run, states, words
+from analysis.report.words import Found, best_run, budgets_of_best, kinds_of_data, states, words
 from conf import UserError
 from conf.quantities import counted, format_count, format_duration
 from memory.format import format_bytes
@@ -49,8 +49,8 @@ def report_of(study: Study, *, command: str, given: str, x: str | None = None, y
     """
     details = {row: details_of(run) for row, run in enumerate(study.runs) if run.is_ours}
     best, no_best = best_run(study, y)
-    each = families(study, y)
-    law, no_law = law_of(study, each, x, y) if no_best is None else (None, None)
+    each = families(study, y) if kinds_of_data(study, y) <= 1 else None
+    law, no_law = law_of(study, each, x, y) if each is not None and no_best is None else (None, None)
     found = Found(
         study, y, best, no_best, each, failures(study), uses(study.runs),
         law.words if law is not None else [no_law] if no_law else (),
@@ -64,9 +64,10 @@ def report_of(study: Study, *, command: str, given: str, x: str | None = None, y
     if then:
         page.text("What to run next:")
         page.code("\n".join(f"{typed}   # {why}" for typed, why in then))
-    add_runs(page, study, best)
+    add_runs(page, study, best if budgets_of_best(study, y) is None else None)
     notes = add_curves(page, study, x=x, y=y)
-    add_learning_rates(page, each, y)
+    if each is not None:
+        add_learning_rates(page, each, y)
     add_law(page, law, given)
     add_memory(page, study, found.uses, given)
     add_failures(page, found.failures)
@@ -164,9 +165,8 @@ def _facts(found: Found) -> list[Fact]:
         done = sum(run.counts for run in runs)
         told.append(Fact("runs done", f"{done:,} of {len(runs):,}", states(found.study)))
     if found.best is not None:
-        told.append(
-            Fact(f"lowest {found.y}", f"{found.best.number(found.y) or 0:.4f}", found.best.name, tone="good")
-        )
+        where = found.best.name + (", of different budgets" if budgets_of_best(found.study, found.y) else "")
+        told.append(Fact(f"lowest {found.y}", f"{found.best.number(found.y) or 0:.4f}", where, tone="good"))
     tokens = sum(run.number("tokens") or 0 for run in runs)
     if tokens and found.study.is_ours:
         told.append(Fact("tokens", format_count(tokens), "read by all runs"))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from analysis.memory_use import Use
 from analysis.reading import Run, Study
+from analysis.reading.fair import budgets_note
 from analysis.report.failures import Failure, going_on
 from analysis.report.learning_rates import edge_words
 from analysis.report.memory_use import highest
@@ -42,16 +43,28 @@ class Found:
 
 def best_run(study: Study, y: str) -> tuple[Run | None, str | None]:
     """(the run that came to its end with the lowest loss, None), or (None, why there is none)."""
-    whole = [run for run in study.once() if run.counts and math.isfinite(run.number(y) or math.nan)]
+    whole = _whole(study, y)
     if not whole:
         return None, f"no run has come to its end with a {y}"
-    measured = {tuple(str(run.value(name)) for name in ("data", "seq_len", "eval_tokens")) for run in whole}
-    if study.is_ours and len(measured) > 1:
-        return (
-            None,
-            f"runs were evaluated on {len(measured)} different kinds of data: their losses do not compare",
-        )
+    kinds = kinds_of_data(study, y)
+    if kinds > 1:
+        return None, f"runs were evaluated on {kinds} different kinds of data: their losses do not compare"
     return min(whole, key=lambda run: run.number(y) or 0.0), None
+
+
+def kinds_of_data(study: Study, y: str) -> int:
+    """Number of different data that runs of ours were evaluated on; losses of several do not compare."""
+    names = ("data", "seq_len", "eval_tokens")
+    return len({tuple(str(run.value(name)) for name in names) for run in _whole(study, y) if run.is_ours})
+
+
+def budgets_of_best(study: Study, y: str) -> str | None:
+    """What must be said next to the best run: its budget is not that of all; None if it is."""
+    return budgets_note(run.number("tokens") for run in _whole(study, y))
+
+
+def _whole(study: Study, y: str) -> list[Run]:
+    return [run for run in study.once() if run.counts and math.isfinite(run.number(y) or math.nan)]
 
 
 def words(found: Found) -> list[tuple[str, list[str]]]:
@@ -101,7 +114,8 @@ def _best(found: Found) -> list[str]:
     run, loss = found.best, found.best.number(found.y) or math.nan
     bits = run.number("bits_per_byte")
     line = f"{run.name}, {found.y} {loss:.4f}" + (f" ({bits:.4f} bits a byte)" if bits else "")
-    return [line]
+    note = budgets_of_best(found.study, found.y)
+    return [line, *([note[0].upper() + note[1:]] if note else [])]
 
 
 def _rates(families: Families) -> list[str]:
@@ -151,7 +165,7 @@ def _trust(found: Found) -> list[str]:
             f"Seeds of a setup differ by {noise.deviation:.4f} (standard deviation, {noise.freedom} degrees "
             f"of freedom): differences of two runs below {_luck(noise):.4f} may be luck"
         )
-    elif found.study.is_ours and len(found.study.runs) > 1:
+    elif found.families is not None and found.study.is_ours and len(found.study.runs) > 1:
         lines.append("Every setup was run with one seed: small differences may be luck")
     return lines + [note[0].upper() + note[1:] for note in found.study.notes()]
 

@@ -25,6 +25,7 @@ from slurm.truth.table import (
     study_lines,
     summary,
     table,
+    versions_of,
 )
 
 EXAMPLES = """\
@@ -112,7 +113,9 @@ def _of_study(options: argparse.Namespace, wanted: Sequence[str]) -> Callable[[]
 
         def lines(columns: int | None) -> list[str]:
             head = f"{study.name}: {summary(found)}"
-            rows = table(shown, columns) if shown else [f"no run is {' or '.join(wanted)}"]
+            rows = (
+                table(shown, columns, versions_of(found)) if shown else [f"no run is {' or '.join(wanted)}"]
+            )
             return [head, *(f"note: {note}" for note in plain["notes"]), "", *rows, ""]
 
         ends = [f"next: {step.command}   ({step.why})"]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from durable import Holder
-from experiment_utils import STALLED_AFTER_S, holder_of
+from experiment_utils import STALLED_AFTER_S, Code, codes_of, holder_of
 from memory.ring import read_head
 from slurm.in_job.starts import ENDED
 from slurm.records import LOCAL, Array, Place, Submission, named_places, places
@@ -37,7 +37,7 @@ class Known:
     submission, array, place: the newest; None of a run that was not submitted. lost: a newer submission that
     cannot be read. damaged: files that are there and cannot be read. made_s: when its folder got its
     config. looked_s: when a supervisor last looked at it. step: of its job that the last attempt is in, by
-    its supervisor; empty where nothing tells.
+    its supervisor; empty where nothing tells. codes: the code of each attempt, None if it was not recorded.
     """
 
     folder: Path
@@ -56,6 +56,7 @@ class Known:
     made_s: float | None = None
     looked_s: float | None = None
     step: str = ""
+    codes: tuple[Code | None, ...] = ()
 
     @property
     def state(self) -> str | None:
@@ -193,6 +194,7 @@ def read_known(
         () if status else _damaged(folder),
         _modified_s(folder / "config.yaml"), _modified_s(folder / "memory.ring"),
         _step(outcome or (head[0] if head is not None else {}), status),
+        tuple(codes_of(_object(folder / "run.json")[0])),
     )  # fmt: skip
 
 

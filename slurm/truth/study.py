@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from conf import UserError
+from experiment_utils import Code
 from memory.evidence import Evidence
 from memory.explain import Explanation, explain
 from memory.sacct import Ask, Job, SlurmFacts
@@ -34,6 +35,7 @@ class Truth:
     state: of `slurm.states.STATES`. reason: why it is not `done`, in words. rule: the line of PRECEDENCE that
     applied; source: the evidence it stands on. job: as Slurm writes it. attempt: how many have begun. host:
     where it is or was. expected_start_s: Unix time, of a job that waits. notes: what could not be had.
+    codes: the code of each attempt, None if it was not recorded.
     """
 
     folder: Path
@@ -54,6 +56,7 @@ class Truth:
     slurm_word: str = ""
     slurm_reason: str = ""
     notes: tuple[str, ...] = ()
+    codes: tuple[Code | None, ...] = ()
 
     @property
     def name(self) -> str:
@@ -71,7 +74,8 @@ class Truth:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; keys are added, never renamed."""
-        plain = asdict(self)
+        plain = asdict(replace(self, codes=()))
+        del plain["codes"]  # `study_json` names them
         progress = plain.pop("progress")
         return {
             "version": 1, "run": self.name, **plain, "folder": str(self.folder), **progress,
@@ -215,6 +219,7 @@ def truth_of(case: Case, answers: SlurmAnswers) -> Truth:
         slurm_word=case.word,
         slurm_reason=(queue.reason if queue else case.row.reason if case.row else ""),
         notes=answers.notes if known.job else (),
+        codes=known.codes,
     )
 
 

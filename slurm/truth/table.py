@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.quantities import counted, format_count, format_duration
+from experiment_utils import Versions
 from memory import format_bytes
 from slurm.followed import failures
 from slurm.records import typed_study
@@ -21,7 +22,7 @@ _ORDER = (
     "node_failed", "never_started",
 )  # fmt: skip
 _BAD = ("oom", "failed", "never_started", "node_failed", "timeout", "preempted", "cancelled")
-COLUMNS = ("run", "state", "step", "ETA", "memory", "tokens/s", "attempt", "job", "reason")
+COLUMNS = ("run", "state", "step", "ETA", "memory", "tokens/s", "attempt", "job", "code", "reason")
 _RIGHT = ("step", "ETA", "memory", "tokens/s", "attempt")
 _LEAST_REASON = 24
 assert set(_ORDER) == set(STATES)
@@ -63,9 +64,26 @@ def eta_s(truths: Iterable[Truth]) -> float | None:
     return max((one for one in known if one is not None), default=None)
 
 
-def table(truths: Sequence[Truth], columns: int | None = None) -> list[str]:
-    """A header and a row a run. columns: of the terminal, to which reasons are cut; None: whole."""
-    rows = [COLUMNS, *(_row(truth) for truth in truths)]
+def versions_of(truths: Iterable[Truth]) -> Versions:
+    """The versions of the code that made the runs."""
+    return Versions((truth.name, truth.codes) for truth in truths)
+
+
+def table(truths: Sequence[Truth], columns: int | None = None, versions: Versions | None = None) -> list[str]:
+    """A header and a row a run.
+
+    Args:
+        truths: the runs that are shown.
+        columns: width of the terminal, to which reasons are cut; None: whole.
+        versions: of the code that made all runs of the study; shown if they are several.
+    """
+    codes = [
+        (versions.name_of(truth.codes) or "unknown" * bool(truth.codes))
+        if versions and versions.are_several
+        else ""
+        for truth in truths
+    ]
+    rows = [COLUMNS, *(_row(truth, code) for truth, code in zip(truths, codes, strict=True))]
     kept = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows[1:]) or place < 3]
     widths = {place: max(len(row[place]) for row in rows) for place in kept}
     last = len(COLUMNS) - 1
@@ -80,7 +98,7 @@ def _cell(text: str, place: int, width: int) -> str:
     return f"{shown:>{width}}" if COLUMNS[place] in _RIGHT else f"{shown:<{width}}"
 
 
-def _row(truth: Truth) -> tuple[str, ...]:
+def _row(truth: Truth, code: str) -> tuple[str, ...]:
     progress = truth.progress
     step = "" if progress.step is None else f"{progress.step:,}"
     if step and progress.total_steps:
@@ -95,14 +113,19 @@ def _row(truth: Truth) -> tuple[str, ...]:
     return (
         truth.name, truth.state, step, "" if eta is None else whole_duration(eta), memory,
         "" if pace is None else format_count(round(pace)), str(truth.attempt or ""), truth.job or "",
-        truth.reason or "",
+        code, truth.reason or "",
     )  # fmt: skip
 
 
 def study_lines(studies: Sequence[tuple[Path, Sequence[Truth]]]) -> list[str]:
     """A line a study."""
     width = max((len(study.name) for study, _ in studies), default=0)
-    return [f"{study.name:<{width}}  {summary(truths)}" for study, truths in studies]
+    return [f"{study.name:<{width}}  {summary(truths)}{_versions(truths)}" for study, truths in studies]
+
+
+def _versions(truths: Sequence[Truth]) -> str:
+    versions = versions_of(truths)
+    return f"; made by {len(versions)} versions of the code" if versions.are_several else ""
 
 
 def next_of_study(given: str, truths: Sequence[Truth]) -> Next:
@@ -153,10 +176,12 @@ def _run(truth: Truth) -> str:
 def study_json(study: Path, truths: Sequence[Truth], shown: Sequence[Truth] | None = None) -> dict[str, Any]:
     """Plain values; keys are added, never renamed. shown: those that a filter leaves; None: none are told."""
     notes = list(dict.fromkeys(note for truth in truths for note in truth.notes)) + failures(study)
+    versions = versions_of(truths)
     plain: dict[str, Any] = {
         "version": 1, "study": study.name, "folder": str(study), "counts": counts(truths),
-        "eta_s": eta_s(truths), "notes": notes,
+        "eta_s": eta_s(truths), "notes": notes, "code": versions.to_json(),
     }  # fmt: skip
     if shown is not None:
-        plain["runs"] = [truth.to_json() for truth in shown]
+        notes += versions.notes()
+        plain["runs"] = [truth.to_json() | {"code": versions.name_of(truth.codes)} for truth in shown]
     return plain

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_sweeps import make_one
 
 from analysis.__main__ import main
 
@@ -233,3 +234,19 @@ def test_the_goals_on_real_curves(shared_data: Path, capsys: pytest.CaptureFixtu
     other = told(capsys, folder, "--x", "total_flops_profiler", "--y", "validation_loss")
     assert round(other["E"]["value"], 3) == 2.556
     assert told(capsys, folder, "--x", "theoretical_flops", "--law", "envelope")["runs_on_it"]
+
+
+def test_runs_of_one_size_on_different_budgets_are_no_seeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = tmp_path / "sweep"
+    for width in (32, 48, 64, 96, 128):
+        make_one(study, width, 0.01, 0)
+    short = make_one(study, 32, 0.01, 1, steps=4, off=1.0)
+    told = json.loads((short / "run.json").read_text())
+    told["config"]["training"]["max_tokens"] = 4 * 4096
+    (short / "run.json").write_text(json.dumps(told))
+    assert main(["fit", str(study), "--x", "non_embedding", "--draws", "20", "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["other_settings"] == [short.name]
+    assert any("budget_tokens" in note for note in plain["notes"])

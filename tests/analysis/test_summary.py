@@ -269,6 +269,16 @@ def test_losses_on_different_tokens_have_no_best(new_run: NEW_RUN, changed: str)
     assert "★" not in page
 
 
+def test_best_of_different_budgets_is_named_with_them(new_run: NEW_RUN) -> None:
+    made = sweep(new_run, 1.2, 1.9)
+    equal = sweep_page([sweep_row(relative(one)) for one in made], Terminal())
+    assert "budgets differ" not in equal
+    (made[1].path / "metrics.csv").unlink()
+    made[1].losses(250, floor=1.9)
+    page = " ".join(sweep_page([sweep_row(relative(one)) for one in made], Terminal()).split())
+    assert "budgets differ (1.024M to 2.048M tokens)" in page
+
+
 def test_every_command_that_is_suggested_can_be_typed(
     done_run: Any, diverged_run: Any, new_run: NEW_RUN
 ) -> None:

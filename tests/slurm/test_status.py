@@ -12,6 +12,7 @@ import pytest
 from made_studies import NOW_S, FakeSlurm, MadeStudy
 from slurm_command import refused, told, told_json, typed
 
+import durable
 from memory.ring import RingWriter
 from memory.samples import ProcessSample, Sample
 from slurm.__main__ import main
@@ -205,3 +206,23 @@ def test_the_report_of_the_study_has_the_same_words(
     assert words == {
         one["run"]: (one["state"], None if one["state"] == "done" else one["reason"]) for one in said
     }
+
+
+def test_runs_of_other_code_are_marked(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
+    def made_by(run: str, code: dict[str, object]) -> None:
+        durable.write_json(study.folder / run / "run.json", {"attempts": [{"code": code}]})
+
+    made_by("32d-a", {"hash": "a" * 16, "commit": "1" * 40, "dirty": False})
+    assert "code" not in told(capsys, "status", "sweep").splitlines()[2].split()
+    made_by("32d-b", {"hash": "b" * 16})
+    made_by("32d-c", {"commit": "1" * 40, "dirty": False})
+    lines = told(capsys, "status", "sweep").splitlines()
+    assert lines[1].startswith("note: made by 2 versions of the code: ")
+    rows = [line for line in lines if line.startswith("32d-")]
+    places = ("aaaaaaa@1111111", "bbbbbbb ", "unknown ")
+    assert [place in row for place, row in zip(places, rows, strict=False)] == [True] * 3
+    plain = told_json(capsys, "status", "sweep")
+    assert [run["code"] for run in plain["runs"]] == ["aaaaaaa@1111111", "bbbbbbb", None, None]
+    assert [one["runs"] for one in plain["code"]] == [["32d-a"], ["32d-b"], ["32d-c"]]
+    (of_all,) = told(capsys, "status").splitlines()[:1]
+    assert of_all.endswith("made by 2 versions of the code")

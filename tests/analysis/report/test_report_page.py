@@ -115,6 +115,20 @@ def test_losses_of_different_data_have_no_best_run(tmp_path: Path, capsys: Captu
     told = summary_of(capsys, str(tmp_path / "sweep"))
     assert told["best"] is None
     assert "their losses do not compare" in about(told, "Best run")
+    assert "Learning rate" not in {one["about"] for one in told["summary"]}
+
+
+def test_best_run_of_different_budgets_is_named_with_them_and_not_starred(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    study = tmp_path / "sweep"
+    make_one(study, 32, 0.01, 0)
+    make_one(study, 64, 0.01, 0)
+    assert "udgets differ" not in about(summary_of(capsys, str(study)), "Best run")
+    assert "★" in (study / "report.html").read_text()
+    make_one(study, 96, 0.01, 0, steps=400)
+    assert "udgets differ (163,840 to 1.638M tokens)" in about(summary_of(capsys, str(study)), "Best run")
+    assert "★" not in (study / "report.html").read_text()
 
 
 def test_a_run_that_is_there_twice_is_told_and_counts_once(tmp_path: Path, capsys: Captured) -> None:
