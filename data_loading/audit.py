@@ -18,6 +18,7 @@ import numpy as np
 from conf import UserError
 from data_loading.audit_samples import samples
 from data_loading.content_hash import file_content_hash
+from data_loading.cut_documents import CutDocuments, earlier_manifests, refuse_cut
 from data_loading.finding import MEND_SET, Finding
 from data_loading.formats.verify import audit_beside
 from data_loading.npy import open_npy
@@ -105,6 +106,7 @@ def _findings(
     if all(found.ok for found in [*lengths, *documents]):
         yield from _shares(manifest, _starts(opened))
         yield from _held_out(manifest, _starts(opened))
+        yield from _cut(files, manifest, _starts(opened))
     tokenizer, finding = _tokenizer(files, manifest)
     yield finding
     yield from _sources(files, manifest, deep)
@@ -238,6 +240,15 @@ def _held_out(manifest: dict[str, Any], starts: Shards) -> Iterator[Finding]:
     told = ", ".join(f"{start:,} to {stop:,}" for start, stop in said)
     how = "as its share says" if right else f"not the last {fraction} of what was made at once"
     yield Finding("held out", right, f"tokens {told}, {how}")
+
+
+def _cut(files: SetFiles, manifest: dict[str, Any], starts: Shards) -> Iterator[Finding]:
+    """Documents that an earlier version may have cut."""
+    earlier = earlier_manifests(files, manifest)
+    try:
+        refuse_cut(str(files.tokens), manifest, files.tokenizer, starts, earlier=earlier)
+    except CutDocuments as error:
+        yield Finding("engine", False, str(error), mend="")
 
 
 def _tokens(opened: list[_Opened]) -> Shards:
