@@ -16,13 +16,16 @@ from typing import Any
 import numpy as np
 
 from conf import UserError
+from data_loading.audit_documents import documents_again
 from data_loading.audit_samples import samples
 from data_loading.content_hash import file_content_hash
+from data_loading.cut_documents import CutDocuments, earlier_manifests, refuse_cut
 from data_loading.finding import MEND_SET, Finding
 from data_loading.formats.verify import audit_beside
 from data_loading.npy import open_npy
 from data_loading.pretokenizer.byte_files import content_hash_of
 from data_loading.pretokenizer.manifest import with_shares
+from data_loading.pretokenizer.special_tokens import parsing
 from data_loading.set_files import SetFiles, settle
 from data_loading.shards import Part, Shards, allow_open_files, parts_of
 from data_loading.splits import split_ranges
@@ -39,9 +42,9 @@ def audit(path: Path, *, deep: bool = False) -> list[Finding]:
 
     All findings, good and bad.
 
-    deep: also encode samples from all over the text again, with the reference tokenizer, and look for
-    them in the tokens (of texts that are here and plain: of others it is said why not); and the other way
-    round.
+    deep: also encode whole documents of the inputs that are here again, with the reference tokenizer (all
+    of a small set, else samples), and compare the ids; look for samples from all over plain texts in the
+    tokens; and encode the text of samples of the tokens.
 
     Raises:
         UserError: there is no set, or it has no manifest to hold it against, or one of a later version.
@@ -105,10 +108,14 @@ def _findings(
     if all(found.ok for found in [*lengths, *documents]):
         yield from _shares(manifest, _starts(opened))
         yield from _held_out(manifest, _starts(opened))
+        yield from _cut(files, manifest, _starts(opened))
     tokenizer, finding = _tokenizer(files, manifest)
     yield finding
     yield from _sources(files, manifest, deep)
     if deep and tokenizer is not None and all(found.ok for found in [*lengths, *documents]):
+        if manifest["options"].get("special_tokens") == "parse":
+            tokenizer = parsing(tokenizer)
+        yield from documents_again(files, manifest, _tokens(opened), _starts(opened), tokenizer)
         yield from samples(files, manifest, _tokens(opened), _starts(opened), tokenizer)
 
 
@@ -238,6 +245,15 @@ def _held_out(manifest: dict[str, Any], starts: Shards) -> Iterator[Finding]:
     told = ", ".join(f"{start:,} to {stop:,}" for start, stop in said)
     how = "as its share says" if right else f"not the last {fraction} of what was made at once"
     yield Finding("held out", right, f"tokens {told}, {how}")
+
+
+def _cut(files: SetFiles, manifest: dict[str, Any], starts: Shards) -> Iterator[Finding]:
+    """Documents that an earlier version may have cut."""
+    earlier = earlier_manifests(files, manifest)
+    try:
+        refuse_cut(str(files.tokens), manifest, files.tokenizer, starts, earlier=earlier)
+    except CutDocuments as error:
+        yield Finding("engine", False, str(error), mend="")
 
 
 def _tokens(opened: list[_Opened]) -> Shards:

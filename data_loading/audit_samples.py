@@ -12,7 +12,6 @@ import numpy as np
 
 from data_loading.finding import Finding
 from data_loading.pretokenizer.manifest import is_limited
-from data_loading.pretokenizer.special_tokens import parsing
 from data_loading.pretokenizer.texts import lines_equal_to
 from data_loading.set_files import SetFiles
 from data_loading.shards import Shards
@@ -36,8 +35,6 @@ def samples(
     if not tokenizer.cut_rule.exists:
         yield Finding("sample", None, f"this tokenizer allows no cut ({tokenizer.cut_rule.why_none})")
         return
-    if manifest["options"].get("special_tokens") == "parse":
-        tokenizer = parsing(tokenizer)
     yield from _texts_in_tokens(files, manifest, tokens, tokenizer)
     yield _tokens_again(manifest, tokens, starts, tokenizer)
 
@@ -45,35 +42,29 @@ def samples(
 def _texts_in_tokens(
     files: SetFiles, manifest: dict[str, Any], tokens: Shards, tokenizer: Tokenizer
 ) -> Iterator[Finding]:
-    """Of each source, or why it is not encoded again."""
+    """Of each plain text: samples all over it."""
     sources, before = manifest["sources"], 0
     for source in sources:
         path, length = files.tokens.parent / source["path"], source.get("tokens", len(tokens))
-        why = _why_not(path, source, manifest)
-        if why is not None:
-            yield Finding("sample of the text", None, f"{path} is not encoded again: {why}")
-        else:
+        if _is_plain(path, source, manifest):
             here = range(before, before + length)
             samples = max(LEAST_SAMPLES, SAMPLES // len(sources))
             yield _text_in_tokens(manifest, path, tokens, here, tokenizer, samples)
         before += length
 
 
-def _why_not(path: Path, source: dict[str, Any], manifest: dict[str, Any]) -> str | None:
-    """Why what stands in a source's file is not what its tokens were made from; None where it is."""
+def _is_plain(path: Path, source: dict[str, Any], manifest: dict[str, Any]) -> bool:
+    """Whether what stands in the file of a source is what its tokens were made from, byte for byte."""
     options = manifest["options"]
-    encoding, errors = options.get("encoding", "utf-8"), options.get("errors", "strict")
-    whys = {
-        "it is not here": not path.is_file(),
-        "it was changed since": path.is_file() and path.stat().st_size != source["bytes"],
-        "its documents stand in fields": "skipped" in source or "nulls" in source,
-        "it is compressed": "compression" in source,
-        f"it was cleaned (--clean {options.get('clean')})": bool(options.get("clean")),
-        f"duplicates were dropped (--dedup {options.get('dedup')})": bool(options.get("dedup")),
-        "only a part of it was taken": is_limited(manifest) or "read_bytes" in source,
-        f"it is read as {encoding}, --errors {errors}": (encoding, errors) != ("utf-8", "strict"),
-    }
-    return next((why for why, is_so in whys.items() if is_so), None)
+    return (
+        path.is_file()
+        and path.stat().st_size == source["bytes"]
+        and not {"skipped", "nulls", "compression", "read_bytes"} & source.keys()
+        and not options.get("clean")
+        and not options.get("dedup")
+        and not is_limited(manifest)
+        and (options.get("encoding", "utf-8"), options.get("errors", "strict")) == ("utf-8", "strict")
+    )
 
 
 def _text_in_tokens(

@@ -15,6 +15,7 @@ import durable
 from conf import UserError
 from data_loading.checked import read_checked, write_checked
 from data_loading.content import verify_content
+from data_loading.cut_documents import earlier_manifests, refuse_cut
 from data_loading.npy import open_npy
 from data_loading.set_files import SetFiles, settle
 from data_loading.shards import Part, Shards, map_part, open_parts, parts_of
@@ -285,6 +286,9 @@ def _open(files: SetFiles, vocab_size: int | None) -> TokenSet:
         parts_of(files, manifest), lambda part: _open_part(part, manifest["dtype"], files.manifest.name)
     )
     verify_content(files, manifest)
+    refuse_cut(
+        str(files.tokens), manifest, files.tokenizer, documents, earlier=earlier_manifests(files, manifest)
+    )
     vocab_size = manifest["tokenizer"]["vocab_size"]
     return TokenSet(files.tokens, tokens, documents, manifest, vocab_size, manifest["fingerprint"])
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import durable
 from conf import UserError, schema
+from data_loading.cut_documents import form_flags, option_flags
 from data_loading.data import NotTokenized
 from data_loading.locate import DEFAULT_FOLDER, Place
 from data_loading.lookup import KNOWN, name_of
@@ -86,28 +87,18 @@ def _command(
     dataset: schema.Dataset, place: Place, tokenizer: schema.Tokenizer, manifest: dict[str, Any] | None = None
 ) -> str:
     """What makes this token file anew, with the options of its manifest where the configuration has none."""
-    made = manifest["options"] if manifest else {}
+    made = dict(manifest["options"]) if manifest else {}
     if dataset.source == "stdlib":
         return command_for("stdlib", _flag(tokenizer), "--output", str(place.tokens))
-    options: list[str] = []
-    for flag, value, default in (
-        ("--document-separator", dataset.document_separator, None),
-        ("--encoding", dataset.encoding, "utf-8"),
-        ("--errors", dataset.errors, "strict"),
-        ("--text-field", None, None),
-        ("--max-documents", None, None),
-        ("--max-tokens", None, None),
-        ("--clean", None, None),
-        ("--dedup", None, None),
-    ):
-        used = value if value != default else made.get(flag[2:].replace("-", "_"), default)
-        if used != default:
-            options += [flag, str(used)]
+    asked = {
+        "document_separator": dataset.document_separator,
+        "encoding": dataset.encoding,
+        "errors": dataset.errors,
+    }
+    default = schema.Dataset()
+    made |= {name: value for name, value in asked.items() if value != getattr(default, name)}
     form = manifest or {}
-    if "shard_tokens" in form:
-        options += ["--tokens-per-shard", str(form["shard_tokens"])]
-    if "val" in form:
-        options += ["--val-fraction", str(form["val"]["fraction"])]
+    options = [*option_flags(made), *form_flags(form)]
     sources = form.get("sources", [])
     texts = [str(place.text)] if place.text else [source["path"] for source in sources]
     if place.text is None:

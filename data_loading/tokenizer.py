@@ -140,8 +140,9 @@ class JsonTokenizer(Tokenizer):
 
     @cached_property
     def json(self) -> str:
-        """The text of the tokenizer.json."""
-        return json.dumps(self.definition, ensure_ascii=False)
+        """The text of the tokenizer.json, for engines: a document is encoded whole, and as it is."""
+        whole = {**self.definition, "truncation": None, "padding": None}
+        return json.dumps(whole, ensure_ascii=False)
 
     @cached_property
     def reference(self) -> tokenizers.Tokenizer:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from conf import UserError, schema
 from data_loading.checked import text_difference
+from data_loading.cut_documents import refuse_cut
 from data_loading.locate import Place
 from data_loading.lookup import KNOWN
 from data_loading.pretokenizer.stdlib_source import StdlibSource
 from data_loading.pretokenizer.texts import text_encoding
 from data_loading.set_files import SetFiles
 from data_loading.token_set import TokenSet
-from data_loading.tokenizer import Tokenizer
+from data_loading.tokenizer import JsonTokenizer, Tokenizer
 
 
 def verify(
@@ -43,6 +44,9 @@ def verify(
             f"{tokenizer.content_hash[:12]}). Ask for tokenizer={ask}, or make the set anew: "
             f"{command} --overwrite"
         )
+    if isinstance(tokenizer, JsonTokenizer) and found.documents is not None:
+        files, truncation = SetFiles(found.path), tokenizer.definition.get("truncation")
+        refuse_cut(found.name, manifest, files.tokenizer, found.documents, truncation=truncation)
     default = schema.Dataset()
     for name in ("document_separator", "encoding", "errors"):
         wanted, made = getattr(dataset, name), manifest["options"].get(name)

@@ -8,15 +8,16 @@ from typing import Any
 
 from conf import UserError
 from conf.quantities import format_count
+from data_loading.cut_documents import CutDocuments, cut_at, engine_note, obeyed_truncation
 from data_loading.pretokenizer.inputs import Inputs
-from data_loading.pretokenizer.journal import read_job
+from data_loading.pretokenizer.journal import read_engine, read_job
 from data_loading.pretokenizer.manifest import WRITER_VERSION
 from data_loading.pretokenizer.options import Options
 from data_loading.pretokenizer.repeated import refuse_repeated_files
 from data_loading.pretokenizer.share import Share
 from data_loading.pretokenizer.task_manifest import other_inputs, read_task
 from data_loading.set_files import SetFiles
-from data_loading.shards import map_part, parts_of
+from data_loading.shards import map_part, open_parts, parts_of
 from data_loading.token_set import open_token_set, read_manifest
 from data_loading.tokenizer import Tokenizer
 from data_loading.tokenizer_files import holds_tokenizer
@@ -156,7 +157,7 @@ def job_of(inputs: Inputs, tokenizer: Tokenizer, options: Options, base: dict[st
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def goes_on(files: SetFiles, job: str, inputs: Inputs, options: Options) -> bool:
+def goes_on(files: SetFiles, job: str, inputs: Inputs, tokenizer: Tokenizer, options: Options) -> bool:
     """Whether an unfinished set of this job is there to go on with.
 
     Raises:
@@ -164,7 +165,7 @@ def goes_on(files: SetFiles, job: str, inputs: Inputs, options: Options) -> bool
     """
     earlier = read_job(files.partial)
     if earlier == job and inputs.can_continue and not options.overwrite:
-        return True
+        return not (engine_note(tokenizer) and obeyed_truncation(read_engine(files.partial)))
     if earlier is not None and earlier != job and not options.overwrite:
         raise UserError(
             f"{files.partial} holds an unfinished tokenization of another text (by its path, size or time of "
@@ -235,11 +236,13 @@ def _other_form(manifest: dict[str, Any], options: Options) -> str | None:
 
 
 def _missing_shards(files: SetFiles, manifest: dict[str, Any]) -> str | None:
+    parts = parts_of(files, manifest)
     try:
-        for part in parts_of(files, manifest):
-            map_part(part)
+        documents = open_parts(parts, map_part)[1] if parts else ()
     except UserError as error:
         return f"it is damaged: {error}"
+    if cut_at(manifest, files.tokenizer, documents) is not None:
+        return "an earlier version made it, which obeyed the truncation in the tokenizer.json"
     return None
 
 
@@ -252,6 +255,8 @@ def _missing(files: SetFiles, manifest: dict[str, Any]) -> str | None:
         return f"of its files {files.tokenizer.name} is missing"
     try:
         open_token_set(files.tokens)
+    except CutDocuments:
+        raise
     except UserError as error:
         return f"it is damaged: {error}"
     return None

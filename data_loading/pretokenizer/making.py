@@ -11,6 +11,7 @@ from typing import Any
 
 import durable
 from conf import UserError
+from data_loading.cut_documents import engine_note
 from data_loading.layout import Layout
 from data_loading.pretokenizer.blocks import Block, BlockEncoder, EncodedBlock, make_blocks
 from data_loading.pretokenizer.comparison import Comparison, IdsDiffer
@@ -105,7 +106,7 @@ def make_set(job: Job) -> dict[str, Any]:
 def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
     """at_once: the verdict on the engine may come while it is at work."""
     inputs, options = job.inputs, job.options
-    is_continued = goes_on(job.files, job.name, inputs, options)
+    is_continued = goes_on(job.files, job.name, inputs, job.tokenizer, options)
     if not is_continued:
         _clear(job.files.partial, keep_duplicates=inputs.duplicates is not None and not options.overwrite)
     inputs.prepare(job.files.partial, job.log)
@@ -162,7 +163,8 @@ class _Target:
 
     def __init__(self, job: Job, folder: Path, choice: Choice, *, is_continued: bool) -> None:
         tokenizer = job.tokenizer
-        self.folder, self._job, self._engine = folder, job, choice.facts
+        self.folder, self._job = folder, job
+        self._engine = {**choice.facts, **engine_note(tokenizer)}
         self.encoder = BlockEncoder(
             choice.engine, tokenizer.eot_id, tokenizer.vocab_size, job.inputs.options["errors"]
         )
@@ -317,7 +319,7 @@ def _manifest(job: Job, choice: Choice, target: _Target) -> dict[str, Any]:
         sources=sources,
         options=options_of(job.inputs, job.tokenizer),
         tokenizer=job.tokenizer,
-        engine=choice.facts,
+        engine={**choice.facts, **engine_note(job.tokenizer)},
     )
     if job.base is not None:
         durable.write_json(folder / job.files.earlier_manifest(job.base["fingerprint"]).name, job.base)

@@ -17,6 +17,7 @@ import durable
 from conf import UserError
 from data_loading.content import note_content
 from data_loading.content_hash import hash_of_pieces
+from data_loading.cut_documents import cut_at
 from data_loading.layout import Layout
 from data_loading.pretokenizer.block_range import FLAG, BlockRange, found_tasks
 from data_loading.pretokenizer.existing import refuse_other_things
@@ -194,7 +195,14 @@ def _merged(files: SetFiles, tasks: Sequence[dict[str, Any]], skip_bad: int | No
     parts, tokens = list[Part](), 0
     for task in tasks:
         own = BlockRange(task["task"], task["tasks"]).files(files.tokens)
-        parts += [replace(part, first_token=part.first_token + tokens) for part in parts_of(own, task)]
+        here = parts_of(own, task)
+        if cut_at(task, own.tokenizer, open_parts(here, map_part)[1] if here else ()) is not None:
+            raise UserError(
+                f"{files.tokens} cannot be merged: {FLAG} {task['task']}/{task['tasks']} was done by an "
+                "earlier version, which obeyed the truncation in the tokenizer.json. Do the tasks again with "
+                "--overwrite"
+            )
+        parts += [replace(part, first_token=part.first_token + tokens) for part in here]
         tokens += task["tokens"]
     if not parts:
         raise UserError(f"{files.tokens} cannot be merged: no task has found any text")

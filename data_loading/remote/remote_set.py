@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conf import UserError
+from data_loading.cut_documents import refuse_cut
 from data_loading.npy import HEADER_BYTES, open_npy
 from data_loading.remote.address import Address, parse
 from data_loading.remote.cache import Cache, NoRoom
@@ -369,6 +370,7 @@ def open_remote(uri: str, options: RemoteOptions) -> RemoteSet:
             f"{root}: dataset.disk_budget={options.budget_bytes:,} bytes has no room for {uri}: "
             f"{error.held:,} are in use by other sets. Set a larger one, or another dataset.cache"
         ) from None
+    refuse_cut(uri, manifest, folder / "tokenizer", found.documents)
     return found
 
 

@@ -75,7 +75,7 @@ def test_a_whole_set_has_nothing_wrong(made: Path) -> None:
     assert {finding.what: finding.ok for finding in findings} == dict.fromkeys([
         "tokens", "checksums", "ids", "documents", "document checksum", "document starts",
         "ends of documents", "shares of sources", "tokenizer",
-        "source", "sample of the text", "sample of the tokens",
+        "source", "whole documents", "sample of the text", "sample of the tokens",
     ], True)  # fmt: skip
 
 
@@ -258,24 +258,47 @@ def test_deep_tells_documents_from_what_stands_between_them(
     assert found.get("sample of the text") is (True if limit is None else None)
 
 
-def test_deep_encodes_every_plain_text_again_and_says_of_the_others_why_not(tmp_path: Path) -> None:
+def test_deep_encodes_documents_of_every_kind_of_input_again(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"{name}.txt").write_text(f"The words of {name}.\n" * 300)
     (tmp_path / "d.txt.gz").write_bytes(gzip.compress(b"The words of d.\n" * 300))
-    (tmp_path / "e.jsonl").write_text('{"text": "The words of e."}\n')
+    (tmp_path / "e.jsonl").write_text('{"text": ""}\n{"x": 1}\n{"text": "The words of e."}\n')
     names = ["a.txt", "b.txt", "c.txt", "d.txt.gz", "e.jsonl"]
-    source = open_inputs([str(tmp_path / name) for name in names], InputOptions())
+    source = open_inputs([str(tmp_path / name) for name in names], InputOptions(skip_bad=1))
     pretokenize(source, BytesTokenizer(), tmp_path / "s.npy", Options(workers=0))
     (tmp_path / "c.txt").unlink()
-    found = [f for f in audit(tmp_path / "s.npy", deep=True) if f.what == "sample of the text"]
-    assert [finding.ok for finding in found] == [True, True, None, None, None]
-    whys = ["it is not here", "it is compressed", "its documents stand in fields"]
-    assert [finding.told.partition(" is not encoded again: ")[2] for finding in found[2:]] == whys
+    found = audit(tmp_path / "s.npy", deep=True)
+    assert [f.ok for f in found if f.what == "sample of the text"] == [True, True]
+    assert [f.ok for f in found if f.what == "whole documents"] == [True, True, None, True, True]
     tokens = np.load(tmp_path / "s.npy")
     tokens[8000:8040] = 32  # inside of b
+    tokens[-5] = 32  # inside of e
     np.save(tmp_path / "s.npy", tokens)
-    found = [f for f in audit(tmp_path / "s.npy", deep=True) if f.what == "sample of the text"]
-    assert [finding.ok for finding in found] == [True, False, None, None, None]
+    found = audit(tmp_path / "s.npy", deep=True)
+    assert [f.ok for f in found if f.what == "sample of the text"] == [True, False]
+    assert [f.ok for f in found if f.what == "whole documents"] == [True, False, None, True, False]
+
+
+@pytest.mark.parametrize("engine", ["bytes", "gpt2"])
+def test_deep_finds_a_document_that_was_cut(
+    engine: str, tmp_path: Path, tokenizer_folder: Callable[[str], Path]
+) -> None:
+    """What is lost is nowhere to be decoded: only the text tells. Long ones are looked at first."""
+    texts = [f"Document {number} has some words. " * (50 if number == 700 else 2) for number in range(1000)]
+    lines = [json.dumps({"text": text}) for text in texts]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    cut = [json.dumps({"text": text[:700]}) for text in texts]
+    (tmp_path / "b.jsonl").write_text("\n".join(cut))
+    gpt2 = read_tokenizer(tokenizer_folder("gpt2"), "gpt2")
+    tokenizer = gpt2 if engine == "gpt2" else BytesTokenizer()
+    for name in ("a", "b"):
+        source = open_inputs([str(tmp_path / f"{name}.jsonl")], InputOptions())
+        pretokenize(source, tokenizer, tmp_path / "a.npy", Options(overwrite=True))
+        assert wrong(tmp_path / "a.npy", deep=True) == {}
+    (tmp_path / "a.jsonl").replace(tmp_path / "b.jsonl")
+    size = (tmp_path / "b.jsonl").stat().st_size
+    edit_manifest(tmp_path / "a.npy", lambda m: m["sources"][0].update(bytes=size))
+    assert "whole documents" in wrong(tmp_path / "a.npy", deep=True)
 
 
 def test_shares_that_one_source_lacks(tmp_path: Path) -> None:
