@@ -25,8 +25,8 @@ examples:
   python -m analysis best-lr lr_sweep --at-tokens common       of runs that go on too
   python -m analysis best-lr curves/ --pattern '{model}_lr_{log10_lr}.csv' --y validation_loss
 
-The best is the vertex of parabolas in log10 lr through 3, 5 and 7 points round the lowest loss; its interval
-holds all of these choices and what seeds do. Rates that diverged are told and do not bend it."""
+The best is the vertex of the parabola in log10 lr through the lowest loss and its two neighbours. Its
+interval ends, on each side, at the nearest rate whose loss is higher by more than seeds explain."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -156,7 +156,7 @@ def _json(
     of_all = {
         "study": study.path, "y": y,
         "noise": None if noise is None else {
-            "deviation": noise.deviation, "freedom": noise.freedom, "from_seeds": noise.from_seeds
+            "deviation": noise.deviation, "freedom": noise.freedom
         },
         "left_out": left_out, "notes": [*study.notes(), *([note] if note else [])],
     }  # fmt: skip
@@ -168,7 +168,6 @@ def _json(
             "best_lr": best.lr, "low": best.low, "high": best.high,
             "budget": best.size.budget or None, "width": best.size.width, "inside": best.is_inside,
             "edge": best.edge, "why_not": best.why_not,
-            "by_points": {f"{2 * reach + 1}": lr for reach, lr in best.vertices.items()},
             "diverged": [rate.lr for rate in best.size.rates if rate.has_diverged],
             "rates": [
                 {"lr": rate.lr, "losses": [*rate.losses], "diverged": [*rate.lost], "half": rate.half}
@@ -201,7 +200,7 @@ def _page(
     lines = [
         f"{study.path}: best learning rate by {y}, of {counted(len(found), _noun(found))}",
         "",
-        f"{'size':<{width}}  {'best lr':>9}  {'95% interval':<20}  {'least loss':>10}  {codes[0]}rates",
+        f"{'size':<{width}}  {'best lr':>9}  {'95% interval':<22}  {'least loss':>10}  {codes[0]}rates",
         *(_row(best, width, code) for best, code in zip(found, codes[1:], strict=True)),
         "",
         _about_noise(noise),
@@ -212,7 +211,7 @@ def _page(
         half = [f"{rate.lr:.3g}" for rate in best.size.rates if rate.half]
         if half:
             lines.append(
-                f"note: {best.size.name} has half diverged at {', '.join(half)}: left out of its parabolas"
+                f"note: {best.size.name} has half diverged at {', '.join(half)}, where its curve ends"
             )
     lines += told_below([*study.notes(), *([note] if note else [])], left_out)
     for one in todo:
@@ -248,26 +247,16 @@ def _row(best: Best, width: int, code: str) -> str:
     lost = best.size.diverged_at
     told += f"; diverged: {', '.join(lost)}" if lost else ""
     if best.lr is None:
-        return f"{best.size.name:<{width}}  {'-':>9}  {'-':<20}  {'-':>10}  {told}"
-    between = f"{_end(best.low)} to {_end(best.high)}"
+        return f"{best.size.name:<{width}}  {'-':>9}  {'-':<22}  {'-':>10}  {told}"
     loss = float(best.size.y.min()) if len(best.size.y) else math.nan
     edge = f" ({'<' if best.edge == 'low' else '>'} the grid)" if best.edge else ""
-    return f"{best.size.name:<{width}}  {best.lr:>9.4g}  {between:<20}  {loss:>10.4f}  {told}{edge}"
-
-
-def _end(value: float | None) -> str:
-    return "?" if value is None else f"{value:.4g}"
+    return f"{best.size.name:<{width}}  {best.lr:>9.4g}  {best.interval:<22}  {loss:>10.4f}  {told}{edge}"
 
 
 def _about_noise(noise: Noise | None) -> str:
     if noise is None:
         return (
-            "how much seeds differ is not known: no rate has two, and too few rates tell it otherwise; "
-            "the intervals hold the choice of points alone"
+            "? no rate near a best has two seeds, so it is not known how much seeds differ: intervals end at "
+            "rates 3 times smaller and larger, or that diverged"
         )
-    if noise.from_seeds:
-        return f"seeds of one rate: s.d. {noise.deviation:.4f} ({noise.freedom} degrees of freedom)"
-    return (
-        f"no rate has two seeds: intervals take s.d. {noise.deviation:.4f} for them, by how far losses "
-        "lie off a smooth curve"
-    )
+    return f"seeds of one rate near the best: s.d. {noise.deviation:.4f} ({noise.freedom} degrees of freedom)"

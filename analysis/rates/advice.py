@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from analysis.next_steps import again, larger_size
 from analysis.rates.best import Best, Noise
+from analysis.rates.grid import is_same_rate
 from analysis.rates.law import RateLaw
 from analysis.reading.study import GOING_ON, Run, Study
 from analysis.run_folder import RunFolder
@@ -22,8 +23,6 @@ _HOLE = 1.5
 """Steps of the grid, in logs: a wider one lacks a rate."""
 _FIRST_STEP = 10**0.5
 """From one rate to the next, where only one is known."""
-_SAME = 1e-3
-"""Relative: rates that near are one."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def advice(
             inside = sum(best.is_inside for best in own)
             words = f"a law over width needs >= 3 sizes with their best inside, has {inside}"
             told.append(Advice(None, f"{setup}: {words}" if setup else words))
-    return told
+    return told + _second_seed(found, noise, study)
 
 
 def what_lacks(study: Study, tried: Sequence[float], pending: Sequence[Run]) -> str:
@@ -103,7 +102,7 @@ def _below(best: Best) -> list[float]:
 def _step(found: Sequence[Best], best: Best) -> float:
     """From one rate of the grid to the next at its end; the least there is where that is a hole."""
     rates = sorted({*_tried(found, best), *best.size.pending})
-    ratios = [high / low for low, high in itertools.pairwise(rates) if high > low * (1 + _SAME)]
+    ratios = [high / low for low, high in itertools.pairwise(rates) if not is_same_rate(high, low)]
     own = [rate.lr for rate in best.size.good]
     last = own[1] / own[0] if best.edge == "low" else own[-1] / own[-2]
     return last if last < min(ratios) ** _HOLE else min(ratios)
@@ -111,8 +110,12 @@ def _step(found: Sequence[Best], best: Best) -> float:
 
 def _tried(found: Sequence[Best], best: Best) -> list[float]:
     """Rates of all sizes of its setup."""
-    same = [one for one in found if one.size.setup == best.size.setup]
-    return sorted({f"{rate.lr:.6g}": rate.lr for one in same for rate in one.size.rates}.values())
+    same = [one.size for one in found if one.size.setup == best.size.setup]
+    rates: list[float] = []
+    for rate in sorted(rate.lr for size in same for rate in size.rates):
+        if not rates or not is_same_rate(rates[-1], rate):
+            rates.append(rate)
+    return rates
 
 
 def _missing(study: Study, found: Sequence[Best]) -> list[Advice]:
@@ -121,7 +124,7 @@ def _missing(study: Study, found: Sequence[Best]) -> list[Advice]:
     for best in found:
         own = [*(rate.lr for rate in best.size.rates), *best.size.pending]
         every = _tried(found, best)
-        absent = [lr for lr in every if not any(math.isclose(lr, one, rel_tol=_SAME) for one in own)]
+        absent = [lr for lr in every if not any(is_same_rate(lr, one) for one in own)]
         top = min((rate.lr for rate in best.size.rates if rate.has_diverged), default=math.inf)
         absent = [lr for lr in absent if lr < top]
         if absent:
@@ -160,7 +163,7 @@ def _are(runs: Sequence[Run]) -> str:
 
 def _seeds(found: Sequence[Best], noise: Noise | None, study: Study) -> list[Advice]:
     """Sizes whose best rate differs from its neighbours by less than seeds of one rate do."""
-    if noise is None or not noise.from_seeds:
+    if noise is None:
         return []
     told = []
     for best in found:
@@ -181,6 +184,15 @@ def _seeds(found: Sequence[Best], noise: Noise | None, study: Study) -> list[Adv
                 )
             )
     return told
+
+
+def _second_seed(found: Sequence[Best], noise: Noise | None, study: Study) -> list[Advice]:
+    """What makes the noise known: seeds at the best rates of one size, since noise is pooled over sizes."""
+    best = next((best for best in found if best.is_inside), None)
+    if noise is not None or best is None or not study.is_ours:
+        return []
+    words = "no rate near the best has two seeds: add them, so that the interval knows how much seeds differ"
+    return [Advice(best.size.name, words, _more_seeds(study, best))]
 
 
 def _more_seeds(study: Study, best: Best) -> str | None:

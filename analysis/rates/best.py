@@ -1,9 +1,11 @@
-"""The best learning rate of a size: the vertex of a parabola in log10 lr through the points round the lowest.
+"""The best learning rate of a size, and the rates between which it is.
 
-How many points are taken round it is a choice: one, two and three on each side all are, the middle of
-their vertices is the answer, and the interval holds all of them. It also holds what seeds do: losses are
-drawn anew within their deviation, and everything is found again. A parabola through all points of a sweep
-is no choice: far from its lowest point a curve of losses is none.
+The best rate is the vertex of the parabola in log10 lr through the lowest mean loss and its two neighbours.
+The interval ends, on each side, at the nearest rate whose loss is higher by more than seeds explain: a curve
+with one valley has its lowest point between two such rates, whatever its shape. Nothing is assumed of the
+shape because losses are steep below the best rate, flat at it, and end in a cliff: parabolas of such curves
+have their vertex off to one side, and an interval that is found by them does not hold the truth
+(benchmarks/analysis_coverage.py).
 """
 
 from __future__ import annotations
@@ -11,51 +13,54 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from analysis.fits.parabola import round_minimum, vertex
-from analysis.rates.grid import Size, seed_deviation
+from analysis.fits.parabola import vertex
+from analysis.rates.grid import Rate, Size
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
-REACHES = (1, 2, 3)
-DRAWS = 1000
 _LEVEL = 0.95
-_ROUND_CUBIC = 3
+_NEAR = 1
+"""Rates on each side of the lowest whose seeds count as noise: unstable rates have seeds of another kind."""
+_FLAT_FACTOR = 2.95
+"""3, less the rounding of a grid such as 0.001, 0.003, 0.01. Nearer rates differ by too little to be believed
+where it is not known how much seeds differ.
+"""
 _EQUAL = 1e-12
 
 
 @dataclass(frozen=True)
 class Noise:
-    """deviation: of one run's loss. freedom: how many degrees it is known by. from_seeds: else from how far
-    losses lie off a smooth curve.
-    """
+    """Standard deviation over seeds of one run's loss near the best rates, by so many degrees of freedom."""
 
     deviation: float
     freedom: int
-    from_seeds: bool
 
 
 @dataclass(frozen=True)
 class Best:
-    """lr: None where the size has too few rates. low, high: None on the side where the grid ends before the
-    losses rise. edge: `low` or `high` where the lowest loss is the outermost rate. vertices: by the points
-    taken on each side. drawn: log10 lr of each draw, nan where it found none.
-    """
+    """The best rate of a size, with its interval."""
 
     size: Size
     lr: float | None
+    """None: the size has too few rates, or no lowest loss."""
     low: float | None
     high: float | None
-    edge: str | None
-    vertices: dict[int, float]
-    drawn: Array
+    """None: no rate on that side has a loss that is surely higher."""
+    edge: str | None = None
+    """`low` or `high`: the lowest loss is at the smallest or largest rate."""
+    is_noise_known: bool = False
     why_not: str | None = None
 
     @property
     def is_inside(self) -> bool:
         return self.lr is not None and self.edge is None
+
+    @property
+    def interval(self) -> str:
+        """`0.01 to 0.1`; `?` for an open end, and behind the interval where the noise of seeds is unknown."""
+        low, high = ("?" if end is None else f"{end:.4g}" for end in (self.low, self.high))
+        return f"{low} to {high}{'' if self.is_noise_known else ' ?'}"
 
     @property
     def awaited(self) -> tuple[float, ...]:
@@ -80,85 +85,61 @@ class Best:
 
 
 def noise_of(sizes: Sequence[Size]) -> Noise | None:
-    """Over seeds where any rate has two; else from what a cubic leaves of the points round each lowest."""
-    of_seeds = seed_deviation(sizes)
-    if of_seeds is not None:
-        return Noise(*of_seeds, from_seeds=True)
+    """Pooled over the lowest rate of each size and its neighbours; None where none of them has two seeds."""
     squares, freedom = 0.0, 0
     for size in sizes:
-        if len(size.good) < 5:
+        if not size.good:
             continue
-        near = round_minimum(size.y, _ROUND_CUBIC)
-        x, y = size.x[near], size.y[near]
-        if len(x) < 5:
-            continue
-        left = y - np.polyval(np.polyfit(x - x.mean(), y, 3), x - x.mean())
-        squares += float((left**2).sum())
-        freedom += len(x) - 4
-    return Noise(math.sqrt(squares / freedom), freedom, from_seeds=False) if freedom else None
+        lowest = int(np.argmin(size.y))
+        for rate in size.good[max(0, lowest - _NEAR) : lowest + _NEAR + 1]:
+            squares += float(np.var(rate.losses)) * len(rate.losses)
+            freedom += len(rate.losses) - 1
+    return Noise(math.sqrt(squares / freedom), freedom) if freedom else None
 
 
-def best_of(size: Size, noise: Noise | None, *, draws: int = DRAWS, seed: int = 0) -> Best:
-    """Of one size."""
-    nothing = np.full(draws, math.nan)
-    if len(size.good) < 3:
-        why = f"{len(size.good)} rate{'s' * (len(size.good) != 1)} with a loss: needs >= 3"
-        return Best(size, None, None, None, None, {}, nothing, why)
-    x, y = size.x, size.y
+def best_of(size: Size, noise: Noise | None) -> Best:
+    """Best rate of one size, and the rates between which it is.
+
+    Args:
+        noise: of the study; None where no rate near a best has two seeds.
+    """
+    good, y = size.good, size.y
+    if len(good) < 3:
+        why = f"{len(good)} rate{'s' * (len(good) != 1)} with a loss: needs >= 3"
+        return Best(size, None, None, None, why_not=why)
     if float(np.ptp(y)) <= _EQUAL * float(np.abs(y).max()):
-        return Best(size, None, None, None, None, {}, nothing, "all its losses are equal: there is no best")
-    lowest = int(np.argmin(y))
-    vertices = _vertices(x, y)
-    drawn = _drawn(size, noise, draws, seed)
-    known = drawn[np.isfinite(drawn)]
-    tails = (
-        [10.0**at for at in np.quantile(known, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])] if len(known) else []
-    )
-    # seeds may have made the outermost rate the lowest one
-    if lowest == 0:
-        return Best(size, size.good[0].lr, None, max([size.good[1].lr, *tails]), "low", {}, nothing)
-    if lowest == len(y) - 1 and not any(
-        rate.has_diverged and rate.lr > size.good[-1].lr for rate in size.rates
-    ):
-        return Best(size, size.good[-1].lr, min([size.good[-2].lr, *tails]), None, "high", {}, nothing)
-    if not vertices:  # the largest rate that did not diverge
-        above = next((rate.lr for rate in size.rates if rate.lr > size.good[lowest].lr), None)
-        low = min([size.good[lowest - 1].lr, *tails])
-        return Best(size, size.good[lowest].lr, low, above, None, {}, nothing)
-    found = {reach: 10**value for reach, value in vertices.items()}
-    every = [*found.values(), *tails]
-    return Best(
-        size, float(10 ** np.median([*vertices.values()])), min(every), max(every), None, found, drawn
-    )
+        return Best(size, None, None, None, why_not="all its losses are equal: there is no best")
+    place = int(np.argmin(y))
+    lowest = good[place]
+    diverged = next((rate.lr for rate in size.rates if rate.has_diverged and rate.lr > lowest.lr), math.inf)
+    below = [rate.lr for rate in good if rate.lr < lowest.lr and _is_worse(rate, lowest, noise)]
+    above = [rate.lr for rate in good if rate.lr > lowest.lr and _is_worse(rate, lowest, noise)]
+    low, high = max(below, default=None), min([*above, diverged])
+    edge, lr = None, lowest.lr
+    if place == 0:
+        edge = "low"
+    elif math.isinf(diverged) and place == len(good) - 1:
+        edge = "high"
+    elif place < len(good) - 1 and good[place + 1].lr < diverged:
+        near = slice(place - 1, place + 2)
+        found = vertex(size.x[near], y[near])
+        lr = lr if found is None else 10 ** found[0]
+    return Best(size, lr, low, None if math.isinf(high) else high, edge, noise is not None)
 
 
-def _vertices(x: Array, y: Array) -> dict[int, float]:
-    """Points on each side -> log10 lr of the vertex, of those that lie among their points."""
-    found = {}
-    for reach in REACHES:
-        near = round_minimum(y, reach)
-        lowest = vertex(x[near], y[near])
-        if lowest is not None and x[near][0] <= lowest[0] <= x[near][-1]:
-            found[reach] = lowest[0]
-    return found
+def _is_worse(rate: Rate, lowest: Rate, noise: Noise | None) -> bool:
+    """Whether its loss is higher by more than seeds explain; where that is unknown, also far enough away."""
+    more = rate.mean - lowest.mean
+    if noise is None:
+        factor = max(rate.lr / lowest.lr, lowest.lr / rate.lr)
+        return more > 0 and factor >= _FLAT_FACTOR
+    from scipy.special import stdtrit
+
+    variance = sum(_variance(one, noise) / len(one.losses) for one in (rate, lowest))
+    return more > float(stdtrit(noise.freedom, (1 + _LEVEL) / 2)) * math.sqrt(variance)
 
 
-def _drawn(size: Size, noise: Noise | None, draws: int, seed: int) -> Array:
-    """log10 lr of losses drawn anew; at the outermost rate where a draw is lowest there."""
-    if noise is None or noise.deviation == 0:
-        return np.full(draws, math.nan)
-    generator = np.random.default_rng(seed)
-    x, y = size.x, size.y
-    spread = noise.deviation / np.sqrt([len(rate.losses) for rate in size.good])
-    found = []
-    for _ in range(draws):
-        # how large the deviation is, is itself known by few runs only
-        factor = math.sqrt(noise.freedom / generator.chisquare(noise.freedom))
-        moved = y + factor * spread * generator.normal(size=len(y))
-        vertices = _vertices(x, moved)
-        found.append(
-            list(vertices.values())[int(generator.integers(len(vertices)))]
-            if vertices
-            else float(x[np.argmin(moved)])
-        )
-    return np.array(found)
+def _variance(rate: Rate, noise: Noise) -> float:
+    """Variance of one run: as near the best rates, or that of its own seeds where they differ by more."""
+    own = float(np.var(rate.losses, ddof=1)) if len(rate.losses) > 1 else 0.0
+    return max(own, noise.deviation**2)

@@ -16,7 +16,8 @@ from analysis.setups import setup_of
 from conf.quantities import format_count
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-_SAME_RATE = 1e-6
+_SAME_RATE = 5e-3
+"""Relative: rates that differ by rounding to three digits are one."""
 _CLIFF_FACTOR = 2.0
 _CLIFF_LEAST = 0.1
 """Nats: what stands so far above the parabola of its neighbours, and twice as high, has half diverged."""
@@ -141,15 +142,9 @@ def width_of(run: Run, name: str) -> float | None:
     return float(digits) if digits.replace(".", "", 1).isdigit() else None
 
 
-def seed_deviation(sizes: Sequence[Size]) -> tuple[float, int] | None:
-    """(s.d. of one run over seeds, degrees of freedom), pooled; None where no rate has two seeds."""
-    squares, freedom = 0.0, 0
-    for size in sizes:
-        for rate in size.good:
-            losses = np.array(rate.losses)
-            squares += float(((losses - losses.mean()) ** 2).sum())
-            freedom += len(losses) - 1
-    return (math.sqrt(squares / freedom), freedom) if freedom else None
+def is_same_rate(one: float, other: float) -> bool:
+    """Whether two rates differ by rounding alone: 0.0003453 and 0.000345."""
+    return math.isclose(one, other, rel_tol=_SAME_RATE)
 
 
 def _rates(runs: Sequence[Run], lr: str, y: str) -> list[Rate]:
@@ -157,7 +152,7 @@ def _rates(runs: Sequence[Run], lr: str, y: str) -> list[Rate]:
     lost: dict[float, list[str]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: run.number(lr) or 0.0):
         here = run.number(lr) or 0.0
-        same = next((known for known in (*losses, *lost) if abs(known - here) <= _SAME_RATE * here), here)
+        same = next((known for known in (*losses, *lost) if is_same_rate(known, here)), here)
         loss = run.number(y)
         if run.has_diverged or loss is None or not math.isfinite(loss):
             lost[same].append(run.name)

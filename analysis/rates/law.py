@@ -46,8 +46,8 @@ def rate_laws(found: Sequence[Best]) -> dict[str, RateLaw]:
 def rate_law(found: Sequence[Best]) -> RateLaw | None:
     """Through the sizes whose best lies inside their grid; None of fewer than three widths.
 
-    The interval of the exponent holds both what the sizes lie off a line (t, with few degrees of freedom) and
-    what each size's own rate may be.
+    The interval of the exponent is that of the line's slope by t: what each size's own rate is off shows in
+    how far the sizes are off the line.
     """
     known = [best for best in found if best.is_inside and best.size.width]
     if len({best.size.width for best in known}) < LEAST_SIZES:
@@ -55,12 +55,5 @@ def rate_law(found: Sequence[Best]) -> RateLaw | None:
     x = np.log10([best.size.width or 1.0 for best in known])
     y = np.log10([best.lr or math.nan for best in known])
     line = line_through(x, y)
-    low, high = line.slope - line.reach, line.slope + line.reach
-    drawn = np.array([best.drawn for best in known])
-    drawn = drawn[:, np.isfinite(drawn).all(axis=0)]
-    if drawn.shape[1]:
-        centred = x - x.mean()
-        slopes = centred @ drawn / (centred @ centred)
-        tails = np.quantile(slopes, [0.025, 0.975])
-        low, high = min(low, float(tails[0])), max(high, float(tails[1]))
-    return RateLaw(10**line.intercept, Interval(line.slope, low, high), line.r2, len(known))
+    exponent = Interval(line.slope, line.slope - line.reach, line.slope + line.reach)
+    return RateLaw(10**line.intercept, exponent, line.r2, len(known))

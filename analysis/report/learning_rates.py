@@ -65,7 +65,7 @@ def rate_plot(found: Sequence[Family], y: str) -> Plot:
         if best is not None and best.lr is not None and best.is_inside and len(found) <= _LABELS:
             at = min(rate.mean for rate in good) - below
             told = [best.low or best.lr, best.lr, best.high or best.lr]
-            words = ["from here", "best, by the parabolas round the lowest", "to here"]
+            words = ["from here", "best, by the parabola at the lowest loss", "to here"]
             series.append(Series(f"{name}, best rate", told, [at] * 3, "line", hue, name, notes=words))
             series.append(
                 Series(f"{name}, best rate", [best.lr], [at], "points", hue, name, notes=words[1:2])
@@ -111,9 +111,7 @@ def _row(family: Family) -> list[str | Cell]:
     lr = None if best is None else best.lr
     runs = sum(len(rate.losses) + len(rate.lost) for rate in size.rates)
     lost = ", ".join(size.diverged_at)
-    low, high = (None, None) if best is None else (best.low, best.high)
-    sides = ["open" if side is None else f"{side:.3g}" for side in (low, high)]
-    between = "-" if lr is None else " to ".join(sides)
+    between = "-" if best is None or lr is None else best.interval
     return [
         Cell(family.label, size.width),
         Cell("-" if lr is None else f"{lr:.4g}", lr),

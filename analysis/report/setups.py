@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from analysis.rates.law import RateLaw
 
 _LEAST_RATES = 3
-DRAWS = 300
-"""For the interval of a best rate: fewer than `best-lr` takes, so that the page is there in seconds."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def families(study: Study, y: str) -> Families:
         Family(
             "all runs" if size.model == "all" and not size.setup else size.name,
             size,
-            best_of(size, noise, draws=DRAWS) if len(size.rates) >= _LEAST_RATES else None,
+            best_of(size, noise) if len(size.rates) >= _LEAST_RATES else None,
         )
         for size in sizes
     ]

@@ -135,10 +135,7 @@ def _rate(family: Family) -> str:
     if best.lr is None or best.edge is not None:
         at = "" if best.lr is None else f"{best.lr:.4g}, but "
         return f"{family.label}: {at}{edge_words(family)}{lost}"
-    sides = [("open" if side is None else f"{side:.3g}") for side in (best.low, best.high)]
-    return (
-        f"{family.label}: {best.lr:.4g} ({' to '.join(sides)}), of {len(family.size.rates)} rates tried{lost}"
-    )
+    return f"{family.label}: {best.lr:.4g} ({best.interval}), of {len(family.size.rates)} rates tried{lost}"
 
 
 def _memory(uses: Sequence[Use]) -> list[str]:
@@ -160,13 +157,13 @@ def _memory(uses: Sequence[Use]) -> list[str]:
 def _trust(found: Found) -> list[str]:
     lines = []
     noise = found.families.noise if found.families is not None else None
-    if noise is not None and noise.from_seeds:
+    if noise is not None:
         lines.append(
-            f"Seeds of a setup differ by {noise.deviation:.4f} (standard deviation, {noise.freedom} degrees "
-            f"of freedom): differences of two runs below {_luck(noise):.4f} may be luck"
+            f"Seeds near the best rates differ by {noise.deviation:.4f} (standard deviation, {noise.freedom} "
+            f"degrees of freedom): differences of two runs below {_luck(noise):.4f} may be luck"
         )
     elif found.families is not None and found.study.is_ours and len(found.study.runs) > 1:
-        lines.append("Every setup was run with one seed: small differences may be luck")
+        lines.append("No rate near the best has two seeds: small differences may be luck")
     return lines + [note[0].upper() + note[1:] for note in found.study.notes()]
 
 

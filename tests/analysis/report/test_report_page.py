@@ -136,7 +136,7 @@ def test_a_run_that_is_there_twice_is_told_and_counts_once(tmp_path: Path, capsy
     shutil.copytree(folders[2], tmp_path / "sweep" / "copy")
     told = summary_of(capsys, str(tmp_path / "sweep"))
     assert "is there 2 times" in about(told, "Trust")
-    assert "one seed" in about(told, "Trust")
+    assert "two seeds" in about(told, "Trust")
 
 
 def test_words_of_a_hostile_run_are_words(tmp_path: Path) -> None:
@@ -230,13 +230,22 @@ def test_what_seeds_alone_may_do_to_two_runs(tmp_path: Path, capsys: Captured) -
     """Student's t of the difference of two runs: twice the deviation of one is passed by luck too often."""
     from scipy import stats
 
-    make_sweep(tmp_path / "s", widths=(32,), rates=RATES[:3], seeds=2, noise=0.01)
+    make_sweep(tmp_path / "s", widths=(32,), rates=RATES[3:6], seeds=2, noise=0.001)
     line = about(summary_of(capsys, str(tmp_path / "s")), "Trust")
     found = re.search(
         r"differ by (\S+) .*, 3 degrees of freedom\): differences of two runs below (\S+) may", line
     )
     assert found is not None
     assert float(found[2]) == pytest.approx(stats.t.ppf(0.975, 3) * 2**0.5 * float(found[1]), rel=0.01)
+
+
+def test_report_and_best_lr_give_the_same_interval(tmp_path: Path, capsys: Captured) -> None:
+    make_sweep(tmp_path / "s", widths=(32, 64), seeds=2, noise=0.01)
+    lines = about(summary_of(capsys, str(tmp_path / "s")), "Learning rate").splitlines()
+    assert main(["best-lr", str(tmp_path / "s"), "--json"]) == 0
+    for one in json.loads(capsys.readouterr().out):
+        interval = f"{one['best_lr']:.4g} ({one['low']:.4g} to {one['high']:.4g})"
+        assert any(line.startswith(f"{one['model']}: {interval}") for line in lines)
 
 
 def test_what_half_diverged_is_told_as_best_lr_tells_it(
