@@ -16,11 +16,12 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
 from conf import UserError
+from memory.plain_files import is_copy
 
 on_point: Callable[[str], None] | None = None
 """Called at each named point of a write; kill tests put their SIGKILL here."""
@@ -91,13 +92,17 @@ def file_sha256(path: str | Path) -> str:
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock. started_at: the process's start in clock ticks after boot, 0 if unknown."""
+    """Who holds a lock. started_at: the process's start in clock ticks after boot, 0 if unknown. folder: of
+    the lock file. is_copied: the lock file came with a copy of that folder, and holds nothing here.
+    """
 
     host: str
     pid: int
     started_at: int
     since: str
     job_id: str | None
+    folder: str | None = None
+    is_copied: bool = False
 
     def __str__(self) -> str:
         job = f", Slurm job {self.job_id}" if self.job_id else ""
@@ -105,7 +110,8 @@ class Holder:
 
     def is_gone(self) -> bool:
         """True when the holder ran on this host and is no more. A holder elsewhere counts as alive."""
-        return self.host == socket.gethostname() and _started_at(self.pid) != self.started_at
+        is_here = self.host == socket.gethostname()
+        return self.is_copied or (is_here and _started_at(self.pid) != self.started_at)
 
 
 class LockHeld(UserError):
@@ -156,6 +162,7 @@ def _try_lock(path: Path) -> bool:
         started_at=_started_at(os.getpid()),
         since=time.strftime("%Y-%m-%d %H:%M:%S"),
         job_id=os.environ.get("SLURM_JOB_ID"),
+        folder=os.path.realpath(path.parent),
     )
     candidate = path.with_name(f".{path.name}.{holder.host}.{holder.pid}")
     candidate.write_text(json.dumps(asdict(holder)))
@@ -185,7 +192,9 @@ def read_holder(path: Path, what: str) -> Holder | None:
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return Holder(**{field.name: found[field.name] for field in fields(Holder)})
+        known = {field.name: found[field.name] for field in fields(Holder) if field.default is MISSING}
+        folder = found.get("folder")
+        return Holder(**known, folder=folder, is_copied=is_copy(path.parent, folder))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memory.kernel_files import exists
-from memory.plain_files import read_plain_text
+from memory.plain_files import is_copy, read_plain_text
 from memory.ring import read_head
 from memory.supervision.census import started_at
 
@@ -38,6 +38,8 @@ def find_live(folder: Path) -> Live | None:
     else:
         found = None
     lock, status = _object(folder / "run.lock"), _object(folder / "status.json")
+    if is_copy(folder, lock.get("folder")):
+        return None
     if lock:
         return (
             _live(lock.get("pid"), lock.get("host"), status.get("attempt"), lock.get("started_at")) or found

@@ -15,6 +15,18 @@ MOST_BYTES = 256 << 20
 _NOT_PLAIN = "not a plain file"
 
 
+def is_copy(folder: str | os.PathLike[str], recorded: object) -> bool:
+    """Whether a folder is a copy of the one at the path `recorded`, which still exists.
+
+    A folder that was moved is no copy: nothing is at the old path. Inodes alone are compared: a file system
+    that is mounted twice can have two device numbers.
+    """
+    try:
+        return isinstance(recorded, str) and os.stat(recorded).st_ino != os.stat(folder).st_ino
+    except (OSError, ValueError):
+        return False
+
+
 def plain_only(path: str | os.PathLike[str], flags: int) -> int:
     """A descriptor, for `open(path, opener=plain_only)`.
 

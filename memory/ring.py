@@ -21,12 +21,13 @@ from types import TracebackType
 from typing import Any
 
 from memory.files import allocate
-from memory.plain_files import plain_only, read_plain
+from memory.plain_files import is_copy, plain_only, read_plain
 from memory.samples import SLOT_BYTES, Sample, packed, rough_bytes, unpacked
 
 VERSION = 1
 LATEST, HISTORY = 1024, 1024
 _MAGIC = b"HWRING1\n"
+_PROCESSES = ("pid", "started_at", "supervisor_pid", "supervisor_started_at")
 _HEADER_BYTES = 4096
 _COUNTS = struct.Struct("<qqd")
 """Samples ever taken, slots of the history in use, its period in seconds."""
@@ -234,7 +235,10 @@ def _fitting(facts: dict[str, Any], room: int) -> bytes:
 
 
 def read_head(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Sample | None] | None:
-    """Facts and the newest sample alone: two small reads. None where there is no ring."""
+    """Facts and the newest sample alone: two small reads. None where there is no ring.
+
+    The ring in a copy of a run's folder names no processes: they work in the original.
+    """
     try:
         file = plain_only(path, os.O_RDONLY)
     except OSError:
@@ -249,7 +253,10 @@ def read_head(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Sample | No
         return None
     finally:
         os.close(file)
-    return _facts(head), unpacked(slot) if len(slot) == SLOT_BYTES else None
+    facts = _facts(head)
+    if is_copy(os.path.dirname(os.path.abspath(path)), facts.get("folder")):
+        facts = {name: value for name, value in facts.items() if name not in _PROCESSES}
+    return facts, unpacked(slot) if len(slot) == SLOT_BYTES else None
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from typing import Any
 
 import durable
 from conf import UserError
+from memory.plain_files import is_copy
 from memory.usage import UsageError, is_folder, path_of, root_of
 from slurm.shapes import shaped
 
@@ -28,6 +29,8 @@ VERSION = 1
 SUBMISSIONS, SUBMISSION, JOBS = ".submissions", "submission.json", "jobs.json"
 _OF_A_RUN = ("config.yaml", JOBS)
 SLURM, LOCAL = "slurm", "local"
+OF_THE_ORIGINAL = "its job belongs to"
+"""An array's error in a copy of its study begins so."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ class Submission:
     follow_up: job id of what does it; follow_up_error: why there is none. makes: of tasks of a token set, a
     name of all that decides its bytes. output: of a plain job, where its script writes; None: not told.
     earlier: ids of what the same command submitted before, as the queue had room: one sweep with this.
+    home: absolute path of its folder when it was written, by which a copy of the study is recognized.
     """
 
     id: str
@@ -103,6 +107,12 @@ class Submission:
     makes: str | None = None
     output: str | None = None
     earlier: list[str] = field(default_factory=list)
+    home: str | None = None
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether its folder is a copy of the one that was submitted, whose jobs belong to the original."""
+        return is_copy(self.folder, self.home)
 
     @property
     def folder(self) -> Path:
@@ -125,6 +135,7 @@ class Submission:
         plain = {**asdict(self), "version": VERSION}
         del plain["study"]  # where it lies
         self.folder.mkdir(parents=True, exist_ok=True)
+        plain["home"] = self.home or os.path.realpath(self.folder)
         durable.write_json(self.folder / SUBMISSION, plain)
 
 
@@ -143,11 +154,19 @@ def read_submission(study: Path, submission_id: str) -> Submission:
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
         arrays = [shaped(Array, array) for array in plain.pop("arrays")]
-        return shaped(Submission, {**plain, "arrays": arrays, "study": study})
+        submission: Submission = shaped(Submission, {**plain, "arrays": arrays, "study": study})
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} was damaged ({error}). Its jobs go on; squeue --me lists them") from error
+    return _without_jobs(submission) if submission.is_copied else submission
+
+
+def _without_jobs(submission: Submission) -> Submission:
+    """A submission in a copy of its study: its jobs and processes work in the original."""
+    error = f"{OF_THE_ORIGINAL} {Path(submission.home or '').parent.parent}, of which this study is a copy"
+    arrays = [replace(array, job_id=None, waiter=None, error=error) for array in submission.arrays]
+    return replace(submission, arrays=arrays, then=None, notify=None, follow_up=None)
 
 
 def submissions(study: Path) -> Iterator[Submission]:
@@ -191,9 +210,16 @@ def last_place(run: Path) -> tuple[Submission, Array, int] | None:
     """
     for place in reversed(places(run) or named_places(run.parent).get(run.name, [])):
         submission = read_submission(run.parent, place.submission)
-        if place.array < len(submission.arrays):
-            return submission, submission.arrays[place.array], place.task
+        array = array_of(run, submission, place)
+        if array is not None:
+            return submission, array, place.task
     return None
+
+
+def array_of(run: Path, submission: Submission, place: Place) -> Array | None:
+    """The array of a place; None if it does not name the run, as in a copy of a run's folder."""
+    arrays = (one for one in submission.arrays if one.number == place.array)
+    return next((one for one in arrays if any(run.name in names for names in one.tasks)), None)
 
 
 def add_place(run: Path, place: Place) -> None:

@@ -85,7 +85,8 @@ if name == "sbatch":
         if told("lost") == "SIGKILL":
             os.kill(os.getpid(), 9)
         sys.exit("sbatch: error: Batch job submission failed: " + told("lost"))
-    print(f"Submitted batch job {{number}}")
+    print(told("banner") or "", end="")
+    print(number if "--parsable" in given else f"Submitted batch job {{number}}")
 elif name == "squeue":
     hidden = [one for one in ("PARTITION", "USERS", "ACCOUNT", "QOS") if os.environ.get(f"SQUEUE_{{one}}")]
     for job in [] if hidden else all_jobs():
@@ -123,7 +124,7 @@ esac
 class FakeSlurm:
     """folder: where it keeps its jobs. A test tells it things by files: refuse, no_squeue, slow_after;
     refuse_job: of sbatch without --test-only; lost: sbatch makes the job and ends with these words all the
-    same; most: tasks in the queue, of which sbatch alone knows; most_in: `PARTITION MOST`, of one's.
+    same; banner: lines that a site's sbatch prints before its answer; most: tasks in the queue, of which sbatch alone knows; most_in: `PARTITION MOST`, of one's.
     """
 
     def __init__(self, folder: Path) -> None:

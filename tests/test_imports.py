@@ -12,7 +12,7 @@ import pytest
 MAY_IMPORT = {
     "conf": set(),
     "memory": set(),
-    "durable": {"conf"},
+    "durable": {"conf", "memory"},
     "experiment_utils": {"durable", "conf", "memory"},
     "data_loading": {"durable", "conf", "memory"},
     "models": {"durable", "conf", "memory"},

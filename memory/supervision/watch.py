@@ -218,6 +218,7 @@ class Watch:
             "started_at": started_at(pid),
             "supervisor_pid": os.getpid(),
             "supervisor_started_at": started_at(os.getpid()),
+            "folder": os.path.realpath(self.folder),
         }
         if self.ring is not None:
             self.ring.begin(facts)

@@ -95,7 +95,7 @@ def remove_lock_of_the_dead(folder: Path) -> None:
     """
     path, what = folder / LOCK, f"the run folder {folder}"
     holder = durable.read_holder(path, what)
-    if holder is None or holder.host == socket.gethostname() or holder.job_id is None:
+    if holder is None or holder.host == socket.gethostname() or holder.job_id is None or holder.is_copied:
         return
     if _has_noted_its_end(folder, holder):  # others may go on in that job
         durable.break_lock(path, holder, what)

@@ -9,7 +9,7 @@ from pathlib import Path
 import experiment_utils
 from conf import UserError
 from slurm.in_job.starts import is_over_in, read_starts
-from slurm.records import LOCAL, SLURM, SUBMISSIONS, Array, Submission, last_place, places, read_submission
+from slurm.records import LOCAL, SLURM, SUBMISSIONS, Array, Submission, array_of, last_place, places, read_submission
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submitters import NO_ROOM, launcher_lives, this_process, waiter_lives
 
@@ -39,8 +39,9 @@ def in_flight(study: Path, runs: Sequence[str]) -> dict[str, str]:
             if place.submission not in known:
                 known[place.submission] = read_submission(study, place.submission)
             submission = known[place.submission]
-            if place.array < len(submission.arrays):
-                of_run.setdefault(run, []).append((submission, submission.arrays[place.array], place.task))
+            array = array_of(study / run, submission, place)
+            if array is not None:
+                of_run.setdefault(run, []).append((submission, array, place.task))
     asked = {
         (submission.id, array.number): (submission, array)
         for held in of_run.values()

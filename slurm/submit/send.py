@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -66,11 +67,8 @@ def send(submission: Submission, path: Path, options: dict[str, Any], lock: int,
         Refused: sbatch says no; NoRoom: for now.
         NoAnswer: nobody can tell yet whether there is a job; `reconciling` will.
     """
-    from submitit.core.utils import FailedSubmissionError
-    from submitit.slurm.slurm import SlurmExecutor
-
     os.utime(submission.folder / SENDING)
-    command = ["sbatch", *arguments, str(path)]
+    command = ["sbatch", "--parsable", *arguments, str(path)]
     durable.point("submit:before_sbatch")
     with _left_alone():
         # In a session of its own: Ctrl-C in the terminal must not end it between the job and its number.
@@ -100,10 +98,19 @@ def send(submission: Submission, path: Path, options: dict[str, Any], lock: int,
     if called.returncode != 0:
         why = str(meaning(error, options))
         raise NoRoom(why, is_full(error)) if has_no_room(error) else Refused(why)
-    try:
-        return SlurmExecutor._get_job_id_from_submission_command(out)
-    except FailedSubmissionError as unread:
-        raise NoAnswer(f"sbatch answered {out!r}, in which there is no job id") from unread
+    job = job_id_of(out)
+    if job is None:
+        raise NoAnswer(f"sbatch --parsable answered {out!r}, in which there is no job id")
+    return job
+
+
+def job_id_of(answer: str) -> str | None:
+    """The job id that `sbatch --parsable` printed, as `4242` or `4242;CLUSTER`; None without one.
+
+    A site's sbatch can print other lines before it, with numbers of their own, or drop --parsable.
+    """
+    found = re.findall(r"^(?:Submitted batch job )?(\d+)(?:;\S+| on cluster \S+)?\s*$", answer, re.MULTILINE)
+    return found[-1] if found else None
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from durable import Holder
 from experiment_utils import STALLED_AFTER_S, Code, codes_of, holder_of
 from memory.ring import read_head
 from slurm.in_job.starts import ENDED
-from slurm.records import LOCAL, Array, Place, Submission, named_places, places
+from slurm.records import LOCAL, Array, Place, Submission, array_of, named_places, places
 from slurm.submitters import launcher_lives
 from training.checkpoints import checkpoint_steps
 
@@ -214,11 +214,7 @@ def newest_place(
     newest, lost = None, None
     for found in reversed(there):
         submission = submission_of(folder.parent, found.submission)
-        array = (
-            next((one for one in submission.arrays if one.number == found.array), None)
-            if submission
-            else None
-        )
+        array = array_of(folder, submission, found) if submission else None
         if submission is None or array is None:
             lost = lost or (found.submission if newest is None else None)
             continue

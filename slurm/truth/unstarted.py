@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from slurm.records import SLURM, typed_study
+from slurm.records import OF_THE_ORIGINAL, SLURM, typed_study
 from slurm.submitters import NEVER_SENT, NO_ROOM, sent_last_s
 from slurm.truth.case import Case
 from slurm.truth.signs import is_over_in_its_job
@@ -28,6 +28,8 @@ def never_ran(case: Case) -> Verdict | None:
         return Verdict("never_started", _again(case, _NOT_HANDED), "submission.json")
     if known.array is not None and known.array.error == NO_ROOM:
         return Verdict("never_started", _again(case, NO_ROOM), "submission.json")
+    if known.array is not None and (known.array.error or "").startswith(OF_THE_ORIGINAL):
+        return Verdict("never_started", _again(case, str(known.array.error)), "submission.json")
     if known.array is not None and known.array.error:
         return Verdict(
             "never_started", f"sbatch refused it: {one_line(known.array.error, 3)}", "submission.json"
