@@ -22,6 +22,7 @@ from data_loading.tokenizer import (
     vocabulary,
 )
 from data_loading.tokenizer_checks import check_definition
+from data_loading.tokenizer_contradictions import log_contradictions
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -31,6 +32,8 @@ TOKENIZER_FILES = (
     "merges.txt",
     BYTES_FILE,
 )
+_NAMING = ("tokenizer_config.json", "special_tokens_map.json")
+"""Files that name the special tokens, in the order in which they count."""
 _CONFIG = "config.json"
 """Of a model; not kept."""
 _LIKE_GPT2 = ("GPT2", "Roberta", "Bart", "Longformer", "LED", "Deberta", "CodeGen")
@@ -106,6 +109,9 @@ def _read_json_tokenizer(folder: Path, name: str, stamps: tuple[tuple[Path, int,
         definition = _from_vocab_and_merges(folder)
         what = folder / "vocab.json"
     check_definition(definition, what)
+    if what.name == "tokenizer.json":
+        read = [_read_json(path) if path in files else {} for path in (folder / file for file in _NAMING)]
+        log_contradictions(name, definition, *read)
     return JsonTokenizer(name, definition, _end_of_text(folder, definition), files)
 
 
@@ -242,7 +248,7 @@ def _end_of_text(folder: Path, definition: dict[str, Any]) -> int | None:
 
 def _named_ends(folder: Path) -> Iterator[tuple[Path, str | None]]:
     """(file, eos_token)"""
-    for path in (folder / "tokenizer_config.json", folder / "special_tokens_map.json"):
+    for path in (folder / name for name in _NAMING):
         if path.is_file():
             token = _read_json(path).get("eos_token")
             content = token.get("content") if isinstance(token, dict) else token

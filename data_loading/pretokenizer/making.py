@@ -166,7 +166,11 @@ class _Target:
         self.folder, self._job = folder, job
         self._engine = {**choice.facts, **engine_note(tokenizer)}
         self.encoder = BlockEncoder(
-            choice.engine, tokenizer.eot_id, tokenizer.vocab_size, job.inputs.options["errors"]
+            choice.engine,
+            tokenizer.eot_id,
+            tokenizer.vocab_size,
+            job.inputs.options["errors"],
+            tokenizer.bos_id,
         )
         dtype, layout = self.encoder.dtype, job.layout
         self.earlier, checksums = read_progress(folder, dtype, layout) if is_continued else (job.nothing, [])
@@ -271,7 +275,7 @@ def _warn_of_many_shards(job: Job) -> None:
 
 def _blocks(job: Job, target: _Target) -> Generator[Block]:
     """The text behind what an earlier attempt has done; closing it closes the inputs."""
-    place = target.earlier.place
+    place, written = target.earlier.place, target.earlier.written
     with closing(job.inputs.chunks(place.mark, target.pieces)) as chunks:
         yield from make_blocks(
             chunks,
@@ -280,6 +284,7 @@ def _blocks(job: Job, target: _Target) -> Generator[Block]:
             job.options.run_limit_bytes,
             skip=place.skip,
             errors=job.inputs.options["errors"],
+            begins_document=written.tokens == written.document_start,
         )
 
 
@@ -296,7 +301,12 @@ def _encoded(
             yield encoder.encode(block)
         return
     work = Work(
-        choice.engine.name, choice.engine.definition, encoder.eot_id, encoder.vocab_size, encoder.errors
+        choice.engine.name,
+        choice.engine.definition,
+        encoder.eot_id,
+        encoder.vocab_size,
+        encoder.errors,
+        encoder.bos_id,
     )
     if comparison is None:
         yield from encode_in_order(blocks, work, workers, log=log)
