@@ -429,7 +429,7 @@ class TestBadInput:
             (["Datasets/my.txt", "--run-limit", "0"], "--run-limit 0: expected a size above 0"),
             (
                 ["Datasets/my.txt", "--tokenizer", "Datasets/my.txt"],
-                "my.txt is a file; give the folder that it lies in: Datasets",
+                "my.txt is a file; expected a folder, or its tokenizer.json",
             ),
             (
                 ["Datasets/my.txt", "--tokenizer", "gpt5"],

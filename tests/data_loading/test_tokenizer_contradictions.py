@@ -75,7 +75,10 @@ def test_end_of_text_on_which_the_files_differ(tokenizer_folder: Folder) -> None
 
 
 def test_lines_are_logged_once_and_ids_are_those_of_tokenizer_json(
-    tmp_path: Path, tokenizer_folder: Folder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    tokenizer_folder: Folder,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tokenizer_contradictions, "_logged", set())
     cut = {"direction": "Right", "max_length": 9, "strategy": "LongestFirst", "stride": 0}
