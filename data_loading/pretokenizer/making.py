@@ -20,6 +20,7 @@ from data_loading.pretokenizer.duplicates import FOLDER as DUPLICATES
 from data_loading.pretokenizer.engine import Engine, Unsupported
 from data_loading.pretokenizer.engines import Choice, choose_engine, chosen_before, compared, kind_to_compare
 from data_loading.pretokenizer.existing import goes_on, job_of, options_of
+from data_loading.pretokenizer.input_notes import notes_on_inputs
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job_memory import JobMemory
 from data_loading.pretokenizer.journal import Journal, Progress, read_engine, read_progress, write_engine
@@ -132,7 +133,7 @@ def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
                 tokenizing.facts |= {"tokens": written.tokens, "peak_anon_bytes": job.memory.peak_bytes}
             manifest = _manifest(job, choice, target)
             _refuse_repeated(job, manifest)
-            for line in left_out(manifest["sources"]):
+            for line in (*left_out(manifest["sources"]), *notes_on_inputs(job.inputs)):
                 job.log(line)
             durable.write_json(folder / MANIFEST, manifest)
     return manifest
