@@ -123,6 +123,17 @@ def parser() -> argparse.ArgumentParser:
         help="<|endoftext|> and the like in the text: text (default), or parse: they become their ids",
     )
     result.add_argument(
+        "--eos",
+        metavar="TOKEN",
+        help="token or id put after each document (default: the tokenizer's eos_token); none: nothing",
+    )
+    result.add_argument(
+        "--bos",
+        metavar="TOKEN",
+        help="token or id put before each document, as Gemma and Llama 3 need it; auto: the tokenizer's "
+        "bos_token (default: nothing)",
+    )
+    result.add_argument(
         "--engine",
         default="auto",
         help="auto (default), fastokens, gigatoken, splintr, huggingface: all give the same ids; tiktoken's "
@@ -218,6 +229,7 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
     from data_loading.formats.export import check_exports, export
     from data_loading.formats.verify import stale_beside
     from data_loading.lookup import load_tokenizer
+    from data_loading.pretokenizer.document_ends import choose_ends, notes_on_ends
     from data_loading.pretokenizer.held_out import refuse_same_contents
     from data_loading.pretokenizer.job import check_all_append, pretokenize
     from data_loading.pretokenizer.options import Options
@@ -248,6 +260,9 @@ def run(options: argparse.Namespace, given: Sequence[str], overrides: Sequence[s
         outputs = outputs_of(options, spec.name)
         with stage("load_tokenizer"):
             tokenizer = choose(load_tokenizer(spec), options.special_tokens)
+            tokenizer = choose_ends(tokenizer, options.eos, options.bos)
+        for note in notes_on_ends(tokenizer):
+            log(note)
         check_exports(formats, outputs, tokenizer, append=options.append)
         if options.block_range is not None:
             return run_task(sources[0], tokenizer, outputs[0], how, options, given, log)

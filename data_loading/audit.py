@@ -24,6 +24,7 @@ from data_loading.finding import MEND_SET, Finding
 from data_loading.formats.verify import audit_beside
 from data_loading.npy import open_npy
 from data_loading.pretokenizer.byte_files import content_hash_of
+from data_loading.pretokenizer.document_ends import recorded_ends
 from data_loading.pretokenizer.manifest import with_shares
 from data_loading.pretokenizer.special_tokens import parsing
 from data_loading.set_files import SetFiles, settle
@@ -114,7 +115,7 @@ def _findings(
     yield from _sources(files, manifest, deep)
     if deep and tokenizer is not None and all(found.ok for found in [*lengths, *documents]):
         if manifest["options"].get("special_tokens") == "parse":
-            tokenizer = parsing(tokenizer)
+            tokenizer = recorded_ends(parsing(tokenizer), manifest["options"])
         yield from documents_again(files, manifest, _tokens(opened), _starts(opened), tokenizer)
         yield from samples(files, manifest, _tokens(opened), _starts(opened), tokenizer)
 
@@ -179,7 +180,8 @@ def _documents(manifest: dict[str, Any], opened: list[_Opened]) -> list[Finding]
         ),
     ]
     eot_id = manifest["tokenizer"]["eot_id"] if manifest["tokenizer"]["eot_appended"] else None
-    wrong_order, wrong_end = None, None
+    bos_id = manifest["tokenizer"].get("bos_id")
+    wrong_order, wrong_end, wrong_begin = None, None, None
     previous = -1
     for at in range(0, len(starts), _READ_DOCUMENTS):
         part = starts[at : at + _READ_DOCUMENTS].astype(np.int64)
@@ -192,6 +194,9 @@ def _documents(manifest: dict[str, Any], opened: list[_Opened]) -> list[Finding]
         if eot_id is not None and wrong_order is None and wrong_end is None:
             bad = np.flatnonzero(take(tokens, ends) != eot_id)
             wrong_end = int(ends[bad[0]]) if len(bad) else None
+        if bos_id is not None and wrong_order is None and wrong_begin is None:
+            bad = np.flatnonzero(take(tokens, part) != bos_id)
+            wrong_begin = int(part[bad[0]]) if len(bad) else None
         previous = int(part[-1])
     if eot_id is not None and wrong_end is None and tokens[-1] != eot_id:
         wrong_end = len(tokens) - 1
@@ -204,6 +209,9 @@ def _documents(manifest: dict[str, Any], opened: list[_Opened]) -> list[Finding]
             f"each ends with {eot_id}" if wrong_end is None else f"token {wrong_end:,} is not {eot_id}"
         )
         found.append(Finding("ends of documents", wrong_end is None, ends_told))
+    if bos_id is not None:
+        told = f"token {wrong_begin} is not {bos_id}" if wrong_begin is not None else f"each is {bos_id}"
+        found.append(Finding("beginnings of documents", wrong_begin is None, told))
     return found
 
 
@@ -273,6 +281,7 @@ def _tokenizer(files: SetFiles, manifest: dict[str, Any]) -> tuple[Tokenizer | N
     try:
         tokenizer = read_tokenizer(files.tokenizer, said["name"])
         check_copies(files.tokenizer, tokenizer)
+        tokenizer = recorded_ends(tokenizer, manifest["options"])
     except (UserError, OSError) as error:
         return None, Finding("tokenizer", False, str(error))
     same = tokenizer.content_hash == said["content_hash"]

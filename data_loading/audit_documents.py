@@ -45,7 +45,7 @@ def documents_again(
         yield Finding(_WHAT, None, str(error))
         return
     errors = manifest["options"].get("errors", "strict")
-    encoder = BlockEncoder(engine, manifest["tokenizer"]["eot_id"], tokenizer.vocab_size, errors)
+    encoder = BlockEncoder(engine, tokenizer.eot_id, tokenizer.vocab_size, errors, tokenizer.bos_id)
     budget, before = _Budget(ENCODED_BYTES), 0
     chosen = _chosen(starts, len(tokens))
     for source in sources:

@@ -112,11 +112,12 @@ def _stand_in(tokens: Shards, expected: np.ndarray, token: int) -> bool:
 
 
 def _tokens_again(manifest: dict[str, Any], tokens: Shards, starts: Shards, tokenizer: Tokenizer) -> Finding:
-    appended = manifest["tokenizer"]["eot_appended"]
+    appended, put_before = manifest["tokenizer"]["eot_appended"], "bos_id" in manifest["tokenizer"]
     compared = 0
     for place in _places(len(tokens)):
         document = bisect_right(starts, place) - 1
         last = starts[document + 1] if document + 1 < len(starts) else len(tokens)
+        place = max(place, int(starts[document]) + put_before)
         ids = tokens[place : min(last - appended, place + SAMPLE_TOKENS)]
         part = _safe_part(tokenizer.decode(ids).encode(), tokenizer).decode()
         expected = tokenizer.encode(part)

@@ -162,7 +162,7 @@ def split_data(
         val_ranges=splits.val,
         test_ranges=splits.test,
         vocab_size=vocab_size,
-        eot_id=tokenizer.eot_id if tokenizer else train.eot_id,
+        eot_id=train.eot_id if tokenizer is None or train.eot_id is not None else tokenizer.eot_id,
         tokenizer_name=tokenizer.name if tokenizer else train.tokenizer_name,
         fingerprint=hashlib.sha256(" ".join([*parts, str(vocab_size)]).encode()).hexdigest(),
         tokenizer=tokenizer,

@@ -39,14 +39,9 @@ def tokenizer_spec(name_or_folder: str) -> schema.Tokenizer:
     """
     if name_or_folder in KNOWN:
         return KNOWN[name_or_folder]
-    folder = Path(name_or_folder).expanduser()
+    folder = folder_of(Path(name_or_folder).expanduser())
     if name_or_folder and folder.is_dir():
         return schema.Tokenizer(name=folder.resolve().name, path=str(folder))
-    if folder.is_file():
-        raise UserError(
-            f"tokenizer {shlex.quote(name_or_folder)} is a file; give the folder that it lies in: "
-            f"{shlex.quote(str(folder.parent))}"
-        )
     of_tiktoken = full_name(name_or_folder)
     if of_tiktoken is not None:
         return schema.Tokenizer(name=of_tiktoken, repo=of_tiktoken)
@@ -56,6 +51,22 @@ def tokenizer_spec(name_or_folder: str) -> schema.Tokenizer:
         f"tokenizer {shlex.quote(name_or_folder)}: no such folder. Choices: {', '.join(KNOWN)}, a folder "
         "with tokenizer.json or with vocab.json and merges.txt, an encoding of tiktoken (tiktoken:NAME, such "
         "as cl100k_base), or a repository org/name of the Hugging Face hub"
+    )
+
+
+def folder_of(path: Path) -> Path:
+    """The folder of a tokenizer that is given as its folder, or as a file in it.
+
+    Raises:
+        UserError: another file, of which a folder says more than the file alone.
+    """
+    if not path.is_file():
+        return path
+    if path.name in TOKENIZER_FILES:
+        return path.parent
+    raise UserError(
+        f"tokenizer {shlex.quote(str(path))} is a file; expected a folder, or its tokenizer.json. A "
+        "tokenizer.json under another name: copy it as tokenizer.json into a folder of its own, and give that"
     )
 
 
@@ -91,7 +102,7 @@ def load_tokenizer(spec: schema.Tokenizer, vocab_size: int | None = None) -> Tok
 
 def _find(spec: schema.Tokenizer) -> Tokenizer:
     if spec.path is not None:
-        folder = Path(spec.path).expanduser()
+        folder = folder_of(Path(spec.path).expanduser())
         if not folder.is_dir():
             raise UserError(
                 f"tokenizer.path: {folder} is no folder; expected one with tokenizer.json, or with "

@@ -11,10 +11,11 @@ import hashlib
 import json
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from conf import UserError
@@ -57,6 +58,9 @@ class Tokenizer(ABC):
     eot_id: the id appended to each document; None where the tokenizer has no such token.
     content_hash: sha256 over what decides the ids, so it does not depend on file names or layout.
     parses_special: special tokens in a text become their ids; the content hash does not tell.
+    bos_id: the id put before each document; None: none is.
+    chosen_ends: `eos` and `bos`, as far as a user chose others than the tokenizer's own; the content hash
+        does not tell.
     """
 
     name: str
@@ -65,6 +69,8 @@ class Tokenizer(ABC):
     content_hash: str
     cut_rule: CutRule
     parses_special: bool = False
+    bos_id: int | None = None
+    chosen_ends: Mapping[str, int | str] = MappingProxyType({})
 
     @abstractmethod
     def encode(self, text: str) -> np.ndarray:
@@ -91,7 +97,7 @@ class BytesTokenizer(Tokenizer):
     @property
     def description(self) -> dict[str, Any]:
         """What its file holds."""
-        return {"type": "bytes", "vocab_size": self.vocab_size, "eot_id": self.eot_id}
+        return {"type": "bytes", "vocab_size": self.vocab_size, "eot_id": BYTES_EOT}
 
     def encode(self, text: str) -> np.ndarray:
         import numpy as np

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -22,6 +23,7 @@ from data_loading.tokenizer import (
     vocabulary,
 )
 from data_loading.tokenizer_checks import check_definition
+from data_loading.tokenizer_contradictions import log_contradictions
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -31,6 +33,10 @@ TOKENIZER_FILES = (
     "merges.txt",
     BYTES_FILE,
 )
+_NAMING = ("tokenizer_config.json", "special_tokens_map.json")
+"""Files that name the special tokens, in the order in which they count."""
+_CONVERTIBLE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
+"""Of SentencePiece and WordPiece."""
 _CONFIG = "config.json"
 """Of a model; not kept."""
 _LIKE_GPT2 = ("GPT2", "Roberta", "Bart", "Longformer", "LED", "Deberta", "CodeGen")
@@ -68,6 +74,7 @@ def read_tokenizer(folder: Path, name: str) -> Tokenizer:
         raise UserError(
             f"tokenizer {name}: {folder} holds neither tokenizer.json nor vocab.json with merges.txt"
             + (f" (there is {', '.join(file.name for file in files)})" if files else "")
+            + _how_to_convert(folder)
         )
     if (folder / BYTES_FILE).is_file():
         return BytesTokenizer()
@@ -75,6 +82,16 @@ def read_tokenizer(folder: Path, name: str) -> Tokenizer:
         return read_tiktoken(folder, name)
     stamps = tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
     return _read_json_tokenizer(folder, name, stamps)
+
+
+def _how_to_convert(folder: Path) -> str:
+    """What to do with files from which transformers makes a tokenizer.json."""
+    others = [name for name in _CONVERTIBLE if (folder / name).is_file()]
+    if not others:
+        return ""
+    code = "from transformers import AutoTokenizer as A; "
+    code += f"A.from_pretrained('{folder}').save_pretrained('{folder}')"
+    return f". Make a tokenizer.json of {', '.join(others)}: python -c {shlex.quote(code)}"
 
 
 def check_copies(folder: Path, tokenizer: Tokenizer) -> None:
@@ -106,6 +123,9 @@ def _read_json_tokenizer(folder: Path, name: str, stamps: tuple[tuple[Path, int,
         definition = _from_vocab_and_merges(folder)
         what = folder / "vocab.json"
     check_definition(definition, what)
+    if what.name == "tokenizer.json":
+        read = [_read_json(path) if path in files else {} for path in (folder / file for file in _NAMING)]
+        log_contradictions(name, definition, *read)
     return JsonTokenizer(name, definition, _end_of_text(folder, definition), files)
 
 
@@ -242,7 +262,7 @@ def _end_of_text(folder: Path, definition: dict[str, Any]) -> int | None:
 
 def _named_ends(folder: Path) -> Iterator[tuple[Path, str | None]]:
     """(file, eos_token)"""
-    for path in (folder / "tokenizer_config.json", folder / "special_tokens_map.json"):
+    for path in (folder / name for name in _NAMING):
         if path.is_file():
             token = _read_json(path).get("eos_token")
             content = token.get("content") if isinstance(token, dict) else token

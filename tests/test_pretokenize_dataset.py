@@ -86,7 +86,7 @@ def test_a_text_becomes_a_token_set_and_the_next_command_is_told(text: Path, tmp
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith(
-        "Datasets/my.npy: 800 tokens of text in 1 document and an end-of-text id after it"
+        "Datasets/my.npy: 800 tokens of text in 1 document and the end-of-text id 256 after it"
     )
     assert lines[1].startswith("made in ")
     assert lines[-1] == (
@@ -429,7 +429,7 @@ class TestBadInput:
             (["Datasets/my.txt", "--run-limit", "0"], "--run-limit 0: expected a size above 0"),
             (
                 ["Datasets/my.txt", "--tokenizer", "Datasets/my.txt"],
-                "my.txt is a file; give the folder that it lies in: Datasets",
+                "my.txt is a file; expected a folder, or its tokenizer.json",
             ),
             (
                 ["Datasets/my.txt", "--tokenizer", "gpt5"],

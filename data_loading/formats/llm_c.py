@@ -74,14 +74,15 @@ class LlmC(Format):
                 f"since nothing in them says otherwise: the {tokenizer['vocab_size']:,} ids of "
                 f"{tokenizer['name']} fit, but if they are not {kind.model}'s, text that it samples is wrong"
             )
-        if kind is KINDS[1] and tokenizer["eot_appended"] and tokenizer["eot_id"] != BEFORE_LLAMA_3:
+        before = tokenizer.get("bos_id", tokenizer["eot_id"] if tokenizer["eot_appended"] else None)
+        if kind is KINDS[1] and before not in (None, BEFORE_LLAMA_3):
             yield (
-                f"before each document stands {tokenizer['eot_id']}, the end-of-text id of "
-                f"{tokenizer['name']}; llm.c's own files for {kind.model} have {BEFORE_LLAMA_3} there"
+                f"before each document is {before} of {tokenizer['name']}; llm.c's own files for "
+                f"{kind.model} have {BEFORE_LLAMA_3} there"
             )
 
     def stream(self, split: Split) -> Iterator[np.ndarray]:
-        """An end-of-text id that stands behind a document in the set stands before it here."""
+        """An end-of-text id behind a document of the set is before it here, if no other id is before it."""
         first, stop = _moved(split)
         if len(first):
             yield first
@@ -123,7 +124,7 @@ def _kind(contents: Contents) -> Kind:
 def _moved(split: Split) -> tuple[np.ndarray, int]:
     """(what is put before the split, where its tokens stop) so that end-of-text ids come first."""
     tokenizer = (split.tokens.manifest or {}).get("tokenizer", {})
-    if not tokenizer.get("eot_appended"):
+    if not tokenizer.get("eot_appended") or "bos_id" in tokenizer:
         return np.empty(0, np.uint32), split.stop
     first = [tokenizer["eot_id"]] if split.begins_document else []
     return np.array(first, np.uint32), split.stop - split.ends_document

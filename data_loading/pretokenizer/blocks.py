@@ -56,12 +56,13 @@ class Block:
     """Text for one call of an engine, parts of documents in their order.
 
     chunks: each is a whole document, or begins and ends at a safe cut. after: where the text behind
-    this block begins; None where nobody is to go on there.
+    this block begins; None where nobody is to go on there. begins_document: whether the first chunk does.
     """
 
     index: int
     chunks: list[Chunk]
     after: Place | None = None
+    begins_document: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class _Packer:
     size: int = 0
     index: int = 0
     after: Place | None = None
+    begins_document: bool = True
 
     def add(self, chunk: Chunk, after: Place) -> Iterator[Block]:
         if self.size + len(chunk.data) > self.block_bytes:
@@ -98,7 +100,8 @@ class _Packer:
 
     def flush(self) -> Iterator[Block]:
         if self.chunks:
-            yield Block(self.index, self.chunks, self.after)
+            yield Block(self.index, self.chunks, self.after, self.begins_document)
+            self.begins_document = self.chunks[-1].ends_document
             self.index, self.chunks, self.size = self.index + 1, [], 0
 
 
@@ -152,17 +155,19 @@ def make_blocks(
     run_limit_bytes: int = RUN_LIMIT_BYTES,
     skip: int = 0,
     errors: str = "strict",
+    begins_document: bool = True,
 ) -> Iterator[Block]:
     """Pack chunks into blocks of about `block_bytes`; documents without text are left out.
 
     Memory: one block and one chunk, or the longest run without a safe cut. skip: bytes at the
     start that an earlier attempt has packed. errors: what is done with bytes that are not UTF-8.
+    begins_document: whether a document begins behind them.
 
     Raises:
         UserError: more than `run_limit_bytes` without a safe cut, with the byte at which they start; or
             they are no text, with the first such byte.
     """
-    packer = _Packer(block_bytes)
+    packer = _Packer(block_bytes, begins_document=begins_document)
     rest = _Rest()
     for chunk in chunks:
         if chunk.ends_document and not (rest.data or skip) and len(chunk.data) <= block_bytes:
@@ -233,13 +238,14 @@ class BlockEncoder:
     """Blocks to ids; the same in this process and in a worker.
 
     eot_id: appended to each document; None: nothing is. vocab_size: an id at or above it is a fault
-    of the engine. errors: what to do with bytes that are not UTF-8.
+    of the engine. errors: what to do with bytes that are not UTF-8. bos_id: put before each document.
     """
 
     engine: Engine
     eot_id: int | None
     vocab_size: int
     errors: str
+    bos_id: int | None = None
 
     @property
     def dtype(self) -> np.dtype:
@@ -262,6 +268,8 @@ class BlockEncoder:
                 f"{self.engine.name} gave id {found.max()} of a vocabulary of {self.vocab_size}"
             )
         ends = np.array([chunk.ends_document for chunk in block.chunks])
+        if self.bos_id is not None:
+            return self._between(block, found, lengths, ends)
         if self.eot_id is None:
             ids = found.astype(self.dtype)
             return EncodedBlock(block.index, ids, np.cumsum(lengths)[ends], block.after)
@@ -277,6 +285,24 @@ class BlockEncoder:
             is_text[positions - 1] = False
             ids[is_text] = found
         ids[positions - 1] = self.eot_id
+        return EncodedBlock(block.index, ids, positions, block.after)
+
+    def _between(
+        self, block: Block, found: np.ndarray, lengths: np.ndarray, ends: np.ndarray
+    ) -> EncodedBlock:
+        """The ids of documents with one before and, where there is an end of text, one after each."""
+        begins = np.append(block.begins_document, ends[:-1])
+        after = np.cumsum(lengths + begins + (ends if self.eot_id is not None else 0))
+        firsts, positions = np.append(0, after[:-1])[begins], after[ends]
+        is_text = np.ones(int(after[-1]), bool)
+        is_text[firsts] = False
+        if self.eot_id is not None:
+            is_text[positions - 1] = False
+        ids = np.empty(len(is_text), self.dtype)
+        ids[is_text] = found
+        ids[firsts] = self.bos_id
+        if self.eot_id is not None:
+            ids[positions - 1] = self.eot_id
         return EncodedBlock(block.index, ids, positions, block.after)
 
 

@@ -180,6 +180,7 @@ def options_of(inputs: Inputs, tokenizer: Tokenizer) -> dict[str, Any]:
     return {
         **inputs.options,
         "special_tokens": "parse" if tokenizer.parses_special else "text",
+        **tokenizer.chosen_ends,
     }
 
 

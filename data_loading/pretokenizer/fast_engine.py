@@ -23,6 +23,8 @@ from data_loading.pretokenizer.reference_engine import ReferenceEngine, joined
 from data_loading.tokenizer import JsonTokenizer, Tokenizer, model_type
 
 _ASCII = bytes(range(128))
+_FEW = 2
+"""Characters that are faster searched for one by one."""
 
 
 class FastEngine(Engine):
@@ -62,8 +64,8 @@ class FastEngine(Engine):
     def _has_doubtful(self, text: bytes, decoded: str) -> bool:
         if self._doubtful is None or decoded.isascii():
             return False
-        if len(self._class) == 1:
-            return self._class in decoded
+        if len(self._class) <= _FEW:
+            return any(character in decoded for character in self._class)
         # Taking the ASCII out first costs a tenth of searching all of it, in most texts.
         return self._doubtful.search(text.translate(None, _ASCII).decode()) is not None
 

@@ -43,7 +43,10 @@ class FastokensEngine(FastEngine):
 
     def _doubtful_characters(self) -> str:
         # U+180E was a space until Unicode 6.3, and still is one for the reference's regular expressions.
-        return "\u180e" if splits_by(self._definition, "Split") else ""
+        # U+017F is an s where they ignore case, as in (?i:'s).
+        if not splits_by(self._definition, "Split"):
+            return ""
+        return "\u180e\u017f" if "(?i:" in self._definition else "\u180e"
 
     def _encode(self, texts: Sequence[bytes], decoded: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         ids, offsets = self._tokenizer.encode_batch_flat(list(decoded), False, True)

@@ -115,7 +115,8 @@ def forecast(source: Source | Inputs, tokenizer: Tokenizer, engine: Engine) -> F
     texts = [text for kind in kinds for sample in kind.samples for text in sample.texts]
     found = _encoded(engine, texts)
     counts = iter(found.tokens)
-    of_kinds = [_of_kind(kind, parts, counts, tokenizer.eot_id is not None) for kind in kinds]
+    added = sum(number is not None for number in (tokenizer.eot_id, tokenizer.bos_id))
+    of_kinds = [_of_kind(kind, parts, counts, added) for kind in kinds]
     whole = _limited(inputs, kinds, of_kinds)
     error = half_width([of_kind.estimate for of_kind in of_kinds])
     if whole.is_limited or not all(kind.tells_spread for kind in kinds):
@@ -149,17 +150,17 @@ class _OfKind:
     text_per_byte: float
 
 
-def _of_kind(kind: Kind, parts: Sequence[Part], counts: Iterator[int], has_eot: bool) -> _OfKind:
-    """counts: of the tokens of each text, in order; takes those of this kind."""
+def _of_kind(kind: Kind, parts: Sequence[Part], counts: Iterator[int], added: int) -> _OfKind:
+    """counts: of the tokens of each text, in order; takes those of this kind. added: ids a document."""
     sizes = [sample.size_bytes for sample in kind.samples]
     tokens = [sum(next(counts) for _ in sample.texts) for sample in kind.samples]
     documents = [sample.documents for sample in kind.samples]
     known = [parts[number].known_documents for number in kind.parts]
     ends = 0
-    if has_eot and None in known:
-        tokens = [count + ended for count, ended in zip(tokens, documents, strict=True)]
-    elif has_eot:
-        ends = sum(number or 0 for number in known)
+    if None in known:
+        tokens = [count + added * ended for count, ended in zip(tokens, documents, strict=True)]
+    else:
+        ends = added * sum(number or 0 for number in known)
     size = sum(sizes)
     found = ratio_estimate(sizes, tokens, kind.size_bytes or 0.0)
     text = sum(len(text) for sample in kind.samples for text in sample.texts)

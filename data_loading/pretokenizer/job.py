@@ -54,9 +54,10 @@ class Result:
 
     @property
     def text_tokens(self) -> int:
-        """Tokens without the end-of-text ids."""
-        appended = self.manifest["documents"] if self.manifest["tokenizer"]["eot_appended"] else 0
-        return self.manifest["tokens"] - appended
+        """Tokens without the ids around documents."""
+        said = self.manifest["tokenizer"]
+        around = bool(said["eot_appended"]) + (said.get("bos_id") is not None)
+        return self.manifest["tokens"] - around * self.manifest["documents"]
 
 
 def pretokenize(

@@ -18,11 +18,13 @@ from data_loading.pretokenizer.longest import LONGEST_BYTES, LineTooLong, too_lo
 from data_loading.pretokenizer.of_stream import OfStream
 from data_loading.pretokenizer.source import Pieces, Sample, numbered
 from data_loading.pretokenizer.texts import (
+    BYTE_ORDER_MARK,
     check_errors,
     sample_text,
     text_encoding,
     transcoded,
     transcoded_head,
+    without_mark,
 )
 
 TEXT_FIELD = "text"
@@ -100,6 +102,11 @@ class JsonLines(OfStream):
             try:
                 document = self._document(line)
             except BadLine as why:
+                if offset == 0 and line.startswith(BYTE_ORDER_MARK):
+                    raise UserError(
+                        f"{name} begins with a byte order mark, which is not JSON. "
+                        f"{without_mark(self.encoding)} leaves it out, of files without one too"
+                    ) from None
                 try:
                     self.tolerance.refuse(f"{name}: {self._place(number, offset)} {why}")
                 except UserError as error:

@@ -20,6 +20,7 @@ from data_loading.pretokenizer.duplicates import FOLDER as DUPLICATES
 from data_loading.pretokenizer.engine import Engine, Unsupported
 from data_loading.pretokenizer.engines import Choice, choose_engine, chosen_before, compared, kind_to_compare
 from data_loading.pretokenizer.existing import goes_on, job_of, options_of
+from data_loading.pretokenizer.input_notes import notes_on_inputs
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.job_memory import JobMemory
 from data_loading.pretokenizer.journal import Journal, Progress, read_engine, read_progress, write_engine
@@ -132,7 +133,7 @@ def _make(job: Job, *, at_once: bool) -> dict[str, Any]:
                 tokenizing.facts |= {"tokens": written.tokens, "peak_anon_bytes": job.memory.peak_bytes}
             manifest = _manifest(job, choice, target)
             _refuse_repeated(job, manifest)
-            for line in left_out(manifest["sources"]):
+            for line in (*left_out(manifest["sources"]), *notes_on_inputs(job.inputs)):
                 job.log(line)
             durable.write_json(folder / MANIFEST, manifest)
     return manifest
@@ -166,7 +167,11 @@ class _Target:
         self.folder, self._job = folder, job
         self._engine = {**choice.facts, **engine_note(tokenizer)}
         self.encoder = BlockEncoder(
-            choice.engine, tokenizer.eot_id, tokenizer.vocab_size, job.inputs.options["errors"]
+            choice.engine,
+            tokenizer.eot_id,
+            tokenizer.vocab_size,
+            job.inputs.options["errors"],
+            tokenizer.bos_id,
         )
         dtype, layout = self.encoder.dtype, job.layout
         self.earlier, checksums = read_progress(folder, dtype, layout) if is_continued else (job.nothing, [])
@@ -271,7 +276,7 @@ def _warn_of_many_shards(job: Job) -> None:
 
 def _blocks(job: Job, target: _Target) -> Generator[Block]:
     """The text behind what an earlier attempt has done; closing it closes the inputs."""
-    place = target.earlier.place
+    place, written = target.earlier.place, target.earlier.written
     with closing(job.inputs.chunks(place.mark, target.pieces)) as chunks:
         yield from make_blocks(
             chunks,
@@ -280,6 +285,7 @@ def _blocks(job: Job, target: _Target) -> Generator[Block]:
             job.options.run_limit_bytes,
             skip=place.skip,
             errors=job.inputs.options["errors"],
+            begins_document=written.tokens == written.document_start,
         )
 
 
@@ -296,7 +302,12 @@ def _encoded(
             yield encoder.encode(block)
         return
     work = Work(
-        choice.engine.name, choice.engine.definition, encoder.eot_id, encoder.vocab_size, encoder.errors
+        choice.engine.name,
+        choice.engine.definition,
+        encoder.eot_id,
+        encoder.vocab_size,
+        encoder.errors,
+        encoder.bos_id,
     )
     if comparison is None:
         yield from encode_in_order(blocks, work, workers, log=log)

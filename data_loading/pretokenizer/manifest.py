@@ -103,6 +103,7 @@ def facts_of_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
         "vocab_size": tokenizer.vocab_size,
         "eot_id": tokenizer.eot_id,
         "eot_appended": tokenizer.eot_id is not None,
+        **({} if tokenizer.bos_id is None else {"bos_id": tokenizer.bos_id}),
     }
 
 

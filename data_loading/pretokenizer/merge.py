@@ -20,6 +20,7 @@ from data_loading.content_hash import hash_of_pieces
 from data_loading.cut_documents import cut_at
 from data_loading.layout import Layout
 from data_loading.pretokenizer.block_range import FLAG, BlockRange, found_tasks
+from data_loading.pretokenizer.document_ends import recorded_ends
 from data_loading.pretokenizer.existing import refuse_other_things
 from data_loading.pretokenizer.job import Result
 from data_loading.pretokenizer.journal import read_job
@@ -237,7 +238,7 @@ def _tokenizer(files: SetFiles, task: dict[str, Any]) -> Tokenizer:
         raise UserError(
             f"{folder} is not the tokenizer that its task was made with: do it again with --overwrite"
         )
-    return tokenizer
+    return recorded_ends(tokenizer, task["options"])
 
 
 def _sources(files: SetFiles, tasks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

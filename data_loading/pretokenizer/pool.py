@@ -44,12 +44,13 @@ class Work:
     eot_id: int | None
     vocab_size: int
     errors: str
+    bos_id: int | None = None
 
     def encoder(self) -> BlockEncoder:
         from data_loading.pretokenizer.engines import ENGINES
 
         engine = ENGINES[self.engine](self.definition)
-        return BlockEncoder(engine, self.eot_id, self.vocab_size, self.errors)
+        return BlockEncoder(engine, self.eot_id, self.vocab_size, self.errors, self.bos_id)
 
     def run(self, channel: Channel) -> None:
         """In the worker: answer blocks, until the parent is gone or the engine is worn."""

@@ -44,7 +44,9 @@ def summary_of(result: Result) -> str:
     manifest, name = result.manifest, result.manifest["tokenizer"]["name"]
     documents = _count(manifest["documents"], "document")
     behind = "it" if manifest["documents"] == 1 else "each"
-    appended = f" and an end-of-text id after {behind}" if manifest["tokenizer"]["eot_appended"] else ""
+    said = manifest["tokenizer"]
+    appended = f" and the end-of-text id {said['eot_id']} after {behind}" if said["eot_appended"] else ""
+    appended += f", the begin-of-text id {said['bos_id']} before {behind}" if "bos_id" in said else ""
     what = (
         f"{result.path}: {_count(result.text_tokens, 'token')} of text in {documents}{appended}, "
         f"{format_bytes(result.file_bytes)} ({DTYPES[manifest['dtype']]}), tokenizer {name}"

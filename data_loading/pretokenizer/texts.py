@@ -17,6 +17,9 @@ from data_loading.pretokenizer.of_stream import OfStream
 from data_loading.pretokenizer.source import Pieces, Sample, numbered
 
 ERRORS = ("strict", "replace", "ignore")
+BYTE_ORDER_MARK = "\ufeff".encode()
+_WITHOUT_MARK = {"utf-8": "utf-8-sig", "utf-16-le": "utf-16", "utf-16-be": "utf-16"}
+"""Encodings that keep a byte order mark as text, and those that leave it out."""
 
 
 @dataclass
@@ -34,6 +37,7 @@ class TextFile(OfStream):
     document_separator: str | None = None
     stream: ByteStream | None = None
     options: dict[str, Any] = field(init=False)
+    _begins_with_mark: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.encoding = text_encoding(self.encoding)
@@ -59,7 +63,7 @@ class TextFile(OfStream):
     def _documents(
         self, text: Iterator[tuple[bytes, int]], first: int, at_line_start: bool
     ) -> Iterator[Chunk]:
-        name, end = self._stream.name, first
+        name, end, text = self._stream.name, first, self._noting_mark(text)
         if self.document_separator is not None:
             separator = self.document_separator.encode()
             yield from divided(text, separator, name, at_line_start=at_line_start, first=first)
@@ -68,6 +72,12 @@ class TextFile(OfStream):
             yield Chunk(data, name, offset, False, {"byte": offset, "at_line_start": False})
             end = offset + len(data)
         yield Chunk(b"", name, end, True, {"byte": end, "at_line_start": False})
+
+    def _noting_mark(self, text: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+        for data, offset in text:
+            if offset == 0:
+                self._begins_with_mark = data.startswith(BYTE_ORDER_MARK)
+            yield data, offset
 
     def samples(self) -> list[bytes]:
         if self.encoding != "utf-8":
@@ -97,7 +107,8 @@ class TextFile(OfStream):
         return Sample(texts, size, documents + (is_end and bool(texts[-1])), start > 0, not is_end)
 
     def facts(self) -> list[dict[str, Any]]:
-        return [self._stream.facts()]
+        mark = {"byte_order_mark": True} if self._begins_with_mark else {}
+        return [{**self._stream.facts(), **mark}]
 
 
 def transcoded(
@@ -142,6 +153,11 @@ def sample_text(
         decoder = codecs.getincrementaldecoder(encoding)(errors)
         data = _decode(decoder, data, stream.name, encoding, 0, final=is_end)
     return data, size, is_end
+
+
+def without_mark(encoding: str) -> str:
+    """What a user gives to leave out a byte order mark that this encoding keeps as text."""
+    return f"--encoding {_WITHOUT_MARK.get(encoding, 'utf-8-sig')}"
 
 
 def check_errors(errors: str) -> None:

@@ -221,7 +221,21 @@ class TestNameOrFolder:
             tokenizer_spec(wrong)
 
 
-def test_a_file_in_place_of_its_folder_is_told(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(UserError, match=rf"is a file; give the folder .*: {tmp_path}$"):
-        tokenizer_spec(str(tmp_path / "tokenizer.json"))
+def test_tokenizer_json_is_taken_for_its_folder(
+    tmp_path: Path, tokenizer_folder: Callable[[str], Path]
+) -> None:
+    folder = tokenizer_folder("gpt2")
+    spec = tokenizer_spec(str(folder / "tokenizer.json"))
+    assert spec == tokenizer_spec(str(folder))
+    by_path = load_tokenizer(Tokenizer(name="x", path=str(folder / "tokenizer.json")))
+    assert by_path.content_hash == load_tokenizer(spec).content_hash
+    (tmp_path / "mine.json").write_text("{}")
+    with pytest.raises(UserError, match="copy it as"):
+        tokenizer_spec(str(tmp_path / "mine.json"))
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "vocab.txt"])
+def test_folder_that_can_be_converted_is_refused_with_the_command(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("x")
+    with pytest.raises(UserError, match=rf"{name}: python -c .*AutoTokenizer"):
+        load_tokenizer(Tokenizer(name="x", path=str(tmp_path)))

@@ -106,6 +106,7 @@ def observant(definition: dict[str, Any]) -> JsonTokenizer:
     ("name", "family", "character"),
     [
         ("fastokens", "gpt2_as_split", "\u180e"),
+        ("fastokens", "o200k_removed", "'\u017f"),
         ("gigatoken", "gpt2", "\u0c5c"),
         ("gigatoken", "gpt2", "\U000324a5"),
     ],

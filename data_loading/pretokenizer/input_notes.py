@@ -1,0 +1,38 @@
+"""Notes on inputs that were read: one line for each thing that may not be what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from data_loading.pretokenizer.inputs import Inputs
+from data_loading.pretokenizer.texts import TextFile, without_mark
+from data_loading.pretokenizer.wrapped import unwrapped
+
+_SHOWN = 5
+
+
+def notes_on_inputs(inputs: Inputs) -> Iterator[str]:
+    """Of byte order marks that became text, and of a separator that divides nothing. All were read."""
+    facts = inputs.facts()
+    marked = [fact["path"] for fact in facts if fact.get("byte_order_mark")]
+    if marked:
+        count = f"{len(marked):,} files begin" if len(marked) > 1 else "1 file begins"
+        more = " ..." if len(marked) > _SHOWN else ""
+        names = ", ".join(marked[:_SHOWN])
+        yield (
+            f"{count} with a byte order mark, which was encoded as text ({names}{more}): "
+            f"{without_mark(inputs.options.get('encoding', ''))} leaves it out"
+        )
+    separator = inputs.options.get("document_separator")
+    read = [unwrapped(part) for part in inputs.parts[: len(facts)]]
+    documents = [
+        fact["documents"] for part, fact in zip(read, facts, strict=True) if isinstance(part, TextFile)
+    ]
+    if separator is None or not documents or max(documents) > 1 or inputs.is_limited:
+        return
+    inside = any(separator.encode() in sample for sample in inputs.samples())
+    yield (
+        f"--document-separator {separator!r} divides nothing: each of {len(documents):,} "
+        f"text{'s' * (len(documents) != 1)} is one document. It has to be a line of its own"
+        + (", and is found inside lines" if inside else "")
+    )
