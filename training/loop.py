@@ -286,16 +286,21 @@ def _evaluate(run: Run, model: LanguageModel, sets: Sequence[HeldOut]) -> list[E
     """Evaluate the weights that the run evaluates on each set."""
     from training.averages import evaluated
     from training.evaluation import evaluate, evaluation_windows
+    from training.evaluation_batch import evaluation_step
+    from training.memory_parts import step_sizes
 
-    training = run.config.training
+    training, budget = run.config.training, run.plan.budget
+    resolved = {"device": run.device.kind, "precision": run.device.precision, "loss_chunk": run.loss_chunk}
+    step = step_sizes(run.config, run.plan.vocab_size, budget.micro_batch, resolved, run.ranks.size)
+    at_once = evaluation_step(run.config, run.plan.vocab_size, step)
     with evaluated(model, run.average):
         return [
             evaluate(
                 model,
                 one.dataset,
                 windows=evaluation_windows(len(one.dataset), training.eval_tokens, training.seq_len),
-                batch_size=run.plan.budget.micro_batch,
-                loss_chunk=run.loss_chunk,
+                batch_size=at_once.micro_batch,
+                loss_chunk=at_once.loss_chunk,
                 device=run.device,
                 parallel=run.parallel,
                 bytes_per_id=one.bytes_per_id,

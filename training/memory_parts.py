@@ -33,6 +33,7 @@ from models.shape import resolve_shape
 from training.device import GPU_MATRIX
 from training.distributed.memory_parts import of_ranks
 from training.ensemble.memory_parts import of_members
+from training.evaluation_batch import evaluated, evaluation_step
 from training.gpu_check import cuda_is_available, may_have_gpu
 from training.optimizer_state import (
     averages,
@@ -80,7 +81,7 @@ def estimate_run(
     step = step_sizes(config, vocab_size, micro_batch, kept or {}, ranks)
     step = replace(step, keeps_gradients=together > 1, members=together)
     positions = config.arch.max_positions or training.seq_len
-    of_model = list(model_parts(config.model, config.arch, vocab_size, positions, step))
+    of_model = _of_model(config, vocab_size, positions, step)
     if step.compiled:
         of_model = [_while_compiling(part) for part in of_model]
     if step.on_gpu and ranks == together == 1 and _may_be_graphed(config, kept or {}):
@@ -154,6 +155,14 @@ def expected_device(training: Training, kept: Mapping[str, Any]) -> tuple[str, s
     if precision == AUTO:
         precision = "bf16" if device == "cuda" else "fp32"
     return device, precision
+
+
+def _of_model(config: Config, vocab_size: int, positions: int, step: StepSizes) -> list[Part]:
+    """Parts of a model: those of steps, and those of evaluations, which may compute more windows at once."""
+    sizes = config.model, config.arch, vocab_size, positions
+    of_evaluation = evaluated(model_parts(*sizes, evaluation_step(config, vocab_size, step)))
+    of_steps = [part for part in model_parts(*sizes, step) if part.when != ("evaluate",)]
+    return [*of_steps, *of_evaluation]
 
 
 def _may_be_graphed(config: Config, kept: Mapping[str, Any]) -> bool:
