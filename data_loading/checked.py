@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import logging
 import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import durable
 from data_loading.pretokenizer.byte_files import content_hash_of
 from data_loading.set_files import SetFiles
+from data_loading.user_cache import cache_folder
+from data_loading.waiting import Wait
 
 log = logging.getLogger("data_loading")
 
@@ -26,27 +34,80 @@ class Kept(Protocol):
 
 
 _known_here: dict[Path, dict[str, Any]] = {}
-"""For folders that cannot be written: known for the life of this process."""
+"""Of sets for which no folder can be written: known for the life of this process."""
+_TOLD_AFTER_S = 1.0
+_LOOK_EVERY_S = 0.2
 
 
 def read_checked(files: Kept) -> dict[str, Any]:
     """What an earlier reading found out; empty where nothing did."""
-    try:
-        facts = json.loads(files.checked.read_text())
-    except (OSError, ValueError):
-        facts = None
-    return facts if isinstance(facts, dict) else _known_here.get(files.checked.absolute(), {})
+    for place in filter(None, (files.checked, _in_cache(files))):
+        try:
+            facts = json.loads(place.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(facts, dict):
+            return facts
+    return _known_here.get(files.checked.absolute(), {})
 
 
 def write_checked(files: Kept, facts: dict[str, Any]) -> None:
-    """Keep the facts on disk, or at least in this process."""
+    """Keep the facts next to the tokens, else in the user's cache, or at least in this process."""
     _known_here[files.checked.absolute()] = facts
-    try:
-        durable.write_json(files.checked, facts)
-    except OSError as error:
-        log.info(
-            "%s is not kept (%s): the next process checks again", files.checked, os.strerror(error.errno or 0)
-        )
+    failures = []
+    for place in filter(None, (files.checked, _in_cache(files))):
+        try:
+            if place is not files.checked:
+                place.parent.mkdir(parents=True, exist_ok=True)
+            durable.write_json(place, facts)
+            return
+        except OSError as error:
+            failures.append(f"{place} ({os.strerror(error.errno or 0)})")
+    log.info("not kept: %s. The next process checks again", ", ".join(failures))
+
+
+def _in_cache(files: Kept) -> Path | None:
+    """Where the facts of a set are kept whose folder cannot be written."""
+    cache = cache_folder()
+    key = hashlib.sha256(str(files.checked.resolve()).encode()).hexdigest()[:16]
+    return None if cache is None else cache / "checked" / f"{key}.json"
+
+
+@contextmanager
+def one_reads(files: Kept, what: str) -> Iterator[None]:
+    """Hold this while a whole set is read: other processes of this node wait, and find what it noted.
+
+    Without a cache folder, or on a file system without locks, nothing waits.
+
+    Args:
+        what: named in the log line of a process that waits.
+    """
+    place = _in_cache(files)
+    with ExitStack() as stack:
+        try:
+            if place is not None:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                name = f"{place.stem}.{socket.gethostname()}.lock"
+                file = stack.enter_context(open(place.with_name(name), "ab"))
+                _wait_for(file.fileno(), what)
+        except OSError as error:
+            log.debug("%s: read without a lock (%s)", what, error)
+        yield
+
+
+def _wait_for(descriptor: int, what: str) -> None:
+    """Take the lock of an open file. Raises OSError where the file system has none."""
+    started, told, wait = time.monotonic(), False, Wait()
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            wait.check()
+        if not told and time.monotonic() - started > _TOLD_AFTER_S:
+            told = True
+            log.info("another process of this node reads %s; waiting for it", what)
+        time.sleep(_LOOK_EVERY_S)
 
 
 def text_difference(text: Path, fact: dict[str, Any], files: SetFiles) -> str | None:

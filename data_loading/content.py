@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from conf import UserError
-from data_loading.checked import read_checked, write_checked
+from data_loading.checked import one_reads, read_checked, write_checked
 from data_loading.content_hash import file_content_hash
 from data_loading.npy import open_npy
 from data_loading.set_files import SetFiles
@@ -30,14 +30,21 @@ def verify_content(files: SetFiles, manifest: dict[str, Any]) -> None:
     Raises:
         UserError: a block differs; names it, and what mends it.
     """
+    if not _unknown(files, manifest):
+        return
+    with one_reads(files, f"{files.tokens} to verify its checksums"):
+        unknown = _unknown(files, manifest)
+        for number, part in enumerate(unknown):
+            log.info("reading %s once to verify its checksums", part.tokens_path)
+            _verify(part, files, manifest["checksums"]["bytes"])
+            if number % _NOTED_EVERY == _NOTED_EVERY - 1 or number == len(unknown) - 1:
+                note_content(files, unknown[: number + 1])
+
+
+def _unknown(files: SetFiles, manifest: dict[str, Any]) -> list[Part]:
+    """Parts that were not verified in the state in which they are now."""
     known = _known(read_checked(files))
-    block_bytes = manifest["checksums"]["bytes"]
-    unknown = [part for part in parts_of(files, manifest) if known.get(_name(part)) != _facts(part)]
-    for number, part in enumerate(unknown):
-        log.info("reading %s once to verify its checksums", part.tokens_path)
-        _verify(part, files, block_bytes)
-        if number % _NOTED_EVERY == _NOTED_EVERY - 1 or number == len(unknown) - 1:
-            note_content(files, unknown[: number + 1])
+    return [part for part in parts_of(files, manifest) if known.get(_name(part)) != _facts(part)]
 
 
 def _verify(part: Part, files: SetFiles, block_bytes: int) -> None:

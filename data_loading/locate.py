@@ -146,7 +146,9 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
         raise UserError(
             f"{key}={given} is a folder without a manifest.json, and nothing in it shows tokens of another "
             f"program ({', '.join(known_formats())}); expected a token set, or token sets train and val (or "
-            "validation) in it, a .txt or .npy file, or the stem that both share" + damaged_index(path)
+            "validation) in it, a .txt or .npy file, or the stem that both share"
+            + _of_rows(path)
+            + damaged_index(path)
         )
     looked = f"{_stem(path)}.npy, {_stem(path)}.txt" + (
         f", {path}" if path.suffix not in (".npy", ".txt") else ""
@@ -154,6 +156,19 @@ def _at(given: str, key: str) -> tuple[Place, Place | None]:
     raise UserError(
         f"{key}={given}: nothing is there (looked for {looked}). Put the text there, or tokenize one from "
         f"elsewhere: python pretokenize_dataset.py TEXT --output {_stem(path)}.npy"
+    )
+
+
+def _of_rows(folder: Path) -> str:
+    """What to do with a folder of tables or lines of JSON, which hold texts or ids."""
+    kind = next((kind for kind in ("parquet", "jsonl") if any(folder.glob(f"*.{kind}*"))), None)
+    if kind is None:
+        return ""
+    loader = {"jsonl": "json"}.get(kind, kind)
+    return (
+        f". Its .{kind} files with texts are tokenized: python pretokenize_dataset.py {folder}. Those with "
+        f"token ids (input_ids): datasets.load_dataset('{loader}', data_files='{folder}/*.{kind}', "
+        "split='train').save_to_disk(OUT), then dataset.path=OUT"
     )
 
 

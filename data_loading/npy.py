@@ -11,6 +11,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from conf import UserError
+from memory.file_kinds import HEAD_BYTES, KINDS_LIKE_IDS, kind_of
 
 HEADER_BYTES = 128
 """What NumPy itself writes for a 1-D array of any length."""
@@ -24,9 +25,6 @@ def header(dtype: np.dtype, length: int) -> bytes:
     text = buffer.getvalue()
     assert len(text) == HEADER_BYTES
     return text
-
-
-_TOLD_APART = (npy_format.MAGIC_PREFIX, b"PK", b"\x80")
 
 
 class NpyWriter:
@@ -57,9 +55,11 @@ def is_npy(path: Path) -> bool:
     """Whether a file begins as an .npy does, or as something that `open_npy` has a word for."""
     try:
         with open(path, "rb") as file:
-            return file.read(len(npy_format.MAGIC_PREFIX)).startswith(_TOLD_APART)
+            begins = file.read(HEAD_BYTES)
     except OSError:
         return True
+    kind = kind_of(begins)
+    return kind is not None and kind.id not in KINDS_LIKE_IDS
 
 
 def open_npy(path: Path, *, may_be_empty: bool = False) -> np.ndarray:
@@ -103,22 +103,22 @@ def _read_header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype
         raise
     except Exception as error:  # NumPy reads the header as Python; a damaged one may raise anything
         file.seek(0)
-        raise UserError(f"{path} is no whole .npy file{_what_it_is(file.read(8))} ({error})") from None
+        raise UserError(
+            f"{path} is no whole .npy file{_what_it_is(path, file.read(HEAD_BYTES))} ({error})"
+        ) from None
     return shape, dtype
 
 
-def _what_it_is(begins: bytes) -> str:
+def _what_it_is(path: Path, begins: bytes) -> str:
     """What the first bytes of another file say, and what to do with it."""
     if not begins:
         return ", it is empty. Copy or tokenize it again"
     if begins.startswith(b"\x93NUMPY"):
         return ", its header is damaged or cut short. Copy or tokenize it again"
-    if begins.startswith(b"PK"):
-        return ": it is a zip file, as np.savez writes. Take the array out: np.save(OUT, np.load(FILE)[NAME])"
-    if begins[:1] == b"\x80":
-        return ": it is a pickle, which is never loaded, since that runs code. Save the array with np.save"
+    if (kind := kind_of(begins)) is not None and kind.id not in KINDS_LIKE_IDS:
+        return f": it is {kind.name}. {kind.advice_for(path)}"
     return (
-        f": it begins with {begins!r}. A raw token file has no header: wrap it with "
+        f": it begins with {begins[:8]!r}. A raw token file has no header: wrap it with "
         "np.save(OUT, np.fromfile(FILE, dtype))"
     )
 

@@ -12,7 +12,9 @@ from data_loading.foreign.foreign_set import open_foreign
 from data_loading.foreign.layout import Asked
 from data_loading.foreign.sides import refuse_dtype
 from data_loading.locate import foreign_at, locate
+from data_loading.pretokenizer.find_inputs import InputOptions, open_file
 from data_loading.pretokenizer.job import command_for
+from data_loading.pretokenizer.json_lines import Tolerance
 from data_loading.splits import Share
 from data_loading.token_set import open_token_set
 from data_loading.tokens import Tokens
@@ -113,7 +115,9 @@ def open_sets(path: str, vocab_size: int | None = None, dtype: str = AUTO) -> li
         if place is None:
             continue
         if not place.is_tokenized:
-            assert place.text is not None
+            if place.text is None:
+                raise UserError(f"{place.tokens}: no such token file")
+            open_file(place.text, InputOptions(), Tolerance())  # refuses what is no text
             command = command_for(str(place.text), "NAME_OR_FOLDER")
             raise NotTokenized(place.text, place.text.stat().st_size, command)
         found = open_token_set(place.tokens, vocab_size, place.version)

@@ -21,6 +21,7 @@ from data_loading.set_files import SetFiles, settle
 from data_loading.shards import Part, Shards, map_part, open_parts, parts_of
 from data_loading.tokens import UNKNOWN, Tokens
 from data_loading.values import Values
+from memory.file_kinds import HEAD_BYTES, not_expected
 
 log = logging.getLogger("data_loading")
 
@@ -172,6 +173,8 @@ def parse_manifest(data: bytes, name: str, *, is_folder: bool) -> dict[str, Any]
     try:
         manifest = json.loads(data.decode("utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        if (other := not_expected(name, "the manifest of a token set", head=data[:HEAD_BYTES])) is not None:
+            raise UserError(other) from None
         raise UserError(f"{name} is no whole manifest ({error}). Tokenize again with --overwrite") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(f"{name} is no manifest of a token set. Tokenize again with --overwrite")

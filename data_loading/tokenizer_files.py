@@ -24,6 +24,7 @@ from data_loading.tokenizer import (
 )
 from data_loading.tokenizer_checks import check_definition
 from data_loading.tokenizer_contradictions import log_contradictions
+from memory.file_kinds import not_expected
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -133,6 +134,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        if (other := not_expected(path, "a JSON file of a tokenizer")) is not None:
+            raise UserError(other) from None
         raise UserError(f"{path} is truncated or no JSON ({error}). Fetch the file again") from error
     except RecursionError:
         raise UserError(f"{path} is nested too deeply to be a file of a tokenizer. Fetch it again") from None
@@ -224,6 +227,8 @@ def _check_end_of_text(folder: Path, vocab: dict[str, int]) -> None:
 
 def _read_merges(path: Path) -> list[list[str]]:
     merges = []
+    if (other := not_expected(path, "merges, two tokens a line")) is not None:
+        raise UserError(other)
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:

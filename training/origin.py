@@ -14,6 +14,7 @@ import experiment_utils
 from conf import Config, Problem, UserError
 from conf.differences import changes
 from conf.overrides import typed_at
+from memory.file_kinds import not_expected
 from training.checkpoints import checkpoint_folder, checkpoint_steps, read_state
 from training.schedules import course_of
 
@@ -158,6 +159,8 @@ def _state_of(checkpoint: Path) -> dict[str, Any]:
     try:
         return read_state(checkpoint)
     except (OSError, ValueError) as error:
+        if (other := not_expected(checkpoint / "state.json", "the state of a checkpoint")) is not None:
+            raise UserError(Problem("restore.from", other)) from None
         raise UserError(Problem("restore.from", f"{checkpoint} is no whole checkpoint ({error})")) from error
 
 
@@ -166,6 +169,9 @@ def _run_folder(config: Config) -> Path:
     name = str(config.restore.from_)
     if Path(name).is_dir():
         return Path(name)
+    if Path(name).is_file():
+        other = not_expected(name, "the folder of a run or of a checkpoint") or f"{name} is a file"
+        raise UserError(Problem("restore.from", f"{other}. Give the folder of a run, or its name"))
     runs = Path(config.runs_dir)
     every = [path.parent for path in runs.glob("*/*/config.yaml")]
     found = [

@@ -14,6 +14,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memory.file_kinds import not_expected
+
 if TYPE_CHECKING:
     import torch
 
@@ -41,6 +43,9 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
         OSError: it cannot be read.
         ValueError: it is no safetensors file, or cut short.
     """
+    other = not_expected(path, "weights as safetensors", ("safetensors",))
+    if other is not None:
+        raise ValueError(other)
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")

@@ -11,6 +11,7 @@ from typing import Any
 from analysis.reading.dialect import twice
 from analysis.reading.tail import read_tail
 from conf import UserError
+from memory.file_kinds import not_expected
 
 FILE_FACT = "file"
 _PART = re.compile(r"\{(\w+)\}|(\*)")
@@ -74,6 +75,8 @@ def read_foreign(path: Path, pattern: Pattern | None) -> tuple[dict[str, Any] | 
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
             return None, "it is no file"
+        if (other := not_expected(path, "a CSV table")) is not None:
+            return None, other.removeprefix(f"{path} ")
         tail = read_tail(path, is_foreign=True)
     except OSError as error:
         return None, f"cannot be read: {error.strerror}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import durable
 from conf import AUTO, UserError
-from data_loading.checked import CHECKED, read_checked, write_checked
+from data_loading.checked import CHECKED, one_reads, read_checked, write_checked
 from data_loading.foreign.layout import Asked, Kind, Layout
 from data_loading.foreign.recognize import open_layouts
 from data_loading.foreign.runs import Runs
@@ -86,13 +86,16 @@ def open_foreign(path: Path, asked: Asked) -> list[ForeignSet]:
     """The set at a path, or its train and val.
 
     All of it is read once, for its checksum and the range of its ids; what was found is kept in its folder
-    while the files are in the same state (or only in this process, where the folder cannot be written).
+    while the files are in the same state, or in the user's cache where that folder cannot be written.
 
     Raises:
         UserError: not of a known format, damaged, its dtype not clear, or made with another vocabulary.
     """
     try:
-        return _open(path, asked)
+        if read_checked(beside := _Beside(path)):
+            return _open(path, asked)
+        with one_reads(beside, str(path)):
+            return _open(path, asked)
     except OSError as error:
         raise UserError(f"{error.filename or path} cannot be read: {error.strerror}") from error
 

@@ -19,6 +19,7 @@ from conf import UserError
 from data_loading.foreign.layout import Asked, Kind, Layout, read_object
 from data_loading.foreign.numbered import missing_numbers
 from data_loading.foreign.runs import Places, Runs, Starts
+from memory.file_kinds import not_expected
 
 if TYPE_CHECKING:
     import pyarrow
@@ -94,6 +95,8 @@ class HuggingFace(Kind):
             if end != b"\xff\xff\xff\xff\x00\x00\x00\x00":
                 raise self.damaged(file, "it does not end as an Arrow stream does: it was cut short")
         except pyarrow.ArrowException as error:
+            if (other := not_expected(file, "an Arrow stream", ("arrow-stream",))) is not None:
+                raise UserError(other) from None
             raise self.damaged(file, f"it is no whole Arrow stream ({error})") from None
         except OSError as error:
             raise self.damaged(file, f"it cannot be read ({error})") from None

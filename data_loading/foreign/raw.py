@@ -16,10 +16,10 @@ from data_loading.foreign.raw_dtype import dtype_of
 from data_loading.foreign.runs import Runs
 from data_loading.formats.nanogpt import DTYPE
 from data_loading.npy import is_npy
+from memory.file_kinds import KINDS_LIKE_IDS, not_expected
 
 GPT2_ROWS = 50_304
 """nanoGPT's vocabulary where there is no meta.pkl: GPT-2's, rounded up."""
-OTHER_FILES = (b"\x93NUMPY", b"PK\x03\x04", b"MMIDIDX", b"ARROW1", b"PAR1", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
 class NanoGPT(Kind):
@@ -55,7 +55,7 @@ class Raw(Kind):
             return None
         if path.suffix == ".npy" and is_npy(path):
             return None
-        is_other = begins(path, 8).startswith(OTHER_FILES) or begins_as_text(path)
+        is_other = not_expected(path, "raw ids", KINDS_LIKE_IDS) is not None or begins_as_text(path)
         return None if is_other else f"a {path.suffix} without a header"
 
     def open(self, path: Path, asked: Asked) -> dict[str, Layout]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from conf import AUTO, UserError
 from data_loading.foreign.layout import Asked
+from memory.file_kinds import KINDS_LIKE_IDS, not_expected
 
 log = logging.getLogger("data_loading")
 
@@ -36,6 +37,9 @@ def dtype_of(paths: Sequence[Path], asked: Asked, usual: str | None = None) -> t
     for path in paths:
         if path.stat().st_size == 0:
             raise UserError(f"{path} holds no tokens: it is empty. Copy or make it again")
+        other = not_expected(path, "ids without a header", KINDS_LIKE_IDS)
+        if other is not None:
+            raise UserError(other)
     if asked.dtype != AUTO:
         dtype = np.dtype(asked.dtype).newbyteorder("<")
         for path in paths:

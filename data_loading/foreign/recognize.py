@@ -7,6 +7,8 @@ from pathlib import Path
 
 from conf import AUTO, UserError
 from data_loading.foreign.layout import Asked, Kind, Layout, read_object
+from memory.file_kinds import NOT_FETCHED, head_of, not_expected
+from memory.file_kinds import kind_of as file_kind
 
 _VAL = ("val", "validation", "eval")
 
@@ -67,7 +69,7 @@ def open_layouts(path: Path, asked: Asked) -> dict[str, tuple[Kind, Layout]]:
     """
     kind = kind_of(path, asked.dtype)
     if kind is not None:
-        return {split: (kind, layout) for split, layout in kind.open(path, asked).items()}
+        return {split: (kind, layout) for split, layout in _opened(kind, path, asked).items()}
     folders = _folders(path)
     if not folders:
         raise UserError(
@@ -78,11 +80,23 @@ def open_layouts(path: Path, asked: Asked) -> dict[str, tuple[Kind, Layout]]:
     for split, folder in folders.items():
         inner = kind_of(folder)
         assert inner is not None
-        parts = inner.open(folder, asked)
+        parts = _opened(inner, folder, asked)
         if set(parts) != {"all"}:
             raise UserError(f"{folder} holds {' and '.join(parts)} itself. Give it as dataset.path")
         found[split] = (inner, parts["all"])
     return found
+
+
+def _opened(kind: Kind, path: Path, asked: Asked) -> dict[str, Layout]:
+    """As `Kind.open`. What is wrong may be that files were not fetched: then the error names one of them."""
+    try:
+        return kind.open(path, asked)
+    except UserError:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [*path.parent.glob(f"{path.stem}.*")]:
+            found = file_kind(head_of(file)) if file.is_file() else None
+            if found is not None and found.id in NOT_FETCHED:
+                raise UserError(not_expected(file, f"tokens as {kind.name} has them")) from None
+        raise
 
 
 def damaged_index(path: Path) -> str:
@@ -90,6 +104,8 @@ def damaged_index(path: Path) -> str:
     index = path / "index.json"
     if not index.is_file() or read_object(index) is not None:
         return ""
+    if (other := not_expected(index, "a JSON object")) is not None:
+        return f". {other}"
     return (
         f". Its index.json is no JSON object: is it cut short ({index.stat().st_size:,} bytes)? Copy it again"
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from conf import UserError
 from data_loading.formats.contents import SLICE_TOKENS, ArrayLike, Contents, document_lengths
 from data_loading.formats.files import ExportWriter, write_parts
 from data_loading.formats.format import Format, NotThisFormat, Reading, count, mapped
@@ -33,6 +34,8 @@ CODES: dict[int, np.dtype] = {
     for code, name in enumerate(("u1", "i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"), 1)
 }
 """All that an index may name; 4 and 8 are written."""
+_FAIRSEQ_HEADER_BYTES = HEADER.size - 8
+"""fairseq/data/indexed_dataset.py, MMapIndexedDataset: the same without document indices and their number."""
 IDS_FOR_UINT16 = 65_500
 LONGEST_SEQUENCE = 2**31 - 1
 """Lengths are int32: a longer document is written as several sequences of one document."""
@@ -115,7 +118,7 @@ class Index:
 
 
 def read_index(path: Path) -> Index:
-    """An index that fits itself and its .bin. Raises NotThisFormat, OSError."""
+    """An index that fits itself and its .bin. Raises NotThisFormat, UserError (fairseq's), OSError."""
     with open(path, "rb") as file:
         header = file.read(HEADER.size)
         size = file.seek(0, os.SEEK_END)
@@ -129,6 +132,11 @@ def read_index(path: Path) -> Index:
     if CODES[code].kind == "f":
         raise NotThisFormat(f"{path.name} has dtype code {code}, {CODES[code].name}, which are no ids")
     expected = HEADER.size + sequences * 12 + indices * 8
+    if size == _FAIRSEQ_HEADER_BYTES + sequences * 12:
+        raise UserError(
+            f"{path} is an index of fairseq, which has no document indices. Its {path.stem}.bin is read "
+            f"as ids without a header: move the .idx elsewhere, and say dataset.dtype={CODES[code].name}"
+        )
     if size not in (expected, expected + sequences):
         raise NotThisFormat(
             f"{path.name} has {size:,} bytes, its {sequences:,} sequences and {indices:,} indices make "

@@ -33,6 +33,7 @@ from data_loading.npy import NpyWriter
 from data_loading.packing.best_fit import best_fit
 from data_loading.packing.pieces import borders_of, pieces_of
 from data_loading.tokens import Tokens
+from data_loading.user_cache import cache_folder
 from memory import format_bytes
 
 log = logging.getLogger("data_loading")
@@ -127,18 +128,6 @@ def packing_of(
         f"the packed documents of {tokens.name} need an index on disk, and there is no place for it: "
         f"{', '.join(failures)}. Make room, or set XDG_CACHE_HOME to a folder that can be written"
     )
-
-
-def cache_folder() -> Path | None:
-    """Where indexes lie that cannot lie beside their tokens (XDG Base Directory Specification).
-
-    None for a user without a home.
-    """
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    try:
-        return (given if given.is_absolute() else Path.home() / ".cache") / "highwater"
-    except RuntimeError:
-        return None
 
 
 def _opened(folder: Path, asked: dict[str, Any], check: bool) -> Packing | None:

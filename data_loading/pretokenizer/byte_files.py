@@ -17,12 +17,11 @@ from data_loading.pretokenizer.compression import (
     is_cut_short,
     looks_damaged,
 )
+from memory.file_kinds import HEAD_BYTES
 
 READ_BYTES = 1 << 20
 SAMPLE_BYTES = 360 << 10
 _BITE_BYTES = 512
-_HEAD_BYTES = 64
-"""From which is seen what kind of file it is."""
 
 
 class ByteStream(Protocol):
@@ -91,7 +90,7 @@ class ByteFile:
                     "program writes is taken from standard input: PROGRAM | python pretokenize_dataset.py -"
                 )
             with open(self.path, "rb", buffering=0) as file:
-                self.head = file.read(_HEAD_BYTES)
+                self.head = file.read(HEAD_BYTES)
         except FileNotFoundError:
             raise UserError(f"{self.path}: no such text file") from None
         except OSError as error:

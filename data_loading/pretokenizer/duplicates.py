@@ -126,6 +126,7 @@ class _Pass:
     def __init__(self, parts: Sequence[Source], unit: Any, log: Callable[[str], None]) -> None:
         self.parts, self.first = parts, list[int]()
         self.unit: Unit = unit
+        self._bytes_before = 0
         self.started = self._told = time.monotonic()
         self._log = log
         sizes = [part.total_bytes for part in parts]
@@ -136,13 +137,13 @@ class _Pass:
 
     @property
     def done_bytes(self) -> int:
-        *before, part = self.parts[: len(self.first)]
-        return sum(done.total_bytes or 0 for done in before) + part.done_bytes
+        return self._bytes_before + self.parts[len(self.first) - 1].done_bytes
 
     def hashes(self) -> Iterator[np.ndarray]:
         unit = self.unit
         waiting = 0
-        for part in self.parts:
+        for number, part in enumerate(self.parts):
+            self._bytes_before += (self.parts[number - 1].total_bytes or 0) if number else 0
             self.first.append(unit.number)
             for chunk in part.chunks():
                 for piece, is_last in pieces(chunk.data):

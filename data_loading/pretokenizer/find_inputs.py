@@ -9,11 +9,12 @@ from pathlib import Path
 
 from conf import UserError
 from data_loading.hub.name import PREFIX
-from data_loading.locate import JSON_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES, bare_name, has_known_suffix
+from data_loading.locate import JSON_SUFFIXES, TABLE_SUFFIXES, bare_name
 from data_loading.pretokenizer.byte_files import ByteFile, ByteStream
 from data_loading.pretokenizer.cleaned import Cleaned, check_choice, is_code
 from data_loading.pretokenizer.deduplicated import Deduplicated
 from data_loading.pretokenizer.duplicates import DEFAULT_MEMORY_BYTES, Duplicates
+from data_loading.pretokenizer.folders import LeftOut, files_below
 from data_loading.pretokenizer.hugging_face import DEFAULT_SPLIT, HubDataset, saved_files
 from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.json_lines import TEXT_FIELD, JsonLines, Tolerance
@@ -21,11 +22,14 @@ from data_loading.pretokenizer.longest import LONGEST_BYTES
 from data_loading.pretokenizer.source import Part, Source
 from data_loading.pretokenizer.standard_input import ARGUMENT as STANDARD_INPUT
 from data_loading.pretokenizer.standard_input import StandardInput
-from data_loading.pretokenizer.tables import PARQUET_MAGIC, TableFile
+from data_loading.pretokenizer.tables import TableFile
+from data_loading.pretokenizer.text_kinds import refuse_no_text, refuse_other_kind
 from data_loading.pretokenizer.texts import TextFile
 from data_loading.pretokenizer.wrapped import unwrapped
+from memory.file_kinds import kind_of
 
 _SHOWN = 5
+_READ_TABLES = ("parquet", "arrow-stream")
 
 
 @dataclass(frozen=True)
@@ -59,16 +63,27 @@ def open_inputs(arguments: Sequence[str], options: InputOptions) -> Source:
     parts: list[Part] = []
     seen: dict[object, str] = {}
     empty: list[str] = []
-    for name, identity, open_part in _named(arguments, options, tolerance, empty):
+    left_out = LeftOut()
+    taken: set[Path] = set()
+    for name, identity, open_part in _named(arguments, options, tolerance, empty, left_out):
         if identity in seen:
             other = "" if seen[identity] == name else f", as {seen[identity]} too"
             raise UserError(f"{name} is given twice{other}: its documents would count double")
         seen[identity] = name
+        taken.add(Path(name))
         parts.append(open_part())
     if not parts:
         raise UserError(f"{' '.join(arguments)}: all files there are empty ({_some(empty)})")
     _check_options(parts, options)
     notes = [f"left out, since they are empty: {_some(empty)}"] if empty else []
+    notes += filter(None, [left_out.note(taken)])
+    rows = [part.argument for part in parts if bare_name(part.argument).lower().endswith((".csv", ".tsv"))]
+    if rows:
+        notes.append(
+            f"read as plain text, with their headers and separators: {_some(rows)}. For one document a row, "
+            "write them as lines of JSON: python -c 'import csv, json, sys; [print(json.dumps(row)) for row "
+            "in csv.DictReader(sys.stdin)]' < FILE.csv > FILE.jsonl"
+        )
     return as_one(parts, options, tolerance, notes)
 
 
@@ -134,12 +149,16 @@ def _check_twice(parts: Sequence[Part], is_limited: bool, notes: list[str]) -> N
 
 
 def _named(
-    arguments: Sequence[str], options: InputOptions, tolerance: Tolerance, empty: list[str]
+    arguments: Sequence[str],
+    options: InputOptions,
+    tolerance: Tolerance,
+    empty: list[str],
+    left_out: LeftOut,
 ) -> Iterator[tuple[str, object, Callable[[], Part]]]:
     """(name, what is the same for the same input, what opens it).
 
     empty: gets the names of files without a byte that nobody named, but that lie in a folder or are of a
-    pattern; these are passed over.
+    pattern; these are passed over. left_out: gets what folders hold that is no input.
     """
     for argument in arguments:
         if argument == STANDARD_INPUT:
@@ -148,7 +167,7 @@ def _named(
         if argument.startswith(PREFIX):
             yield argument, argument, lambda argument=argument: _open_hub(argument, options, tolerance)  # type: ignore[misc]
             continue
-        for path in _files(argument, options.split):
+        for path in _files(argument, options, left_out):
             if path != Path(argument).expanduser() and _is_empty(path):
                 empty.append(str(path))
                 continue
@@ -157,13 +176,15 @@ def _named(
 
 def open_file(path: Path, options: InputOptions, tolerance: Tolerance) -> Part:
     """The source of one file, by its content and its name. Raises UserError."""
-    if path.suffix == ".npy":
-        raise UserError(f"{path} is a token file already; expected a text")
     stream = ByteFile(path)
-    if stream.head.startswith(PARQUET_MAGIC) or path.suffix.lower() in TABLE_SUFFIXES:
+    kind = kind_of(stream.head)
+    if (kind and kind.id in _READ_TABLES) or path.suffix.lower() in TABLE_SUFFIXES:
+        refuse_other_kind(path, "a table", stream.head, _READ_TABLES)
         return TableFile(path, options.text_field or TEXT_FIELD, options.errors, options.longest_bytes)
     if stream.compression is not None and bare_name(path.name).lower().endswith(TABLE_SUFFIXES):
         raise UserError(f"{path} is a compressed table, which cannot be read in parts: decompress it first")
+    may_be_pages = options.document_separator is not None
+    refuse_no_text(path, stream, options.encoding, may_be_pages=may_be_pages)
     if bare_name(path.name).lower().endswith(JSON_SUFFIXES):
         return _json_lines(path, options, tolerance, stream)
     return TextFile(path, options.encoding, options.errors, options.document_separator, stream)
@@ -177,6 +198,7 @@ def _json_lines(path: Path, options: InputOptions, tolerance: Tolerance, stream:
 def _open_standard_input(options: InputOptions, tolerance: Tolerance) -> Part:
     """A text, or lines of JSON where a field is named."""
     path, stream = Path(STANDARD_INPUT), StandardInput()
+    refuse_no_text(path, stream, options.encoding, may_be_pages=True)
     if options.text_field is not None:
         return _json_lines(path, options, tolerance, stream)
     return TextFile(path, options.encoding, options.errors, options.document_separator, stream)
@@ -187,45 +209,31 @@ def _open_hub(argument: str, options: InputOptions, tolerance: Tolerance) -> Par
     return HubDataset(argument, options.subset, split, options.text_field, tolerance, options.longest_bytes)
 
 
-def _files(argument: str, split: str | None) -> list[Path]:
+def _files(argument: str, options: InputOptions, left_out: LeftOut) -> list[Path]:
     """The files that an argument names. Raises UserError where a pattern or folder has none."""
     path = Path(argument).expanduser()
     if path.is_dir():
-        return _files_of(path, split)
+        return _files_of(path, options, left_out)
     if path.exists() or not glob.has_magic(argument):
         return [path]
     found = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 - a pattern may be absolute
     if not found:
         raise UserError(f"{argument}: no file matches this pattern")
-    paths = [Path(name) for name in found if not name.endswith(".tokenizer")]
-    files = [file for path in paths for file in (_files_of(path, split) if path.is_dir() else [path])]
-    return list(dict.fromkeys(files))  # ** names folders and what is in them
+    matches_contents = path.name == "**"  # of all folders that it matches
+    files: list[Path] = []
+    for path in (Path(name) for name in found if not name.endswith(".tokenizer")):
+        if not path.is_dir():
+            files.append(path)
+        elif not matches_contents:
+            files += _files_of(path, options, left_out)
+    return files
 
 
-def _files_of(folder: Path, split: str | None) -> list[Path]:
-    saved = saved_files(folder, split)
-    return _files_below(folder) if saved is None else saved
-
-
-def _files_below(folder: Path) -> list[Path]:
-    """All files of known kinds, in the order of their relative paths.
-
-    Hidden ones are left out, and the tokenizers that lie beside token sets.
-    """
-    found = [
-        path
-        for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).parts)
-        if has_known_suffix(path.name)
-        and not any(p.startswith(".") or p.endswith(".tokenizer") for p in path.relative_to(folder).parts)
-        and path.is_file()
-    ]
-    if not found:
-        known = ", ".join((*TEXT_SUFFIXES, *JSON_SUFFIXES))
-        raise UserError(
-            f"{folder} is a folder without any file of a known kind ({known}, each plain or with .gz, .zst, "
-            ".bz2 or .xz; .parquet)"
-        )
-    return found
+def _files_of(folder: Path, options: InputOptions, left_out: LeftOut) -> list[Path]:
+    saved = saved_files(folder, options.split)
+    if saved is not None:
+        return saved
+    return files_below(folder, left_out, with_fields=options.text_field is not None)
 
 
 def _is_empty(path: Path) -> bool:

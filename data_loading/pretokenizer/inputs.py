@@ -35,6 +35,8 @@ class Inputs:
     notes: Sequence[str] = ()
     _facts: dict[int, dict[str, Any]] = field(init=False, default_factory=dict)
     _part: int = field(init=False, default=0)
+    _bytes_before: int = field(init=False, default=0)
+    """Of the parts before the one that is read."""
 
     @property
     def total_bytes(self) -> int | None:
@@ -57,8 +59,7 @@ class Inputs:
 
     @property
     def done_bytes(self) -> int:
-        before = _sum([part.total_bytes for part in self.parts[: self._part]])
-        return (before or 0) + self.parts[self._part].done_bytes
+        return self._bytes_before + self.parts[self._part].done_bytes
 
     @property
     def options(self) -> dict[str, Any]:
@@ -114,9 +115,10 @@ class Inputs:
         for file in range(first):
             self._take_facts(file, pieces.facts(file) or self._read_again(file, pieces))
         documents, is_open = (start["documents"], start["open"]) if start else (0, False)
+        before = sum(facts["documents"] for facts in self._facts.values())
+        self._bytes_before = sum(part.total_bytes or 0 for part in self.parts[:first])
         for file in range(first, len(self.parts)):
             self._part = file
-            before = sum(facts["documents"] for facts in self._facts.values())
             chunks = self.parts[file].chunks(mark, pieces.from_file(file))
             with closing(cast("Generator[Chunk]", chunks)):  # so that the facts are those of what was read
                 for chunk in chunks:
@@ -130,7 +132,9 @@ class Inputs:
             self._note_facts(file, documents - before, pieces)
             if documents == limit:
                 return
-            mark = None
+            mark, before = None, documents
+            if file + 1 < len(self.parts):
+                self._bytes_before += self.parts[file].total_bytes or 0
 
     def _note_facts(self, file: int, documents: int, pieces: Pieces) -> None:
         self._facts[file] = {**self.parts[file].facts()[0], "documents": documents}

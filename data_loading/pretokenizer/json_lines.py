@@ -223,9 +223,33 @@ def text_of(found: dict[str, Any], text_field: str) -> bytes:
                 f"has half a surrogate pair (\\u{ord(text[error.start]):04x}) in {text_field!r}, which "
                 "stands for no character"
             ) from None
+    if text_field not in found and (field := ids_field(found)) is not None:
+        raise BadLine(holds_ids(field, "json"))
     if text_field not in found:
         raise BadLine(f"has no field {text_field!r}; fields: {_names(found)} (--text-field NAME)")
     raise BadLine(f"has {_kind(text)} in {text_field!r}; expected a string")
+
+
+def ids_field(found: dict[str, Any]) -> str | None:
+    """The field of an object that holds a list of token ids; None where none does."""
+    return next(
+        (
+            name
+            for name in ("input_ids", "tokens", "token_ids", "ids")
+            if isinstance(found.get(name), list) and all(type(value) is int for value in found[name][:100])
+        ),
+        None,
+    )
+
+
+def holds_ids(field: str, kind: str) -> str:
+    """What a file of token ids is, and how to train on them. kind: what `load_dataset` calls it."""
+    renamed = "" if field == "input_ids" else f".rename_column({field!r}, 'input_ids')"
+    return (
+        f"holds token ids in {field!r} and no text. They need not be tokenized: "
+        f"datasets.load_dataset({kind!r}, data_files=FILE, split='train'){renamed}.save_to_disk(OUT), then "
+        "dataset.path=OUT with the tokenizer that made them"
+    )
 
 
 def lines(

@@ -109,6 +109,8 @@ def make_plan(
             f"--dry-run: {source.what} is gone once it was looked at. Write it to a file, and plan that"
         )
     inputs = source if isinstance(source, Inputs) else Inputs([source])
+    for note in inputs.notes:
+        log(note)
     files = SetFiles(output)
     state, refusal, tokens = _at_the_place(files, inputs, tokenizer, options)
     bare = Plan(inputs.what, inputs.total_bytes, output, tokenizer, state, refusal, tokens)

@@ -13,7 +13,7 @@ from conf import UserError
 from data_loading.checked import text_difference
 from data_loading.pretokenizer.blocks import Chunk, Mark
 from data_loading.pretokenizer.byte_files import SAMPLE_BYTES, ByteFile
-from data_loading.pretokenizer.json_lines import TEXT_FIELD
+from data_loading.pretokenizer.json_lines import TEXT_FIELD, holds_ids
 from data_loading.pretokenizer.longest import LONGEST_BYTES, CellTooLong, too_long
 from data_loading.pretokenizer.source import Pieces, Sample
 from data_loading.pretokenizer.table_parts import ArrowParts, ParquetParts, Parts, is_text
@@ -21,6 +21,7 @@ from data_loading.pretokenizer.texts import check_errors
 from data_loading.set_files import SetFiles
 
 PARQUET_MAGIC = b"PAR1"
+_IDS = ("input_ids", "token_ids", "tokens", "ids")
 
 
 @dataclass
@@ -54,6 +55,10 @@ class TableFile:
 
     def _check_column(self, schema: Any) -> None:
 
+        ids = [name for name in _IDS if name in schema.names and "list<" in str(schema.field(name).type)]
+        if self.text_field not in schema.names and ids:
+            kind = "parquet" if self._parts is ParquetParts else "arrow"
+            raise UserError(f"{self.path} {holds_ids(ids[0], kind)}")
         if self.text_field not in schema.names:
             names = ", ".join(map(repr, schema.names)) or "none"
             raise UserError(

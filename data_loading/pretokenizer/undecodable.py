@@ -10,9 +10,11 @@ from data_loading.pretokenizer.inputs import Inputs
 from data_loading.pretokenizer.of_stream import OfStream
 from data_loading.pretokenizer.source import Source
 from data_loading.pretokenizer.tables import TableFile
+from data_loading.pretokenizer.text_kinds import advice_for
 from data_loading.pretokenizer.wrapped import unwrapped
 
 _TABLES_ARE_UTF8 = "Tables hold UTF-8: write it again with this text decoded"
+_START_BYTES = 1 << 16
 MOST_BYTES = 1 << 30
 """How far a text is read for the count."""
 
@@ -30,16 +32,28 @@ def with_count(error: Undecodable, source: Source) -> UserError:
             and part.can_continue
             and str(error).startswith(f"{part.stream_name}: ")
         ):
-            return UserError(f"{error} {_told(part)}")
+            bad, start = _told(part)
+            advice = advice_for(start)
+            return UserError(
+                f"{error} {bad}" if advice is None else f"{_before_advice(error)}. {advice} {bad}"
+            )
     return error
 
 
-def _told(text: OfStream) -> str:
+def _before_advice(error: Undecodable) -> str:
+    """The byte, without what can be done about a few of them or about another 8-bit encoding."""
+    return str(error).partition(f". {HOW_ENCODED}")[0].partition("; --encoding")[0]
+
+
+def _told(text: OfStream) -> tuple[str, bytes]:
+    """(how many bytes are bad, the start of the text)"""
     bad = read = 0
+    start = b""
 
     def count(error: UnicodeError) -> tuple[str, int]:
         nonlocal bad
-        assert isinstance(error, UnicodeDecodeError)
+        if not isinstance(error, UnicodeDecodeError):
+            raise error
         bad += error.end - error.start
         return "", error.end
 
@@ -47,6 +61,7 @@ def _told(text: OfStream) -> str:
     decoder = codecs.getincrementaldecoder(text.encoding)("highwater.count")
     is_whole = True
     for data in text.raw():
+        start = start or data[:_START_BYTES]
         decoder.decode(data)
         read += len(data)
         if read >= MOST_BYTES:
@@ -55,4 +70,4 @@ def _told(text: OfStream) -> str:
     if is_whole:
         decoder.decode(b"", True)
     where = "the text" if is_whole else f"its first {read / 2**30:.1f} GB"
-    return f"({bad:,} such byte{'s' * (bad != 1)} in {where})"
+    return f"({bad:,} such byte{'s' * (bad != 1)} in {where})", start

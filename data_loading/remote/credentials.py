@@ -28,11 +28,23 @@ R2_VARIABLES = f"{R2_ACCOUNT}, {R2_KEY} and {R2_SECRET} ({R2_ENDPOINT} for an en
 
 def s3_options(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """What obstore's S3Store is given besides what it takes from the usual AWS names itself."""
-    endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT_URL")
+    endpoint = next(filter(None, map(environ.get, names)), None)
     options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
     if not any(name in environ for name in ("AWS_REGION", "AWS_DEFAULT_REGION")):
         options["region"] = "us-east-1"  # what Amazon's own tools take
     return options
+
+
+def no_keys(environ: Mapping[str, str] = os.environ) -> str:
+    """Message that names the variables with keys for S3 that are not set."""
+    unset = [name for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY") if not environ.get(name)]
+    return (
+        f"{' and '.join(unset) or 'the keys for S3'} {'is' if len(unset) == 1 else 'are'} not set, and this "
+        "machine has no role that gives keys. ~/.aws and AWS_PROFILE are not read. Set the variables "
+        "(aws configure export-credentials --format env prints them), or AWS_SKIP_SIGNATURE=true for a "
+        "public bucket"
+    )
 
 
 def r2_options(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import durable
 from conf import UserError
 from data_loading.remote.address import Address
 from data_loading.remote.credentials import R2_ENDPOINT, R2_VARIABLES, S3_VARIABLES, r2_options, s3_options
-from data_loading.remote.retry import PATIENCE_S, Passing, Vanished, persistently
+from data_loading.remote.retry import PATIENCE_S, Passing, Vanished, brief, persistently
 
 CONNECT_S, REQUEST_S = 3, 60
 _MARK = "highwater-checksum"
@@ -138,16 +138,13 @@ class ObjectStore(Store):
             )
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise UserError(
-                f"{self.address.of(name)} may not be written ({str(error).partition(chr(10))[0]}). Look at "
-                f"{self._advice}"
+                f"{self.address.of(name)} may not be written ({brief(error)}). Look at {self._advice}"
             ) from None
         except (BaseError, OSError) as error:
-            from data_loading.remote.retry import _brief
-
             if failure:
                 raise failure[0] from None
             raise UserError(
-                f"{self.address.of(name)} could not be written ({_brief(error)}). Look at the network, and "
+                f"{self.address.of(name)} could not be written ({brief(error)}). Look at the network, and "
                 f"at {self._advice}; the same command goes on with what is missing"
             ) from None
 

@@ -17,6 +17,7 @@ from memory.evidence import LOG_END_BYTES, Evidence
 from memory.explain import explain
 from memory.explain.text import as_text
 from memory.explain.values import mapping, mappings, text
+from memory.file_kinds import HEAD_BYTES, not_expected
 from memory.sacct import NOT_OVER, SlurmFacts, read_slurm
 from memory.supervision.outcome import LOGS
 from memory.usage import UsageError, find_run, path_of
@@ -118,6 +119,10 @@ def _read_log(given: str) -> tuple[str, str]:
             return _end_of(sys.stdin.buffer), "standard input"
         path = path_of(given)
         with open(path, "rb") as file:
+            if file.seekable():
+                other = not_expected(path, "the log of a job", head=file.read(HEAD_BYTES))
+                if other is not None:
+                    raise UsageError(f"--log {given}: {other}")
             return _end_of(file), path.name
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no file can have that name"
