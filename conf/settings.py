@@ -128,7 +128,7 @@ def _read_of_hydra(setting: Setting, composer: Composer, settings: Settings) -> 
         )
     elif "/" in setting.key and setting.values:
         name = option_name(setting.values[0])
-        if composer.is_group(setting.key) and (problem := without_effect(setting.key.replace("/", "."), name)):
+        if composer.is_group(setting.key) and (problem := without_effect(setting.key, name)):
             settings.problems.append(problem)
         elif composer.is_group(setting.key) and composer.has_option(setting.key, name):
             settings.of_hydra.append(setting)
@@ -147,7 +147,9 @@ def _read_of_hydra(setting: Setting, composer: Composer, settings: Settings) -> 
                     "Hydra has no such group" + (f"; nearest: {', '.join(close)}" if close else ""),
                 )
             )
-    elif (problem := without_effect(setting.key, setting.values[0].value if setting.values else None)) is None:
+    elif (
+        problem := without_effect(setting.key, setting.values[0].value if setting.values else None)
+    ) is None:
         settings.of_hydra.append(setting)
     else:
         settings.problems.append(problem)
@@ -155,7 +157,7 @@ def _read_of_hydra(setting: Setting, composer: Composer, settings: Settings) -> 
 
 def without_effect(path: str, value: Any) -> Problem | None:
     """The problem of a key of Hydra that nothing reads here; None at the value that describes what happens."""
-    part = path.split(".")[1]
+    part = path.replace("/", ".").split(".")[1]
     if part in _OF_HYDRA or (path in _AS_IT_IS and _AS_IT_IS[path] == value):
         return None
     instead = (

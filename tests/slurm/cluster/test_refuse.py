@@ -266,9 +266,7 @@ def test_what_a_node_cannot_reach(tmp_path: Path) -> None:
     assert len(told) == 2
 
 
-def test_limits_of_the_shell_that_go_with_the_jobs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limits_of_the_shell_that_go_with_the_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def getrlimit(which: int) -> tuple[int, int]:
         return (25, 25) if which == resource.RLIMIT_CPU else (resource.RLIM_INFINITY,) * 2
 
