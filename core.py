@@ -24,6 +24,7 @@ from conf.quantities import counted
 from data_loading.waiting import checked_while_waiting
 from memory import black_box, polled_limit_is, record_to, stage
 from memory.attribute.attribution import largest
+from memory.typed_here import print_as_typed_here
 from training.distributed.place import place_of
 from training.distributed.ranks import AgreedInterrupt, Ranks
 from training.distributed.watch import Failure
@@ -451,6 +452,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    print_as_typed_here()
     exit_code = main()
     for number in SIGNALS:  # one that comes while torch is taken down must not change how the run ended
         signal.signal(number, signal.SIG_IGN)

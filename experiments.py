@@ -58,13 +58,14 @@ def _main(argv: list[str]) -> int:
     )
     if arguments.show:
         return _print(_composed(request, arguments))
+    from slurm.submit.checks import check_swept, check_waited_for
+
+    check_swept(request.settings)
     _log_to(sys.stderr if arguments.json else sys.stdout)
     if any(run.config.plan for run in request.runs):
         return _plan(request, composer, rules, arguments)
     if request.launcher.submits:
         return _submit(request, composer, rules, arguments)
-    from slurm.submit.checks import check_waited_for
-
     check_waited_for([run.config for run in request.runs])
     if request.multirun or is_ensemble(request.runs[0].config):
         return _sweep(request, composer, rules, arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 
@@ -27,8 +28,17 @@ def main(arguments: list[str] | None = None) -> int:
         choices = ", ".join(ROOMS)
         print(f"error: highwater {given[0]}: no such room: expected one of {choices}", file=sys.stderr)
         return 2
+    _find_rooms_here(given[0])
     room = importlib.import_module(f"{given[0]}.__main__")
     return int(room.main(given[1:]))
+
+
+def _find_rooms_here(room: str) -> None:
+    """Have rooms imported from the folder of this file: a memory.py of the user's can be in PYTHONPATH."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    found = importlib.util.find_spec(room)
+    if found is None or found.origin is None or not found.origin.startswith(f"{here}{os.sep}"):
+        sys.path.insert(0, here)
 
 
 def _print_help() -> int:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 from conf.errors import UserError
+from memory.typed_here import print_as_typed_here
 
 DONE, FAILED, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
 
@@ -21,6 +22,7 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):  # what it cannot hold, a file name say, is no reason to end
         sys.stdout.reconfigure(errors="backslashreplace")
+    print_as_typed_here()
     try:
         try:
             status = command()

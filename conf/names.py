@@ -88,10 +88,10 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     ]
 
 
-def or_list(names: Collection[str]) -> str:
+def or_list(names: Collection[str], word: str = "or") -> str:
     """`a`, `a or b`, `a, b or c`."""
     *first, last = names
-    return f"{', '.join(first)} or {last}" if first else last
+    return f"{', '.join(first)} {word} {last}" if first else last
 
 
 def _likeness(path: str, known: str) -> float:

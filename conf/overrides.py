@@ -74,13 +74,25 @@ def parse(argument: str, options: Callable[[str], list[str]], *, split: bool = F
         return Problem(argument, f"expected KEY=VALUE{_example(key)}")
     try:
         parsed = _parser().parse_override(argument)
-        return _setting(parsed, options)
+        setting = _setting(parsed, options)
+        if setting.values or setting.is_delete:
+            return setting
+        return _empty(setting.key, str(value), options)
     except Exception as error:  # antlr, Hydra and the functions of its grammar raise many kinds
         known = keys().get(key)
         if value is None or (known is not None and not (known.is_text or known.types == (list,))):
             expected = f"expected {describe(known)}, " if known else ""
             return Problem(key, f"{expected}cannot read `{value}`{_reason(error)}")
         return _taken_literally(key, value, split)
+
+
+def _empty(key: str, text: str, options: Callable[[str], list[str]]) -> Problem:
+    """The problem of a pattern or list without a value."""
+    if text.strip().startswith("glob("):
+        choices = " ".join(options(key))
+        what = f"choices: {choices}" if choices else f"{key} is no group: give its values, {key}=A,B"
+        return Problem(key, f"`{text}` matches nothing; {what}")
+    return Problem(key, f"`{text}` has no value: expected at least one")
 
 
 def _inside_mapping(key: str) -> tuple[str, str] | None:

@@ -21,7 +21,7 @@ from conf.keys import groups, keys
 from conf.overrides import Setting, Value, argument_of
 from conf.rules import RULES, Rule
 from conf.schema import Config
-from conf.settings import Settings, option_name, read_settings
+from conf.settings import Settings, option_name, read_settings, without_effect_in
 
 MOST_RUNS = 100_000
 HALVING_SWEEPER = "hydra_plugins.highwater.HalvingSweeper"
@@ -279,6 +279,12 @@ def _check_one(
         composition = composer.compose(choices)
     except UserError as error:
         return Config(), error.problems, None
+    of_hydra = [
+        problem
+        for _, package, content in composition.files
+        if not package
+        for problem in without_effect_in(content)
+    ]
     plain = {name: dict(part) if isinstance(part, dict) else part for name, part in composition.plain.items()}
     _yield_to_typed(plain, assignment)
     for path, value in assignment.items():
@@ -290,7 +296,7 @@ def _check_one(
                 section[name] = merged(section.get(name), value.value) if is_merged else value.value
     resolved, unresolved = resolve(plain)
     config, problems = check(resolved, rules, bad | {problem.where for problem in unresolved})
-    return config, unresolved + problems, composition
+    return config, of_hydra + unresolved + problems, composition
 
 
 def _yield_to_typed(plain: dict[str, Any], assignment: Mapping[str, Value]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from conf.by_model import is_mapping, merged
 from conf.check import unknown_key
@@ -20,6 +21,18 @@ _PLUGINS = {
     "nevergrad": "hydra-nevergrad-sweeper",
 }
 """Options of Hydra's groups that are installed by themselves, and the packages that bring them."""
+
+
+_OF_HYDRA = ("launcher", "sweeper", "searchpath", "mode", "callbacks", "verbose")
+"""What of Hydra's own part has an effect."""
+_AS_IT_IS = {
+    "hydra.run.dir": ".",
+    "hydra.sweep.dir": "${runs_dir}",
+    "hydra.sweep.subdir": ".",
+    "hydra.output_subdir": None,
+    "hydra.job.chdir": False,
+}
+"""Values of the rest that conf/config.yaml sets, which a user's copy of it may hold too."""
 
 
 @dataclass
@@ -115,7 +128,9 @@ def _read_of_hydra(setting: Setting, composer: Composer, settings: Settings) -> 
         )
     elif "/" in setting.key and setting.values:
         name = option_name(setting.values[0])
-        if composer.is_group(setting.key) and composer.has_option(setting.key, name):
+        if composer.is_group(setting.key) and (problem := without_effect(setting.key, name)):
+            settings.problems.append(problem)
+        elif composer.is_group(setting.key) and composer.has_option(setting.key, name):
             settings.of_hydra.append(setting)
         elif composer.is_group(setting.key):
             problem = no_such_option(setting.key, name, composer.options(setting.key))
@@ -132,8 +147,44 @@ def _read_of_hydra(setting: Setting, composer: Composer, settings: Settings) -> 
                     "Hydra has no such group" + (f"; nearest: {', '.join(close)}" if close else ""),
                 )
             )
-    else:
+    elif (
+        problem := without_effect(setting.key, setting.values[0].value if setting.values else None)
+    ) is None:
         settings.of_hydra.append(setting)
+    else:
+        settings.problems.append(problem)
+
+
+def without_effect(path: str, value: Any) -> Problem | None:
+    """The problem of a key of Hydra that nothing reads here; None at the value that describes what happens."""
+    part = path.replace("/", ".").split(".")[1]
+    if part in _OF_HYDRA or (path in _AS_IT_IS and _AS_IT_IS[path] == value):
+        return None
+    instead = (
+        "a run's folder is RUNS_DIR/STUDY/NAME: set runs_dir= and study.name="
+        if part in ("run", "sweep", "output_subdir")
+        else "runs start in the folder where you are, and paths are relative to it"
+        if path == "hydra.job.chdir"
+        else f"those that do: {', '.join(f'hydra.{one}' for one in _OF_HYDRA)}"
+    )
+    return Problem(path, f"has no effect here; {instead}")
+
+
+def without_effect_in(content: Mapping[Any, Any]) -> list[Problem]:
+    """The same for the `hydra:` section of a file."""
+    found: list[Problem] = []
+
+    def look(path: str, value: Any) -> None:
+        if isinstance(value, Mapping) and path.count(".") < 2:
+            for name, inner in value.items():
+                look(f"{path}.{name}", inner)
+        elif (problem := without_effect(path, value)) is not None:
+            found.append(problem)
+
+    section = content.get("hydra")
+    if isinstance(section, Mapping):
+        look("hydra", section)
+    return found
 
 
 def no_such_option(group: str, given: str, options: list[str]) -> Problem:

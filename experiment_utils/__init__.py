@@ -34,6 +34,7 @@ from experiment_utils.run_identity import (
     WHERE_IT_RUNS,
     identity,
     is_in_identity,
+    makes_another_run,
     run_name,
     varying_settings,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "holder_of",
     "identity",
     "is_in_identity",
+    "makes_another_run",
     "micro_batch",
     "milestones",
     "next_attempt",

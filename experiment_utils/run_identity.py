@@ -70,6 +70,15 @@ def is_in_identity(path: str) -> bool:
     return path not in _NOT_IN_IDENTITY and path.partition(".")[0] not in _NOT_IN_IDENTITY
 
 
+def makes_another_run(path: str) -> bool:
+    """Whether runs that differ in this key, or in this group, have folders of their own.
+
+    Data and checkpoints are in the identity by their fingerprints, runs_dir and study are in the path.
+    """
+    left_out = {*WHERE_IT_RUNS, *HOW_IT_IS_COMPUTED} - {"runs_dir", "study", "ensemble"}
+    return not {path, path.partition(".")[0]} & left_out
+
+
 def _hashed(node: Any, path: str) -> Any:
     if not is_dataclass(node):
         return node

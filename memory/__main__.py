@@ -8,6 +8,7 @@ import io
 import os
 import sys
 
+from memory.typed_here import print_as_typed_here
 from memory.usage import UsageError
 
 COMMANDS: tuple[str, ...] = ("here", "run", "stacks", "watch", "explain", "attribute", "report", "compare")
@@ -38,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # a path or a stage's name that the terminal has no letters for is told by its numbers
         sys.stdout.reconfigure(errors="backslashreplace")
+    print_as_typed_here()
     try:
         try:
             options = parser().parse_args(arguments)

@@ -21,7 +21,7 @@ from conf.quantities import counted, format_count, format_duration
 from conf.request import SLURM_LAUNCHER, Launcher
 from memory import format_bytes
 from slurm.cluster import Ask, Cluster, Speeds, ask, planned_for, read_cluster
-from slurm.cluster.reach import of_this_machine_alone, unreachable
+from slurm.cluster.reach import unreachable, warnings_of
 from slurm.cluster.refuse import problems
 from slurm.cluster.resources import runs_beside, shares_a_job
 from slurm.ensembles import Programs
@@ -154,7 +154,7 @@ def plan_for_cluster(
         runs=list(runs.values()),
         refused=refused + unreachable(of_missing) + check_clean(configs, ROOT),
         warnings=[
-            *(of_this_machine_alone(of_missing, cluster, ROOT) if cluster.is_here else ()),
+            *(warnings_of(of_missing, cluster, ROOT) if cluster.is_here else ()),
             *_of_the_queue(missing, cluster, programs.names(keys)),
             *_of_gpu_memory(of_missing),
             *_of_idle_gpus(of_missing),

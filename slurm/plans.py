@@ -123,7 +123,7 @@ def too_many(plans: Sequence[Plan], jobs: int, gpus: Sequence[GpuSlot] = ()) -> 
 
     The runs that need most are taken to be in parallel, and on one GPU, as slots are taken in any order.
     """
-    waiting = {plan.identity or id(plan): plan for plan in plans if plan.state != "done"}.values()
+    waiting = {plan.folder or id(plan): plan for plan in plans if plan.state != "done"}.values()
     refused = [plan.memory for plan in waiting if plan.config.memory.refuse]
     if jobs < 2 or not refused:
         return None
@@ -217,15 +217,18 @@ def render_plans(plans: Sequence[Plan]) -> str:
     header = ("run", *settings, "parameters", "tokens", "steps", "FLOPs", "memory", "state")
     told = zip(*settings.values(), strict=True) if settings else [()] * len(plans)
     rows = [header, *(_row(plan, cells) for plan, cells in zip(plans, told, strict=True))]
+    if len({(plan.config.runs_dir, plan.config.study.name) for plan in plans}) > 1:
+        studies = ["study", *(plan.config.study.name or "default" for plan in plans)]
+        rows = [(study, *row) for study, row in zip(studies, rows, strict=True)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = ["<"] * (1 + len(settings)) + [">"] * 5 + ["<"]
+    sides = ["<"] * (len(rows[0]) - 6) + [">"] * 5 + ["<"]
     lines = [
         "  ".join(
             f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
         ).rstrip()
         for row in rows
     ]
-    different = list({plan.identity or id(plan): plan for plan in plans}.values())
+    different = list({plan.folder or id(plan): plan for plan in plans}.values())
     tokens = sum(plan.budget.tokens for plan in different)
     flops = sum(plan.total_flops for plan in different)
     there = sum(plan.state == "done" for plan in different)

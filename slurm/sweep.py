@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Iterable
 
 from conf import UserError
@@ -67,6 +69,8 @@ def _hand_over(runs: RequestedRuns, request: Request, composer: Composer) -> Non
     except RunFailed:
         pass  # a sweeper that wants every result gave up; `outcomes` tell the rest
     except HydraException as error:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            traceback.print_exc()
         raise UserError(first_line(error)) from error
     finally:
         GlobalHydra.instance().clear()

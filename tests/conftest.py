@@ -38,6 +38,9 @@ _OF_A_JOB = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "PMI")
 for _name in [name for name in os.environ if name == "HIGHWATER_RUNS_DIR" or name.startswith(_OF_A_JOB)]:
     del os.environ[_name]
 
+# As where the environment is active: commands are printed with `python`.
+os.environ["PATH"] = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
+
 # Compiling our files anew is a third of the time of a short process, and tests start hundreds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -72,6 +75,18 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("no real-text folder ../shared/data beside this checkout")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _commands_as_written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands printed in this process are as in the checkout, wherever the test is."""
+    if "typed_here" not in request.fixturenames:
+        monkeypatch.setattr("memory.typed_here.as_typed_here", str)
+
+
+@pytest.fixture
+def typed_here() -> None:
+    """Commands are printed as they are typed where the test is, as in a process of their own."""
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from as_written import as_written
 from tiny_run import write_text
 
 import experiment_utils
@@ -48,7 +49,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def experiments(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, str(ROOT / "experiments.py"), *arguments],
         cwd=place,
         capture_output=True,
@@ -56,6 +57,7 @@ def experiments(place: Path, *arguments: str) -> subprocess.CompletedProcess[str
         timeout=240,
         env=os.environ | {"HF_HUB_OFFLINE": "1"},
     )
+    return as_written(done)
 
 
 def here(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

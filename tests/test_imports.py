@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 MAY_IMPORT = {
-    "conf": set(),
+    "conf": {"memory"},
     "memory": set(),
     "durable": {"conf", "memory"},
     "experiment_utils": {"durable", "conf", "memory"},

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from as_written import as_written
 
 import experiments
 import pretokenize_dataset
@@ -32,8 +33,9 @@ SCRIPT = str(ROOT / "pretokenize_dataset.py")
 
 def typed(cwd: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
-    return subprocess.run(
-        [sys.executable, SCRIPT, *arguments], cwd=cwd, capture_output=True, text=True, timeout=240, **options
+    command = [sys.executable, SCRIPT, *arguments]
+    return as_written(
+        subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, **options)
     )
 
 

@@ -118,7 +118,7 @@ class Fetcher:
         package = str(Path(__file__).resolve().parents[2])
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "data_loading.remote.helper"],
+            [sys.executable, "-P", "-m", "data_loading.remote.helper"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

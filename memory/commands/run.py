@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from memory.supervision.child import NOT_EXECUTABLE, NOT_FOUND
-from memory.supervision.options import command_line
+from memory.supervision.options import EXPLAIN, command_line
+from memory.typed_here import as_typed_here
 from memory.usage import UsageError
 
 EXAMPLES = """\
@@ -79,7 +80,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--output {options.output}: cannot be made: {error.strerror}") from error
     if not os.access(output, os.W_OK | os.X_OK):
         raise UsageError(f"--output {options.output}: this user may not write there: give another folder")
-    line = command_line(command, output, tell="always" if options.verbose else "failed", log=options.log)
+    tell, explain = "always" if options.verbose else "failed", as_typed_here(EXPLAIN)
+    line = command_line(command, output, tell=tell, log=options.log, explain=explain)
     sys.stdout.flush()
     return os.execv(line[0], line)
 

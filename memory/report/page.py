@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from memory.report.chart import Chart
 from memory.report.colors import variables
+from memory.typed_here import as_typed_here
 
 Tone = Literal["", "bad", "good", "note"]
 _HERE = Path(__file__).parent
@@ -157,7 +158,7 @@ class Page:
         """Commands with a button that copies them."""
         self._parts.append(
             f'<div class="code"><button type="button" class="copy">Copy</button>'
-            f"<pre><code>{_text(text)}</code></pre></div>"
+            f"<pre><code>{_text(as_typed_here(text))}</code></pre></div>"
         )
 
     @contextmanager

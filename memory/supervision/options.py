@@ -10,6 +10,7 @@ from dataclasses import dataclass
 SUPERVISOR = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "supervisor.py")
 BARE = ("-I", "-S") if sys.platform.startswith("linux") else ("-I",)
 """Where there is no /proc, psutil is asked; it lies in site-packages, which -S leaves out."""
+EXPLAIN = "python -m memory explain"
 TELL = ("never", "failed", "always")
 
 
@@ -18,6 +19,7 @@ class Options:
     """output: folder of memory.ring and outcome.json. attempt: of the run, from 1. parent: a process whose
     end asks the run to stop, and so does the supervisor's own. tell: whether a line goes to stderr when the
     command has ended; `failed`: when it failed or came near its limit. log: copy what it writes to log.txt.
+    explain: the command that this line names, without the folder.
     """
 
     command: tuple[str, ...]
@@ -26,6 +28,7 @@ class Options:
     parent: int | None = None
     tell: str = "never"
     log: bool = False
+    explain: str = EXPLAIN
 
 
 def command_line(
@@ -36,6 +39,7 @@ def command_line(
     parent: int | None = None,
     tell: str = "never",
     log: bool = False,
+    explain: str = EXPLAIN,
 ) -> list[str]:
     """What to start in place of `command`, so that it runs under a supervisor. See `Options`."""
     told = ["--output", os.fspath(output), "--attempt", str(attempt), "--tell", tell]
@@ -43,6 +47,8 @@ def command_line(
         told += ["--parent", str(parent)]
     if log:
         told.append("--log")
+    if explain != EXPLAIN:
+        told += ["--explain", explain]
     return [sys.executable, *BARE, SUPERVISOR, *told, "--", *command]
 
 
@@ -62,7 +68,9 @@ def parse(arguments: Sequence[str]) -> Options:
     log = "--log" in told
     told = [word for word in told if word != "--log"]
     pairs = dict(zip(told[::2], told[1::2], strict=False))
-    unknown = [word for word in told[::2] if word not in ("--output", "--attempt", "--parent", "--tell")]
+    unknown = [
+        word for word in told[::2] if word not in ("--output", "--attempt", "--parent", "--tell", "--explain")
+    ]
     if unknown or len(told) % 2 or not pairs.get("--output"):
         raise ValueError(f"{' '.join(unknown) or 'the options'}: expected --output DIR and no unknown option")
     for name in ("--attempt", "--parent"):
@@ -78,4 +86,5 @@ def parse(arguments: Sequence[str]) -> Options:
         parent=int(pairs["--parent"]) if "--parent" in pairs else None,
         tell=tell,
         log=log,
+        explain=pairs.get("--explain", EXPLAIN),
     )

@@ -28,8 +28,9 @@ def summary(outcome: dict[str, Any], options: Options) -> str | None:
         amount = f"peak {format_bytes(peak)}{of} unreclaimable"
     if kills:
         amount += f", the kernel killed {kills} process{'es' * (kills != 1)} of its cgroup for memory"
-    folder = shlex.quote(options.output)
-    return f"[mem] {how} after {seconds:.1f} s, {amount}; next: python -m memory explain {folder}"
+    return (
+        f"[mem] {how} after {seconds:.1f} s, {amount}; next: {options.explain} {shlex.quote(options.output)}"
+    )
 
 
 def _kills(outcome: dict[str, Any]) -> int:

@@ -23,7 +23,10 @@ QOS_FIELDS = ("Name", "MaxWall", "MaxJobsPU", "MaxSubmitPU", "PreemptMode")
 
 _MB = 1 << 20
 _NOT_SET = ("", "UNLIMITED", "INFINITE", "NONE", "N/A", "(NULL)", "NOT_SET")
-_NO_NODES = ("down", "fail", "failg", "futr", "inval", "unk", "drain", "drng", "drained", "boot_fail")
+NO_NODES = ("down", "fail", "failg", "futr", "inval", "unk", "drain", "drng", "drained", "boot_fail")
+"""States of nodes, as sinfo's %t shows them, in which no job starts."""
+FLAGS = "*~#!%$@^-"
+"""What sinfo's %t adds to a state."""
 
 
 def parse_partitions(text: str) -> dict[str, Partition]:
@@ -109,7 +112,7 @@ def _partition(block: str) -> Partition | None:
     return Partition(
         name=values["PartitionName"],
         is_default=values.get("Default", "").upper() == "YES",
-        is_up=values.get("State", "UP").upper() == "UP",
+        is_up=values.get("State", "UP").upper() in ("UP", "DOWN"),  # one that is down queues jobs
         max_time_s=_minutes(values.get("MaxTime", "")),
         default_time_s=_minutes(values.get("DefaultTime", "")),
         nodes=_count(values.get("TotalNodes", "")),
@@ -153,8 +156,8 @@ def _joined(kinds: Iterable[NodeKind]) -> Iterator[NodeKind]:
     for kind in kinds:
         makes.setdefault(repr((kind.cpus, kind.mem_bytes, dict(kind.gpus), kind.features)), []).append(kind)
     for same in makes.values():
-        states = [kind.state.rstrip("*~#!%$@^-") for kind in same]
-        is_up = any(state not in _NO_NODES for state in states)
+        states = [kind.state.rstrip(FLAGS) for kind in same]
+        is_up = any(state not in NO_NODES for state in states)
         state = "" if is_up else "/".join(dict.fromkeys(states))
         yield replace(same[0], count=sum(kind.count for kind in same), state=state)
 

@@ -8,8 +8,11 @@ the plan.
 from __future__ import annotations
 
 import os
+import re
+import resource
 import shlex
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +28,14 @@ if TYPE_CHECKING:
 _OF_ONE_MACHINE = ("tmpfs", "ramfs")
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 _SOURCES = ("source", ".")
+_ACTIVATES = re.compile(r"\bactivate\b")
+_LIMITS = (
+    ("CPU", "t", 1, "that has used so many seconds of CPU time"),
+    ("AS", "v", 1 << 10, "that maps more KB than that"),
+    ("DATA", "d", 1 << 10, "whose data are more KB than that"),
+    ("FSIZE", "f", 1 << 10, "that writes a file of more KB than that"),
+)
+"""Of resource.RLIMIT_*: name, letter of bash's ulimit, its unit, and which process is ended."""
 
 
 def unreachable(plans: Iterable[Plan]) -> list[Problem]:
@@ -77,10 +88,49 @@ def missing_setup(wanted: Slurm) -> Iterator[Problem]:
                 yield Problem("slurm.setup", f"`{line}`: there is no {path}")
 
 
+def warnings_of(plans: Sequence[Plan], cluster: Cluster, code: Path) -> list[str]:
+    """What is different on a node from what the user may expect: folders, limits, the Python that runs."""
+    return [
+        *of_this_machine_alone(plans, cluster, code),
+        *carried_limits(plans, cluster),
+        *other_python(plans),
+    ]
+
+
+def other_python(plans: Iterable[Plan]) -> list[str]:
+    """Warnings of environments that slurm.setup activates: a run uses the Python that submitted it."""
+    lines = dict.fromkeys(line for plan in plans for line in settle(plan.config).slurm.setup)
+    found = [line for line in lines if _ACTIVATES.search(line) and f"{sys.prefix}/bin/activate" not in line]
+    return [
+        f"slurm.setup: `{line}` does not choose the Python of a run, which is that of this command, "
+        f"{sys.executable}. To use the other one, activate it before you submit"
+        for line in found
+    ]
+
+
 def of_this_machine_alone(plans: Iterable[Plan], cluster: Cluster, code: Path) -> list[str]:
     """Warnings of folders that nodes most likely do not see; none where the nodes are this machine."""
     folders = dict.fromkeys(folder for plan in plans for folder in _folders(plan))
     return local_folders([("the code", code), *folders], cluster)
+
+
+def carried_limits(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
+    """Warnings of limits of this shell (ulimit) that Slurm sets for the jobs too, and that end a run."""
+    carried = cluster.settings.get("PropagateResourceLimits", "ALL").upper().split(",")
+    kept = cluster.settings.get("PropagateResourceLimitsExcept", "").upper().split(",")
+    options = [option for plan in plans for option in settle(plan.config).slurm.options]
+    if not plans or carried == ["NONE"] or any(option.startswith("--propagate") for option in options):
+        return []
+    warnings = []
+    for name, letter, unit_bytes, what in _LIMITS:
+        limit = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
+        goes = name in carried or (carried == ["ALL"] and name not in kept)
+        if goes and limit != resource.RLIM_INFINITY:
+            warnings.append(
+                f"`ulimit -{letter}` of this shell is {limit // unit_bytes}, and Slurm sets it for the jobs too: "
+                f"a process {what} is ended. Without it: 'slurm.options=[--propagate=NONE]'"
+            )
+    return warnings
 
 
 def local_folders(folders: Iterable[tuple[str, Path]], cluster: Cluster) -> list[str]:

@@ -22,6 +22,7 @@ from memory.explain.advice import OF_SBATCH
 from memory.explain.text import as_text
 from memory.live import find_live
 from memory.stacks import ask_all
+from memory.typed_here import ROOT
 from slurm.cluster.resources import task_bytes
 from slurm.finding import find_run, find_task, find_token_jobs, set_of
 from slurm.records import SLURM, run_folders
@@ -270,7 +271,14 @@ def _stack(look: Look) -> list[str]:
         text = next((one.stacks or one.why or "" for one in asked), "")
     elif row is not None and row.raw:
         beside = ["srun", f"--jobid={row.raw}", "--overlap", "--nodes=1", "--ntasks=1", "--quiet"]
-        command = [*beside, sys.executable, "-m", "memory", "stacks", str(folder.absolute())]
+        command = [
+            *beside,
+            sys.executable,
+            f"{ROOT}/highwater.py",
+            "memory",
+            "stacks",
+            str(folder.absolute()),
+        ]
         answer = ask_in_unix_time(command, _SRUN_S)
         if answer.code != 0:
             words = answer.error.strip().splitlines() or ["srun did not answer"]

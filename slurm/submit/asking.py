@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import time
@@ -15,6 +16,7 @@ from conf import Config, Problem, UserError
 from conf.by_model import settle
 from conf.quantities import counted
 from slurm.cluster import Cluster, Speeds, ask
+from slurm.cluster.parse import FLAGS, NO_NODES
 from slurm.cluster.reach import unreachable
 from slurm.cluster.refuse import problems
 from slurm.cluster.sbatch_words import directives, has_no_room, is_unanswered, is_unreached, meaning, words
@@ -26,6 +28,8 @@ from slurm.submit.room import Limits, Queue, Room, limits_of, queues_of_study
 
 if TYPE_CHECKING:
     from training.plan import Plan
+
+log = logging.getLogger("slurm")
 
 _PASSES_BY = (
     "down, drained or reserved",
@@ -163,9 +167,20 @@ def _test_only(one: Asked, tasks: int) -> Problem | bool:
         if is_unanswered(done.stderr, done.returncode) or is_unreached(done.stderr):
             raise NoAnswer(f"{_NOTHING}: {words(done.stderr)}. {_LATER}")
         refused = meaning(done.stderr, one.options)
-        if _NO_SUCH_NODE not in said or are_known:
+        if _NO_SUCH_NODE not in said:
             return refused
-        are_known = not _nodes_are_unknown()  # since a moment, maybe: that answer may be of before
+        states = _node_states(one.options.get("partition"))
+        away = [state for state in states if state in NO_NODES and state != "unk"]
+        if away:  # sbatch itself takes the job, or refuses what no node has, drained or not
+            log.warning(
+                "no node that is up can run %s; others are %s: its job waits for them (sinfo -R)",
+                one.run,
+                ", ".join(away),
+            )
+            return True
+        if are_known:
+            return refused
+        are_known = "unk" not in states  # since a moment, maybe: that answer may be of before
         if not are_known:
             if time.monotonic() > until_s:
                 return Problem(
@@ -190,12 +205,16 @@ def _say(one: Asked, tasks: int) -> subprocess.CompletedProcess[str]:
         raise NoAnswer(f"{_NOTHING} took longer than {TIMEOUT_S:.0f} s. {_LATER}") from error
 
 
-def _nodes_are_unknown() -> bool:
-    """Whether slurmctld waits for the first word of some node; not where sinfo does not answer."""
+def _node_states(partition: str | None) -> list[str]:
+    """States of the nodes of a partition (None: of all), each once, without sinfo's flags; empty if sinfo
+    does not answer. `unk`: slurmctld waits for the first word of a node.
+    """
+    where = [f"--partition={partition}"] if partition else []
     try:
-        return "unk" in run_client(["sinfo", "--all", "--noheader", "--format=%t"])
+        told = run_client(["sinfo", "--all", "--noheader", *where, "--format=%t"]).split()
     except NoAnswer:
-        return False
+        return []
+    return list(dict.fromkeys(state.rstrip(FLAGS) for state in told))
 
 
 def _ends(plans: Sequence[Plan]) -> set[Queue]:

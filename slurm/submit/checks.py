@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from conf import Config, Problem, UserError
+from conf.names import or_list
+from conf.overrides import Setting
 from conf.request import SLURM_LAUNCHER, Launcher
+from experiment_utils import makes_another_run
 from slurm.snapshot import NO_PATHSEP
 
 _SHARED = ("wait", "then", "notify")
@@ -56,6 +59,21 @@ def check_request(configs: Sequence[Config], launcher: Launcher, *, is_open: boo
     elif notify is not None and _MAIL.match(notify) and not on_slurm:
         problems.append(Problem("notify", "only Slurm sends mail; here give a webhook: notify=https://..."))
     return problems
+
+
+def check_swept(settings: Mapping[str, Setting]) -> None:
+    """Raises UserError for keys that are swept and make no runs of their own: all but one value would be lost."""
+    wrong = [
+        Problem(
+            key,
+            f"cannot be swept: {or_list([value.text for value in setting.values], 'and')} make one and the "
+            f"same run. Give one value, such as {key}={setting.values[0].text}",
+        )
+        for key, setting in settings.items()
+        if len(setting.values) > 1 and not makes_another_run(key)
+    ]
+    if wrong:
+        raise UserError(*wrong)
 
 
 def check_waited_for(configs: Sequence[Config]) -> None:

@@ -9,7 +9,17 @@ from pathlib import Path
 import experiment_utils
 from conf import UserError
 from slurm.in_job.starts import is_over_in, read_starts
-from slurm.records import LOCAL, SLURM, SUBMISSIONS, Array, Submission, array_of, last_place, places, read_submission
+from slurm.records import (
+    LOCAL,
+    SLURM,
+    SUBMISSIONS,
+    Array,
+    Submission,
+    array_of,
+    last_place,
+    places,
+    read_submission,
+)
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submitters import NO_ROOM, launcher_lives, this_process, waiter_lives
 

@@ -16,7 +16,7 @@ from conf.quantities import counted
 from conf.request import SLURM_LAUNCHER, Launcher, Request
 from conf.rules import Rule
 from slurm.cluster import Cluster, planned_for, read_cluster
-from slurm.cluster.reach import of_this_machine_alone
+from slurm.cluster.reach import warnings_of
 from slurm.ensembles import Programs
 from slurm.gpus import gpu_slots, planned_with
 from slurm.outcome import Outcome
@@ -334,7 +334,7 @@ def submit_plans(
     """
     asked, limits = asked_of(plans, cluster) if cluster is not None else ({}, Limits())
     if cluster is not None:
-        for warning in of_this_machine_alone(plans, cluster, ROOT):
+        for warning in warnings_of(plans, cluster, ROOT):
             log.warning("%s", warning)
     studies: dict[Path, list[Plan]] = {}
     for plan in plans:

@@ -102,7 +102,7 @@ def test_run_dies_as_the_command_does(tmp_path: Path) -> None:
         (["--output", "mem", "--", "./text"], 126, "chmod"),
         (["--output", "mem", "--", "text"], 127, "the file of this folder is ./text"),
         (["--output", "mem", "--", "./"], 126, "it is a folder"),
-        (["--output", "mem", "--"], 2, "expected python -m memory run --output DIR -- COMMAND"),
+        (["--output", "mem", "--"], 2, "memory run --output DIR -- COMMAND"),
         (["--output", "text/mem", "--", "true"], 2, "--output text/mem: cannot be made"),
         (["--output", "text", "--", "true"], 2, "--output text: cannot be made"),
         (["--", "true"], 2, "--output"),

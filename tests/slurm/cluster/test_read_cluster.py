@@ -41,6 +41,14 @@ def test_limits_of_partitions() -> None:
     assert scavenge.most_mem_bytes == 382000 * MB
 
 
+@pytest.mark.parametrize(
+    ("state", "takes_jobs"), [("UP", True), ("DOWN", True), ("DRAIN", False), ("INACTIVE", False)]
+)
+def test_which_partitions_take_jobs(state: str, takes_jobs: bool) -> None:
+    """One that is DOWN queues them."""
+    assert parse_partitions(f"PartitionName=a State={state}")["a"].is_up == takes_jobs
+
+
 def test_nodes_of_one_make_in_several_states_are_one_kind() -> None:
     (kind,) = recorded("20.11").partitions["batch"].kinds
     assert kind == NodeKind(16, 40, 191000 * MB, {}, ("skylake", "ib"))
@@ -51,7 +59,7 @@ def test_a_partition_that_takes_no_jobs_and_bounds_of_its_own() -> None:
     debug, normal = cluster.partitions["debug"], cluster.partitions["normal"]
     assert (debug.max_time_s, debug.max_nodes, debug.most_cpus) == (3600, 2, 16)
     assert debug.most_mem_bytes == 8192 * MB
-    assert (normal.is_up, normal.max_time_s, normal.min_nodes) == (False, None, 2)
+    assert (normal.max_time_s, normal.min_nodes) == (None, 2)
     assert normal.kinds[0].state == "down"
 
 

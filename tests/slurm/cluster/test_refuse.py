@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from tiny_run import tiny_config
 
 from memory.sacct import Answer
 from slurm.cluster import Cluster, ask
-from slurm.cluster.reach import of_this_machine_alone, unreachable
+from slurm.cluster.reach import carried_limits, of_this_machine_alone, other_python, unreachable
 from slurm.cluster.refuse import problems
 from slurm.cluster.sbatch_words import directives, is_unanswered, meaning
 
@@ -148,7 +151,10 @@ def test_time_that_the_quality_of_service_of_a_partition_does_not_allow(tmp_path
 
 
 def test_a_partition_that_is_down_and_one_for_larger_jobs(tmp_path: Path) -> None:
-    found = refused(tmp_path, recorded("23.02"), partition="normal")
+    cluster = recorded("23.02")
+    drained = replace(cluster.partitions["normal"], is_up=False)
+    cluster = replace(cluster, partitions={**cluster.partitions, "normal": drained})
+    found = refused(tmp_path, cluster, partition="normal")
     assert "normal takes no jobs now (it is not UP); partitions that do: debug" in found["slurm.partition"]
     assert "partition normal is for jobs of 2 nodes and more" in found["slurm.nodes"]
 
@@ -258,6 +264,28 @@ def test_what_a_node_cannot_reach(tmp_path: Path) -> None:
     )
     assert "the shell cannot read `echo 'torn`" in told[1]
     assert len(told) == 2
+
+
+def test_limits_of_the_shell_that_go_with_the_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def getrlimit(which: int) -> tuple[int, int]:
+        return (25, 25) if which == resource.RLIMIT_CPU else (resource.RLIM_INFINITY,) * 2
+
+    monkeypatch.setattr(resource, "getrlimit", getrlimit)
+    config = tiny_config(tmp_path)
+    plan = planned(config)
+    (warning,) = carried_limits([plan], Cluster())
+    assert "`ulimit -t` of this shell is 25" in warning
+    assert "slurm.options=[--propagate=NONE]" in warning
+    assert carried_limits([planned(with_slurm(config, options=["--propagate=NONE"]))], Cluster()) == []
+    for settings in ({"PropagateResourceLimits": "NONE"}, {"PropagateResourceLimitsExcept": "CPU,AS"}):
+        assert carried_limits([plan], Cluster(settings=settings)) == []
+
+
+def test_an_environment_that_the_setup_activates_is_not_the_python_that_runs(tmp_path: Path) -> None:
+    setup = ["module load x", "source /venvs/a/bin/activate", f"source {sys.prefix}/bin/activate"]
+    (warning,) = other_python([planned(with_slurm(tiny_config(tmp_path), setup=setup))])
+    assert "/venvs/a/bin/activate" in warning
+    assert sys.executable in warning
 
 
 def test_folders_that_other_machines_do_not_see(tmp_path: Path) -> None:

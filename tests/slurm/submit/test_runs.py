@@ -252,6 +252,15 @@ def test_nodes_that_come_just_when_they_are_asked_for_are_no_refusal(type_: Type
     assert len(cluster.jobs) == 1
 
 
+def test_a_job_waits_for_nodes_that_are_drained(type_: Type, cluster: FakeSlurm) -> None:
+    """sbatch takes it, and only --test-only says that no node has what it asks for."""
+    cluster.tell("test_only", NO_SUCH_NODE)
+    sinfo = '#!/bin/sh\ncase "$*" in *format=%t) printf "drain*\\nidle\\n";; *) exit 1;; esac\n'
+    cluster.write_client("sinfo", sinfo)
+    assert type_("-m", "seed=0,1") == 0
+    assert len(cluster.jobs) == 1
+
+
 @pytest.mark.parametrize("state", ["idle", "unk"])
 def test_what_no_node_has_is_refused_all_the_same(
     type_: Type,

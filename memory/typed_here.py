@@ -1,0 +1,86 @@
+"""Commands in messages, as they are typed in this place.
+
+Messages write `python -m ROOM ...`, `python experiments.py ...` and `python pretokenize_dataset.py ...`, which
+work in the checkout with its environment active. Elsewhere `python -m memory` can be a memory.py of the user's,
+so each is printed as what runs this program there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from typing import Any
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_ROOMS = ("memory", "data_loading", "training", "slurm", "analysis")
+_COMMAND = re.compile(
+    rf"(?<![\w/.-])python(?:(\s+)-m(?=\s+(?:{'|'.join(_ROOMS)})(?![\w.]))|(\s+)(experiments|pretokenize_dataset)\.py)"
+)
+
+
+def as_typed_here(text: str) -> str:
+    """The text, with each command as it is typed in the current folder and environment."""
+    if "python" not in text or os.path.basename(os.path.dirname(ROOT)) == ".snapshots":
+        return text  # what runs in a job is a copy of the code, not what a user types
+    return _COMMAND.sub(_replaced, text)
+
+
+def _replaced(found: re.Match[str]) -> str:
+    if found[3] is None:
+        return _room_command(found[1])
+    script = f"{found[3]}.py"
+    return f"{_python()}{found[2]}{script if _in_a_checkout() else shlex.quote(os.path.join(ROOT, script))}"
+
+
+def _room_command(space: str) -> str:
+    """What stands before the name of a room."""
+    if _in_a_checkout():
+        return f"{_python()}{space}-m"
+    console = os.path.join(os.path.dirname(sys.executable), "highwater")
+    if ROOT in sys.path[1:] and os.access(console, os.X_OK):
+        return "highwater" if shutil.which("highwater") == console else shlex.quote(console)
+    return f"{_python()}{space}{shlex.quote(os.path.join(ROOT, 'highwater.py'))}"
+
+
+def _in_a_checkout() -> bool:
+    """Whether `python -m ROOM` runs this program in the current folder."""
+    return all(map(os.path.isfile, ("highwater.py", "experiments.py", "memory/typed_here.py")))
+
+
+def _python() -> str:
+    """The Python that runs this, as it is typed here."""
+    found = shutil.which("python")
+    if found is not None and os.path.abspath(found) == os.path.abspath(sys.executable):
+        return "python"
+    if found is not None and os.path.dirname(os.path.abspath(found)) == os.path.dirname(sys.executable):
+        return "python"
+    inside = os.path.relpath(sys.executable)
+    return shlex.quote(sys.executable if inside.startswith("..") else inside)
+
+
+class TypedHere:
+    """A text stream that prints commands as they are typed here."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return int(self._stream.write(as_typed_here(text)))
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def print_as_typed_here() -> None:
+    """Have standard output and standard error of this process print commands as they are typed here."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, TypedHere):
+            setattr(sys, name, TypedHere(stream))
