@@ -185,7 +185,7 @@ def _at_the_place(
             manifest = up_to_date(files, inputs, tokenizer, options)
         if manifest is not None:
             return "up to date: nothing to do", None, manifest["tokens"]
-        if goes_on(files, job_of(inputs, tokenizer, options, base), inputs, options):
+        if goes_on(files, job_of(inputs, tokenizer, options, base), inputs, tokenizer, options):
             held = format_bytes(held_bytes(files.partial))
             return f"an unfinished attempt is there ({held}), which is gone on with", None, None
     except UserError as error:

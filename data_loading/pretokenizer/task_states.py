@@ -61,6 +61,6 @@ def look_at_tasks(
         share = share_of(whole, tokenizer.cut_rule, block_range)
         if number in done:
             finished_task(own, share, tokenizer, options)
-        elif goes_on(own, job_of(share, tokenizer, options, None), share, options):
+        elif goes_on(own, job_of(share, tokenizer, options, None), share, tokenizer, options):
             begun.add(number)
     return TaskStates(None, frozenset(done), frozenset(begun))
