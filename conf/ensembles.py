@@ -152,7 +152,7 @@ def _not_together(config: Config) -> list[Problem]:
         (
             "training.cuda_graph",
             training.cuda_graph is True,
-            f"true: steps of several runs are not in a graph. {alone}",
+            f"true: of several runs the passes alone can be a graph. Use auto. {alone}",
         ),
         (
             "training.profile",

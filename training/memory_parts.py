@@ -84,12 +84,12 @@ def estimate_run(
     of_model = _of_model(config, vocab_size, positions, step)
     if step.compiled:
         of_model = [_while_compiling(part) for part in of_model]
-    if step.on_gpu and ranks == together == 1 and _may_be_graphed(config, kept or {}):
-        of_model.append(_of_graphs(of_model))
     count = count_parameters(config.model, config.arch, vocab_size, positions)
     parameters = 4 * count.total
     moments = state_bytes(config.optimizer, config.model, config.arch, vocab_size, positions)
     of_model = of_members(of_model, together)
+    if step.on_gpu and ranks == 1 and _may_be_graphed(config, kept or {}):
+        of_model.append(_of_graphs(of_model))
     of_run = [
         *_of_optimizer(config, parameters, moments, step),
         *_of_checkpoints(

@@ -311,6 +311,9 @@ def ensembles(report: Report, quick: bool) -> None:
         found |= alone.finish(80)
         found["train_seconds"] = alone.json("run.json")["results"]["train_seconds"]
         found["speedup"] = round(size * found["train_seconds"] / report["together"]["train_seconds"], 2)
+        last = [float(run.rows()[-1]["train_loss"]) for run in (together, alone)]  # both of seed 0
+        found["loss_error"] = abs(last[0] - last[1])
+        found["is_right"] = found["loss_error"] <= 0.05
     with report.part("deterministic") as found:
         how += ["ensemble.seed=[0,1]", "training.deterministic=true"]
         found |= Run("deterministic-together", *how, quick=quick, vocab=257).finish(120)

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 import experiment_utils
 from conf import AUTO, Config
 from conf.check import to_config
-from conf.graph_rules import graph_obstacle
 from training.ensemble.allocator import keep_freed_memory
+from training.ensemble.graphed import GraphedPasses, graphs_for
+from training.graphed_step import WARM_UP
 from training.out_of_memory import is_device_oom, release
 from training.plan import make_plan, max_positions
 from training.spinning import watch_cores
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
     from models import LanguageModel
     from training.device import Device
+    from training.graphed_step import Graphs
     from training.plan import Plan
+    from training.step import Batch
 
 log = logging.getLogger("training")
 
@@ -178,7 +181,7 @@ def _step_of(plan: Plan, device: Device, size: int, settings: int) -> Callable[[
     chunk = plan.memory.loss_chunk
     if size == 1:
         return _step_alone(config, models[0], optimizers[0], ids, chunk, device)
-    return _step_together(models, optimizers, settings, ids, chunk, device)
+    return _step_together(models, optimizers, settings, ids, chunk, device, graphs_for(config, device))
 
 
 def _step_alone(
@@ -196,8 +199,8 @@ def _step_alone(
     step_of_run = Step(model, optimizer, device, accumulation=1, loss_chunk=chunk, grad_clip=1.0)
     steps: graphed_step.TakesSteps = step_of_run
     batches, lr = repeat({"input_ids": ids, "labels": ids}), config.optimizer.lr
-    if _may_be_graphed(config, device):
-        graphs, is_settled = graphed_step.CudaGraphs(), config.training.cuda_graph is True
+    graphs, is_settled = graphs_for(config, device), config.training.cuda_graph is True
+    if graphs is not None:
         steps = graphed_step.GraphedStep(step_of_run, graphs, marker_of(device), is_settled=is_settled)
         for _ in range(graphed_step.SETTLED):
             steps.take(batches, lr)
@@ -208,10 +211,6 @@ def _step_alone(
     return step
 
 
-def _may_be_graphed(config: Config, device: Device) -> bool:
-    return device.kind == "cuda" and config.training.cuda_graph is not False and not graph_obstacle(config)
-
-
 def _step_together(
     models: Sequence[LanguageModel],
     optimizers: Sequence[torch.optim.Optimizer],
@@ -219,6 +218,7 @@ def _step_together(
     ids: torch.Tensor,
     chunk: int,
     device: Device,
+    graphs: Graphs | None,
 ) -> Callable[[], None]:
     import torch
 
@@ -230,14 +230,21 @@ def _step_together(
     limits = torch.ones(len(models), device=device.torch_device)
     lrs = {number: float(number * settings // len(models)) for number in range(len(models))}
 
+    def add_gradients(batch: Batch) -> None:
+        with device.autocast():
+            losses = stack(batch["input_ids"], batch["labels"], None, chunk)
+        losses.sum().backward()
+
+    batch, passes = {"input_ids": ids, "labels": ids}, GraphedPasses(device, graphs)
+
     def step() -> None:
         stack.begin_step([0] * len(models))
-        with device.autocast():
-            losses = stack(ids, ids, None, chunk)
-        losses.sum().backward()
+        passes.take(add_gradients, batch)
         clip_each(stack.gradients, limits)
         optimizer.step(lrs)
 
+    for _ in range(WARM_UP + 1 if graphs is not None else 0):  # until it is a graph
+        step()
     return step
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import experiment_utils
 from data_loading.spans import IGNORED_LABEL
-from training.device_batches import on_device
 from training.dropout_seed import drops, step_seed
+from training.ensemble.graphed import GraphedPasses, graphs_for
 from training.ensemble.log import about
 from training.ensemble.update import StackedOptimizer, clip_each
 from training.schedules import course_of
@@ -45,6 +46,11 @@ class Together:
             [float("inf") if limit is None else limit for limit in limits],
             device=self._lead.device.torch_device,
         )
+        device, sources = self._lead.device, len(self._lead.plan.sources)
+        size = len(self.members)
+        self._losses = torch.zeros(size, device=device.torch_device)
+        self._by_source = torch.zeros((size, 2, sources), dtype=torch.float64, device=device.torch_device)
+        self.passes = GraphedPasses(device, graphs_for(self._lead.config, device))
 
     def lrs(self) -> list[float]:
         """The learning rate of each in the next step."""
@@ -52,6 +58,7 @@ class Together:
 
     def release(self) -> None:
         """Each has its model for itself again."""
+        self.passes.release()
         self._optimizer.release()
         self.stack.release()
 
@@ -81,32 +88,30 @@ class Together:
 
     def _backward(self) -> tuple[torch.Tensor, Sequence[torch.Tensor | None]]:
         """The mean loss of each over its step, fp32 (members,), and the sums by source, of a mixture."""
+        self._losses.zero_()
+        self._by_source.zero_()
+        for batch, divisors in self._batches():  # a number, where there are graphs: the same in each step
+            self.passes.take(partial(self._add_gradients, divisors), batch)
+        by_source = list(self._by_source.clone()) if self._lead.plan.sources else [None] * len(self.members)
+        return self._losses.clone(), by_source
+
+    def _add_gradients(self, divisors: float | torch.Tensor, batch: Batch) -> None:
+        """Run forward and backward of a micro-batch of all members; add their losses."""
         import torch
 
-        device, sources = self._lead.device, len(self._lead.plan.sources)
-        size = len(self.members)
-        total = torch.zeros(size, device=device.torch_device)
-        by_source = torch.zeros((size, 2, sources), dtype=torch.float64, device=device.torch_device)
-        for batch, divisors in self._batches():
-            batch = on_device(batch, device)
-            input_ids, labels, positions = batch["input_ids"], batch["labels"], batch.get("position_ids")
-            of_tokens = torch.empty(labels.shape, device=labels.device) if sources else None
-            reduction = "mean" if positions is None else "sum"
-            with device.autocast():
-                losses = self.stack(input_ids, labels, positions, self._lead.loss_chunk, reduction, of_tokens)
-            losses = losses / divisors
-            losses.sum().backward()
-            total += losses.detach()
-            if of_tokens is not None:
-                for own, losses_of, labels_of, source_of in zip(
-                    by_source,
-                    of_tokens.chunk(size),
-                    labels.chunk(size),
-                    batch["source"].chunk(size),
-                    strict=True,
-                ):
-                    own += sums_by_source(losses_of, labels_of, source_of, sources)
-        return total, list(by_source) if sources else [None] * size
+        size, sources = len(self.members), len(self._lead.plan.sources)
+        input_ids, labels, positions = batch["input_ids"], batch["labels"], batch.get("position_ids")
+        of_tokens = torch.empty(labels.shape, device=labels.device) if sources else None
+        reduction = "mean" if positions is None else "sum"
+        with self._lead.device.autocast():
+            losses = self.stack(input_ids, labels, positions, self._lead.loss_chunk, reduction, of_tokens)
+        losses = losses / divisors
+        losses.sum().backward()
+        self._losses += losses.detach()
+        if of_tokens is not None:
+            of_members = of_tokens.chunk(size), labels.chunk(size), batch["source"].chunk(size)
+            for own, losses_of, labels_of, source_of in zip(self._by_source, *of_members, strict=True):
+                own += sums_by_source(losses_of, labels_of, source_of, sources)
 
     def _batches(self) -> Iterator[tuple[Batch, float | torch.Tensor]]:
         """Micro-batches of the step, each of all members one behind another, and by what losses are divided:

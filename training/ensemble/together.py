@@ -28,6 +28,7 @@ from training.loop import (
     save_checkpoint,
     tell_leak,
 )
+from training.out_of_memory import is_device_oom, release
 from training.progress import NonFinite, read_pending
 from training.spikes import Diverged
 from training.step_clock import StepClock, marker_of
@@ -183,7 +184,15 @@ class EnsembleLoop:
         """Evaluations of each that is due, of each of its held-out sets; None: it is evaluated by itself."""
         if len(due) < len(self.going) or not can_evaluate_together(due):
             return [None] * len(due)
-        return evaluate_together(due, self._stacked().stack)
+        together = self._stacked()
+        try:
+            return evaluate_together(due, together.stack)
+        except RuntimeError as error:
+            if not (is_device_oom(error) and together.passes.release()):
+                raise
+            release(error)
+        log.warning("CUDA out of memory in an evaluation: CUDA graphs are left out, which hold memory")
+        return evaluate_together(due, together.stack)
 
     def _save(self) -> None:
         """All, where it is due for one of them: a step of which all have a checkpoint is there always, since

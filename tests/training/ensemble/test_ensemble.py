@@ -27,8 +27,9 @@ import experiment_utils
 from conf import Config
 from conf.ensembles import members_of
 from conf.schema import Arch, Ensemble, Logging, Optimizer, Restore, Schedule
+from tests.training.recorded_operations import RecordedOperations
 from training.checkpoints import checkpoint_steps
-from training.ensemble import together
+from training.ensemble import step, together
 from training.ensemble.company import Group, groups
 
 ARCHES: dict[str, dict[str, Any]] = {
@@ -130,6 +131,45 @@ def test_so_it_is_where_all_are_evaluated_in_one_pass(
     assert run_together(folders) == 0
     for folder, config in zip(folders, configs, strict=True):
         assert_same_run(folder, alone(config, tmp_path / "alone"))
+
+
+@pytest.mark.parametrize("make_config", [short_config, mixed_config])
+@pytest.mark.parametrize("error", [None, RuntimeError("not permitted")])
+def test_graphed_passes_give_the_same_numbers(
+    make_config: Any, error: Exception | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = ensemble(make_config(tmp_path, micro_batch=2), seed=["0", "1"])
+    eager = [make_run(config) for config in configs]
+    assert run_together(eager) == 0
+    graphs = RecordedOperations(fails=error)
+    monkeypatch.setattr(step, "graphs_for", lambda config, device: graphs)
+    folders = [make_run(dataclasses.replace(one, runs_dir=str(tmp_path / "graphed"))) for one in configs]
+    assert run_together(folders) == 0
+    assert bool(graphs.replays) == (error is None)
+    for folder, other in zip(folders, eager, strict=True):
+        assert metrics_without_clock(folder) == metrics_without_clock(other)
+        assert outcome(folder) == outcome(other)
+
+
+def test_an_evaluation_without_memory_frees_the_graph_and_the_runs_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs, evaluate = RecordedOperations(), together.evaluate_together
+    failed: list[int] = []
+
+    def once_without_memory(*arguments: Any) -> Any:
+        if not failed:
+            failed.append(len(graphs.replays))
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(together, "can_evaluate_together", lambda members: True)
+    monkeypatch.setattr(together, "evaluate_together", once_without_memory)
+    monkeypatch.setattr(step, "graphs_for", lambda config, device: graphs)
+    folders = [make_run(config) for config in ensemble(short_config(tmp_path), seed=["0", "1"])]
+    assert run_together(folders) == 0
+    assert 0 < failed[0] == len(graphs.replays)
+    assert graphs.kept_when_freed[0] == 0
 
 
 @pytest.mark.slow

@@ -18,7 +18,9 @@ from conf.schema import Ensemble
 from tests.training.recorded_operations import RecordedOperations
 from training import graphed_step
 from training.device import Device
+from training.ensemble import graphed
 from training.ensemble import probe as ensemble_probe
+from training.ensemble.graphed import may_be_graphed
 from training.ensemble.probe import choose, probe, settle_together
 
 
@@ -112,22 +114,22 @@ def test_a_run_by_itself_is_timed_with_the_graphs_it_would_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graphs = RecordedOperations()
-    monkeypatch.setattr(ensemble_probe, "_may_be_graphed", lambda *_: True)
+    monkeypatch.setattr(graphed, "may_be_graphed", lambda *_: True)
     monkeypatch.setattr(graphed_step, "CudaGraphs", lambda: graphs)
     base = tiny_config(tmp_path, cuda_graph=True)
     make_run(base)
     assert set(probe(base, 2).speedups) == {2}
     timed = graphs.replays[2 * (graphed_step.SETTLED - graphed_step.WARM_UP) :]
-    assert len(timed) >= 4
-    assert set(timed) == {"_begin_gradients", "_clip_and_move"}
+    assert len(timed) >= 6
+    assert set(timed) == {"_begin_gradients", "_clip_and_move", "on_its_place"}
 
 
 def test_graphs_are_of_a_gpu_and_of_what_they_go_with(tmp_path: Path) -> None:
     gpu, cpu = Device("cuda", "bf16", 1), Device("cpu", "fp32", 1)
-    assert ensemble_probe._may_be_graphed(tiny_config(tmp_path, device="auto"), gpu)
-    assert not ensemble_probe._may_be_graphed(tiny_config(tmp_path, device="auto"), cpu)
+    assert may_be_graphed(tiny_config(tmp_path, device="auto"), gpu)
+    assert not may_be_graphed(tiny_config(tmp_path, device="auto"), cpu)
     for changes in ({"cuda_graph": False}, {"on_spike": "skip"}):
-        assert not ensemble_probe._may_be_graphed(tiny_config(tmp_path, device="auto", **changes), gpu)
+        assert not may_be_graphed(tiny_config(tmp_path, device="auto", **changes), gpu)
 
 
 def test_what_an_earlier_attempt_settled_stays(tmp_path: Path) -> None:
