@@ -27,10 +27,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import durable
-from benchmarks.environment import RESULTS, save
+from benchmarks.environment import save
+from benchmarks.pictures import draw
 from benchmarks.tokenizing_parts.page import read, section, table
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from torch import Tensor
 
     from models import LossModel
@@ -65,7 +67,7 @@ def main() -> None:
         if missing:
             sys.exit(f"not saved: no run yet of {', '.join(missing)}; the next start goes on")
         save(NAME, {"setting": setting(), "rows": rows}, tell=False)
-    print(f"wrote {draw().relative_to(ROOT)}")
+    print(f"wrote {draw(f'{NAME}.png')[0].relative_to(ROOT)}")
 
 
 def setting() -> dict[str, Any]:
@@ -258,40 +260,33 @@ def page() -> str:
     return section(title, NAME, found, text, table(("width", *names), rows))
 
 
-def draw() -> Path:
-    """Write docs/images/lr_transfer.png from the saved result."""
+def figure(result: dict[str, Any]) -> Figure:
+    """Held-out loss by learning rate, a line for each width."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    from memory.report.drawing import DPI, own_style
-
-    found = curves(json.loads((RESULTS / f"{NAME}.json").read_text())["rows"])
-    path = ROOT / "docs" / "images" / f"{NAME}.png"
-    with own_style():
-        figure = Figure(figsize=(8.4, 3.6), layout="constrained")
-        for axes, (init, name) in zip(
-            figure.subplots(1, len(INITS), sharey=True), INITS.items(), strict=True
-        ):
-            for number, (width, losses) in enumerate(found[init].items()):
-                shade = 0.3 + 0.7 * number / (len(WIDTHS) - 1)
-                line = list(losses.values())
-                axes.plot(list(losses), line, color="#0b6e99", alpha=shade, lw=1.6, label=str(width))
-                best = min(losses, key=losses.__getitem__)
-                axes.plot([best], [losses[best]], "o", color="#0b6e99", alpha=shade, ms=5)
-            axes.set_xscale("log", base=2)
-            axes.set_title(name, fontsize=10)
-            axes.set_xlabel("learning rate (optimizer.lr)")
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.1g}"))
-            axes.set_xticks(LRS[1::2])
-            axes.xaxis.set_minor_formatter(NullFormatter())
-            axes.margins(x=0.05)
-        top = max(losses[min(losses)] for by_width in found.values() for losses in by_width.values())
-        lowest = min(min(losses.values()) for by_width in found.values() for losses in by_width.values())
-        figure.axes[0].set_ylim(lowest - 0.05, top + 0.3)
-        figure.axes[1].legend(title="width", frameon=False)
-        figure.axes[0].set_ylabel("held-out loss, nats a byte")
-        figure.savefig(path, format="png", dpi=DPI)
-    return path
+    found = curves(result["rows"])
+    drawn = Figure(figsize=(8.4, 3.6), layout="constrained")
+    for axes, (init, name) in zip(drawn.subplots(1, len(INITS), sharey=True), INITS.items(), strict=True):
+        for number, (width, losses) in enumerate(found[init].items()):
+            shade = 0.3 + 0.7 * number / (len(WIDTHS) - 1)
+            line = list(losses.values())
+            axes.plot(list(losses), line, color="#0b6e99", alpha=shade, lw=1.6, label=str(width))
+            best = min(losses, key=losses.__getitem__)
+            axes.plot([best], [losses[best]], "o", color="#0b6e99", alpha=shade, ms=5)
+        axes.set_xscale("log", base=2)
+        axes.set_title(name, fontsize=10)
+        axes.set_xlabel("learning rate (optimizer.lr)")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+        axes.set_xticks(LRS[1::2])
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.margins(x=0.05)
+    top = max(losses[min(losses)] for by_width in found.values() for losses in by_width.values())
+    lowest = min(min(losses.values()) for by_width in found.values() for losses in by_width.values())
+    drawn.axes[0].set_ylim(lowest - 0.05, top + 0.3)
+    drawn.axes[1].legend(title="width", frameon=False)
+    drawn.axes[0].set_ylabel("held-out loss, nats a byte")
+    return drawn
 
 
 if __name__ == "__main__":

@@ -20,18 +20,21 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.environment import RESULTS, save
+from benchmarks.environment import save
 from benchmarks.leak_traces import ALSO_SEEN, CLEAN, FRESH, MB, clean
+from benchmarks.pictures import draw
 from memory import LeakWatch, find_leak
 from memory.student_t import upper_tail
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 LOOK_EVERY = 20
-PICTURE = ROOT / "docs" / "images" / "memory-leaks.png"
 
 RUN = """
 import json, sys
@@ -197,12 +200,9 @@ def cost() -> dict[str, float]:
     }
 
 
-def draw(result: dict[str, Any], path: Path = PICTURE) -> None:
+def figure(result: dict[str, Any]) -> Figure:
     """False alarms by kind of noise, ours and the line's."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     names = [
         "LeakWatch, every 20 steps",
@@ -210,19 +210,17 @@ def draw(result: dict[str, Any], path: Path = PICTURE) -> None:
         "line with p < 0.05, every 20 steps",
     ]
     kinds = list(result["by_kind"])
-    figure, axes = plt.subplots(figsize=(8, 3.6), layout="constrained")
-    for number, (name, color) in enumerate(zip(names, ("#1b7837", "#fdae61", "#d73027"), strict=True)):
+    drawn = Figure(figsize=(8, 3.6), layout="constrained")
+    axes = drawn.subplots()
+    for number, (name, color) in enumerate(zip(names, ("#0b6e99", "#b9c2c9", "#d1772e"), strict=True)):
         shares = [100 * result["by_kind"][kind][name]["false_alarms"] for kind in kinds]
         places = [place + 0.27 * (number - 1) for place in range(len(kinds))]
         axes.bar(places, shares, 0.25, label=name, color=color)
     axes.axhline(5, color="black", linewidth=0.8, linestyle="--", label="5%")
     axes.set_xticks(range(len(kinds)), [kind.replace("_", " ") for kind in kinds], rotation=20)
     axes.set_ylabel("clean runs called a leak, %")
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    return drawn
 
 
 def run(traces: int, real: int, steps: int) -> dict[str, Any]:
@@ -262,7 +260,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600)
     options = parser.parse_args()
     save("memory_leaks", run(options.traces, options.real, options.steps))
-    draw(json.loads((RESULTS / "memory_leaks.json").read_text()))
+    draw("memory-leaks.png")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.environment import RESULTS, save
+from benchmarks.environment import save
+from benchmarks.pictures import draw
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from torch import Tensor
 
     from models import LanguageModel
@@ -125,45 +127,39 @@ def measure(widths: tuple[int, ...] = WIDTHS, seeds: tuple[int, ...] = SEEDS) ->
     return {"lr": LR, "layers": LAYERS, "base_width": BASE_WIDTH, "seeds": len(seeds), "rows": rows}
 
 
-def draw() -> Path:
-    """Write docs/images/mup_coordinates.png from the saved result."""
-    import json
-
+def figure(found: dict[str, Any]) -> Figure:
+    """Change of activations by width, a line for each step."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
-    from memory.report.drawing import DPI, own_style
-
-    found = json.loads((RESULTS / "mup_coordinates.json").read_text())
-    path = ROOT / "docs" / "images" / "mup_coordinates.png"
-    with own_style():
-        figure = Figure(figsize=(9.6, 4.8), layout="constrained")
-        axes = figure.subplots(len(INITS), len(PLACES), sharex=True, sharey="col")
-        for row, (init, name) in enumerate(INITS.items()):
-            for column, place in enumerate(PLACES):
-                panel = axes[row][column]
-                for line in found["rows"]:
-                    if (line["init"], line["place"]) == (init, place):
-                        widths = [int(width) for width in line["change"]]
-                        shade = 0.25 + 0.75 * line["step"] / STEPS
-                        panel.plot(
-                            widths, list(line["change"].values()), color="#0b6e99", alpha=shade, lw=1.4
-                        )
-                panel.set_xscale("log", base=2)
-                panel.set_yscale("log")
-                panel.xaxis.set_major_locator(FixedLocator([32, 128, 512]))
-                panel.yaxis.set_major_locator(LogLocator(numticks=5))
-                for axis in (panel.xaxis, panel.yaxis):
-                    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-                    axis.set_minor_formatter(NullFormatter())
-                if row == 0:
-                    panel.set_title(place.replace("_", "-"), fontsize=9)
-                if column == 0:
-                    panel.set_ylabel(f"{name}: change")
-                if row == len(INITS) - 1:
-                    panel.set_xlabel("width")
-        figure.savefig(path, format="png", dpi=DPI)
-    return path
+    drawn = Figure(figsize=(9.6, 4.8), layout="constrained")
+    axes = drawn.subplots(len(INITS), len(PLACES), sharex=True, sharey="col")
+    for row, (init, name) in enumerate(INITS.items()):
+        for column, place in enumerate(PLACES):
+            panel = axes[row][column]
+            for line in found["rows"]:
+                if (line["init"], line["place"]) == (init, place):
+                    widths = [int(width) for width in line["change"]]
+                    panel.plot(
+                        widths, list(line["change"].values()), color="#0b6e99", lw=1.4,
+                        alpha=0.25 + 0.75 * line["step"] / STEPS, label=str(line["step"]),
+                    )  # fmt: skip
+            panel.set_xscale("log", base=2)
+            panel.set_yscale("log")
+            panel.xaxis.set_major_locator(FixedLocator([32, 128, 512]))
+            panel.yaxis.set_major_locator(LogLocator(numticks=5))
+            for axis in (panel.xaxis, panel.yaxis):
+                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                axis.set_minor_formatter(NullFormatter())
+            if row == 0:
+                panel.set_title(place.replace("_", "-"), fontsize=9)
+            if column == 0:
+                panel.set_ylabel(f"{name}: change")
+            if row == len(INITS) - 1:
+                panel.set_xlabel("width")
+    lines, names = axes[0][0].get_legend_handles_labels()
+    drawn.legend(lines, names, title="after step", loc="outside right center", frameon=False)
+    return drawn
 
 
 if __name__ == "__main__":
@@ -171,4 +167,4 @@ if __name__ == "__main__":
     parser.add_argument("--picture", action="store_true", help="draw the saved result")
     if not parser.parse_args().picture:
         save("mup_coordinates", measure())
-    draw()
+    draw("mup_coordinates.png")

@@ -34,6 +34,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np
 
 from benchmarks.environment import save
+from benchmarks.pictures import draw
 from benchmarks.tokenizing_parts import peers_venv
 from benchmarks.training_parts import report
 from benchmarks.training_parts.cases import CASES, Case, LeftOut, Running, start
@@ -74,7 +75,7 @@ def main() -> None:
         "training_speed",
         report.result(options.provisional, options.batch, rows, bench.left_out, bench.versions()),
     )
-    print(f"wrote {report.draw().relative_to(ROOT)}")
+    print(f"wrote {draw('training_speed.png')[0].relative_to(ROOT)}")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -116,8 +116,7 @@ def test_goals_and_the_page_say_what_was_measured(tmp_path: Path, monkeypatch: p
     assert "**Provisional**" in page
     assert "| 64d | nanoGPT | as installed | 3.00 | 3.00 | 3.75 | 3,200 | 16.0 | 10.90 |" in page
     assert "Left out: litgpt pretrain: no network." in page
-    monkeypatch.setattr(report, "PICTURE", tmp_path / "picture.png")
-    assert report.draw().stat().st_size > 10_000
+    assert len(report.figure(record).axes) == 2
 
 
 VERSIONS = {"torch": "2", "python": "3"}

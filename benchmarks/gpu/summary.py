@@ -132,8 +132,6 @@ def _short(values: Any) -> Any:
 
 def page() -> str:
     """The section of docs/figures.md, of the saved reports of all GPUs."""
-    from benchmarks.tokenizing_parts.page import table
-
     text = (
         "`make gpu` measures the CUDA side on a machine with a GPU in nine minutes and saves "
         "`benchmarks/results/gpu_NAME.json` for its GPU; `python benchmarks/figures.py` then writes this "
@@ -142,14 +140,17 @@ def page() -> str:
     parts = ["## GPU", text]
     for path in sorted(RESULTS.glob("gpu_*.json")):
         report = json.loads(path.read_text())
-        rows = [(goal.name, goal.measured, goal.wanted, WORDS[goal.is_met]) for goal in goals(report)]
         versions = report["versions"]
         source = (
             f"{versions['gpu']}, {report['date']}, torch {versions['torch']}, Python {versions['python']}."
         )
-        parts += [f"### {path.stem}", table(("", "measured", "goal", "met"), rows), source]
+        parts += [f"### {path.stem}", _table(report), source]
     if len(parts) == 2:
-        empty = {"device": "cuda", "checks": {}}
-        rows = [(goal.name, goal.wanted) for goal in goals(empty)]
-        parts += ["Nothing was measured on a GPU yet. The goals:", table(("", "goal"), rows)]
+        parts.append(_table({"device": "cuda", "checks": {}}))
     return "\n\n".join(parts) + "\n"
+
+
+def _table(report: dict[str, Any]) -> str:
+    from benchmarks.tokenizing_parts.page import goals as table_of
+
+    return table_of((goal.name, goal.measured, goal.wanted, goal.is_met) for goal in goals(report))

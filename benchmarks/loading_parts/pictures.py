@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.loading_parts.loaders import FLOOR
-from benchmarks.tokenizing_parts.page import read
-from memory.report.drawing import DPI, own_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-IMAGES = Path(__file__).resolve().parent.parent.parent / "docs" / "images"
 _OURS, _PEER, _FLOOR, _GREY = "#0b6e99", "#b9c2c9", "#d9d2c0", "#555555"
 
 
-def draw() -> list[Path]:
-    """Write both from the saved results."""
-    found = read("loading")
-    with own_style():
-        figures = {"loading_speed.png": speed_figure(found), "loading_memory.png": memory_figure(found)}
-        for name, figure in figures.items():
-            figure.savefig(IMAGES / name, format="png", dpi=DPI)
-    return [IMAGES / name for name in figures]
-
-
 def speed_figure(found: dict[str, Any]) -> Figure:
-    """A bar for each loader and shape, without workers, on a logarithmic axis."""
+    """A point for each loader and shape, without workers, on a logarithmic axis."""
     from matplotlib.figure import Figure
 
     rows = [row for row in found["speed"] if row["workers"] == 0]
@@ -43,7 +29,7 @@ def speed_figure(found: dict[str, Any]) -> Figure:
             for row in rows
             if (row["seq_len"], row["batch_size"]) == shape
         }
-        _bars(axes, order, [here.get(name, 0) for name in order], is_log=True)
+        _amounts(axes, order, [here.get(name, 0) for name in order], is_log=True)
         axes.set_title(f"windows of {shape[0]:,}, {shape[1]} a batch", fontsize=10)
     figure.supxlabel("million tokens a second, int64, page cache warm (logarithmic)", fontsize=9, color=_GREY)
     return figure
@@ -57,20 +43,24 @@ def memory_figure(found: dict[str, Any]) -> Figure:
     order = sorted(growth, key=lambda name: -growth[name])
     figure = Figure(figsize=(7.2, 0.34 * len(order) + 1.2), layout="constrained")
     axes = figure.subplots()
-    _bars(axes, order, [growth[name] for name in order], is_log=False)
+    _amounts(axes, order, [growth[name] for name in order], is_log=False)
     axes.set_xlabel(f"growth of RSS over {found['memory_batches']:,} batches, MB", fontsize=9, color=_GREY)
     return figure
 
 
-def _bars(axes: Axes, names: list[str], values: list[float], *, is_log: bool) -> None:
+def _amounts(axes: Axes, names: list[str], values: list[float], *, is_log: bool) -> None:
+    """Bars from 0, or points on a logarithmic axis, where the length of a bar says nothing."""
     colors = [_OURS if name.startswith("ours") else _FLOOR if name == FLOOR else _PEER for name in names]
-    axes.barh(names, values, height=0.68, color=colors)
+    if is_log:
+        axes.scatter(values, names, color=colors, s=42, zorder=2)
+    else:
+        axes.barh(names, values, height=0.68, color=colors)
     for place, (name, value) in enumerate(zip(names, values, strict=True)):
         own = name.startswith("ours")
         axes.annotate(
-            f"{value:,.0f}" if value >= 10 else f"{value:.1f}", (value, place), xytext=(4, 0),
-            textcoords="offset points", va="center", fontsize=8.5, color=_OURS if own else _GREY,
-            weight="bold" if own else "normal",
+            f"{value:,.0f}" if value >= 10 else f"{value:.1f}", (value, place),
+            xytext=(8 if is_log else 4, 0), textcoords="offset points", va="center", fontsize=8.5,
+            color=_OURS if own else _GREY, weight="bold" if own else "normal",
         )  # fmt: skip
     top = max(values)
     if is_log:

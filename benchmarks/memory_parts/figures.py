@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from benchmarks.tokenizing_parts.page import read, section, table
+from benchmarks.tokenizing_parts.page import Goal, goals, read, section, table
 
 
 def stages() -> str:
@@ -19,18 +20,31 @@ def stages() -> str:
         )
         for case in found["cases"]
     ]
-    goals = found["goals_us_at_9_processes"]
-    text = (
-        f"Microseconds a call, median. Goals at 9 processes: snapshot {goals['snapshot']}, stage "
-        f"{goals['stage']}. A stage is two snapshots and two records on disk."
-    )
+    text = "Microseconds a call, median. A stage is two snapshots and two records on disk."
     header = ("processes", "mapped", *(name.replace("_", " ") for name in names))
-    return section("What measuring memory costs", "memory_stage", found, text, table(header, rows))
+    of_9 = [case["microseconds"] for case in found["cases"] if case["processes"] == 9]
+    worst = {name: max(of_one[name]["median"] for of_one in of_9) for name in names}
+    wanted = goals(
+        (f"{name} of 9 processes", f"{worst[name]:,.0f} us", f"at most {goal:,} us", worst[name] <= goal)
+        for name, goal in found["goals_us_at_9_processes"].items()
+    )
+    both = f"{table(header, rows)}\n\n{wanted}"
+    return section("What measuring memory costs", "memory_stage", found, text, both)
 
 
 def sampler() -> str:
     found = read("memory_sampler")
-    goals = found["goals_at_9_processes"]
+    goal = found["goals_at_9_processes"]
+    of_9 = [case for case in found["cases"] if case["processes"] == 9]
+    share = max(case["share_of_a_core"]["median"] for case in of_9)
+    rss = max(case["rss_mb"]["median"] for case in of_9)
+    wanted = goals(
+        [
+            ("9 processes, of a core", f"{share:.2%}", f"at most {goal['share_of_a_core']:.1%}",
+             share <= goal["share_of_a_core"]),
+            ("9 processes, RSS", f"{rss:.1f} MB", f"at most {goal['rss_mb']:g} MB", rss <= goal["rss_mb"]),
+        ]
+    )  # fmt: skip
     rows = [
         (
             str(case["processes"]),
@@ -43,16 +57,30 @@ def sampler() -> str:
     ]
     text = (
         f"{found['what'][0].upper()}{found['what'][1:]}, beside a job with {found['mapped_gb']:g} GB mapped. "
-        f"Goals at 9 processes: {goals['share_of_a_core']:.1%} of a core, {goals['rss_mb']:g} MB. An "
-        f"interpreter that only wakes once a second: {found['bare_share_of_a_core']['median']:.3%}."
+        "An interpreter that only wakes once a second: "
+        f"{found['bare_share_of_a_core']['median']:.3%}."
     )
     header = ("processes", "of a core", "us a sample", "RSS, MB", "of which its own, MB")
-    return section("What the sampler costs", "memory_sampler", found, text, table(header, rows))
+    return section(
+        "What the sampler costs", "memory_sampler", found, text, f"{table(header, rows)}\n\n{wanted}"
+    )
 
 
 def estimate() -> str:
     found = read("memory_estimate")
-    goals = found["goals"]
+    goal = found["goals"]
+    eager, compiled = ([run["error"] for run in found["runs"] if bool(run.get("compile")) == is_compiled]
+                       for is_compiled in (False, True))  # fmt: skip
+    wanted = goals(
+        [
+            ("eager, the largest above", f"{max(eager):+.1%}", f"at most {goal['eager']:+.0%}",
+             max(eager) <= goal["eager"]),
+            ("eager, the largest below", f"{min(eager):+.1%}", f"at least -{goal['below']:.0%}",
+             min(eager) >= -goal["below"]),
+            ("compiled, the largest", f"{max(compiled, key=abs):+.1%}", f"within {goal['compiled']:.0%}",
+             abs(max(compiled, key=abs)) <= goal["compiled"]),
+        ]
+    )  # fmt: skip
     rows = [
         (
             run["model"],
@@ -67,9 +95,8 @@ def estimate() -> str:
     text = (
         "The estimate of a run's own memory by `plan=true`, and the peak that it then held. "
         "Vocabulary of 50,257; "
-        "configurations that the constants were not measured on. Goals: eager within "
-        f"{goals['eager']:.0%} and never more than {goals['below']:.0%} below, compiled within "
-        f"{goals['compiled']:.0%}. A plan of 100 runs took {found['plan_of_100_runs_s']} s."
+        "configurations that the constants were not measured on. "
+        f"A plan of 100 runs took {found['plan_of_100_runs_s']} s."
     )
     with suppress(FileNotFoundError):
         errors = [run["error"] for run in read("memory_estimate_cuda")["runs"]]
@@ -78,7 +105,9 @@ def estimate() -> str:
             f"estimated with errors from {min(errors):+.1%} to {max(errors):+.1%}."
         )
     header = ("model", "micro-batch", "how", "told, MB", "measured, MB", "error")
-    return section("What a run is told to need", "memory_estimate", found, text, table(header, rows))
+    return section(
+        "What a run is told to need", "memory_estimate", found, text, f"{table(header, rows)}\n\n{wanted}"
+    )
 
 
 def _kind(run: dict[str, object]) -> str:
@@ -99,13 +128,23 @@ def _kind(run: dict[str, object]) -> str:
     return ", ".join([*first, *small, *(words for key, words in more.items() if run.get(key))])
 
 
-def _fresh_kinds(found: dict[str, Any]) -> str:
-    """False alarms of ours in kinds of noise that were written after the detector; "" in a result without."""
-    alarms = [
-        f"{kind.replace('_', ' ')} {next(iter(of_methods.values()))['false_alarms']:.0%}"
-        for kind, of_methods in found.get("fresh_by_kind", {}).items()
-    ]
-    return f" Written before LeakWatch's last changes: {', '.join(alarms)}." if alarms else ""
+def _leak_goals(found: dict[str, Any]) -> Iterator[Goal]:
+    """False alarms of ours in each kind of noise, then how many leaks are found in time."""
+    most, within = found["goals"]["false_alarms"], found["goals"]["found_within_steps"]
+    groups = {
+        "by_kind": "kinds it was made for",
+        "also_seen_by_kind": "kinds seen while it was made",
+        "fresh_by_kind": "kinds written before its last changes",
+    }
+    for key, words in groups.items():
+        shares = {kind: next(iter(of.values()))["false_alarms"] for kind, of in found.get(key, {}).items()}
+        above = [kind.replace("_", " ") for kind, share in shares.items() if share > most]
+        named = f" ({', '.join(above)})" if above else ""
+        yield (f"false alarms, the most of {len(shares)} {words}", f"{max(shares.values()):.0%}{named}",
+               f"at most {most:.0%}", not above)  # fmt: skip
+    for key, words in (("simulated", "simulated"), ("real_anon", "real runs, anon")):
+        share = next(iter(found[key].values()))[f"leak_found_within_{within}"]
+        yield (f"leaks found within {within} steps, {words}", f"{share:.1%}", "100%", share == 1)
 
 
 def leaks() -> str:
@@ -120,9 +159,11 @@ def leaks() -> str:
         for name, one in measured.items()
     ]  # fmt: skip
     text = (
-        f"{found['what'][0].upper()}{found['what'][1:]}. Goals: at most 5% of clean runs called leaks, 1 MB "
-        f"a step found within 200 steps. Late: a leak that begins in the middle.{_fresh_kinds(found)}\n\n"
+        f"{found['what'][0].upper()}{found['what'][1:]}. "
+        "Late: a leak that begins in the middle.\n\n"
         "![Share of clean runs called a leak, by kind of noise](images/memory-leaks.png)"
     )
     header = ("traces", "method", "n", "false alarms", "found in 200", "median steps", "90%", "late, median")
-    return section("Leaks", "memory_leaks", found, text, table(header, rows))
+    return section(
+        "Leaks", "memory_leaks", found, text, f"{table(header, rows)}\n\n{goals(_leak_goals(found))}"
+    )

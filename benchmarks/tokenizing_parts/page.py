@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.environment import RESULTS
@@ -20,6 +21,19 @@ def section(title: str, name: str, found: dict[str, Any], text: str, rows: str, 
         f"Python {found['versions']['python']}."
     )
     return "\n\n".join(part for part in (f"## {title}", text, rows, source) if part) + "\n"
+
+
+Goal = tuple[str, str, str, bool | None]
+"""What, measured, wanted, whether it is met; None: not measured."""
+
+
+def goals(rows: Iterable[Goal]) -> str:
+    """Table of goals, each of which is met or not."""
+    words = {True: "yes", False: "no", None: "not measured"}
+    return table(
+        ("goal", "measured", "wanted", "met"),
+        [(what, measured, wanted, words[is_met]) for what, measured, wanted, is_met in rows],
+    )
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.tokenizing_parts.page import read
 from benchmarks.tokenizing_parts.tools import DEFAULT, GIGATOKEN
-from memory.report.drawing import DPI, own_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-IMAGES = Path(__file__).resolve().parent.parent.parent / "docs" / "images"
 _OURS, _PEER, _GREY = "#0b6e99", "#b9c2c9", "#555555"
 _ENGINES = {"fastokens": "#0b6e99", "gigatoken": "#d1772e"}
 _SHOWN = {
@@ -28,20 +24,8 @@ _SHOWN = {
 }
 
 
-def draw() -> list[Path]:
-    """Write both from the saved results."""
-    with own_style():
-        figures = {
-            "tokenizing_speed.png": speed_figure(read("tokenizing")),
-            "tokenizing_memory.png": memory_figure(read("tokenizing_memory")),
-        }
-        for name, figure in figures.items():
-            figure.savefig(IMAGES / name, format="png", dpi=DPI)
-    return [IMAGES / name for name in figures]
-
-
 def speed_figure(found: dict[str, Any]) -> Figure:
-    """A bar for each tool on the mix, MB/s on a logarithmic axis."""
+    """A point for each tool on the mix, MB/s on a logarithmic axis."""
     from matplotlib.figure import Figure
 
     speeds = {row["tool"]: row for row in found["rows"] if row["corpus"] == "mix" and row["tool"] in _SHOWN}
@@ -50,23 +34,19 @@ def speed_figure(found: dict[str, Any]) -> Figure:
     axes = figure.subplots()
     values = [speeds[tool]["mb_s"]["median"] for tool in order]
     is_ours = [tool in (DEFAULT, GIGATOKEN) for tool in order]
-    axes.barh(
-        [_SHOWN[tool] for tool in order],
-        values,
-        height=0.68,
-        color=[_OURS if own else _PEER for own in is_ours],
-    )
+    colors = [_OURS if own else _PEER for own in is_ours]
+    axes.scatter(values, [_SHOWN[tool] for tool in order], color=colors, s=42, zorder=2)
     for place, tool in enumerate(order):
         row, own = speeds[tool], tool in (DEFAULT, GIGATOKEN)
         value = row["mb_s"]["median"]
         axes.annotate(
-            f"{value:.0f}" if value >= 10 else f"{value:.1f}", (value, place), xytext=(5, 0),
+            f"{value:.0f}" if value >= 10 else f"{value:.1f}", (value, place), xytext=(8, 0),
             textcoords="offset points", va="center", fontsize=9, color=_OURS if own else _GREY,
             weight="bold" if own else "normal",
         )  # fmt: skip
         remark = _remark(tool, row, found)
         axes.annotate(
-            remark, (value, place), xytext=(32, 0), textcoords="offset points", va="center", fontsize=8,
+            remark, (value, place), xytext=(35, 0), textcoords="offset points", va="center", fontsize=8,
             color="#8a8a8a",
         )  # fmt: skip
     axes.set_xscale("log")

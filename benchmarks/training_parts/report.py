@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.environment import summary
+from benchmarks.tokenizing_parts.page import goals as goals_table
 from benchmarks.tokenizing_parts.page import read, section, table
 from benchmarks.training_parts.cases import (
     AS_INSTALLED,
@@ -20,14 +20,13 @@ from benchmarks.training_parts.cases import (
     TUNED_NAME,
     Running,
 )
-from memory.report.drawing import DPI, own_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 NAME = "training_speed"
 SEQ, VOCAB = 128, 50_257
-PICTURE = Path(__file__).resolve().parent.parent.parent / "docs" / "images" / f"{NAME}.png"
 _OURS_COLOR, _PEER_COLOR, _FLOOR_COLOR, _GREY = "#0b6e99", "#b9c2c9", "#d9d2c0", "#555555"
 _GOALS = {  # width: as installed, over the floor, share of their memory
     32: (2.0, 1.35, 1 / 8),
@@ -171,17 +170,16 @@ def page() -> str:
         "model", "what trains", "allocator", "s a step", "/ ours", "/ floor", "memory, MB", "memory / ours",
         "first loss",
     )  # fmt: skip
-    wanted = [
-        (goal["what"], f"{goal['measured']:.2f}", goal["wanted"], "yes" if goal["met"] else "no")
-        for goal in found["goals"]
-    ]
+    wanted = goals_table(
+        (goal["what"], f"{goal['measured']:.2f}", goal["wanted"], goal["met"]) for goal in found["goals"]
+    )
     left_out = "".join(f"\n\nLeft out: {name}: {why}." for name, why in found["left_out"].items())
     peers = ", ".join(f"{name} {version}" for name, version in found["peers"].items())
     text = "\n\n".join(
         [
             intro,
             table(header, rows),
-            table(("goal", "measured", "wanted", "met"), wanted) + left_out,
+            wanted + left_out,
             f"Peers: {peers}.",
             "![Seconds a step and memory, by what trains](images/training_speed.png)",
         ]
@@ -189,27 +187,24 @@ def page() -> str:
     return section("How fast a step is", NAME, found, text, "")
 
 
-def draw() -> Path:
-    """Write the picture from the saved result: seconds a step, and memory."""
+def figure(found: dict[str, Any]) -> Figure:
+    """Seconds a step and memory, by what trains."""
     from matplotlib.figure import Figure
 
-    found = read(NAME)
     models = list(dict.fromkeys(row["model"] for row in found["rows"]))
-    with own_style():
-        sizes = [sum(row["model"] == model for row in found["rows"]) for model in models]
-        figure = Figure(figsize=(9.6, 0.27 * sum(sizes) + 1.6), layout="constrained")
-        panels = figure.subplots(len(models), 2, squeeze=False, height_ratios=sizes)
-        for (times, memory), model in zip(panels, models, strict=True):
-            rows = [row for row in found["rows"] if row["model"] == model][::-1]
-            names = [f"{row['case']}{', tuned' if row['allocator'] == TUNED_NAME else ''}" for row in rows]
-            _bars(times, names, [row["step_s"]["median"] for row in rows], "{:.2f}")
-            held = [0 if row["case"] == FLOOR else row["above_torch_mb"] for row in rows]
-            _bars(memory, names, held, "{:,.0f}")
-            memory.set_yticklabels([])
-            times.set_title(f"{model}, s a step", fontsize=9, loc="left")
-            memory.set_title(f"{model}, MB above torch's own", fontsize=9, loc="left")
-        figure.savefig(PICTURE, format="png", dpi=DPI)
-    return PICTURE
+    sizes = [sum(row["model"] == model for row in found["rows"]) for model in models]
+    drawn = Figure(figsize=(9.6, 0.27 * sum(sizes) + 1.6), layout="constrained")
+    panels = drawn.subplots(len(models), 2, squeeze=False, height_ratios=sizes)
+    for (times, memory), model in zip(panels, models, strict=True):
+        rows = [row for row in found["rows"] if row["model"] == model][::-1]
+        names = [f"{row['case']}{', tuned' if row['allocator'] == TUNED_NAME else ''}" for row in rows]
+        _bars(times, names, [row["step_s"]["median"] for row in rows], "{:.2f}")
+        held = [0 if row["case"] == FLOOR else row["above_torch_mb"] for row in rows]
+        _bars(memory, names, held, "{:,.0f}")
+        memory.set_yticklabels([])
+        times.set_title(f"{model}, s a step", fontsize=9, loc="left")
+        memory.set_title(f"{model}, MB above torch's own", fontsize=9, loc="left")
+    return drawn
 
 
 def _bars(axes: Axes, names: list[str], values: list[float], form: str) -> None:

@@ -75,6 +75,8 @@ class EnsembleLoop:
             name = "first_step"
             while self.going:
                 self._train(name)
+                if name == "first_step" and self.going:  # it takes longer than all others
+                    self._began, self._first_step = time.monotonic(), self.going[0].run.step
                 self._check()
                 self._evaluate()
                 self._tell()
@@ -261,7 +263,7 @@ class EnsembleLoop:
             return
         lead = self.going[0].run
         every_s, now = lead.config.logging.every_s, time.monotonic()
-        if now - self._told_at < every_s:
+        if now - self._told_at < every_s or lead.step == self._first_step:
             return
         self._told_at = now
         read_pending([member.progress for member in self.going])

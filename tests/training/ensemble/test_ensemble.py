@@ -317,11 +317,17 @@ def test_the_first_may_leave_and_the_others_evaluate_and_end_where_they_should(t
         assert_same_run(folders[number], alone(configs[number], tmp_path / "alone"))
 
 
-def test_a_line_that_is_due_at_an_evaluation_leaves_its_loss_in_metrics(tmp_path: Path) -> None:
+def test_a_line_that_is_due_at_an_evaluation_leaves_its_loss_in_metrics(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     base = dataclasses.replace(short_config(tmp_path), logging=Logging(every_s=1e-9))
     configs = ensemble(base, seed=["0", "1"])
     folders = [make_run(config) for config in configs]
-    assert run_together(folders) == 0
+    with caplog.at_level("INFO"):
+        assert run_together(folders) == 0
+    lines = [line for record in caplog.records if "2 runs" in (line := record.getMessage())]
+    told = [int(line.split()[1].partition("/")[0]) for line in lines if line.startswith("step")]
+    assert min(told) == 2, "the time of the first step says nothing of the others"
     for folder, config in zip(folders, configs, strict=True):
         assert len(column(folder, "val_loss")) == 2
         assert_same_run(folder, alone(config, tmp_path / "alone"))
