@@ -124,7 +124,9 @@ esac
 class FakeSlurm:
     """folder: where it keeps its jobs. A test tells it things by files: refuse, no_squeue, slow_after;
     refuse_job: of sbatch without --test-only; lost: sbatch makes the job and ends with these words all the
-    same; banner: lines that a site's sbatch prints before its answer; most: tasks in the queue, of which sbatch alone knows; most_in: `PARTITION MOST`, of one's.
+    same; banner: lines that a site's sbatch
+    prints before its answer;
+    most: tasks in the queue, of which sbatch alone knows; most_in: `PARTITION MOST`, of one's.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -127,8 +127,8 @@ def carried_limits(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
         goes = name in carried or (carried == ["ALL"] and name not in kept)
         if goes and limit != resource.RLIM_INFINITY:
             warnings.append(
-                f"`ulimit -{letter}` of this shell is {limit // unit_bytes}, and Slurm sets it for the jobs too: "
-                f"a process {what} is ended. Without it: 'slurm.options=[--propagate=NONE]'"
+                f"`ulimit -{letter}` of this shell is {limit // unit_bytes}, and Slurm sets it for the jobs "
+                f"too: a process {what} is ended. Without it: 'slurm.options=[--propagate=NONE]'"
             )
     return warnings
 

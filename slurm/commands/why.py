@@ -271,14 +271,8 @@ def _stack(look: Look) -> list[str]:
         text = next((one.stacks or one.why or "" for one in asked), "")
     elif row is not None and row.raw:
         beside = ["srun", f"--jobid={row.raw}", "--overlap", "--nodes=1", "--ntasks=1", "--quiet"]
-        command = [
-            *beside,
-            sys.executable,
-            f"{ROOT}/highwater.py",
-            "memory",
-            "stacks",
-            str(folder.absolute()),
-        ]
+        program = [sys.executable, str(ROOT / "highwater.py")]  # -m can find another `memory` where it starts
+        command = [*beside, *program, "memory", "stacks", str(folder.absolute())]
         answer = ask_in_unix_time(command, _SRUN_S)
         if answer.code != 0:
             words = answer.error.strip().splitlines() or ["srun did not answer"]

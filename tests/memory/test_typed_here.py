@@ -23,7 +23,7 @@ def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(sys, "path", ["", ROOT])
+    monkeypatch.setattr(sys, "path", ["", str(ROOT)])
     return folder
 
 
@@ -59,7 +59,7 @@ def test_elsewhere_they_never_import_a_module_of_that_folder(
 
 @pytest.mark.parametrize("path", ["", "."])
 def test_a_memory_py_of_the_user_is_not_ours(tmp_path: Path, path: str) -> None:
-    """`highwater memory run` starts the command in a folder that has files of our names, and says what to type."""
+    """`highwater memory run` starts the command in a folder that has files of our names."""
     for name in ("memory.py", "core.py"):
         (tmp_path / name).write_text("raise SystemExit(0)\n")
     for name in ("slurm", "conf", "models"):
