@@ -94,8 +94,8 @@ elif name == "squeue":
             if state in ("PENDING", "RUNNING", "COMPLETING") or option("states") == "all":
                 words = {{"%j": job["name"], "%T": state, "%F": str(job["id"])}}
                 words |= {{"%A": words["%F"], "%K": str(task) if job["array"] else "N/A"}}
-                words["%o"], words["%Z"] = job["script"], job["cwd"]
-                print(re.sub("%[AFKTZjo]", lambda found: words[found[0]], option("format")))
+                words["%o"], words["%Z"], words["%r"] = job["script"], job["cwd"], job.get("reason", "None")
+                print(re.sub("%[AFKTZjor]", lambda found: words[found[0]], option("format")))
 elif name == "sacct":
     for job in all_jobs():
         print(f"{{job['id']}}|{{job['name']}}")
