@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,32 @@ _COMMAND = re.compile(
     rf"(?<![\w/.-])python(?:(\s+)-m(?=\s+(?:{_ROOMS})(?![\w.]))|(\s+)(experiments|pretokenize_dataset)\.py)"
 )
 
+_WHOLE = re.compile(
+    rf"(?<![\w/.-])python (?:-m (?:{_ROOMS})|(?:experiments|pretokenize_dataset)\.py)(?![\w.])"
+    r".*?(?=[;.] | \(|$)"
+)
+"""A command to its end in a sentence."""
+
 
 def as_typed_here(text: str) -> str:
     """The text, with each command as it is typed in the current folder and environment."""
     if "python" not in text or ROOT.parent.name == ".snapshots":
         return text  # what runs in a job is a copy of the code, not what a user types
     return _COMMAND.sub(_replaced, text)
+
+
+def wrap(text: str, columns: int, *, initial_indent: str = "", subsequent_indent: str = "") -> list[str]:
+    """The text in lines of so many columns, each command in it on one line, however long."""
+    whole = _WHOLE.sub(lambda found: found[0].replace(" ", "\0"), text)
+    lines = textwrap.wrap(
+        whole,
+        columns,
+        initial_indent=initial_indent,
+        subsequent_indent=subsequent_indent,
+        break_long_words=whole == text,
+        break_on_hyphens=False,
+    )
+    return [line.replace("\0", " ") for line in lines]
 
 
 def _replaced(found: re.Match[str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.typed_here import ROOT, as_typed_here
+from memory.typed_here import ROOT, as_typed_here, wrap
 
 pytestmark = pytest.mark.usefixtures("typed_here")
 HINT = (
@@ -55,6 +55,13 @@ def test_elsewhere_they_never_import_a_module_of_that_folder(
     assert as_typed_here(HINT) == f"{bin_folder}/highwater slurm status s; {experiments}{rest}"
     monkeypatch.setenv("PATH", str(bin_folder))
     assert as_typed_here("by: python -m\n  slurm why x") == "by: highwater\n  slurm why x"
+
+
+def test_a_command_is_never_broken_into_lines() -> None:
+    command = f"python -m slurm resubmit {'a' * 30} --only never_started --mem x2"
+    lines = wrap(f"It waits for what has ended long ago. It is started by: {command}; then look again.", 40)
+    assert f"{command};" in lines
+    assert all(len(line) <= 40 for line in lines if command not in line)
 
 
 @pytest.mark.parametrize("path", ["", "."])
