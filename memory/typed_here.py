@@ -37,7 +37,7 @@ def as_typed_here(text: str) -> str:
 
 
 def wrap(text: str, columns: int, *, initial_indent: str = "", subsequent_indent: str = "") -> list[str]:
-    """The text in lines of so many columns, each command in it on one line, however long."""
+    """The text in lines of at most `columns` characters; a command in it stays on one line, however long."""
     whole = _WHOLE.sub(lambda found: found[0].replace(" ", "\0"), text)
     lines = textwrap.wrap(
         whole,

@@ -100,12 +100,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_commands_after_tokenizing_name_the_set(home: Path) -> None:
-    out = Tour("runs/default").follow("python pretokenize_dataset.py x,y.txt --tokenizer bytes")
+@pytest.mark.parametrize("name", ["x,y", "a=b", "my $HOME", "it's {a: b}", "${seed}", "[a, b]", "glob(*)"])
+def test_commands_after_tokenizing_name_the_set(home: Path, name: str) -> None:
+    """Whatever the shell and Hydra's grammar make of the name of a text."""
+    (home / "x,y.txt").rename(home / f"{name}.txt")
+    tokenize = shlex.join(["python", "pretokenize_dataset.py", f"./{name}.txt", "--tokenizer", "bytes"])
+    out = Tour("runs/default").follow(tokenize)
     (command,) = [one for one in commands_in(out) if one.startswith("python experiments.py")]
     status, plan = typed(f"{command} plan=true --json training.effective_batch=4 training.max_steps=1")
     assert status == 0, plan
-    assert "x,y" in plan
+    assert json.loads(plan)[0]["data"]["path"].endswith(f"{name}.npy")
 
 
 def test_commands_after_runs_in_front_stay_in_their_study(home: Path) -> None:
