@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from pathlib import Path
 
 ROOMS = {
     "memory": "where the memory is, why a run died, whether the next one fits",
@@ -35,10 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _find_rooms_here(room: str) -> None:
     """Have rooms imported from the folder of this file: a memory.py of the user's can be in PYTHONPATH."""
-    here = os.path.dirname(os.path.abspath(__file__))
+    here = Path(__file__).resolve().parent
     found = importlib.util.find_spec(room)
-    if found is None or found.origin is None or not found.origin.startswith(f"{here}{os.sep}"):
-        sys.path.insert(0, here)
+    if found is None or found.origin is None or Path(found.origin).resolve().parent.parent != here:
+        sys.path.insert(0, str(here))
 
 
 def _print_help() -> int:

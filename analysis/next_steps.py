@@ -172,7 +172,7 @@ def _typed(run: RunFolder) -> dict[str, str]:
     settled = dict(leaves(to_plain(_settled(so_far, run))))
     # the budget comes last: what is filled in depends on the other keys
     for path in sorted(wanted, key=lambda path: path == "training.max_tokens"):
-        if path in _NOT_TYPED_AGAIN or settled[path] == wanted[path] or _is_of_study(path, wanted[path]):
+        if path in _NOT_TYPED_AGAIN or settled[path] == wanted[path]:
             continue
         typed[path] = typed_at(path, wanted[path])
         so_far = _with(so_far, path, wanted[path])
@@ -252,11 +252,6 @@ def _with(config: Config, path: str, value: Any) -> Config:
     if not group:
         return replace(config, **{name: value})
     return replace(config, **{group: replace(getattr(config, group), **{field_of(name): value})})
-
-
-def _is_of_study(path: str, value: Any) -> bool:
-    """Whether it is the name of a ready study, which the keys that it set stand for."""
-    return path == "study.name" and value in options_of("study")
 
 
 def _place_in_command(key: str) -> tuple[int, int]:

@@ -147,16 +147,16 @@ def _read_of_hydra(setting: Setting, composer: Composer, settings: Settings) -> 
                     "Hydra has no such group" + (f"; nearest: {', '.join(close)}" if close else ""),
                 )
             )
-    elif (
-        problem := without_effect(setting.key, setting.values[0].value if setting.values else None)
-    ) is None:
-        settings.of_hydra.append(setting)
     else:
-        settings.problems.append(problem)
+        value = setting.values[0].value if setting.values else None
+        if (problem := without_effect(setting.key, value)) is None:
+            settings.of_hydra.append(setting)
+        else:
+            settings.problems.append(problem)
 
 
 def without_effect(path: str, value: Any) -> Problem | None:
-    """The problem of a key of Hydra that nothing reads here; None at the value that describes what happens."""
+    """The problem of a key of Hydra that nothing reads; None at the value that describes what happens."""
     part = path.replace("/", ".").split(".")[1]
     if part in _OF_HYDRA or (path in _AS_IT_IS and _AS_IT_IS[path] == value):
         return None

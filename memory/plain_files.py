@@ -22,9 +22,13 @@ def is_copy(folder: str | os.PathLike[str], recorded: object) -> bool:
     that is mounted twice can have two device numbers.
     """
     try:
-        return isinstance(recorded, str) and os.stat(recorded).st_ino != os.stat(folder).st_ino
+        return isinstance(recorded, str) and _inode(recorded) != _inode(folder)
     except (OSError, ValueError):
         return False
+
+
+def _inode(path: str | os.PathLike[str]) -> int:
+    return os.stat(path).st_ino  # noqa: PTH116
 
 
 def plain_only(path: str | os.PathLike[str], flags: int) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from memory.format import format_bytes
+from memory.typed_here import wrap
 
 LABEL = 12
 BAR = 40
@@ -21,10 +21,7 @@ def wrapped(line: str, columns: int) -> Iterator[str]:
         return
     own = len(line) - len(line.lstrip())
     indent = " " * (own + 2 if own or line[LABEL - 1 : LABEL].strip() else LABEL)
-    yield from textwrap.wrap(
-        line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
-        drop_whitespace=True,
-    )  # fmt: skip
+    yield from wrap(line, columns, subsequent_indent=indent)
 
 
 def row(label: str, text: str) -> str:

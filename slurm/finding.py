@@ -10,12 +10,22 @@ from conf import UserError
 from memory.usage import UsageError, is_folder, path_of
 from memory.usage import find_run as find_run_of_memory
 from memory.usage import root_of as root_of_memory
-from slurm.records import SUBMISSIONS, find_study, is_run_folder, named_places, run_folders
+from slurm.records import (
+    SLURM,
+    SUBMISSIONS,
+    find_study,
+    is_run_folder,
+    named_places,
+    run_folders,
+    submissions,
+)
 
 __all__ = [
     "all_studies", "all_token_jobs", "find_run", "find_study", "find_task", "find_token_jobs", "root_of",
     "set_of", "study_and_names", "study_and_runs",
 ]  # fmt: skip
+_JOB = re.compile(r"(\d+)(?:_(\d+|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*(?:%\d+)?\]))?")
+_LISTED = 4
 _OF_A_SET = re.compile(r"\.(.+)\.slurm")
 _DATASETS = Path("Datasets")
 
@@ -29,7 +39,7 @@ def root_of(runs_dir: str | None = None) -> Path:
 
 
 def find_run(given: str, runs_dir: str | None = None) -> Path:
-    """A run's folder, as `python -m memory` finds it: the two agree on what RUN means.
+    """A run's folder, as `python -m memory` finds it; a job id means the run that the job is for.
 
     Raises:
         UserError: there is none, or there are several; names them.
@@ -37,7 +47,17 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
     try:
         found = find_run_of_memory(given, runs_dir)
     except UsageError as error:
-        raise UserError(str(error)) from error
+        of_job = find_job(given, runs_dir)
+        if of_job is None:
+            raise UserError(str(error)) from error
+        study, names = of_job
+        if len(names) > 1:
+            listed = ", ".join(str(study / name) for name in names[:_LISTED])
+            more = f", and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+            raise UserError(
+                f"{given}: a job of {len(names)} runs: {listed}{more}. Give one of them"
+            ) from error
+        found = study / names[0]
     if not is_run_folder(found):
         inside = run_folders(found)
         more = (
@@ -45,6 +65,36 @@ def find_run(given: str, runs_dir: str | None = None) -> Path:
         )
         raise UserError(f"{given}: {found} is no run folder: it has no config.yaml{more}")
     return found
+
+
+def find_job(given: str, runs_dir: str | None = None) -> tuple[Path, list[str]] | None:
+    """The study and the names of the runs that a job is for; None if it is none of a study below `runs_dir`.
+
+    given: as squeue shows it: `4242`, `4242_3`, or of several tasks `4242_[1-3,7%2]`. Numbers are given again
+    where a cluster is set up again: the newest submission counts.
+    """
+    match = _JOB.fullmatch(given)
+    if match is None:
+        return None
+    found = [
+        (submission, array)
+        for study in all_studies(runs_dir)
+        for submission in submissions(study)
+        for array in submission.arrays
+        if submission.launcher == SLURM and array.job_id == match[1]
+    ]
+    if not found:
+        return None
+    submission, array = max(found, key=lambda one: one[0].created_s)
+    wanted = range(len(array.tasks)) if match[2] is None else _tasks(match[2])
+    names = [name for task in wanted if task < len(array.tasks) for name in array.tasks[task]]
+    return (submission.study, names) if names else None
+
+
+def _tasks(text: str) -> list[int]:
+    """Of `3`, or `[1-3,7%2]`."""
+    ranges = (part.partition("-") for part in text.strip("[]").partition("%")[0].split(","))
+    return [task for first, _, last in ranges for task in range(int(first), int(last or first) + 1)]
 
 
 def study_and_runs(given: str, runs_dir: str | None = None) -> tuple[Path, Sequence[Path]]:
@@ -64,6 +114,9 @@ def study_and_names(given: str, runs_dir: str | None = None) -> tuple[Path, list
     Raises:
         UserError: there is no such study, or it has never had a run.
     """
+    of_job = find_job(given, runs_dir)
+    if of_job is not None and not is_folder(root_of(runs_dir) / given):
+        return of_job
     study, run = _study_and_run(given, runs_dir)
     if run is not None:
         return study, [run.name]
@@ -73,7 +126,13 @@ def study_and_names(given: str, runs_dir: str | None = None) -> tuple[Path, list
 
 
 def _study_and_run(given: str, runs_dir: str | None) -> tuple[Path, Path | None]:
-    found = find_study(given, runs_dir)
+    try:
+        found = find_study(given, runs_dir)
+    except UserError:
+        of_job = find_job(given, runs_dir)
+        if of_job is None or len(of_job[1]) > 1:
+            raise
+        found = of_job[0] / of_job[1][0]
     if not is_run_folder(found):
         return found, None
     run = found if found.name not in ("", "..") else found.resolve()  # `.` does not name its parent

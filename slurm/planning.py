@@ -37,7 +37,7 @@ from slurm.submit.script import script
 if TYPE_CHECKING:
     from training.plan import Plan
 
-THERE = ("done", "queued", "running")
+THERE = ("done", "queued", "running", "blocked")
 """States of runs that would not be submitted again."""
 ID, SNAPSHOT = "SUBMISSION", "SNAPSHOT"
 """In place of the submission's name, and of the folder of the code."""

@@ -39,7 +39,7 @@ for _name in [name for name in os.environ if name == "HIGHWATER_RUNS_DIR" or nam
     del os.environ[_name]
 
 # As where the environment is active: commands are printed with `python`.
-os.environ["PATH"] = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 # Compiling our files anew is a third of the time of a short process, and tests start hundreds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -94,8 +94,8 @@ elif name == "squeue":
             if state in ("PENDING", "RUNNING", "COMPLETING") or option("states") == "all":
                 words = {{"%j": job["name"], "%T": state, "%F": str(job["id"])}}
                 words |= {{"%A": words["%F"], "%K": str(task) if job["array"] else "N/A"}}
-                words["%o"], words["%Z"] = job["script"], job["cwd"]
-                print(re.sub("%[AFKTZjo]", lambda found: words[found[0]], option("format")))
+                words["%o"], words["%Z"], words["%r"] = job["script"], job["cwd"], job.get("reason", "None")
+                print(re.sub("%[AFKTZjor]", lambda found: words[found[0]], option("format")))
 elif name == "sacct":
     for job in all_jobs():
         print(f"{{job['id']}}|{{job['name']}}")
@@ -124,7 +124,9 @@ esac
 class FakeSlurm:
     """folder: where it keeps its jobs. A test tells it things by files: refuse, no_squeue, slow_after;
     refuse_job: of sbatch without --test-only; lost: sbatch makes the job and ends with these words all the
-    same; banner: lines that a site's sbatch prints before its answer; most: tasks in the queue, of which sbatch alone knows; most_in: `PARTITION MOST`, of one's.
+    same; banner: lines that a site's sbatch
+    prints before its answer;
+    most: tasks in the queue, of which sbatch alone knows; most_in: `PARTITION MOST`, of one's.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from conf.overrides import typed_at
 from conf.schema import DEFAULT_EFFECTIVE_BATCH, Dataset, Tokenizer, Training
 from data_loading.lookup import KNOWN
 from data_loading.pretokenizer.job import Result
@@ -91,12 +92,14 @@ def next_command(results: list[Result], spec: Tokenizer, *, is_usual_stdlib: boo
         train = [] if spec.name == "bytes" else _overrides(spec)
     else:
         keys = ("dataset.path", "dataset.val_path")
-        paths = [f"{key}={result.path}" for key, result in zip(keys, results, strict=False)]
+        paths = [
+            f"{key}={typed_at(key, str(result.path))}" for key, result in zip(keys, results, strict=False)
+        ]
         manifests = [result.manifest for result in results]
         halves = _halves(results[0].path) if len(results) == 1 else None
         if halves is not None:
             stem, manifests = halves
-            paths = [f"dataset.path={stem}"]
+            paths = [f"dataset.path={typed_at('dataset.path', str(stem))}"]
         fitting = _fitting(manifests)
         if fitting is None:
             return "too short to train on: two tokens are needed to train on and two to hold out"
@@ -146,7 +149,7 @@ def _count(number: int, noun: str) -> str:
 def _overrides(spec: Tokenizer) -> list[str]:
     """How `experiments.py` is told of the same tokenizer."""
     if spec.path is not None:
-        return ["tokenizer=custom", f"tokenizer.path={spec.path}"]
+        return ["tokenizer=custom", f"tokenizer.path={typed_at('tokenizer.path', spec.path)}"]
     if spec.name not in KNOWN:
         return ["tokenizer=custom", f"tokenizer.repo={spec.repo}"]
     return [f"tokenizer={spec.name}"]

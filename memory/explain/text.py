@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
 from memory.explain.finding import Advice, Explanation
 from memory.explain.measured import NEAR
 from memory.format import format_bytes
+from memory.typed_here import wrap
 
 _MOST_LINES = 9
 
@@ -91,9 +91,7 @@ def _list(title: str, lines: tuple[str, ...], columns: int) -> Iterator[str]:
 
 def _wrapped(line: str, columns: int, begin: str) -> list[str]:
     clean = "".join(letter if letter.isprintable() else " " for letter in line)
-    return textwrap.wrap(
-        clean, columns, initial_indent=begin, subsequent_indent=" " * len(begin), break_on_hyphens=False
-    ) or [begin]
+    return wrap(clean, columns, initial_indent=begin, subsequent_indent=" " * len(begin)) or [begin]
 
 
 def _paint(found: Explanation) -> str:

@@ -11,6 +11,7 @@ SUPERVISOR = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file
 BARE = ("-I", "-S") if sys.platform.startswith("linux") else ("-I",)
 """Where there is no /proc, psutil is asked; it lies in site-packages, which -S leaves out."""
 EXPLAIN = "python -m memory explain"
+_WITH_VALUE = ("--output", "--attempt", "--parent", "--tell", "--explain")
 TELL = ("never", "failed", "always")
 
 
@@ -68,9 +69,7 @@ def parse(arguments: Sequence[str]) -> Options:
     log = "--log" in told
     told = [word for word in told if word != "--log"]
     pairs = dict(zip(told[::2], told[1::2], strict=False))
-    unknown = [
-        word for word in told[::2] if word not in ("--output", "--attempt", "--parent", "--tell", "--explain")
-    ]
+    unknown = [word for word in told[::2] if word not in _WITH_VALUE]
     if unknown or len(told) % 2 or not pairs.get("--output"):
         raise ValueError(f"{' '.join(unknown) or 'the options'}: expected --output DIR and no unknown option")
     for name in ("--attempt", "--parent"):

@@ -30,12 +30,12 @@ _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 _SOURCES = ("source", ".")
 _ACTIVATES = re.compile(r"\bactivate\b")
 _LIMITS = (
-    ("CPU", "t", 1, "that has used so many seconds of CPU time"),
+    ("CPU", "t", 1, "that uses more seconds of CPU time"),
     ("AS", "v", 1 << 10, "that maps more KB than that"),
     ("DATA", "d", 1 << 10, "whose data are more KB than that"),
     ("FSIZE", "f", 1 << 10, "that writes a file of more KB than that"),
 )
-"""Of resource.RLIMIT_*: name, letter of bash's ulimit, its unit, and which process is ended."""
+"""Of resource.RLIMIT_*: name, letter of bash's ulimit, its unit, and which process Slurm ends."""
 
 
 def unreachable(plans: Iterable[Plan]) -> list[Problem]:
@@ -127,8 +127,8 @@ def carried_limits(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
         goes = name in carried or (carried == ["ALL"] and name not in kept)
         if goes and limit != resource.RLIM_INFINITY:
             warnings.append(
-                f"`ulimit -{letter}` of this shell is {limit // unit_bytes}, and Slurm sets it for the jobs too: "
-                f"a process {what} is ended. Without it: 'slurm.options=[--propagate=NONE]'"
+                f"`ulimit -{letter}` of this shell is {limit // unit_bytes}, and Slurm sets it for the jobs "
+                f"too: a process {what} is ended. Without it: 'slurm.options=[--propagate=NONE]'"
             )
     return warnings
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import experiment_utils
 from conf.exit_status import DONE, FAILED, INTERRUPTED, agreed
 from conf.quantities import counted
-from slurm.finding import find_token_jobs, set_of, study_and_names
-from slurm.records import LOCAL, named_places, run_folders
+from slurm.finding import find_job, find_token_jobs, set_of, study_and_names
+from slurm.records import LOCAL, named_places, run_folders, typed_study
 
 if TYPE_CHECKING:
     from slurm.submit.cancelling import Target
@@ -56,7 +56,11 @@ def run(options: argparse.Namespace) -> int:
     study = study.resolve()
     name = study.name if tokens is None else str(set_of(tokens))
     there = [folder.name for folder in run_folders(study)] or sorted(named_places(study))
-    runs = [named(given, there) for given in [*meant, *options.runs]]
+    runs = list(meant)
+    for given in options.runs:
+        of_job = find_job(given)
+        is_here = of_job is not None and of_job[0].resolve() == study
+        runs += of_job[1] if of_job is not None and is_here else [named(given, there)]
     under_way = found_under_way(study, runs)
     found = [one for one in under_way if one.out_of_reach is None]
     kept = [one for one in under_way if one.out_of_reach is not None]
@@ -98,7 +102,8 @@ def run(options: argparse.Namespace) -> int:
         print(line)
     if not under_way and not out_of_reach:
         print(f"{', '.join(runs) or name}: nothing of it is queued, or runs")
-    print(f"How it goes: python -m slurm status {shlex.quote(options.study)}")
+    typed = shlex.quote(options.study) if tokens is not None else typed_study(study)
+    print(f"How it goes: python -m slurm status {typed}")
     return FAILED if kept else DONE
 
 

@@ -11,7 +11,7 @@ from conf import UserError
 from conf.exit_status import DONE, FAILED
 from conf.quantities import counted
 from slurm.finding import find_token_jobs, study_and_names
-from slurm.records import LOCAL, SLURM
+from slurm.records import LOCAL, SLURM, typed_study
 
 EXAMPLES = """\
 examples:
@@ -61,9 +61,9 @@ def run(options: argparse.Namespace) -> int:
         return submit_tokens_again(tokens, options)
     study, meant = study_and_names(options.study)
     study = study.resolve()
-    typed = shlex.quote(options.study)
+    typed = typed_study(study)
     names = [*meant, *(word for word in options.rest if "=" not in word)]
-    only = [word.strip() for word in options.only.split(",") if word.strip()] if options.only else None
+    only = None if options.only is None else [word.strip() for word in options.only.split(",")]
     found, left = find(study, names, only)
     if options.dry_run or not found:
         if options.json:

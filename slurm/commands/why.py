@@ -8,7 +8,6 @@ import os
 import shlex
 import shutil
 import sys
-import textwrap
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +21,7 @@ from memory.explain.advice import OF_SBATCH
 from memory.explain.text import as_text
 from memory.live import find_live
 from memory.stacks import ask_all
-from memory.typed_here import ROOT
+from memory.typed_here import ROOT, wrap
 from slurm.cluster.resources import task_bytes
 from slurm.finding import find_run, find_task, find_token_jobs, set_of
 from slurm.records import SLURM, run_folders
@@ -271,14 +270,8 @@ def _stack(look: Look) -> list[str]:
         text = next((one.stacks or one.why or "" for one in asked), "")
     elif row is not None and row.raw:
         beside = ["srun", f"--jobid={row.raw}", "--overlap", "--nodes=1", "--ntasks=1", "--quiet"]
-        command = [
-            *beside,
-            sys.executable,
-            f"{ROOT}/highwater.py",
-            "memory",
-            "stacks",
-            str(folder.absolute()),
-        ]
+        program = [sys.executable, str(ROOT / "highwater.py")]  # -m can find another `memory` where it starts
+        command = [*beside, *program, "memory", "stacks", str(folder.absolute())]
         answer = ask_in_unix_time(command, _SRUN_S)
         if answer.code != 0:
             words = answer.error.strip().splitlines() or ["srun did not answer"]
@@ -398,6 +391,4 @@ def _next_of_task(look: Look) -> Next:
 
 def _wrapped(line: str, columns: int) -> list[str]:
     indent = " " * (2 + len(line) - len(line.lstrip()))
-    return textwrap.wrap(line.strip(), columns, initial_indent=indent, subsequent_indent=indent + "  ") or [
-        ""
-    ]
+    return wrap(line.strip(), columns, initial_indent=indent, subsequent_indent=indent + "  ") or [""]

@@ -38,7 +38,7 @@ from slurm.submit.outcomes import outcomes_of
 from slurm.submit.runs import check_and_plan, submit_plans
 
 CHOICES = tuple(state for state in ENDED if state != "done")
-_LIVE = ("done", "queued", "running", "stalled")
+_LIVE = ("done", "queued", "running", "stalled", "blocked")
 _NOT_HERE = {
     "plan": "--dry-run says which runs would be submitted, and submits nothing",
     "wait": "resubmit does not wait. How they go: python -m slurm status STUDY --watch",

@@ -211,10 +211,10 @@ def _node_states(partition: str | None) -> list[str]:
     """
     where = [f"--partition={partition}"] if partition else []
     try:
-        told = run_client(["sinfo", "--all", "--noheader", *where, "--format=%t"]).split()
+        answer = run_client(["sinfo", "--all", "--noheader", *where, "--format=%t"])
     except NoAnswer:
         return []
-    return list(dict.fromkeys(state.rstrip(FLAGS) for state in told))
+    return list(dict.fromkeys(state.rstrip(FLAGS) for state in answer.split()))
 
 
 def _ends(plans: Sequence[Plan]) -> set[Queue]:

@@ -97,7 +97,10 @@ def under_way(study: Path, runs: Sequence[str] = ()) -> list[Target]:
                 slots = {n: listed_as(array, n) for n in numbers}
                 tasks = {n: states[slot] for n, slot in slots.items() if slot in states}
                 target = Target(submission, array, tasks) if tasks else None
-            if target is not None and (not runs or set(runs) & set(target.runs)):
+            if target is None:
+                continue
+            meant = [run for run in target.runs if run in runs and not _is_over(study / run, array)]
+            if meant or not runs:
                 found.append(target)
     return found
 

@@ -62,7 +62,7 @@ def check_request(configs: Sequence[Config], launcher: Launcher, *, is_open: boo
 
 
 def check_swept(settings: Mapping[str, Setting]) -> None:
-    """Raises UserError for keys that are swept and make no runs of their own: all but one value would be lost."""
+    """Raises UserError for swept keys that make no runs of their own: all but one value would be lost."""
     wrong = [
         Problem(
             key,

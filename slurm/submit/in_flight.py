@@ -23,6 +23,9 @@ from slurm.records import (
 from slurm.submit.ask import NoAnswer, ask
 from slurm.submitters import NO_ROOM, launcher_lives, this_process, waiter_lives
 
+BLOCKED = "blocked"
+"""In place of Slurm's word: it waits for a job that did not end as it should have, and never starts."""
+NEVER = "DependencyNeverSatisfied"
 _QUEUED = (
     "PENDING",
     "REQUEUED",
@@ -35,7 +38,7 @@ _QUEUED = (
 
 
 def in_flight(study: Path, runs: Sequence[str]) -> dict[str, str]:
-    """Run to `queued` or `running`, for those of the runs that a job or a process in the background holds.
+    """Run to `queued`, `blocked` or `running`, for those that a job or a process in the background holds.
 
     One call of squeue for all of them, a second where it does not list one.
 
@@ -69,7 +72,7 @@ def in_flight(study: Path, runs: Sequence[str]) -> dict[str, str]:
             for word in _words(study / run, submission, array, task, states)
         }
         if words:
-            found[run] = "running" if "running" in words else "queued"
+            found[run] = next(word for word in ("running", "queued", BLOCKED) if word in words)
     return found
 
 
@@ -112,11 +115,12 @@ def task_states(arrays: Iterable[tuple[Submission, Array]]) -> dict[str, str]:
     if not told:
         return {}
     names = ",".join(array.name for _, array in told)
-    answer = ask(["squeue", "--noheader", "--array", f"--name={names}", "--format=%j|%F|%K|%T"])
+    answer = ask(["squeue", "--noheader", "--array", f"--name={names}", "--format=%j|%F|%K|%T|%r"])
     slots = {(array.name, listed_as(array, task)) for _, array in told for task in range(len(array.tasks))}
     found = {}
     for line in answer.splitlines():
-        name, job, task, state = line.strip().rsplit("|", 3)
+        name, job, task, state, reason = line.strip().rsplit("|", 4)
+        state = BLOCKED if reason == NEVER else state
         for slot in (_written(job, task), f"{name}_{_task(task)}"):
             if (name, slot) in slots:
                 found[slot] = state
@@ -141,7 +145,13 @@ def _is_plain(submission: Submission, job: str, cwd: str, script: str) -> bool:
 
 def _by_number(jobs: Iterable[str]) -> list[str]:
     try:
-        command = ["squeue", "--noheader", "--array", f"--jobs={','.join(jobs)}", "--format=%F|%K|%T|%Z|%o"]
+        command = [
+            "squeue",
+            "--noheader",
+            "--array",
+            f"--jobs={','.join(jobs)}",
+            "--format=%F|%K|%T|%r|%Z|%o",
+        ]
         return ask(command).splitlines()
     except NoAnswer as error:
         if "Invalid job id" in str(error):  # it is asked for one that Slurm has forgotten
@@ -170,7 +180,9 @@ def _words(
 
 
 def word_of(state: str) -> str:
-    """`queued` or `running`, of Slurm's word for a job that squeue lists."""
+    """`queued`, `blocked` or `running`, of Slurm's word for a job that squeue lists."""
+    if state == BLOCKED:
+        return BLOCKED
     return "queued" if state in _QUEUED else "running"
 
 

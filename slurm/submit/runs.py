@@ -382,7 +382,9 @@ def render(submitted: Sequence[Submitted], *, waiting: bool = False) -> Iterator
         if one.left:
             words = {word: sum(state == word for state in one.left.values()) for word in one.left.values()}
             listed = ", ".join(f"{count} {word}" for word, count in words.items())
-            yield f"{one.study.name}: left as they are: {listed}"
+            blocked = [run for run, state in one.left.items() if state == "blocked"]
+            never = f". What is blocked never starts: python -m slurm cancel {study} {' '.join(blocked)}"
+            yield f"{one.study.name}: left as they are: {listed}{never if blocked else ''}"
         not_sent = one.not_sent
         if waiting and one.no_room:
             not_sent = {run: why for run, why in not_sent.items() if run not in one.no_room}

@@ -166,6 +166,14 @@ def test_study_name_follows_the_study(composer: Composer) -> None:
         (["hydra.nothing.at=2"], "hydra.nothing.at:"),
         (["hydra.job.chdir=maybe"], "hydra.job.chdir: "),
         (["hydra.launcher.jobs=1,2"], "hydra.launcher.jobs: cannot be swept"),
+        (["hydra.run.dir=out"], "hydra.run.dir: has no effect here"),
+        (["hydra.sweep.subdir=x"], "hydra.sweep.subdir: has no effect here"),
+        (["hydra.job.chdir=true"], "hydra.job.chdir: has no effect here"),
+        (["hydra/job_logging=default"], "hydra/job_logging: has no effect here"),
+        (["optimizer=glob(adan*)"], "optimizer: `glob(adan*)` matches nothing; choices: adafactor"),
+        (["training.seq_len=glob(*)"], "training.seq_len: `glob(*)` matches nothing"),
+        (["seed=range(5,5)"], "seed: `range(5,5)` has no value"),
+        (["study=glob(nope*)"], "study: `glob(nope*)` matches nothing; choices: lr_sweep"),
         (["seed=range(0,1000000)"], f"a sweep of more than {MOST_RUNS:,} runs"),
         (
             ["optimizer.lr=interval(1e-4,1e-2)"],
@@ -179,6 +187,21 @@ def test_one_mistake(composer: Composer, arguments: list[str], expected: str) ->
     told = mistakes(composer, *arguments, multirun=True)
     assert expected in "\n".join(told)
     assert len(told) == 1
+
+
+def test_a_key_of_hydra_at_the_value_that_holds_is_taken(composer: Composer) -> None:
+    assert len(request_of(composer, "hydra.job.chdir=false", "hydra.output_subdir=null").runs) == 1
+
+
+def test_a_file_that_sets_a_key_of_hydra_without_effect_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "study").mkdir()
+    file = tmp_path / "study" / "mine.yaml"
+    file.write_text(
+        "# @package _global_\nhydra:\n  run:\n    dir: out\n  sweeper:\n    params:\n      seed: 1,2\n"
+    )
+    (line,) = mistakes(Composer(tmp_path), "study=mine", multirun=True)
+    assert line.startswith("hydra.run.dir: has no effect here")
+    assert line.endswith(f"(in {file})")
 
 
 def test_all_mistakes_at_once_and_each_once(composer: Composer) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.typed_here import ROOT, as_typed_here
+from memory.typed_here import ROOT, as_typed_here, wrap
 
 pytestmark = pytest.mark.usefixtures("typed_here")
 HINT = (
@@ -23,7 +23,7 @@ def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(sys, "path", ["", ROOT])
+    monkeypatch.setattr(sys, "path", ["", str(ROOT)])
     return folder
 
 
@@ -57,9 +57,16 @@ def test_elsewhere_they_never_import_a_module_of_that_folder(
     assert as_typed_here("by: python -m\n  slurm why x") == "by: highwater\n  slurm why x"
 
 
+def test_a_command_is_never_broken_into_lines() -> None:
+    command = f"python -m slurm resubmit {'a' * 30} --only never_started --mem x2"
+    lines = wrap(f"It waits for what has ended long ago. It is started by: {command}; then look again.", 40)
+    assert f"{command};" in lines
+    assert all(len(line) <= 40 for line in lines if command not in line)
+
+
 @pytest.mark.parametrize("path", ["", "."])
 def test_a_memory_py_of_the_user_is_not_ours(tmp_path: Path, path: str) -> None:
-    """`highwater memory run` starts the command in a folder that has files of our names, and says what to type."""
+    """`highwater memory run` starts the command in a folder that has files of our names."""
     for name in ("memory.py", "core.py"):
         (tmp_path / name).write_text("raise SystemExit(0)\n")
     for name in ("slurm", "conf", "models"):

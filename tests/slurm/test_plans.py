@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from tiny_run import make_run, run_core, tiny_config, write_text
 import data_loading
 import experiment_utils
 from conf import Config, UserError
-from conf.schema import Dataset
+from conf.overrides import Setting, parse
+from conf.schema import Dataset, Study
 from data_loading import Data, prepare_data
 from data_loading.pretokenizer.job import pretokenize
 from data_loading.pretokenizer.options import Options
@@ -22,11 +24,20 @@ from memory.estimate import Estimate, Part
 from memory.room import Room
 from slurm.gpus import GpuSlot
 from slurm.plans import check_side_by_side, plan_all, render_plans
+from slurm.submit.checks import check_swept
 
 
 def test_one_plan_is_its_page(tmp_path: Path) -> None:
     (plan,) = plan_all([tiny_config(tmp_path)], tokenize=False)
     assert render_plans([plan]) == plan.render()
+
+
+def test_a_run_in_two_studies_is_two_runs(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path)
+    configs = [dataclasses.replace(config, study=Study(name)) for name in ("a", "b")]
+    header, *rows, total = render_plans(plan_all(configs, tokenize=True)).splitlines()
+    assert [line.split()[0] for line in (header, *rows)] == ["study", "a", "b"]
+    assert total.startswith("2 runs, ")
 
 
 def test_runs_side_by_side_have_to_fit_together(tmp_path: Path) -> None:
@@ -209,3 +220,18 @@ class TestMoreWasAppended:
         newer = self.begin(config, "cancelled")
         self.append(config)
         assert self.begin(config, "cancelled") == newer
+
+
+@pytest.mark.parametrize(
+    ("argument", "is_swept"),
+    [
+        ("training.threads=1,2", False), ("slurm.mem=1GB,2GB", False), ("memory=default,off", False),
+        ("seed=0,1", True), ("study.name=a,b", True), ("model=32d,64d", True), ("training.threads=1", True),
+        ("dataset.path=a.txt,b.txt", True),
+    ],
+)  # fmt: skip
+def test_keys_that_make_no_other_run_cannot_be_swept(argument: str, is_swept: bool) -> None:
+    setting = parse(argument, lambda group: [])
+    assert isinstance(setting, Setting)
+    with contextlib.nullcontext() if is_swept else pytest.raises(UserError, match="cannot be swept"):
+        check_swept({setting.key: setting})

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from conf import UserError
-from slurm import snapshot
 from experiment_utils.code_record import commit_of
+from slurm import snapshot
 from slurm.snapshot import DIFF, MANIFEST, PACKAGE, SNAPSHOTS, take, while_submitting
 
 

@@ -294,14 +294,16 @@ def test_a_run_that_shares_its_job_is_not_cancelled_alone(
 
 @pytest.mark.parametrize("how", ["slurm.pack=3", "slurm.workers=2"])
 def test_a_run_that_is_left_alone_in_its_job_is_cancelled_alone(
-    type_: Type, cluster: FakeSlurm, place: Path, how: str
+    type_: Type, cluster: FakeSlurm, place: Path, how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing of what is done, or has failed in it, would end with it."""
     assert type_("-m", "seed=0,1,2", "slurm.mem=2GB", how) == 0
     failed, done, left = runs(place)
     over_in_its_job(failed, cluster.jobs[0]["id"])
     assert command("cancel", "default", left.name, "--yes") == 2
-    assert command("cancel", "default", failed.name, "--yes") == 0
+    capsys.readouterr()
+    assert command("cancel", "default", failed.name, "--yes", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["cancelled"] == [], "it has ended, and its job goes on"
     assert "CANCELLED" not in cluster.jobs[0]["states"], "it may be in another job by now"
     status(done, "done")
     assert command("cancel", "default", left.name, "--yes") == 0

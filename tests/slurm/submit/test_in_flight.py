@@ -18,7 +18,11 @@ def submission(name: str, array: Array) -> tuple[Submission, Array]:
 
 def test_jobs_of_plain_scripts_share_a_name_and_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that had ended was running as long as another was, of anybody."""
-    told = "highwater|177|N/A|RUNNING\nhighwater|180|4|PENDING\nours|182|1|RUNNING\nlate|183|0|PENDING\n"
+    rows = (
+        "highwater|177|N/A|RUNNING|None", "highwater|180|4|PENDING|Priority", "ours|182|1|RUNNING|None",
+        "late|183|0|PENDING|DependencyNeverSatisfied",
+    )  # fmt: skip
+    told = "".join(f"{row}\n" for row in rows)
 
     def ask(command: list[str]) -> str:
         assert command[0] == "squeue"
@@ -35,7 +39,7 @@ def test_jobs_of_plain_scripts_share_a_name_and_are_told_apart(monkeypatch: pyte
         "177": "RUNNING",
         "180_4": "PENDING",
         "182_1": "RUNNING",
-        "late_0": "PENDING",
+        "late_0": "blocked",
     }
 
 
