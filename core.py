@@ -100,10 +100,12 @@ def begin(
 
     with run.stage("build_model"):
         from models import build_model
+        from training.built_model import check_counts
         from training.plan import max_positions
 
         experiment_utils.seed_all(seed_init)
         model = build_model(config.model, config.arch, data.vocab_size, max_positions(config.arch, seq_len))
+        check_counts(run, model)
         model.activation_checkpointing = config.training.activation_checkpointing
         model.to(device.torch_device)
         if config.training.compile:
