@@ -64,11 +64,8 @@ def wider_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def set_dirty(monkeypatch: pytest.MonkeyPatch, is_dirty: bool | None) -> None:
-    monkeypatch.setattr(
-        provenance,
-        "code_version",
-        lambda root: {"commit": "0" * 40 if is_dirty is False else None, "dirty": is_dirty},
-    )
+    record = provenance.record_code
+    monkeypatch.setattr(provenance, "record_code", lambda folder: {**record(folder), "dirty": is_dirty})
 
 
 @pytest.mark.parametrize("is_dirty", [True, None])
