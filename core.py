@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import durable
 import experiment_utils
 from conf import AUTO, UserError
 from conf.quantities import counted
@@ -99,10 +100,12 @@ def begin(
 
     with run.stage("build_model"):
         from models import build_model
+        from training.built_model import check_counts
         from training.plan import max_positions
 
         experiment_utils.seed_all(seed_init)
         model = build_model(config.model, config.arch, data.vocab_size, max_positions(config.arch, seq_len))
+        check_counts(run, model)
         model.activation_checkpointing = config.training.activation_checkpointing
         model.to(device.torch_device)
         if config.training.compile:
@@ -422,11 +425,13 @@ def main(arguments: list[str] | None = None) -> int:
     prepare_waiting()
     if options.parent is not None:
         stop_with_parent(options.parent)
-    for folder in options.folder:
-        if not (folder / "config.yaml").is_file():
-            print(f"error: {folder} is no run folder: it has no config.yaml", file=sys.stderr)
-            return 2
     try:
+        for folder in options.folder:
+            with durable.reading(folder):
+                is_run = (folder / "config.yaml").is_file()
+            if not is_run:
+                print(f"error: {folder} is no run folder: it has no config.yaml", file=sys.stderr)
+                return 2
         if len(options.folder) > 1:
             from training.ensemble.attempt import run_members
 

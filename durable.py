@@ -58,6 +58,58 @@ def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
     point(f"{path.name}:after_rename")
 
 
+class Unreadable(UserError):
+    """A file or folder that exists and that the system does not let this process read.
+
+    A permission, an I/O error or a stale handle says nothing about the content: it is neither absent nor
+    damaged. Whoever catches this must not remove it, replace it or begin again without it.
+    """
+
+    def __init__(self, path: str | Path, error: OSError) -> None:
+        self.path, self.why = Path(path), error.strerror or str(error)
+        super().__init__(
+            f"{path} cannot be read: {self.why}. Nothing was removed or replaced. Make it readable for this "
+            "user on this machine, then type the same command again"
+        )
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Turn an OSError of the block into Unreadable, unless it says that there is no such file.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: `path` is absent.
+        Unreadable: it exists and cannot be read.
+    """
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise Unreadable(path, error) from error
+
+
+def read_object(path: str | Path) -> dict[str, Any] | None:
+    """The JSON object of a file, None if the file is absent.
+
+    Raises:
+        Unreadable: it exists and cannot be read.
+        ValueError: it is damaged, or holds no object.
+    """
+    try:
+        with reading(path):
+            content = Path(path).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        found = json.loads(content)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"expected an object, found {type(found).__name__}")
+    return found
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Replace the file by `text` (UTF-8), atomically."""
     with atomic_file(path, "w") as file:
@@ -67,6 +119,14 @@ def write_text(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, value: Any) -> None:
     """Replace the file by indented JSON, atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def same_mode(path: str | Path, like: str | Path) -> None:
+    """Give a file the permissions of another one that `open` created in the same folder.
+
+    Libraries that write through a temporary file leave it readable by its owner alone, whatever the umask.
+    """
+    os.chmod(path, os.stat(like).st_mode & 0o777)  # noqa: PTH101, PTH116
 
 
 def fsync_file(path: str | Path) -> None:
@@ -188,15 +248,15 @@ def read_holder(path: Path, what: str) -> Holder | None:
     """Who holds the lock file, None without one. Keys that a later version may have added are ignored.
 
     Raises:
-        UserError: it is no lock file. They are made whole, so nobody is just writing it.
+        UserError: it is no lock file, or cannot be read. They are made whole: no process is just writing it.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_object(path)
+        if found is None:
+            return None
         known = {field.name: found[field.name] for field in fields(Holder) if field.default is MISSING}
         folder = found.get("folder")
         return Holder(**known, folder=folder, is_copied=is_copy(path.parent, folder))
-    except FileNotFoundError:
-        return None
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path} locks {what}, but was damaged and does not name the process that holds it. When none "

@@ -164,7 +164,7 @@ def _typed(run: RunFolder) -> dict[str, str]:
     What an option brings with it or the plan fills in is left out, whether it was typed or not. An
     option that this program does not have (it came from a --config-dir) is told key by key.
     """
-    config, _ = check(run.config, rules=())
+    config, _ = check(run.config, rules=(), is_saved=True)
     choices = _choices(config)
     typed = dict(choices)
     wanted = dict(leaves(to_plain(_settled(config, run))))

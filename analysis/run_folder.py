@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import durable
 from conf import UserError
 
 _CHECKPOINT = re.compile(r"^step-(\d+)$")
@@ -29,8 +30,9 @@ def read_run_folder(folder: Path) -> RunFolder:
         UserError: there is no such folder.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such run folder")
+    with durable.reading(folder):
+        if not folder.is_dir():
+            raise UserError(f"{folder}: no such run folder")
     return RunFolder(folder)
 
 
@@ -119,7 +121,10 @@ class RunFolder:
         """Step of the newest checkpoint, from which the run would go on; None without one."""
         try:
             names = [path.name for path in (self.path / "checkpoints").iterdir()]
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self.damage.append(f"checkpoints cannot be read: {error.strerror}")
             return None
         return max((int(match[1]) for name in names if (match := _CHECKPOINT.match(name))), default=None)
 

@@ -135,7 +135,9 @@ def _rows(rows: Sequence[SweepRow], best: SweepRow | None, terminal: Terminal) -
 def _settings(rows: Sequence[SweepRow]) -> dict[str, list[str]]:
     """Columns that tell the runs apart where their names do not; `-` where a config cannot be read."""
     known = [number for number, row in enumerate(rows) if row.run.config]
-    varying = varying_settings([check(rows[number].run.config, rules=())[0] for number in known])
+    varying = varying_settings(
+        [check(rows[number].run.config, rules=(), is_saved=True)[0] for number in known]
+    )
     by_row = {title: dict(zip(known, cells, strict=True)) for title, cells in varying.items()}
     return {title: [cells.get(number, "-") for number in range(len(rows))] for title, cells in by_row.items()}
 

@@ -23,7 +23,7 @@ _UNBOUNDED = 10_000
 STATE_STYLES = {
     "done": "green", "running": "cyan", "queued": "cyan", "cancelled": "yellow", "stalled": "yellow",
     "failed": "red", "oom": "red", "timeout": "yellow", "preempted": "yellow", "node_failed": "red",
-    "never_started": "red", "blocked": "red",
+    "never_started": "red", "blocked": "red", "unreadable": "yellow",
 }  # fmt: skip
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII_BLOCKS = "_.-=+*%#"

@@ -80,7 +80,13 @@ def numbers_that_count(config: Config) -> list[Problem]:
     else:
         rows += [(("dropout_locked",), drops, "arch.dropout_embedding and dropout_residual are 0")]
     if arch.family != "lstm":
-        rows += [(("balance_loss",), arch.n_experts is not None, "there are no experts (arch.n_experts)")]
+        rows += [
+            (
+                ("balance_loss", "balance_over"),
+                arch.n_experts is not None,
+                "there are no experts (arch.n_experts)",
+            )
+        ]
     found = [(name, why) for names, is_read, why in rows if not is_read for name in names]
     given = [(name, why) for name, why in found if getattr(arch, name) != getattr(plain, name)]
     brought = _of_option(arch.name) if given else {}
@@ -99,7 +105,9 @@ def _of_option(name: str) -> dict[str, Any]:
     return {} if path is None else yaml.safe_load(path.read_text(encoding="utf-8")) or {}
 
 
-def _typed(value: float | bool) -> str:
+def _typed(value: float | bool | str) -> str:
+    if isinstance(value, str):
+        return value
     return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
 

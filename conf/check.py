@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from conf.by_model import convert_by_model, is_mapping
@@ -17,15 +18,24 @@ from conf.values import convert
 
 
 def check(
-    plain: Mapping[str, Any], rules: Iterable[Rule] = RULES, known_bad: Iterable[str] = ()
+    plain: Mapping[str, Any],
+    rules: Iterable[Rule] = RULES,
+    known_bad: Iterable[str] = (),
+    *,
+    is_saved: bool = False,
 ) -> tuple[Config, list[Problem]]:
     """The configuration of nested plain values, and all that is wrong with it.
 
     Keys that are not given have their defaults, and so have those with a problem: the Config is good
     for use only when there is none. A rule is not asked when a key that it reads has a problem, or is
     among `known_bad` (config paths or groups).
+
+    is_saved: it is of a run that was made, perhaps before a key existed, and a key that it lacks means what
+    it did before.
     """
     values, problems = _convert(plain)
+    if is_saved:
+        values = _as_before() | values
     bad = {problem.where for problem in problems} | set(known_bad)
     config = _build(values)
     for rule in rules:
@@ -42,7 +52,7 @@ def to_config(plain: Mapping[str, Any]) -> Config:
     Raises:
         UserError: all problems.
     """
-    config, problems = check(plain, rules=())
+    config, problems = check(plain, rules=(), is_saved=True)
     if problems:
         raise UserError(*problems)
     return config
@@ -96,6 +106,18 @@ def _convert(plain: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
             except ValueError as error:
                 problems.append(Problem(path, str(error)))
     return values, problems
+
+
+@cache
+def _as_before() -> dict[str, Any]:
+    """Config path to the value of runs made before the key, for keys whose default is another one."""
+    return {
+        f"{group}.{name_of(key.name)}": key.metadata["as_before"]
+        for group, section in groups().items()
+        for key in dataclasses.fields(section)
+        if key.default is not dataclasses.MISSING
+        and key.metadata.get("as_before", key.default) not in (dataclasses.MISSING, key.default)
+    }
 
 
 def _leaves(plain: Mapping[Any, Any]) -> Iterable[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -11,6 +12,8 @@ from conf.errors import UserError
 from memory.typed_here import print_as_typed_here
 
 DONE, FAILED, USER_ERROR, INTERRUPTED = 0, 1, 2, 130
+_NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE)
+"""What the machine refuses, wherever it is met: no fault of the program's, so no traceback."""
 
 
 def exit_status(command: Callable[[], int], interrupted: str = "interrupted") -> int:
@@ -39,7 +42,10 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
         return INTERRUPTED
     except OSError as error:
         if error.filename is not None or not _stdout_refuses():
-            raise
+            if error.filename is None or error.errno not in _NOT_OURS:
+                raise
+            print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+            return USER_ERROR
         if not isinstance(error, BrokenPipeError):  # else the reader, `head` say, has seen enough
             print(f"error: standard output: {error.strerror or error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try again at its end

@@ -11,6 +11,9 @@ from typing import Any
 
 from conf.schema import Config, name_of
 
+_OF_IDENTITY = ("as_before", "only_with")
+"""Facts of a key that decide about the identity of a run alone."""
+
 
 @dataclass(frozen=True)
 class Key:
@@ -74,7 +77,7 @@ def _walk(schema: Any, prefix: str) -> Iterator[Key]:
 def _key(path: str, hint: Any, field: Field[Any]) -> Key:
     union = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     default = field.default_factory() if field.default_factory is not MISSING else field.default
-    settings = {name: value for name, value in field.metadata.items() if name != "as_before"}
+    settings = {name: value for name, value in field.metadata.items() if name not in _OF_IDENTITY}
     return Key(
         path=path,
         types=tuple(typing.get_origin(kind) or kind for kind in union if kind is not types.NoneType),

@@ -78,6 +78,14 @@ class Arch:
     balance_loss: float = key(
         0.01, "weight of the loss that keeps experts equally used", at_least=0, as_before=0.01
     )
+    balance_over: str = key(
+        "sequence",
+        "what balance_loss is computed of, and then averaged; micro_batch: as in runs before this key, whose "
+        "results depend on training.micro_batch",
+        choices=("sequence", "micro_batch"),
+        as_before="micro_batch",
+        only_with="n_experts",
+    )
     bias: str = key(
         "none",
         "qkv: of queries, keys, values; linear: of all products of the blocks; all: of their norms too",

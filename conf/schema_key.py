@@ -20,12 +20,17 @@ def key(
     at_most: float | None = None,
     below: float | None = None,
     as_before: Any = MISSING,
+    only_with: str | None = None,
 ) -> Any:
     """A key of the schema.
 
     kind: how text becomes a value where the annotation does not say it: `count` (1B, 500M),
         `size` (32GB), `path` (~ is expanded), `name` (a part of a file name), `time` (24:00:00, 2h).
     choices: the only values allowed. Bounds are checked on numbers.
+    as_before: the value of runs made before the key existed: what a saved configuration without it means, and
+        left out of the identity.
+    only_with: another key of the group; while that is null this one means nothing, and is left out of the
+        identity.
     """
     metadata = {
         "doc": doc,
@@ -36,6 +41,7 @@ def key(
         "at_most": at_most,
         "below": below,
         "as_before": as_before,
+        "only_with": only_with,
     }
     if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)

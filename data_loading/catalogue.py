@@ -141,8 +141,10 @@ def _not_whole(path: Path, manifest: dict[str, Any]) -> str | None:
     for part in parts_of(SetFiles(path), manifest):
         try:
             there = part.tokens_path.stat().st_size
-        except OSError:
+        except FileNotFoundError:
             return f"{part.tokens_path.name} is missing"
+        except OSError as error:
+            return f"{part.tokens_path.name} cannot be read: {error.strerror}"
         expected = HEADER_BYTES + part.tokens * size
         if there != expected:
             return f"{part.tokens_path.name} has {there:,} bytes, its manifest says {expected:,}"

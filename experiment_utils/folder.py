@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shlex
@@ -66,16 +65,17 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The run's resolved config as plain values.
 
     Raises:
-        UserError: it was damaged, or is gone.
+        UserError: it was damaged, is gone or cannot be read.
     """
     import yaml
 
     path = folder / "config.yaml"
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # five times as fast
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+        with durable.reading(path):
+            found = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
         why = "no keys in it"
-    except OSError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         found, why = None, error.strerror or str(error)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         found, why = None, " ".join(str(error).split())
@@ -94,7 +94,7 @@ def read_status(folder: Path) -> dict[str, Any]:
         UserError: it is there and cannot be read.
     """
     try:
-        return _read_json(folder / "status.json")
+        return durable.read_object(folder / "status.json") or {}
     except ValueError:
         return {}
 
@@ -113,7 +113,7 @@ def holder_of(folder: Path) -> durable.Holder | None:
     """The process that runs in the folder, here or elsewhere; None: none. A damaged lock tells nothing."""
     try:
         return durable.read_holder(folder / "run.lock", f"the run folder {folder}")
-    except (OSError, UserError):
+    except UserError:
         return None
 
 
@@ -125,7 +125,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     """
     path = folder / "run.json"
     try:
-        found = _read_json(path)
+        found = durable.read_object(path) or {}
         for key, kind in (("attempts", list), ("auto", dict), ("results", dict)):
             if not isinstance(found.get(key) or kind(), kind):
                 raise ValueError(f"{key} is {found[key]!r}")
@@ -146,19 +146,6 @@ def next_attempt(folder: Path) -> int:
         UserError: run.json was damaged, or cannot be read.
     """
     return len(read_run(folder).get("attempts", [])) + 1
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """Raises ValueError for what is no JSON object."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"expected an object, found {type(found).__name__}")
-    return found
 
 
 def record_attempt(
@@ -237,7 +224,7 @@ class Status:
         self._is_written = is_written
         self._path = folder / "status.json"
         try:
-            _read_json(self._path)
+            durable.read_object(self._path)
         except ValueError as error:
             log.warning("%s was damaged (%s) and is written anew", self._path, error)
         self._fields: dict[str, Any] = {

@@ -55,8 +55,8 @@ def identity(config: Config, data_fingerprint: str, restored: str | None = None)
 
     restored: fingerprint of the checkpoint that it begins with, if it does.
 
-    A key with `as_before` in its schema is left out at that value, so that runs made before the key
-    existed keep their identity.
+    A key with `as_before` in its schema is left out at that value, and one with `only_with` where the other
+    key is null, so that runs made before the key existed keep their identity.
     """
     described = {"config": _hashed(config, ""), "data": data_fingerprint}
     if restored is not None:
@@ -89,6 +89,9 @@ def _hashed(node: Any, path: str) -> Any:
         value = getattr(node, key.name)
         as_before = key.metadata.get("as_before", MISSING)
         if not is_in_identity(key_path) or (as_before is not MISSING and value == as_before):
+            continue
+        needed = key.metadata.get("only_with")
+        if needed is not None and getattr(node, needed) is None:
             continue
         hashed = _hashed(value, key_path)
         if hashed or not is_dataclass(value):  # a group that is as before, in all of its keys

@@ -60,7 +60,7 @@ class BlackBox:
         assert LARGEST_SIGNAL is not None
         _remove_others(self._path)
         # Appended to, so that nobody's answer overwrites another's.
-        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         signal.signal(STACKS_SIGNAL, self._tell_stacks)
         signal.siginterrupt(STACKS_SIGNAL, False)
         # What unregister puts back: who has just seen that there is a handler must not kill us by asking.

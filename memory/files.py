@@ -50,13 +50,13 @@ class Reserved:
         self._has_name = True
         if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
             try:
-                file = os.open(folder, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o644)
+                file = os.open(folder, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
             except OSError:  # as NFS and older kernels answer
                 pass
             else:
                 self._has_name = False
                 return file
-        return os.open(self._reserved, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        return os.open(self._reserved, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
 
     def write_json(self, value: Any) -> None:
         """The file, whole or not at all, as `write_json`.

@@ -118,7 +118,7 @@ class Recorder:
 
     def _open(self) -> int:
         assert self.path is not None
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         found = os.fstat(descriptor)
         self._file = (found.st_dev, found.st_ino)
         self._line_is_open = found.st_size > 0 and os.pread(descriptor, 1, found.st_size - 1) != b"\n"

@@ -56,7 +56,7 @@ class RingWriter:
         self._temporary: str | None = os.path.join(
             os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}"
         )
-        self._file = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._file = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
             allocate(self._file, _SIZE)
             if facts is not None:

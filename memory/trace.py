@@ -12,12 +12,13 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from memory.files import write_bytes
 
 log = logging.getLogger("memory")
 
@@ -111,10 +112,6 @@ def _keep(path: Path, content: dict[str, Any]) -> None:
     """A cache that cannot be written costs the next plan some seconds, nothing more."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(file.name, path)
+        write_bytes(str(path), json.dumps(content).encode())
     except OSError as error:
         log.info("traces are not kept: %s", error)

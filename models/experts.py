@@ -24,6 +24,7 @@ class Experts(nn.Module):
         assert arch.n_experts is not None
         self.per_token = arch.experts_per_token
         self.balance_loss = arch.balance_loss
+        self.balance_is_of_sequences = arch.balance_over == "sequence"
         parts = (shape.ffn_hidden,) * (FEED_FORWARD_MATRICES[arch.activation] - 1)
         self.router = Linear(shape.d_model, arch.n_experts)
         self.input = ExpertLinear(arch.n_experts, shape.d_model, sum(parts), parts=parts)
@@ -31,14 +32,18 @@ class Experts(nn.Module):
         self.activation = activation
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(batch, seq, d_model) -> the same; and in training the loss that keeps experts in balance."""
+        """(batch, seq, d_model) -> the same; and in training the loss that keeps experts in balance.
+
+        That loss is fp32 (batch,), or a scalar of all tokens (arch.balance_over).
+        """
         tokens = x.flatten(0, -2)
         scores = self.router(tokens).float()
         best, chosen = scores.topk(self.per_token, dim=-1)
         weights = best.softmax(dim=-1).to(x.dtype)
         loss = None
         if self.balance_loss and self.training and torch.is_grad_enabled():
-            loss = self.balance_loss * balance(scores, chosen)
+            shape = x.shape[:-1] if self.balance_is_of_sequences else (len(tokens),)
+            loss = self.balance_loss * balance(scores.view(*shape, -1), chosen.view(*shape, -1))
         # Pairs of token and place among its k, those of one expert next to each other.
         sorted_experts, order = chosen.flatten().sort(stable=True)
         experts = torch.arange(scores.shape[-1], device=x.device)
@@ -79,9 +84,15 @@ def has_grouped_products(x: Tensor, widths: Sequence[int]) -> bool:
 def balance(scores: Tensor, chosen: Tensor) -> Tensor:
     """`n sum_i f_i P_i`: f the shares of the choices, P the means of the router's probabilities.
 
-    1 where experts are used equally (Fedus et al., arXiv:2101.03961, section 2.2). scores: fp32 (tokens, n).
-    chosen: int64 (tokens, k).
+    1 where experts are used equally (Fedus et al., arXiv:2101.03961, section 2.2).
+
+    Args:
+        scores: fp32 (..., tokens, n).
+        chosen: int64 (..., tokens, k).
+
+    Returns:
+        fp32 (...).
     """
     n = scores.shape[-1]
-    shares = torch.nn.functional.one_hot(chosen, n).float().mean((0, 1))
-    return n * (shares * scores.softmax(dim=-1).mean(0)).sum()
+    shares = torch.nn.functional.one_hot(chosen, n).float().mean((-3, -2))
+    return n * (shares * scores.softmax(dim=-1).mean(-2)).sum(-1)

@@ -33,7 +33,8 @@ _OF_POSITIONS = dict.fromkeys(
 )
 _OF_SIZES = dict.fromkeys(("base_width", "base_layers"), _BY_SIZE)
 _OF_FEED_FORWARD = dict.fromkeys(
-    ("activation", "ffn_multiplier", "n_experts", "experts_per_token", "balance_loss"), _NO_FEED_FORWARD
+    ("activation", "ffn_multiplier", "n_experts", "experts_per_token", "balance_loss", "balance_over"),
+    _NO_FEED_FORWARD,
 )
 _PARALLEL = {"parallel_blocks": "it has no attention beside which something could stand"}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.loss import lm_loss, with_gradient_of
+from models.loss import IGNORED, lm_loss, with_gradient_of
 from models.transformer import LanguageModel
 
 
@@ -45,4 +45,19 @@ class LossModel(nn.Module):
             softcap=model.logit_softcap,
             z_loss=model.z_loss,
         )
-        return with_gradient_of(loss, torch.stack(losses).sum()) if losses else loss
+        if not losses:
+            return loss
+        return with_gradient_of(loss, _reduced(torch.stack(losses).sum(0), labels, reduction))
+
+
+def _reduced(penalty: Tensor, labels: Tensor, reduction: str) -> Tensor:
+    """What parts of the model want minimized, of each row (batch,), reduced over labels as the loss is.
+
+    So its part in the gradient of a step does not depend on how the rows are divided into micro-batches. A
+    scalar stays as it is.
+    """
+    if not penalty.ndim:
+        return penalty
+    counts = (labels != IGNORED).sum(1)
+    total = (penalty * counts).sum()
+    return total / counts.sum() if reduction == "mean" else total

@@ -160,6 +160,14 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
             "Fedus et al., 2101.03961, 2.2",
         ),
     ),
+    "balance_over": (
+        Option(
+            "sequence",
+            "each sequence by itself, averaged: the same for every micro-batch and number of ranks",
+            "DeepSeek-AI, 2412.19437 (DeepSeek-V3), 2.1.2",
+        ),
+        Option("micro_batch", "each micro-batch, as in runs before this key: results depend on its size"),
+    ),
     "bias": (
         Option("none", "no biases", "Chowdhery et al., 2204.02311 (PaLM)"),
         Option("qkv", "of queries, keys and values", "Qwen 2, 2407.10671"),

@@ -79,7 +79,7 @@ class LanguageModel(nn.Module):
         return self.states(input_ids, position_ids)[0]
 
     def states(self, input_ids: Tensor, position_ids: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
-        """As `hidden`, and scalars that parts of the model want minimized beside the loss, in training."""
+        """As `hidden`, and what parts of the model want minimized too, in training: scalars, or (batch,)."""
         if input_ids.shape[1] > self.max_positions:
             raise ValueError(
                 f"a sequence of {input_ids.shape[1]} tokens in a model of {self.max_positions} positions"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from pathlib import Path
 
+import durable
 import experiment_utils
+from conf import UserError
 from training.checkpoints import checkpoint_steps
 
 _BEGINS_FROM = re.compile(r"^restore:\n(?:  .*\n)*?  from: (?!null\b)\S", re.MULTILINE)
@@ -16,19 +17,35 @@ _BEGINS_FROM = re.compile(r"^restore:\n(?:  .*\n)*?  from: (?!null\b)\S", re.MUL
 def wanted_checkpoints(runs_dir: Path) -> dict[Path, Path]:
     """Folder of a checkpoint to a run that begins from it: one that is not done and has none of its own yet.
 
-    Of all studies below runs_dir. A config that cannot be read names none.
+    Of all studies below runs_dir. A config that is damaged, or that its owner has closed to this user, names
+    none.
+
+    Raises:
+        durable.Unreadable: an error of the file system hides what a run begins from.
     """
     wanted: dict[Path, Path] = {}
     for path in sorted(runs_dir.glob("*/*/config.yaml")):
         run = path.parent
-        with suppress(Exception):
-            if not _BEGINS_FROM.search(path.read_text(encoding="utf-8")) or _has_begun(run):
-                continue
-            asked = experiment_utils.read_config(run)["restore"]
-            found = _checkpoint(Path(asked["from"]), asked["step"])
+        try:
+            with durable.reading(path):
+                found = _begins_from(run)
+        except durable.Unreadable as error:
+            if not isinstance(error.__cause__, PermissionError):
+                raise
+        except (OSError, UserError, ValueError, KeyError, TypeError):
+            continue
+        else:
             if found is not None:
                 wanted.setdefault(found, run)
     return wanted
+
+
+def _begins_from(run: Path) -> Path | None:
+    """The checkpoint that a run is still to begin from; None: none."""
+    if not _BEGINS_FROM.search((run / "config.yaml").read_text(encoding="utf-8")) or _has_begun(run):
+        return None
+    asked = experiment_utils.read_config(run)["restore"]
+    return _checkpoint(Path(asked["from"]), asked["step"])
 
 
 def _has_begun(run: Path) -> bool:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import durable
 import experiment_utils
+from conf import UserError
 from slurm.branches import wanted_checkpoints
 from slurm.in_job.lock import remove_lock_of_the_dead
 from slurm.records import run_folders, submissions
@@ -46,8 +47,8 @@ class Item:
 
 @dataclass(frozen=True)
 class Disk:
-    """study: its folder. held_bytes: by kind, now. items: what is not needed. kept_runs: that run or wait.
-    kept_for: checkpoints that stay since a run is to begin from them, and which.
+    """study: its folder. held_bytes: by kind, now. items: what is not needed. kept_runs: that run, wait or
+    cannot be read. kept_for: checkpoints that stay since a run is to begin from them, and which.
     """
 
     study: Path
@@ -120,7 +121,7 @@ def size_of(path: Path) -> int:
 
 
 def _is_kept(truth: Truth) -> bool:
-    return truth.is_live or truth.state == "blocked"
+    return truth.is_live or truth.state in ("blocked", "unreadable")
 
 
 def _of_run(truth: Truth, keep: str) -> Iterator[Item]:
@@ -172,11 +173,15 @@ def _of_snapshots(study: Path, truths: dict[Path, Truth]) -> Iterator[Item]:
 
 
 def _snapshots_below(runs_dir: Path, truths: dict[Path, Truth]) -> tuple[set[Path], set[Path]]:
-    """Copies that submissions name; those of them that a run needs which is not done."""
+    """Copies that submissions name; those of them that a run needs which is not done.
+
+    Raises:
+        durable.Unreadable: what a submission of a study needs cannot be read.
+    """
     needed: set[Path] = set()
     ours: set[Path] = set()
     for other in sorted(path for path in runs_dir.glob("*") if path.is_dir()):
-        for submission in submissions(other):
+        for submission in submissions(other, all_of_them=True):
             if submission.snapshot is None:
                 continue
             path = Path(submission.snapshot).resolve()
@@ -190,10 +195,8 @@ def _is_done(run: Path, truths: dict[Path, Truth]) -> bool:
     """A run whose folder is gone needs no code; a task of a token set, which has no config.yaml, may."""
     if run in truths:
         return truths[run].state == "done"
-    if not run.is_dir():
-        return True
-    with suppress(Exception):
-        return experiment_utils.read_status(run).get("state") == "done"
+    with suppress(OSError, UserError):
+        return not run.is_dir() or experiment_utils.read_status(run).get("state") == "done"
     return False
 
 

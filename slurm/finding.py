@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from conf import UserError
+from durable import Unreadable, reading
 from memory.usage import UsageError, is_folder, path_of
 from memory.usage import find_run as find_run_of_memory
 from memory.usage import root_of as root_of_memory
@@ -21,8 +24,8 @@ from slurm.records import (
 )
 
 __all__ = [
-    "all_studies", "all_token_jobs", "find_run", "find_study", "find_task", "find_token_jobs", "root_of",
-    "set_of", "study_and_names", "study_and_runs",
+    "all_studies", "all_token_jobs", "closed_studies", "find_run", "find_study", "find_task",
+    "find_token_jobs", "root_of", "set_of", "study_and_names", "study_and_runs",
 ]  # fmt: skip
 _JOB = re.compile(r"(\d+)(?:_(\d+|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*(?:%\d+)?\]))?")
 _LISTED = 4
@@ -147,18 +150,18 @@ def find_token_jobs(given: str, runs_dir: str | None = None) -> Path | None:
     """
     try:
         path = path_of(given)
-    except UsageError:
+        if run_folders(root_of(runs_dir) / given):
+            return None
+        if _OF_A_SET.fullmatch(path.name) and is_folder(path / SUBMISSIONS):
+            return path
+        names = [path.name] if path.name.endswith(".npy") else [path.name, f"{path.name}.npy"]
+        for folder in (path.parent, *([_DATASETS] if path.parent == Path() else [])):
+            for name in names:
+                jobs = folder / f".{name}.slurm"
+                if path.name and is_folder(jobs / SUBMISSIONS):
+                    return jobs
+    except (UsageError, Unreadable):  # where a study or a run is looked for, it is reported
         return None
-    if run_folders(root_of(runs_dir) / given):
-        return None
-    if _OF_A_SET.fullmatch(path.name) and (path / SUBMISSIONS).is_dir():
-        return path
-    names = [path.name] if path.name.endswith(".npy") else [path.name, f"{path.name}.npy"]
-    for folder in (path.parent, *([_DATASETS] if path.parent == Path() else [])):
-        for name in names:
-            jobs = folder / f".{name}.slurm"
-            if path.name and (jobs / SUBMISSIONS).is_dir():
-                return jobs
     return None
 
 
@@ -187,10 +190,30 @@ def set_of(study: Path) -> Path:
 def all_studies(runs_dir: str | None = None) -> list[Path]:
     """Under `runs_dir`, the one that was begun or submitted to last first."""
     root = root_of(runs_dir)
-    found = [path for path in root.glob("*") if path.name[0] != "." and path.is_dir() and run_folders(path)]
+    with suppress(FileNotFoundError, NotADirectoryError), reading(root):
+        os.listdir(root)
+    found = []
+    for path in root.glob("*"):
+        with suppress(Unreadable):  # `closed_studies`
+            if path.name[0] != "." and run_folders(path):
+                found.append(path)
     return sorted(found, key=_newest_s, reverse=True)
 
 
+def closed_studies(runs_dir: str | None = None) -> list[Unreadable]:
+    """Why each folder under `runs_dir` that this user cannot read is not among the studies."""
+    found = []
+    for path in sorted(root_of(runs_dir).glob("*")):
+        try:
+            run_folders(path)
+        except Unreadable as error:
+            found.append(error)
+    return found
+
+
 def _newest_s(study: Path) -> float:
-    places = [study, study / SUBMISSIONS]
-    return max((place.stat().st_mtime for place in places if place.exists()), default=0.0)
+    times_s = [0.0]
+    for place in (study, study / SUBMISSIONS):
+        with suppress(OSError):
+            times_s.append(place.stat().st_mtime)
+    return max(times_s)

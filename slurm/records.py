@@ -152,7 +152,8 @@ def read_submission(study: Path, submission_id: str) -> Submission:
     """Raises UserError: it is missing, or was damaged; names the file."""
     path = study / SUBMISSIONS / submission_id / SUBMISSION
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        with durable.reading(path):
+            plain = json.loads(path.read_text(encoding="utf-8"))
         arrays = [shaped(Array, array) for array in plain.pop("arrays")]
         submission: Submission = shaped(Submission, {**plain, "arrays": arrays, "study": study})
     except OSError as error:
@@ -169,23 +170,35 @@ def _without_jobs(submission: Submission) -> Submission:
     return replace(submission, arrays=arrays, then=None, notify=None, follow_up=None)
 
 
-def submissions(study: Path) -> Iterator[Submission]:
-    """Of a study, oldest first; damaged ones are passed over: `read_submission` tells of them."""
+def submissions(study: Path, *, all_of_them: bool = False) -> Iterator[Submission]:
+    """Of a study, oldest first; damaged ones are left out: `read_submission` reports them.
+
+    Args:
+        all_of_them: what cannot be read raises durable.Unreadable; else it is left out too.
+    """
+    if all_of_them:
+        with suppress(FileNotFoundError), durable.reading(study / SUBMISSIONS):
+            os.listdir(study / SUBMISSIONS)
     for path in sorted((study / SUBMISSIONS).glob(f"*/{SUBMISSION}")):
         try:
             yield read_submission(study, path.parent.name)
+        except durable.Unreadable:
+            if all_of_them:
+                raise
         except UserError:
             continue
 
 
 def places(run: Path) -> list[Place]:
-    """Of a run, oldest first; of a file that is missing or damaged, those by the submissions that name it."""
+    """Of a run, oldest first; of a file that is damaged, those by the submissions that name it.
+
+    Raises:
+        durable.Unreadable: the file cannot be read.
+    """
     try:
-        plain = json.loads((run / JOBS).read_text(encoding="utf-8"))
-        return [shaped(Place, place) for place in plain["places"]]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        plain = durable.read_object(run / JOBS)
+        return [] if plain is None else [shaped(Place, place) for place in plain["places"]]
+    except (ValueError, KeyError, TypeError, AttributeError):
         return named_places(run.parent).get(run.name, [])
 
 
@@ -278,9 +291,17 @@ def find_study(given: str, runs_dir: str | None = None) -> Path:
                 return path
     except UsageError as error:
         raise UserError(str(error)) from error
-    there = sorted(path.name for path in root.glob("*") if path.name[0] != "." and run_folders(path))
+    there = sorted(path.name for path in root.glob("*") if path.name[0] != "." and _has_runs(path))
     told = f"studies there: {', '.join(there)}" if there else "there is no study there yet"
     raise UserError(f"{given}: no such study: expected a folder, or a name under {root}; {told}")
+
+
+def _has_runs(study: Path) -> bool:
+    """Whether it holds runs, or cannot be looked into."""
+    try:
+        return bool(run_folders(study))
+    except durable.Unreadable:
+        return True
 
 
 def this_user() -> str:
@@ -301,11 +322,33 @@ def typed_study(study: Path) -> str:
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether it has a config.yaml, or had one when it was submitted."""
-    return any((folder / name).is_file() for name in _OF_A_RUN)
+    """Whether it has a config.yaml, or had one when it was submitted, or cannot be looked into."""
+    try:
+        with durable.reading(folder):
+            return any((folder / name).is_file() for name in _OF_A_RUN)
+    except durable.Unreadable:
+        return True
 
 
 def run_folders(study: Path) -> Sequence[Path]:
-    """Of a study, by name: `is_run_folder`, but the conf/ of a checkout that lies in runs_dir."""
-    found = {path.parent for name in _OF_A_RUN for path in study.glob(f"*/{name}")}
-    return sorted(run for run in found if run.name != "conf" or not (run / "__init__.py").is_file())
+    """Of a study, by name: `is_run_folder`, but the conf/ of a checkout that lies in runs_dir.
+
+    Raises:
+        durable.Unreadable: the study itself cannot be read.
+    """
+    try:
+        with durable.reading(study), os.scandir(study) as entries:
+            folders = [Path(entry.path) for entry in entries if entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(run for run in folders if _is_run(run))
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        names = set(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # of another user, perhaps: a row says so
+        return not folder.name.startswith(".")
+    return bool(names & set(_OF_A_RUN)) and not (folder.name == "conf" and "__init__.py" in names)

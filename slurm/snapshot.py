@@ -233,7 +233,8 @@ def _put(root: Path, folder: Path, file: _File) -> None:
         if hashlib.sha256(content).hexdigest() != file.digest:
             raise _Moving(file.name)
         temporary.write_bytes(content)
-        temporary.chmod(file.mode)
+        readers = temporary.stat().st_mode & 0o444  # those that the umask lets read
+        temporary.chmod(file.mode & (readers | readers >> 2))
     temporary.replace(path)
 
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 STATES = (
     "queued", "running", "stalled", "done", "failed", "oom", "timeout", "preempted", "cancelled",
-    "node_failed", "never_started", "blocked",
+    "node_failed", "never_started", "blocked", "unreadable",
 )  # fmt: skip
 
 ENDED = ("done", "failed", "oom", "timeout", "preempted", "cancelled", "node_failed", "never_started")
-"""Nothing will go on by itself. A timeout or preemption whose job was requeued is `queued` or `running`."""
+"""Nothing will go on by itself. A timeout or preemption whose job was requeued is `queued` or `running`; an
+`unreadable` run may be of any state.
+"""
 
 FROM_SLURM = {
     "PENDING": "queued", "REQUEUED": "queued", "REQUEUE_HOLD": "queued", "REQUEUE_FED": "queued",
@@ -48,6 +50,13 @@ class Step:
 
 
 PRECEDENCE: tuple[Step, ...] = (
+    Step(
+        "cannot_read",
+        ("unreadable",),
+        "-",
+        "the run's folder, or a file that its state is known from, cannot be read (a permission, an error of "
+        "the file system): how the run is, is not known, and no command acts on it",
+    ),
     Step("said_done", ("done",), "status.json", "the run says that it is done"),
     Step(
         "depends",
@@ -131,7 +140,7 @@ PRECEDENCE: tuple[Step, ...] = (
         "unreadable",
         ("failed",),
         "-",
-        "files of the run are there and cannot be read, and no job of it is known to be queued or running",
+        "files of the run are damaged, and no job of it is known to be queued or running",
     ),
     Step(
         "never_ran",

@@ -92,6 +92,8 @@ class Checkpoints:
                     durable.fsync_file(temporary / name)
             sealed = _sealed({**checkpoint.state, "sha256": digests.result(), "sha256_of": _OF_TENSORS})
             durable.write_json(temporary / "state.json", sealed)
+            for name in files:
+                durable.same_mode(temporary / name, temporary / "state.json")
             durable.fsync_folder(temporary)
             durable.point("checkpoint:before_rename")
             final = self._path(step)
@@ -126,6 +128,9 @@ class Checkpoints:
         """The newest checkpoint that is whole; a corrupt one is named in the log and skipped.
 
         at_most: of no later step.
+
+        Raises:
+            durable.Unreadable: one cannot be read, which does not make it corrupt.
         """
         for step in reversed(checkpoint_steps(self._folder)):
             if at_most is not None and step > at_most:
@@ -188,24 +193,32 @@ def checkpoint_folder(folder: Path, step: int) -> Path:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """The plain values of a checkpoint, held against their checksum.
+    """The plain values of a checkpoint, compared with their checksum.
 
     Raises:
-        OSError: it cannot be read.
+        durable.Unreadable: it cannot be read.
+        FileNotFoundError, NotADirectoryError: it is absent.
         ValueError: it is damaged.
     """
-    state: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    with durable.reading(folder / "state.json"):
+        state: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
     if _sealed({key: value for key, value in state.items() if key != "seal"}) != state:
         raise ValueError(f"{folder / 'state.json'} does not match its own checksum")
     return state
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
-    """Steps that have a checkpoint in a checkpoints folder, ascending."""
-    if not folder.is_dir():
+    """Steps that have a checkpoint in a checkpoints folder, ascending.
+
+    Raises:
+        durable.Unreadable: the folder cannot be read.
+    """
+    try:
+        with durable.reading(folder):
+            names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    matches = (_NAME.match(path.name) for path in folder.iterdir())
-    return sorted(int(match[1]) for match in matches if match)
+    return sorted(int(match[1]) for match in map(_NAME.match, names) if match)
 
 
 def _is_whole(folder: Path) -> bool:
@@ -221,6 +234,7 @@ def load(folder: Path) -> Checkpoint:
 
     Raises:
         CorruptError: says which file, and how it differs.
+        durable.Unreadable: a file cannot be read.
     """
     state, (weights, training) = _read(folder, (_WEIGHTS, _TRAINING))
     return Checkpoint(weights, training, state)
@@ -243,12 +257,13 @@ def _read(folder: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], list[di
         state = read_state(folder)
         tensors = []
         for name in names:
-            tensors.append(read_tensors(folder / name))
-            is_of_tensors = state.get("sha256_of") == _OF_TENSORS
-            found = _digest(tensors[-1]) if is_of_tensors else _digest_of_file(folder / name)
+            with durable.reading(folder / name):
+                tensors.append(read_tensors(folder / name))
+                is_of_tensors = state.get("sha256_of") == _OF_TENSORS
+                found = _digest(tensors[-1]) if is_of_tensors else durable.file_sha256(folder / name)
             if found != state["sha256"][name]:
                 raise CorruptError(f"{folder / name} does not match its checksum")
-    except (OSError, ValueError, KeyError) as error:
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError) as error:
         raise CorruptError(f"{folder}: {error}") from error
     return state, tensors
 
@@ -272,11 +287,6 @@ def _digest(tensors: dict[str, torch.Tensor]) -> str:
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
-
-
-def _digest_of_file(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

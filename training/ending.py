@@ -11,6 +11,7 @@ from pathlib import Path
 
 from conf import UserError
 from conf.quantities import format_duration
+from durable import Unreadable
 from training.checkpoints import checkpoint_steps
 from training.cuda_errors import cuda_fault
 from training.distributed.place import Place
@@ -29,8 +30,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 def ending_of(error: BaseException, folder: Path) -> tuple[str, int, str]:
     """State, exit code and reason of an attempt that ended in `error`; tells the user as well."""
-    steps = checkpoint_steps(folder / "checkpoints")
-    newest = f"the checkpoint of step {steps[-1]:,}" if steps else None
+    newest = _newest(folder / "checkpoints")
     if isinstance(error, Interrupted | KeyboardInterrupt):
         by_user = isinstance(error, KeyboardInterrupt) or error.signal_number == signal.SIGINT
         reason = "interrupted (Ctrl-C)" if by_user else f"stopped by {error}"
@@ -79,6 +79,15 @@ def ending_of(error: BaseException, folder: Path) -> tuple[str, int, str]:
     reason = f"{type(error).__name__}: {error}"
     log.error("failed: %s (the traceback is in log.txt)", reason, exc_info=error)
     return "failed", 1, reason
+
+
+def _newest(checkpoints: Path) -> str | None:
+    """The newest checkpoint as the messages name it, None if there is none."""
+    try:
+        steps = checkpoint_steps(checkpoints)
+    except Unreadable:
+        return f"the newest checkpoint ({checkpoints} cannot be read now)"
+    return f"the checkpoint of step {steps[-1]:,}" if steps else None
 
 
 def _kept(newest: str | None) -> str:

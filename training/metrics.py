@@ -1,7 +1,8 @@
 """metrics.csv, sources.csv, evals.jsonl: what a run tells of its progress, row by row, exact through resume.
 
 A row is one write(2) to a file opened for appending: SIGKILL loses none that was written. On resume
-these files are cut back to the checkpoint's step, so that no step stands twice or is missing.
+these files are cut back to the checkpoint's step, so that each step is there once. Columns of another version
+are kept; a file of which a line cannot be read, or whose columns change, is kept as NAME.old-1.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import csv
 import io
 import json
 import logging
+import math
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
-from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -66,22 +69,23 @@ SOURCE_COLUMNS = tuple(field.name for field in fields(SourceRow))
 
 
 class RowsFile:
-    """Rows of one kind in a csv, opened for appending behind those up to `step`. path: None: nowhere."""
+    """Rows of one kind in a csv, opened for appending behind those up to `step`. path: None: nowhere.
+
+    columns: those of this version. Others that the file has stay in it, and are blank in new rows.
+    """
 
     def __init__(self, path: Path | None, step: int, columns: tuple[str, ...]) -> None:
         self._is_kept = path is not None
+        self._columns = columns
         if path is None:
             self._descriptor = os.open(os.devnull, os.O_WRONLY)
             return
-        _cut(path, ",".join(columns) + "\n", step, range(1, step + 1), partial(_step_of_row, columns))
+        self._columns = _cut_rows(path, step, columns)
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
 
     def append(self, rows: Sequence[Row | SourceRow]) -> None:
         """Write the rows. Floats are written so that they read back to the same number."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerows(["" if value is None else value for value in asdict(row).values()] for row in rows)
-        _write_all(self._descriptor, text.getvalue().encode())
+        _write_all(self._descriptor, _as_csv(map(asdict, rows), self._columns).encode())
 
     def sync(self) -> None:
         """Put the rows on the disk itself."""
@@ -117,42 +121,105 @@ def append_records(path: Path, *records: dict[str, Any]) -> None:
 
 def cut_records(path: Path, step: int, wanted: Collection[int]) -> None:
     """Drop records after `step`, and what is not whole; `wanted` are steps that must have one."""
-    _cut(path, "", step, {one for one in wanted if one <= step}, _step_of_record)
+    found = _read(path)
+    lines = _whole_lines(found)
+    steps = [_step_of_record(line) for line in lines]
+    kept = {at: line for at, line in enumerate(lines) if (own := steps[at]) is not None and own <= step}
+    _tell_missing(path, step, {one for one in wanted if one <= step} - {steps[at] for at in kept})
+    _replace(path, found, "".join(kept.values()), is_all_read=None not in steps)
 
 
-def _cut(
-    path: Path, header: str, step: int, wanted: Collection[int], step_of: Callable[[str], int | None]
-) -> None:
-    """Keep the header and the lines of steps up to `step`; tell of wanted steps that have none."""
-    found = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    lines = [(step_of(line), line) for line in found.splitlines(keepends=True) if line.endswith("\n")]
-    kept = [(at, line) for at, line in lines if at is not None and at <= step]
-    missing = sorted(set(wanted) - {at for at, _ in kept})
+def _cut_rows(path: Path, step: int, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Keep the rows of steps up to `step`, by the names of their columns; returns all columns of the file.
+
+    A header inside the file counts for the rows behind it.
+    """
+    found = _read(path)
+    names, header, kept, steps = dict.fromkeys(columns), columns, [], set()
+    is_all_read, place = True, columns.index("step")
+    for line in _whole_lines(found):
+        cells = next(csv.reader([line]), [])
+        if "step" in cells:
+            header, place = tuple(cells), cells.index("step")
+            names |= dict.fromkeys(header)
+        elif len(cells) != len(header) or not cells[place].isdecimal():
+            is_all_read = False
+        elif int(cells[place]) <= step:
+            kept.append((header, line))
+            steps.add(int(cells[place]))
+    _tell_missing(path, step, set(range(1, step + 1)) - steps)
+    united = tuple(names)
+    is_all_read = is_all_read and all(own == united for own, _ in kept)
+    lines = (line if own == united else _as_csv([_by_name(own, line)], united) for own, line in kept)
+    _replace(path, found, ",".join(united) + "\n" + "".join(lines), is_all_read=is_all_read)
+    return united
+
+
+def _by_name(header: tuple[str, ...], line: str) -> dict[str, str]:
+    return dict(zip(header, next(csv.reader([line])), strict=True))
+
+
+def _as_csv(rows: Iterable[Mapping[str, Any]], columns: tuple[str, ...]) -> str:
+    """A line for each row; None and what it lacks are blank."""
+    text = io.StringIO()
+    cells = ([row.get(name) for name in columns] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(cells)
+    return text.getvalue()
+
+
+def _read(path: Path) -> str:
+    """The text of a file, empty if it is absent. Raises durable.Unreadable."""
+    with suppress(FileNotFoundError), durable.reading(path):
+        return path.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+def _whole_lines(text: str) -> list[str]:
+    """Without a last line that a kill cut short."""
+    return [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _replace(path: Path, found: str, text: str, *, is_all_read: bool) -> None:
+    """Make `text` the content of a file that held `found`.
+
+    is_all_read: False: of what it held, something is lost or has another form. The file as it was is kept.
+    """
+    if text == found:
+        return
+    if not is_all_read:
+        aside = next(one for n in count(1) if not (one := path.with_name(f"{path.name}.old-{n}")).exists())
+        durable.write_text(aside, found)
+        log.warning(
+            "%s has other columns than this version writes, or lines that are not whole. What can be read "
+            "is kept in it; the file as it was is now %s",
+            path,
+            aside.name,
+        )
+    durable.write_text(path, text)
+
+
+def _tell_missing(path: Path, step: int, missing: Collection[int | None]) -> None:
     if missing:
         log.warning(
             "%s lacks the lines of %s: it was removed or damaged after they were written. The run goes on "
             "from step %s without them",
             path,
-            _in_words(missing),
+            _in_words(sorted(at for at in missing if at is not None)),
             f"{step:,}",
         )
-    text = header + "".join(line for _, line in kept)
-    if text != found:
-        durable.write_text(path, text)
 
 
-def _step_of_row(columns: tuple[str, ...], line: str) -> int | None:
-    cells = next(csv.reader([line]), [])
-    return int(cells[0]) if len(cells) == len(columns) and cells[0].isdecimal() else None
+def _step_of_record(line: str) -> float | None:
+    """The step of a record, None if it has none.
 
-
-def _step_of_record(line: str) -> int | None:
+    An extra one is of no milestone, so a run that resumes drops it: it counts as of the last step of all.
+    """
     try:
         record = json.loads(line)
-        step = None if record.get("extra") else record["step"]  # of no milestone: a run that goes on has none
+        step = math.inf if record.get("extra") else record["step"]
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return step if isinstance(step, int) else None
+    return step if isinstance(step, int | float) else None
 
 
 def _in_words(steps: list[int]) -> str:

@@ -6,13 +6,13 @@ After a CUDA out of memory the attempt continues with a smaller one; after a kil
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import durable
 import experiment_utils
 from conf import AUTO
 from training.out_of_memory import came_out_of, is_device_oom, moves_weights, release
@@ -55,10 +55,10 @@ def died_for_memory(folder: Path, run: Mapping[str, Any]) -> bool:
 
 def _was_killed(path: Path, attempt: Any) -> bool:
     try:
-        outcome = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        outcome = durable.read_object(path)
+    except ValueError:
         return False
-    if not isinstance(outcome, dict) or outcome.get("attempt") != attempt:
+    if outcome is None or outcome.get("attempt") != attempt:
         return False
     return outcome.get("signal") in ("SIGKILL", "SIGBUS") and _kills(outcome) > 0
 

@@ -34,18 +34,21 @@ def state_bytes(config: Optimizer, model: Model, arch: Arch, vocab_size: int, ma
         UserError: as `models.shape.resolve_shape`.
     """
     count = count_parameters(model, arch, vocab_size, max_positions)
+    if config.name == "adafactor":
+        return _FP32 * _rows_and_columns(model, arch, vocab_size, max_positions)
+    return _moment_bytes(config, count.total, count.non_embedding)
+
+
+def _moment_bytes(config: Optimizer, total: int, non_embedding: int) -> int:
+    """Of so many parameters; not of Adafactor, whose moments go by shapes."""
     each = float(NUMBERS_A_PARAMETER[config.name])
     if config.name == "muon":
-        return _FP32 * (
-            count.non_embedding + NUMBERS_A_PARAMETER["adamw"] * (count.total - count.non_embedding)
-        )
+        return _FP32 * (non_embedding + NUMBERS_A_PARAMETER["adamw"] * (total - non_embedding))
     if config.name == "sgd" and config.momentum == 0:
         each = 0
     if config.name == "rmsprop" and config.momentum > 0:
         each = 2
-    if config.name == "adafactor":
-        return _FP32 * _rows_and_columns(model, arch, vocab_size, max_positions)
-    return int(_FP32 * each * count.total)
+    return int(_FP32 * each * total)
 
 
 def _rows_and_columns(model: Model, arch: Arch, vocab_size: int, max_positions: int) -> int:
@@ -80,12 +83,24 @@ def averages(config: Config) -> bool:
     return config.training.ema is not None or config.optimizer.name == "schedule_free"
 
 
-def checkpoint_bytes(config: Config, vocab_size: int, max_positions: int) -> int:
-    """Of the tensors of a checkpoint: weights, moments; weights as trained too where others are evaluated."""
-    count = count_parameters(config.model, config.arch, vocab_size, max_positions)
-    copies = 2 if averages(config) else 1
+def checkpoint_bytes(
+    config: Config,
+    vocab_size: int,
+    max_positions: int,
+    *,
+    total: int | None = None,
+    non_embedding: int | None = None,
+) -> int:
+    """Of the tensors of a checkpoint: weights, moments; weights as trained too where others are evaluated.
+
+    total, non_embedding: parameters of a model that is not the one of the formulas.
+    """
     moments = state_bytes(config.optimizer, config.model, config.arch, vocab_size, max_positions)
-    return _FP32 * copies * count.total + moments + row_state_bytes(config)
+    if total is None or non_embedding is None:
+        total = count_parameters(config.model, config.arch, vocab_size, max_positions).total
+    elif config.optimizer.name != "adafactor":
+        moments = _moment_bytes(config.optimizer, total, non_embedding)
+    return _FP32 * (2 if averages(config) else 1) * total + moments + row_state_bytes(config)
 
 
 def staged_bytes(config: Config, vocab_size: int, max_positions: int) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import durable
 import experiment_utils
 from conf import Config, Problem, UserError
 from conf.differences import changes
@@ -152,13 +153,14 @@ def _checkpoints_of(folder: Path) -> dict[int, Path]:
 
 
 def _is_checkpoint(folder: Path) -> bool:
-    return (folder / "state.json").is_file()
+    with durable.reading(folder):
+        return (folder / "state.json").is_file()
 
 
 def _state_of(checkpoint: Path) -> dict[str, Any]:
     try:
         return read_state(checkpoint)
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         if (other := not_expected(checkpoint / "state.json", "the state of a checkpoint")) is not None:
             raise UserError(Problem("restore.from", other)) from None
         raise UserError(Problem("restore.from", f"{checkpoint} is no whole checkpoint ({error})")) from error
@@ -167,8 +169,9 @@ def _state_of(checkpoint: Path) -> dict[str, Any]:
 def _run_folder(config: Config) -> Path:
     """The folder that is named, as a path or below runs_dir by (the beginning of) its name or identity."""
     name = str(config.restore.from_)
-    if Path(name).is_dir():
-        return Path(name)
+    with durable.reading(name):
+        if Path(name).is_dir():
+            return Path(name)
     if Path(name).is_file():
         other = not_expected(name, "the folder of a run or of a checkpoint") or f"{name} is a file"
         raise UserError(Problem("restore.from", f"{other}. Give the folder of a run, or its name"))

@@ -178,6 +178,8 @@ def _named(study: Study) -> list[tuple[Run, str]]:
 
 
 def _why_not(one: Run, options: argparse.Namespace) -> str | None:
+    if one.state == "unreadable":
+        return str(one.reason)
     if not one.curve_file.exists():
         return "it has no rows yet"
     if options.x and not one.is_ours and options.x not in one.values:

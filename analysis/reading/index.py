@@ -44,7 +44,8 @@ def read_facts(study: Path, names: Sequence[str]) -> list[dict[str, Any]]:
             entry = {"stamp": stamp, "facts": facts_of(folder)}
             changed = True
         found.append(entry["facts"])
-        if max((one[0] for one in stamp), default=0) < (now_s - _TOO_FRESH_S) * 1e9:
+        is_old = max((one[0] for one in stamp), default=0) < (now_s - _TOO_FRESH_S) * 1e9
+        if is_old and not entry["facts"]["damage"]:  # another user may be able to read what this one is not
             entries[name] = entry
     if changed and len(names) >= LEAST_RUNS:
         _save(study, entries, base)

@@ -231,7 +231,10 @@ def _run_folders(place: Path, skipped: list[tuple[Path, str]], depth: int = 0) -
                 (entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name
             )
     except OSError as error:
-        skipped.append((place, f"cannot be read: {error.strerror}"))
+        if depth:  # a run of another user, perhaps: its row says so
+            yield place
+        else:
+            skipped.append((place, f"cannot be read: {error.strerror}"))
         return
     names = {entry.name for entry in inside}
     if names & {"config.yaml", "run.json"}:
@@ -268,6 +271,8 @@ def _run(folder: Path, facts: Mapping[str, Any], told: Any) -> Run:
     state, reason = "done", None
     if told is not None:
         state, reason = told.state, told.reason
+        if state == "unreadable":  # the reason says it once, the lines of damage for each file
+            facts = {**facts, "damage": []}
         if values["peak_bytes"] is None:
             values |= {
                 "peak_bytes": told.progress.peak_bytes, "limit_bytes": told.progress.limit_bytes,

@@ -49,7 +49,7 @@ def read_curves(
         try:
             told = curve_of(run, row, of=len(study.runs), x=x, y=y)
         except UserError as error:
-            if run.curve_file.exists():
+            if run.state == "unreadable" or run.curve_file.exists():
                 notes.append(str(error))
             continue
         if told is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import abc
 import codecs
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import durable
 from conf import AUTO, UserError
 from data_loading.foreign.runs import Runs
 from data_loading.values import Values
@@ -79,12 +79,15 @@ class Kind(abc.ABC):
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None where there is none, or something else."""
+    """A JSON object; None if the file is absent or holds something else.
+
+    Raises:
+        UserError: it cannot be read.
+    """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return durable.read_object(path)
+    except ValueError:
         return None
-    return value if isinstance(value, dict) else None
 
 
 def begins(path: Path, count: int) -> bytes:

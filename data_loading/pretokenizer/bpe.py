@@ -123,7 +123,6 @@ class _Counted:
 
 def _read_record(folder: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return durable.read_object(folder / _RECORD)
+    except ValueError:
         return None
-    return found if isinstance(found, dict) else None

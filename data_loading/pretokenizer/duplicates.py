@@ -214,11 +214,16 @@ def _text_bytes(part: Source) -> int:
 
 def _read_found(folder: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads((folder / "found.json").read_text(encoding="utf-8"))
-        size = (folder / "bits").stat().st_size
-    except (OSError, ValueError):
+        found = durable.read_object(folder / "found.json")
+        with durable.reading(folder / "bits"):
+            size = (folder / "bits").stat().st_size
+    except (FileNotFoundError, ValueError):
         return None
-    return found if found.get("version") == _VERSION and size == -(-found["units"] // 8) else None
+    return (
+        found
+        if found is not None and found.get("version") == _VERSION and size == -(-found["units"] // 8)
+        else None
+    )
 
 
 def _told(found: dict[str, Any], unit: str) -> str:

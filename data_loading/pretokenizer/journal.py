@@ -126,10 +126,9 @@ def write_engine(folder: Path, facts: dict[str, Any]) -> None:
 def read_engine(folder: Path) -> dict[str, Any]:
     """What an earlier attempt has noted; empty where nothing is."""
     try:
-        facts = json.loads((folder / _ENGINE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return durable.read_object(folder / _ENGINE) or {}
+    except ValueError:
         return {}
-    return facts if isinstance(facts, dict) else {}
 
 
 def read_job(folder: Path) -> str | None:
@@ -179,10 +178,10 @@ def _lines(folder: Path, generation: int) -> Iterator[dict[str, Any]]:
 
 def _read_state(folder: Path) -> dict[str, Any] | None:
     try:
-        state = json.loads((folder / "journal.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        state = durable.read_object(folder / "journal.json")
+    except ValueError:
         return None
-    return state if state.get("version") == _VERSION else None
+    return state if state is not None and state.get("version") == _VERSION else None
 
 
 def _generations(folder: Path) -> list[tuple[int, Path]]:

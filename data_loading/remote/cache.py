@@ -87,7 +87,7 @@ class Cache:
     def _locked(self) -> Iterator[None]:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.root / _BUDGET_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(self.root / _BUDGET_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise no_room(self.root / _BUDGET_LOCK, 0, error) from None
         try:
@@ -99,7 +99,7 @@ class Cache:
     def set_short(self, is_short: bool) -> None:
         """Say whether this process waits for room for what it needs now: others fetch nothing ahead then."""
         if is_short and self._short is None:
-            self._short = os.open(self.root / _SHORT_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._short = os.open(self.root / _SHORT_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             fcntl.flock(self._short, fcntl.LOCK_SH)
         elif not is_short and self._short is not None:
             os.close(self._short)
@@ -199,7 +199,7 @@ class Use:
 
 def _open(target: Path, kind: str) -> int:
     path = target.with_name(f".{target.name}{kind}")
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
 
 def _shared(target: Path, kind: str) -> int:

@@ -58,7 +58,7 @@ def journal_of(target: Path) -> Path:
 
 def allocate(path: Path, size: int) -> None:
     """Give a file its length on the disk. Raises OSError: there is no room for it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         if os.fstat(descriptor).st_size != size:
             os.ftruncate(descriptor, size)

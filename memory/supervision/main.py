@@ -279,7 +279,7 @@ def _copy(log: str) -> None:
     """As tee(1): what comes from standard input goes on to standard output, and to the log while it can."""
     outputs = [1]
     try:
-        outputs.append(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644))
+        outputs.append(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666))
     except OSError as error:
         _say(f"[mem] {log}: {error.strerror}")
     while content := os.read(0, _COPIED_AT_ONCE_BYTES):

@@ -117,6 +117,9 @@ def _out_of_reach(study: Path, runs: Sequence[str], found: Sequence[Target]) -> 
     wanted = [run for run in run_folders(study) if run.name not in held and (not runs or run.name in runs)]
     lines = []
     for truth in study_truth(study, folders=wanted) if wanted else ():
+        if truth.state == "unreadable":
+            lines.append(f"{truth.name}: {truth.reason}. Whether it runs is not known; its owner can end it")
+            continue
         holder = experiment_utils.holder_of(truth.folder)
         if truth.state not in ("running", "stalled") or holder is None or holder.is_gone():
             continue

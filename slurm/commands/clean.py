@@ -109,7 +109,7 @@ def _lines(disk: Disk) -> list[str]:
             told = f", {format_bytes(goes[kind])} not needed" if goes[kind] else ""
             lines.append(f"  {kind:<12} {format_bytes(max(held, goes[kind])):>8}{told}")
     if disk.kept_runs:
-        lines.append(f"{counted(disk.kept_runs, 'run')} that run or wait are left alone")
+        lines.append(f"{counted(disk.kept_runs, 'run')} that run, wait or cannot be read are left alone")
     lines += [
         f"{path.parent.parent.name}: {path.name} stays: {run.parent.name}/{run.name} is to begin from it"
         for path, run in list(disk.kept_for.items())[:_MOST]

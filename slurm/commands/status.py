@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from conf import UserError
-from slurm.finding import all_studies, all_token_jobs, find_token_jobs, root_of, set_of, study_and_runs
+from slurm.finding import (
+    all_studies,
+    all_token_jobs,
+    closed_studies,
+    find_token_jobs,
+    root_of,
+    set_of,
+    study_and_runs,
+)
 from slurm.records import run_folders
 from slurm.states import STATES
 from slurm.truth.study import Truth, truths
@@ -164,6 +172,7 @@ def _of_all(options: argparse.Namespace) -> Callable[[], View]:
             "token_sets": [{**study_json(*one), "study": str(set_of(one[0]))} for one in sets],
         }
         notes = dict.fromkeys(note for one in plain["studies"] for note in one["notes"])  # type: ignore[attr-defined]
+        notes |= dict.fromkeys(f"{one.path} cannot be read: {one.why}" for one in closed_studies())
         step = next_of_all(told)
 
         def lines(columns: int | None) -> list[str]:
@@ -175,7 +184,8 @@ def _of_all(options: argparse.Namespace) -> Callable[[], View]:
             if not told and of_sets:
                 return of_sets
             if not told:
-                return [f"there is no study under {root_of()} yet (runs_dir, HIGHWATER_RUNS_DIR)", ""]
+                nothing = f"there is no study under {root_of()} yet (runs_dir, HIGHWATER_RUNS_DIR)"
+                return [*([] if notes else [nothing]), *(f"note: {note}" for note in notes), ""]
             return [*study_lines(told), *(f"note: {note}" for note in notes), "", *of_sets]
 
         is_live = any(truth.is_live for _, runs in (*told, *sets) for truth in runs)

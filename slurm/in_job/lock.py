@@ -153,6 +153,8 @@ def _seen(path: Path) -> tuple[int, int] | None:
     try:
         with open(path, "rb") as file:
             found = os.fstat(file.fileno())
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError as error:  # must not be taken for the lock of a dead process
+        raise durable.Unreadable(path, error) from error
     return found.st_ino, found.st_mtime_ns

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import durable
 import experiment_utils
 from conf import UserError
 from slurm.in_job.job import Job
@@ -347,10 +348,17 @@ def _note(how: Any, folder: Path, start: Start) -> None:
         how(folder, start)
     except OSError as error:
         print(f"cannot write {folder / 'starts.json'}: {error.strerror}", file=sys.stderr, flush=True)
+    except durable.Unreadable as error:
+        print(error, file=sys.stderr, flush=True)
 
 
 def _newest_step(folder: Path) -> int:
-    return max(checkpoint_steps(folder / "checkpoints"), default=0)
+    """Step of the newest checkpoint; 0 without one, or if they cannot be read, which the run reports."""
+    try:
+        return max(checkpoint_steps(folder / "checkpoints"), default=0)
+    except durable.Unreadable as error:
+        print(error, file=sys.stderr, flush=True)
+        return 0
 
 
 def settings_of(folder: Path) -> dict[str, Any]:

@@ -5,7 +5,6 @@ A start of a job is not an attempt of the run: one that finds its run done, or a
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -52,11 +51,15 @@ class Start:
 
 
 def read_starts(run: Path) -> list[Start]:
-    """Oldest first; of a file that is missing or damaged none."""
+    """Oldest first; of a file that is missing or damaged none.
+
+    Raises:
+        durable.Unreadable: the file cannot be read.
+    """
     try:
-        plain = json.loads((run / STARTS).read_text(encoding="utf-8"))
-        return [shaped(Start, one) for one in plain["starts"]]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        plain = durable.read_object(run / STARTS)
+        return [] if plain is None else [shaped(Start, one) for one in plain["starts"]]
+    except (ValueError, KeyError, TypeError, AttributeError):
         return []
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import durable
 import experiment_utils
 from conf import AUTO, Config, Problem, UserError
 from conf.by_model import settle
@@ -38,7 +39,7 @@ from slurm.submit.outcomes import outcomes_of
 from slurm.submit.runs import check_and_plan, submit_plans
 
 CHOICES = tuple(state for state in ENDED if state != "done")
-_LIVE = ("done", "queued", "running", "stalled", "blocked")
+_LIVE = ("done", "queued", "running", "stalled", "blocked", "unreadable")
 _NOT_HERE = {
     "plan": "--dry-run says which runs would be submitted, and submits nothing",
     "wait": "resubmit does not wait. How they go: python -m slurm status STUDY --watch",
@@ -85,7 +86,8 @@ def find(study: Path, names: Sequence[str], only: Sequence[str] | None) -> tuple
     wrong = [state for state in only or () if state not in CHOICES]
     if wrong:
         raise UserError(*(Problem("--only", no_such("state", state, list(CHOICES))) for state in wrong))
-    held = in_flight(study, chosen)
+    closed = [name for name in chosen if _is_closed(folders[name])]
+    held = in_flight(study, [name for name in chosen if name not in closed])
     found, left = [], {}
     for outcome in outcomes_of(study, chosen):
         name, state = outcome.folder.name, outcome.state
@@ -95,6 +97,17 @@ def find(study: Path, names: Sequence[str], only: Sequence[str] | None) -> tuple
         elif state != "done" and (not only or state in only):
             found.append(Found(outcome.folder, state, outcome.reason, _last(outcome.folder)))
     return found, left
+
+
+def _is_closed(folder: Path) -> bool:
+    """Whether its files cannot be read, so that nothing is known of it."""
+    try:
+        with durable.reading(folder):
+            places(folder)
+            experiment_utils.read_status(folder)
+    except durable.Unreadable:
+        return True
+    return False
 
 
 def submit_again(study: Path, found: Sequence[Found], again: Again) -> list[Submitted]:

@@ -71,6 +71,11 @@ def judge(case: Case) -> Verdict:
     raise AssertionError("the last rule always applies")
 
 
+def cannot_read(case: Case) -> Verdict | None:
+    why = case.known.unreadable
+    return None if why is None else Verdict("unreadable", why, "-")
+
+
 def said_done(case: Case) -> Verdict | None:
     if case.known.state != "done":
         return None
@@ -319,8 +324,9 @@ def was_killed(case: Case) -> Verdict | None:
 RULES: dict[str, Callable[[Case], Verdict | None]] = {
     rule.__name__: rule
     for rule in (
-        said_done, depends, waits, lives, starts, killed_for_memory, row_out_of_memory, gpu_out_of_memory,
-        interrupted, ended_by_slurm, ended_before_it, said_itself, was_killed, unreadable, never_ran, unheard,
+        cannot_read, said_done, depends, waits, lives, starts, killed_for_memory, row_out_of_memory,
+        gpu_out_of_memory, interrupted, ended_by_slurm, ended_before_it, said_itself, was_killed, unreadable,
+        never_ran, unheard,
     )
 }  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""What is written of a run: by itself, by its supervisor, by its submitter. Nothing here raises.
+"""What is written of a run: by itself, by its supervisor, by its submitter.
+
+Nothing here raises: what is missing or damaged is left out, and what cannot be read is named in `unreadable`.
 
 status.json   the run's own word, with its heartbeat
 outcome.json  its supervisor's, when it is gone
@@ -13,10 +15,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
+import durable
 from durable import Holder
 from experiment_utils import STALLED_AFTER_S, Code, codes_of, holder_of
 from memory.ring import read_head
@@ -57,6 +61,8 @@ class Known:
     looked_s: float | None = None
     step: str = ""
     codes: tuple[Code | None, ...] = ()
+    unreadable: str | None = None
+    """Which of its files cannot be read, and why: nothing else is known of the run then."""
 
     @property
     def state(self) -> str | None:
@@ -173,9 +179,31 @@ def read_known(
     """submission_of: reads a submission of a study by its id, None where it is damaged or gone. named: what
     submissions of a study name, asked for where the run itself was not told.
     """
+    try:
+        with durable.reading(folder):
+            return _read_known(folder, submission_of, now_s, named)
+    except durable.Unreadable as error:
+        return Known(folder, unreadable=f"{error.path} cannot be read: {error.why}")
+
+
+def newest_step(folder: Path) -> int:
+    """Step of a run's newest checkpoint; 0 without one, or if they cannot be read."""
+    with suppress(durable.Unreadable):
+        return max(checkpoint_steps(folder / "checkpoints"), default=0)
+    return 0
+
+
+def _read_known(
+    folder: Path,
+    submission_of: Callable[[Path, str], Submission | None],
+    now_s: float,
+    named: Callable[[Path], dict[str, list[Place]]],
+) -> Known:
+    with os.scandir(folder):  # else a folder that cannot be listed looks like one without files
+        pass
     status, written_s = _object(folder / "status.json")
     if status and not status.get("step"):  # an attempt that has not restored yet
-        step = max(checkpoint_steps(folder / "checkpoints"), default=0)
+        step = newest_step(folder)
         status |= {"step": step} if step else {}
     outcome, _ = _object(folder / "outcome.json")
     holder = holder_of(folder)
@@ -296,10 +324,10 @@ def _last_start(folder: Path) -> dict[str, Any]:
 def _object(path: Path) -> tuple[dict[str, Any], float | None]:
     """The JSON object, empty where there is none; and when it was written."""
     try:
-        with open(path, "rb") as file:
+        with durable.reading(path), open(path, "rb") as file:
             written_s = os.fstat(file.fileno()).st_mtime
             found = json.loads(file.read().decode(errors="replace"))
-    except (OSError, ValueError, RecursionError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}, None
     return (found, written_s) if isinstance(found, dict) else ({}, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def job_files(known: Known) -> list[Path]:
         *folder.glob(f"{job}_log.*"),
     ]
     plain = known.submission.output_of(job)
-    if not found and plain.is_file():
+    if not found and os.access(plain, os.R_OK):
         return [plain]
     return sorted(found, key=lambda path: (path.suffix != ".err", path.name))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,8 +80,8 @@ def lines_of(file: LogFile, known: set[str], attempt: int | None = None) -> Iter
                 line = line.rstrip("\n")
                 if sieve.passes(line):
                     yield line
-    except OSError:
-        return
+    except OSError as error:
+        yield f"({file.path} cannot be read: {error.strerror})"
 
 
 def _of_jobs(folder: Path) -> Iterator[tuple[str, Path, str]]:
@@ -109,7 +110,7 @@ def _of_jobs(folder: Path) -> Iterator[tuple[str, Path, str]]:
                 stream = {"out": "stdout", "err": "stderr"}[match["stream"]]
                 yield f"job {name}, rank {match['rank']}, {stream}", path, name
         plain = submission.output_of(job)
-        if plain.is_file():
+        if os.access(plain, os.F_OK):
             yield f"job {job}, the script's output", plain, job
 
 

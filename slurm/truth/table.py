@@ -19,7 +19,7 @@ from slurm.truth.study import Truth
 
 _ORDER = (
     "done", "running", "queued", "stalled", "blocked", "oom", "failed", "timeout", "preempted", "cancelled",
-    "node_failed", "never_started",
+    "node_failed", "never_started", "unreadable",
 )  # fmt: skip
 _BAD = ("oom", "failed", "never_started", "node_failed", "timeout", "preempted", "cancelled")
 COLUMNS = ("run", "state", "step", "ETA", "memory", "tokens/s", "attempt", "job", "code", "reason")

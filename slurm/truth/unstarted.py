@@ -7,10 +7,10 @@ import shlex
 from slurm.records import OF_THE_ORIGINAL, SLURM, typed_study
 from slurm.submitters import NEVER_SENT, NO_ROOM, sent_last_s
 from slurm.truth.case import Case
+from slurm.truth.known import newest_step
 from slurm.truth.signs import is_over_in_its_job
 from slurm.truth.verdict import Verdict, error_of, host_of_launcher, one_line
 from slurm.truth.words import no_output
-from training.checkpoints import checkpoint_steps
 
 _JUST_MADE_S = 300.0
 """What makes the folder of a run that it will not wait with starts it at once."""
@@ -66,12 +66,12 @@ def never_ran(case: Case) -> Verdict | None:
 
 
 def unreadable(case: Case) -> Verdict | None:
-    """The run has said something, once, and nobody can read it."""
+    """The run has said something, once, and its files are damaged."""
     known = case.known
     if known.state is not None or not known.damaged or (known.job is not None and not case.has_ended):
         return None
     names = " and ".join(known.damaged)
-    step = max(checkpoint_steps(known.folder / "checkpoints"), default=0)
+    step = newest_step(known.folder)
     told = f"what became of it cannot be told: {names} cannot be read"
     kept = f"; its checkpoint of step {step:,} is there" if step else ""
     return Verdict("failed", _again(case, f"{told}{kept}"), known.damaged[0])

@@ -80,8 +80,15 @@ def test_a_config_survives_its_file(plain: dict[str, Any]) -> None:
 
 
 def test_what_is_not_given_has_its_default() -> None:
-    assert to_config({}) == Config()
+    assert check({}, rules=())[0] == Config()
     assert to_config({"optimizer": {"lr": 1}}).optimizer == dataclasses.replace(Config().optimizer, lr=1.0)
+
+
+def test_what_a_saved_configuration_lacks_means_what_it_did_before_the_key() -> None:
+    saved = to_config({"arch": {"n_experts": 4}})
+    assert saved.arch.balance_over == "micro_batch"
+    assert check({"arch": {"n_experts": 4}}, rules=())[0].arch.balance_over == "sequence"
+    assert to_config(to_plain(Config())) == Config()
 
 
 def test_to_plain_holds_every_key() -> None:
@@ -127,7 +134,7 @@ def test_a_group_is_no_value(value: Any) -> None:
 
 
 def test_a_group_of_nothing_has_its_defaults() -> None:
-    assert to_config({"optimizer": None}) == Config()
+    assert check({"optimizer": None}, rules=())[0] == Config()
 
 
 def test_a_missing_value_is_asked_for() -> None:

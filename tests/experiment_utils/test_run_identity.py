@@ -76,6 +76,16 @@ def test_a_key_added_later_keeps_old_identities_at_its_old_meaning(monkeypatch: 
     assert identity(config(z_loss=1e-4), "data") != identity(Config(), "data")
 
 
+def test_the_balance_of_experts_is_in_the_identity_of_runs_that_have_experts() -> None:
+    def identity_of(**options: object) -> str:
+        return identity(dataclasses.replace(Config(), arch=Arch(**options)), "data")  # type: ignore[arg-type]
+
+    assert identity_of() == identity_of(balance_over="micro_batch")
+    assert identity_of(n_experts=4) != identity_of(n_experts=4, balance_over="micro_batch")
+    old = to_config({"arch": {"n_experts": 4}})
+    assert identity(old, "data") == identity_of(n_experts=4, balance_over="micro_batch")
+
+
 def test_a_run_has_a_name_a_person_can_read() -> None:
     config = dataclasses.replace(Config(), seed=1)
     assert run_name(config, "1a2b3c4d" + "0" * 56) == "32d-lr0.003-seed1-1a2b3c4d"

@@ -39,7 +39,7 @@ def test_it_becomes_the_file(tmp_path: Path, kind: str) -> None:
     room.write_json({"exit_code": 3})
     assert json.loads(path.read_text()) == {"exit_code": 3}
     assert os.listdir(tmp_path) == ["outcome.json"]
-    assert path.stat().st_mode & 0o777 == 0o644 & ~_umask()
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
     room.write_json({"exit_code": 4})
     assert json.loads(path.read_text()) == {"exit_code": 4}
     assert os.listdir(tmp_path) == ["outcome.json"]

@@ -61,7 +61,7 @@ ALL = ["best", "step-00000100", "step-00000200", "step-00000300"]
 
 def test_it_tells_and_touches_nothing(study: MadeStudy, capsys: pytest.CaptureFixture[str]) -> None:
     text = told(capsys, "clean", "sweep")
-    assert "2 runs that run or wait are left alone" in text
+    assert "2 runs that run, wait or cannot be read are left alone" in text
     assert "nothing was touched" in text
     assert "next: python -m slurm clean sweep --yes" in text
     assert left(study, "done") == ALL

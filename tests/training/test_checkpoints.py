@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import durable
+from tests.closed import ERRORS, failing_reads
 from tests.forked import killed_at
 from training.checkpoints import (
     Checkpoint,
@@ -256,3 +257,33 @@ def test_a_file_that_is_none_of_safetensors_is_refused(tmp_path: Path, header: b
     (tmp_path / "x").write_bytes((1 << 60).to_bytes(8, "little") + header)
     with pytest.raises(ValueError, match="cut short"):
         read_tensors(tmp_path / "x")
+
+
+@pytest.mark.parametrize("number", ERRORS)
+@pytest.mark.parametrize(
+    "what", [".", "step-00000009", "step-00000009/state.json", "step-00000009/model.safetensors"]
+)
+def test_one_that_cannot_be_read_stops_the_run_and_nothing_is_removed(
+    tmp_path: Path, number: int, what: str
+) -> None:
+    folder = tmp_path / "checkpoints"
+    checkpoints = Checkpoints(folder, keep=2)
+    for step in (3, 6, 9):
+        checkpoints.save(checkpoint(step))
+    before = sorted(folder.rglob("*"))
+    with failing_reads(folder / what, number), pytest.raises(durable.Unreadable, match=os.strerror(number)):
+        checkpoints.newest()
+    assert sorted(folder.rglob("*")) == before
+    assert_equal(checkpoints.newest(), 9)
+
+
+def test_files_have_the_modes_that_the_umask_gives(tmp_path: Path) -> None:
+    script = (
+        "import os, sys; os.umask(0o027); sys.path.insert(0, 'tests/training')\n"
+        "from pathlib import Path; from test_checkpoints import Checkpoints, checkpoint\n"
+        "Checkpoints(Path(sys.argv[1]), keep=1).save(checkpoint(1))\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "made")], cwd=ROOT, check=True)
+    files = [path for path in (tmp_path / "made").rglob("*") if path.is_file()]
+    assert len(files) == 3
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o640}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.metrics import COLUMNS, MetricsFile, Row, append_records, cut_records
+from training.metrics import COLUMNS, MetricsFile, Row, RowsFile, append_records, cut_records
 
 
 def row(step: int, **changes: float) -> Row:
@@ -110,3 +110,60 @@ def test_lines_that_were_lost_are_told(tmp_path: Path, caplog: pytest.LogCapture
     assert "none.csv" not in caplog.text
     assert "gone.csv lacks the lines of steps 1-350" in caplog.text
     assert "gone.jsonl" not in caplog.text
+
+
+def test_columns_added_between_attempts_keep_every_row(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text('step,train_loss,theirs\n1,5.5,a\n2,5.25,"b,c"\n3,5.125,d\n')
+    before = path.read_bytes()
+    metrics = MetricsFile(path, 2)
+    metrics.append([row(3)])
+    metrics.close()
+    found = read(path)
+    assert list(found[0]) == [*COLUMNS, "theirs"]
+    assert [(one["step"], one["train_loss"], one["theirs"]) for one in found] == [
+        ("1", "5.5", "a"), ("2", "5.25", "b,c"), ("3", repr(5.0 / 3), ""),
+    ]  # fmt: skip
+    assert [one["tokens"] for one in found] == ["", "", str(3 * 4096)]
+    assert (tmp_path / "metrics.csv.old-1").read_bytes() == before
+
+
+def test_columns_taken_away_between_attempts_stay(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    write(path, 4)
+    fewer = RowsFile(path, 3, ("step", "train_loss"))
+    fewer.append([row(4)])
+    fewer.close()
+    assert [one["lr"] for one in read(path)] == ["0.001"] * 4
+    MetricsFile(path, 4).close()
+    assert tuple(read(path)[0]) == COLUMNS
+    assert len(read(path)) == 4
+
+
+def test_a_header_inside_the_file_counts_for_the_rows_behind_it(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,lr\n1,0.5\nlr,step\n0.25,2\n")
+    MetricsFile(path, 2).close()
+    assert [(one["step"], one["lr"]) for one in read(path)] == [("1", "0.5"), ("2", "0.25")]
+
+
+def test_a_file_with_lines_that_cannot_be_read_is_kept_as_it_was(tmp_path: Path) -> None:
+    write(tmp_path / "metrics.csv", 3)
+    (tmp_path / "evals.jsonl").write_text('{"step": 2}\ngarbage\n')
+    with open(tmp_path / "metrics.csv", "a") as file:
+        file.write("4,1\n")
+    before = {name: (tmp_path / name).read_bytes() for name in ("metrics.csv", "evals.jsonl")}
+    for _ in range(2):
+        MetricsFile(tmp_path / "metrics.csv", 3).close()
+        cut_records(tmp_path / "evals.jsonl", 3, [2])
+    assert {name: (tmp_path / f"{name}.old-1").read_bytes() for name in before} == before
+    assert not list(tmp_path.glob("*.old-2"))
+    assert [one["step"] for one in read(tmp_path / "metrics.csv")] == ["1", "2", "3"]
+
+
+def test_an_extra_evaluation_is_dropped_without_a_copy(tmp_path: Path) -> None:
+    path = tmp_path / "evals.jsonl"
+    append_records(path, {"step": 2}, {"step": 3, "extra": True})
+    cut_records(path, 5, [2])
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [2]
+    assert not list(tmp_path.glob("*.old-*"))

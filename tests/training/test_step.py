@@ -49,10 +49,10 @@ def masked(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def weights_after(
-    micro: int, grad_clip: float | None, mask: bool = False
+    micro: int, grad_clip: float | None, mask: bool = False, arch: Arch | None = None
 ) -> tuple[torch.Tensor, float, float]:
     torch.manual_seed(0)
-    model = build_model(Model(d_model=16, n_layers=1, n_heads=1), Arch(), 50, 8)
+    model = build_model(Model(d_model=16, n_layers=1, n_heads=1), arch or Arch(), 50, 8)
     optimizer = build_optimizer(model, Optimizer(), "cpu")
     step = [masked(batch) if mask else batch for batch in batches(micro, 8)]
     whole = Step(model, optimizer, CPU, accumulation=8 // micro, loss_chunk=256, grad_clip=grad_clip)
@@ -70,6 +70,32 @@ def test_accumulation_changes_memory_not_the_mathematics(micro: int, mask: bool)
     assert norm_in_parts == pytest.approx(norm, rel=1e-4)
     # Adam divides by the gradient's own size: where that is rounding noise, so is the step.
     assert (parts - whole).abs().median() < 1e-6
+
+
+def gradients_of(micro: int, arch: Arch, mask: bool) -> torch.Tensor:
+    """All gradients of a step of 8 rows, in one vector."""
+    model = build_model(
+        Model(d_model=16, n_layers=2, n_heads=1), arch, 50, 8, torch.Generator().manual_seed(0)
+    )
+    optimizer = build_optimizer(model, Optimizer(), "cpu")
+    rows = [masked(batch) if mask else batch for batch in batches(micro, 8)]
+    step = Step(model, optimizer, CPU, accumulation=8 // micro, loss_chunk=16, grad_clip=None)
+    step.gradients(iter(rows))
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("micro", [1, 2, 4])
+def test_balance_of_experts_does_not_depend_on_the_micro_batch(micro: int, mask: bool) -> None:
+    arch = Arch(n_experts=4, balance_loss=1.0)
+    whole = gradients_of(8, arch, mask)
+    assert (gradients_of(micro, arch, mask) - whole).abs().max() < 1e-5 * whole.abs().max()
+    without = gradients_of(8, dataclasses.replace(arch, balance_loss=0.0), mask)
+    before = [
+        gradients_of(size, dataclasses.replace(arch, balance_over="micro_batch"), mask) for size in (micro, 8)
+    ]
+    assert (whole - without).abs().max() > 1e-3 * whole.abs().max()
+    assert (before[0] - before[1]).abs().max() > 1e-3 * whole.abs().max()
 
 
 def test_the_norm_is_told_before_clipping() -> None:

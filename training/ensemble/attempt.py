@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import durable
 import experiment_utils
 from conf import UserError
 from conf.quantities import counted
@@ -128,8 +129,11 @@ class _Attempt:
         steps = {}
         for name, folder in self._folders.items():
             with about(name):
-                steps[name] = Checkpoints(folder / "checkpoints", 1).whole_steps()
-        runs = {name: experiment_utils.read_run(folder) for name, folder in self._folders.items()}
+                try:
+                    steps[name] = Checkpoints(folder / "checkpoints", 1).whole_steps()
+                except durable.Unreadable as error:
+                    self._fail([name], error)
+        runs = {name: experiment_utils.read_run(self._folders[name]) for name in steps}
         by_themselves = [name for name, run in runs.items() if not run.get("ensemble")]
         begins = {name: _begins_at(run) for name, run in runs.items()}
         found = groups(steps, self.together, by_themselves, begins)

@@ -63,6 +63,7 @@ def export(saved: SavedRun, output: Path) -> dict[str, Any]:
         durable.write_json(temporary / FACTS, facts)
         difference = _difference(model, temporary, source)
         for path in temporary.iterdir():
+            durable.same_mode(path, temporary / FACTS)
             durable.fsync_file(path)
         durable.fsync_folder(temporary)
         temporary.rename(output)

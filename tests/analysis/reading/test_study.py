@@ -62,9 +62,7 @@ def test_a_folder_that_cannot_be_read_is_skipped_and_told(done_run: Any, tmp_pat
     assert "skipped 1 folder" in study.notes()[0]
 
 
-def test_a_folder_of_somebody_else_is_skipped_and_told(
-    done_run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_another_user_is_a_row(done_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = done_run.path.parent / "closed"
     closed.mkdir()
     real = os.scandir
@@ -76,7 +74,9 @@ def test_a_folder_of_somebody_else_is_skipped_and_told(
 
     monkeypatch.setattr(os, "scandir", scandir)
     study = read_study([str(done_run.path.parent)])
-    assert study.skipped == [(closed, "cannot be read: Permission denied")]
+    assert study.skipped == []
+    assert {run.name: run.state for run in study.runs}["closed"] == "unreadable"
+    assert {run.name: run.counts for run in study.runs}["closed"] is False
 
 
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:

@@ -1,0 +1,121 @@
+"""Counts of a plan, which are formulas, compared with the model that is built, as an attempt begins."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import experiment_utils
+from conf import UserError
+from conf.quantities import format_count
+from models.counts import BACKWARD_OVER_FORWARD
+from training.optimizer_state import checkpoint_bytes
+from training.plan import max_positions
+
+if TYPE_CHECKING:
+    from models import LanguageModel
+    from training.loop import Run
+
+log = logging.getLogger("training")
+
+_FLOPS_APART = 0.01
+"""Largest relative difference of the formula from torch's counter, which sees small products besides."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Facts of a model that scaling laws and tables are made of."""
+
+    parameters: int
+    non_embedding: int
+    """Numbers in the matrices of the blocks."""
+    flops_per_token: float
+    """Of one training step, forward and backward."""
+
+
+def check_counts(run: Run, model: LanguageModel) -> None:
+    """Compare the plan's counts with the model; another model's own counts replace those of the plan.
+
+    Raises:
+        UserError: they differ, and the code is a commit as it is: a formula is wrong.
+    """
+    plan = run.plan
+    planned = Counts(plan.parameters, plan.non_embedding, plan.flops_per_token)
+    built = counts_of(model, run.config.training.seq_len, planned)
+    if _agree(planned, built):
+        return
+    found = "; ".join(
+        f"{name.replace('_', ' ')} {format_count(is_now)}, by the formula {format_count(was)}"
+        for name, is_now in vars(built).items()
+        if (was := getattr(planned, name)) != is_now
+    )
+    if _is_as_committed(run):
+        raise UserError(
+            f"models/counts.py does not describe the model that models/ builds: {found}. Correct the "
+            "formula, which plans, memory estimates and tables go by"
+        )
+    log.warning(
+        "the model is not that of the formulas in models/counts.py: %s. run.json, metrics.csv and tables "
+        "have the counts of the model. The plan%s went by the formulas",
+        found,
+        " and its memory estimate"
+        if run.config.training.tokens_per_param is None
+        else ", its memory estimate and its budget (training.tokens_per_param)",
+    )
+    size = checkpoint_bytes(
+        run.config, plan.vocab_size, max_positions(run.config.arch, run.config.training.seq_len),
+        total=built.parameters, non_embedding=built.non_embedding,
+    )  # fmt: skip
+    run.plan = dataclasses.replace(plan, **vars(built), checkpoint_bytes=size)
+    if run.ranks.is_first:
+        experiment_utils.update_run(
+            run.folder, **vars(built), total_flops=run.plan.total_flops, checkpoint_bytes=size
+        )
+
+
+def counts_of(model: LanguageModel, seq_len: int, planned: Counts) -> Counts:
+    """Those of a model. What torch cannot count on shapes alone, as of experts, is taken from `planned`."""
+    flops = _flops_per_token(model, seq_len)
+    return Counts(
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        non_embedding=sum(matrix.numel() for matrix in model.blocks.parameters() if matrix.ndim >= 2),
+        flops_per_token=planned.flops_per_token if flops is None else flops,
+    )
+
+
+def _flops_per_token(model: LanguageModel, seq_len: int) -> float | None:
+    """Of a forward and a backward pass over a window, counted on shapes alone; None if that is impossible."""
+    import torch
+    from torch.func import functional_call
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    shapes = {name: tensor.to("meta") for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    ids = torch.zeros((1, seq_len), dtype=torch.int64, device="meta")
+    was_training = model.training
+    model.eval()  # what is dropped would be drawn
+    counter = FlopCounterMode(display=False)
+    try:
+        # Attention as products that the counter knows.
+        with torch.no_grad(), counter, sdpa_kernel(SDPBackend.MATH):
+            functional_call(model, shapes, (ids,), tie_weights=True)
+    except (RuntimeError, NotImplementedError, TypeError):
+        return None
+    finally:
+        model.train(was_training)
+    return (1 + BACKWARD_OVER_FORWARD) * counter.get_total_flops() / seq_len
+
+
+def _agree(planned: Counts, built: Counts) -> bool:
+    return (planned.parameters, planned.non_embedding) == (built.parameters, built.non_embedding) and (
+        math.isclose(planned.flops_per_token, built.flops_per_token, rel_tol=_FLOPS_APART)
+    )
+
+
+def _is_as_committed(run: Run) -> bool:
+    """Whether the code of this attempt is known to be a commit without changes."""
+    attempts = experiment_utils.read_run(run.folder).get("attempts") or [{}]
+    return (attempts[-1].get("code") or {}).get("dirty") is False
