@@ -11,7 +11,7 @@ import numpy as np
 from conf import UserError
 from conf.schema import Dataset
 from data_loading.batches import Batches, Masked, Plain, Shifted, Streams, proper_divisors
-from data_loading.documents import DocumentStarts
+from data_loading.documents import DocumentStarts, Separator, separator_of
 from data_loading.orders import order_of
 from data_loading.packing.index import Packing, packing_of
 from data_loading.packing.packed import Packed
@@ -87,7 +87,16 @@ class BatchOptions:
         if self.documents != "separate":
             return None
         tokens, ranges = data.ranges_of(split)
-        return packing_of(tokens, ranges, self.seq_len, self.shift, data.eot_id, check=check)
+        between = _separator(data, split)
+        return packing_of(
+            tokens,
+            ranges,
+            self.seq_len,
+            self.shift,
+            None if between is None else between.id,
+            is_before=between is not None and between.is_before,
+            check=check,
+        )
 
     def count(self, data: Data, split: str) -> int:
         """Positions in an epoch."""
@@ -135,8 +144,15 @@ class BatchOptions:
         if self.kind == "shifted":
             return Shifted(windows, ordered, self.step_windows or 1, seed)
         if self.documents == "masked":
-            return Masked(windows, ordered, DocumentStarts(token_set, data.eot_id))
+            between = _separator(data, split)
+            is_before = between is not None and between.is_before
+            return Masked(windows, ordered, DocumentStarts(token_set, between), is_before=is_before)
         return Plain(windows, ordered)
+
+
+def _separator(data: Data, split: str) -> Separator | None:
+    """What is held out may be a part of one document; what is trained on has several."""
+    return separator_of(data.ranges_of(split)[0], data.eot_id, data.bos_id, required=split == "train")
 
 
 def _pad_id(tokens: Tokens, eot_id: int | None) -> int:

@@ -159,9 +159,13 @@ class Masked(WindowBatches, DocumentBatches):
     kind = "masked"
     name = "documents masked"
 
-    def __init__(self, windows: Windows, order: Order, documents: DocumentStarts) -> None:
+    def __init__(
+        self, windows: Windows, order: Order, documents: DocumentStarts, *, is_before: bool = False
+    ) -> None:
+        """is_before: the id between documents is the first of one, which makes other batches."""
         super().__init__(windows, order)
         self._documents = documents
+        self.name += " from their first id" if is_before else ""
 
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
         import torch
