@@ -89,13 +89,7 @@ class BatchOptions:
         tokens, ranges = data.ranges_of(split)
         between = _separator(data, split)
         return packing_of(
-            tokens,
-            ranges,
-            self.seq_len,
-            self.shift,
-            None if between is None else between.id,
-            is_before=between is not None and between.is_before,
-            check=check,
+            tokens, ranges, self.seq_len, self.shift, between.id, is_before=between.is_before, check=check
         )
 
     def count(self, data: Data, split: str) -> int:
@@ -133,7 +127,8 @@ class BatchOptions:
                     "Take order=shuffled, or documents=masked"
                 )
             ordered = order_of(order, len(packing), seed, block_windows)
-            return Packed(packing, ordered, _pad_id(token_set, data.eot_id))
+            is_before = _separator(data, split).is_before
+            return Packed(packing, ordered, _pad_id(token_set, data.eot_id), is_before=is_before)
         windows = self.windows(ranges)
         if self.kind == "streams":
             if order in ("shuffled_blocks", "shuffled_shards"):
@@ -145,12 +140,12 @@ class BatchOptions:
             return Shifted(windows, ordered, self.step_windows or 1, seed)
         if self.documents == "masked":
             between = _separator(data, split)
-            is_before = between is not None and between.is_before
-            return Masked(windows, ordered, DocumentStarts(token_set, between), is_before=is_before)
+            starts = DocumentStarts(token_set, between)
+            return Masked(windows, ordered, starts, is_before=between.is_before)
         return Plain(windows, ordered)
 
 
-def _separator(data: Data, split: str) -> Separator | None:
+def _separator(data: Data, split: str) -> Separator:
     """What is held out may be a part of one document; what is trained on has several."""
     return separator_of(data.ranges_of(split)[0], data.eot_id, data.bos_id, required=split == "train")
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("data_loading")
 
 Positions = Sequence[int] | np.ndarray
+FROM_FIRST_ID = " from their first id"
+"""In the name of batches of documents that begin with the id between them, which differ from others."""
 NO_ROWS = ("cu_seqlens", "shift")
 """What of a batch is not one value for each window."""
 
@@ -165,7 +167,7 @@ class Masked(WindowBatches, DocumentBatches):
         """is_before: the id between documents is the first of one, which makes other batches."""
         super().__init__(windows, order)
         self._documents = documents
-        self.name += " from their first id" if is_before else ""
+        self.name += FROM_FIRST_ID if is_before else ""
 
     def read(self, reader: Reader, windows: np.ndarray, epoch: int, positions: Positions) -> Batch:
         import torch

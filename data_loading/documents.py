@@ -18,15 +18,18 @@ _known: dict[tuple[str, tuple[int, ...]], int | None] = {}
 
 @dataclass(frozen=True)
 class Separator:
-    """An id between documents. is_before: it is the first of a document (llm.c), else the last."""
+    """An id between documents; None where a list says where they start.
 
-    id: int
+    is_before: it is the first of a document (llm.c), else the last.
+    """
+
+    id: int | None
     is_before: bool = False
 
 
 def separator_of(
     tokens: Tokens, eot_id: int | None, bos_id: int | None = None, *, required: bool = True
-) -> Separator | None:
+) -> Separator:
     """The id between the documents of tokens.
 
     Args:
@@ -34,9 +37,6 @@ def separator_of(
         eot_id: End-of-text id of the tokenizer, None where nothing says.
         bos_id: Its begin-of-text id.
         required: Whether tokens in which no such id occurs are an error.
-
-    Returns:
-        None where the tokens have a list of document starts.
 
     Raises:
         UserError: Nothing says where documents begin, or all tokens are one document.
@@ -47,7 +47,7 @@ def separator_of(
                 f"{tokens.name} is one document, so that documents=masked or separate would do nothing. Take "
                 "documents=across, or tokenize again with --document-separator"
             )
-        return None
+        return Separator(None)
     ids = [number for number in (eot_id, *tokens.begin_ids, bos_id) if number is not None]
     if not ids:
         raise UserError(
@@ -92,8 +92,7 @@ def _search(tokens: Tokens, ids: tuple[int, ...]) -> int | None:
 class DocumentStarts:
     """Of a set with a list of them, or else with an id between documents."""
 
-    def __init__(self, token_set: Tokens, separator: Separator | None) -> None:
-        """separator: None: the tokens have a list."""
+    def __init__(self, token_set: Tokens, separator: Separator) -> None:
         self._tokens, self._separator = token_set, separator  # the starts themselves would be pickled whole
 
     def marks(self, starts: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -103,7 +102,7 @@ class DocumentStarts:
         """
         marks = np.zeros(rows.shape, bool)
         marks[:, 0] = True
-        if self._separator is not None:
+        if self._separator.id is not None:
             between = rows == self._separator.id
             marks[:, 1:] |= between[:, 1:] if self._separator.is_before else between[:, :-1]
             return marks
